@@ -23,6 +23,7 @@ from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from filestore.write.table_write import TableWrite
 from lsm.row_kind import RowKind
+from tests.support.rows import rows_by
 from tests.support.tables import check_metadata, memory_catalog, referenced_files
 
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int32()), ("v", pa.int64()), ("s", pa.string())])
@@ -217,7 +218,7 @@ class TableModel(RuleBasedStateMachine):
     def travel(self, data: st.DataObject) -> None:
         if self.history:
             snapshot_id = data.draw(st.sampled_from(sorted(self.history)))
-            assert read(self.table, snapshot_id=snapshot_id) == self.history[snapshot_id]
+            assert rows_by(("p", "id"), self.table, snapshot_id=snapshot_id) == self.history[snapshot_id]
 
     @invariant()
     def the_view_is_the_table(self) -> None:
@@ -231,7 +232,7 @@ class TableModel(RuleBasedStateMachine):
         assert self.view.max_sequence_numbers() == fresh.max_sequence_numbers()
 
     def remember(self) -> None:
-        assert read(self.table) == self.oracle
+        assert rows_by(("p", "id"), self.table) == self.oracle
         latest_id = self.table.store.snapshots.latest_id()
         if latest_id is not None:
             self.history[latest_id] = dict(self.oracle)
@@ -242,13 +243,6 @@ class TableModel(RuleBasedStateMachine):
             check_metadata(self.table)
             data_files = {name for name in self.table.store.io.files if "/bucket-" in name}  # type: ignore[attr-defined]
             assert data_files == referenced_files(self.table), "orphans, or files that are missing"
-
-
-def read(table: FileTable, **travel: Any) -> Oracle:
-    rows = table.read(**travel).to_arrow().to_pylist()
-    found = {(row["p"], row["id"]): row for row in rows}
-    assert len(found) == len(rows), "a key is there twice"
-    return found
 
 
 @pytest.mark.parametrize("style", ["universal", "leveled"])

@@ -9,7 +9,6 @@ from filestore.branch.branches import Branch, create_branch, delete_branch, list
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
 from tests.peers import PeerError, TableDefinition
@@ -17,6 +16,7 @@ from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
 from tests.peers.pypaimon_peer import PyPaimonPeer
 from tests.peers.tables import rows_of
+from tests.support.tables import expire_all_but
 
 pytestmark = pytest.mark.interop
 
@@ -33,12 +33,8 @@ def seen(peer: Any, warehouse: Path, table: str, **more: Any) -> dict[int, str]:
     return {row["k"]: row["v"] for row in peer.read(warehouse, table, **more)}
 
 
-def expire(table: FileTable) -> None:
-    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=0, limit=1000)))
-
-
-def is_well(table: FileTable) -> bool:
-    return list(verify_files(table.store, progress=lambda done, of: None)) == []
+def is_well(table: Table) -> bool:
+    return list(verify_files(table, progress=lambda done, of: None)) == []
 
 
 def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> None:
@@ -57,7 +53,7 @@ def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer,
         put(peer, tmp_path, "db.t", (5, peer.name))
     java_peer.compact(tmp_path, "db.t")
     java_peer.expire(tmp_path, "db.t", retain=1)
-    expire(table)
+    expire_all_but(table, keep=1)
     branch = table.on_branch("dev")
     for peer in peers:
         assert seen(peer, tmp_path, DEV) == base
@@ -65,7 +61,7 @@ def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer,
     java_peer.compact(tmp_path, DEV)
     java_peer.expire(tmp_path, DEV, retain=1)
     put(java_peer, tmp_path, DEV, (6, "java"))
-    expire(branch)
+    expire_all_but(branch, keep=1)
     for peer in peers:
         assert seen(peer, tmp_path, DEV) == {**base, 6: "java"}
         assert seen(peer, tmp_path, "db.t") == {1: "a", 2: "b", 5: "fluvial"}
@@ -102,7 +98,7 @@ def test_we_read_write_merge_and_delete_branches_of_java(tmp_path: Path, java_pe
     rename_branch(table.store, "dev", "fix")
     put(java_peer, tmp_path, "db.t$branch_fix", (4, "java"))
     merge_branch(table.store, "fix")
-    expire(table)
+    expire_all_but(table, keep=1)
     wanted = {1: "a", 2: "java", 3: "ours", 4: "java"}
     assert seen(java_peer, tmp_path, "db.t") == seen(FLUVIAL, tmp_path, "db.t") == wanted
     for name in ("fix", "empty"):

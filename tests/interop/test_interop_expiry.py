@@ -10,7 +10,6 @@ import pytest
 from engine.cuts.tags import CutRecord, tag_cut
 from filestore.io.file_io import SystemClock
 from filestore.maintenance.rollback import plan_rollback, roll_back
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.savepoint_files import SavedCheckpoint
 from filestore.table import FileTable
@@ -22,6 +21,7 @@ from tests.peers.agreement import FLUVIAL, Agreement
 from tests.peers.java_peer import JavaPeer
 from tests.peers.pypaimon_peer import PyPaimonPeer
 from tests.peers.tables import rows_of
+from tests.support.tables import expire_all_but
 
 pytestmark = pytest.mark.interop
 
@@ -29,13 +29,8 @@ COLUMNS = [("pt", "STRING NOT NULL"), ("k", "INT NOT NULL"), ("v", "STRING"), ("
 DAY_MS = 86_400_000
 
 
-def expire(table: FileTable, *, keep: int) -> list[int]:
-    retention = Retention(min_count=1, max_count=keep, age_ms=10**15, limit=1000)
-    return [step.snapshot.id for step in expire_snapshots(table.store, retention)]
-
-
-def is_well(table: FileTable) -> bool:
-    return list(verify_files(table.store, progress=lambda done, of: None)) == []
+def is_well(table: Table) -> bool:
+    return list(verify_files(table, progress=lambda done, of: None)) == []
 
 
 def rows_at(peer: Any, warehouse: Path, tag: str) -> list[Row]:
@@ -74,9 +69,9 @@ def test_both_sides_expire_a_table_that_both_write(
         if turn == 7:
             java_peer.expire(tmp_path, "db.t", retain=2)
         if turn in (5, 9):
-            assert expire(table, keep=2)
+            assert expire_all_but(table, keep=2)
     java_peer.compact(tmp_path, "db.t")
-    assert expire(table, keep=1)
+    assert expire_all_but(table, keep=1)
     assert is_well(table)
     rows_now = assert_peers_agree(table.store.paths.root)
     for name, expected in contents.items():
@@ -100,7 +95,7 @@ def test_tags_are_read_by_everybody(tmp_path: Path, java_peer: JavaPeer, pypaimo
     java_peer.create_tag(tmp_path, "db.t", "java", snapshot_id=1)
     FLUVIAL.write(tmp_path, "db.t", rows_of(definition, [{"pt": "a", "k": 1, "v": "y", "n": 2}]))
     table.compact(full=True)
-    expire(table, keep=1)
+    expire_all_but(table, keep=1)
     for name in ("plain", "timed", "java"):
         for peer in (java_peer, pypaimon_peer, FLUVIAL):
             assert [row["v"] for row in rows_at(peer, tmp_path, name)] == ["x"], (peer, name)

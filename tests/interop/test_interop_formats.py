@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interop
 COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING"), ("price", "DECIMAL(9, 2)"), ("at", "DATE")]
 
 
-def rows(first: int, count: int, word: str) -> pa.Table:
+def numbered_rows(first: int, count: int, word: str) -> pa.Table:
     definition = TableDefinition(columns=COLUMNS)
     return rows_of(definition, [{"id": each, "name": f"{word}{each}"} for each in range(first, first + count)])
 
@@ -48,8 +48,8 @@ def test_everybody_reads_tables_of_mixed_files(
     """FL-17, FL-145: flushed by us and by Java, merged by each of us, and once more on top."""
     definition = TableDefinition(columns=COLUMNS, primary_key=["id"], options={"bucket": "1", **options})
     java_peer.create(tmp_path, "db.t", definition)
-    FLUVIAL.write(tmp_path, "db.t", rows(0, 60, "ours"))
-    java_peer.write(tmp_path, "db.t", rows(40, 40, "java"))
+    FLUVIAL.write(tmp_path, "db.t", numbered_rows(0, 60, "ours"))
+    java_peer.write(tmp_path, "db.t", numbered_rows(40, 40, "java"))
     expected = {**{each: f"ours{each}" for each in range(40)}, **{each: f"java{each}" for each in range(40, 80)}}
 
     def check() -> None:
@@ -59,9 +59,9 @@ def test_everybody_reads_tables_of_mixed_files(
     check()
     FLUVIAL.compact(tmp_path, "db.t")
     check()
-    FLUVIAL.write(tmp_path, "db.t", rows(10, 5, "again"))
+    FLUVIAL.write(tmp_path, "db.t", numbered_rows(10, 5, "again"))
     expected.update({each: f"again{each}" for each in range(10, 15)})
     check()
     java_peer.compact(tmp_path, "db.t")
     check()
-    assert normalise(rows(10, 1, "again"))[0] in FLUVIAL.read(tmp_path, "db.t")
+    assert normalise(numbered_rows(10, 1, "again"))[0] in FLUVIAL.read(tmp_path, "db.t")

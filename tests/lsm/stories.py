@@ -25,7 +25,7 @@ def schema_of(columns: Mapping[str, pa.DataType]) -> pa.Schema:
     return pa.schema([pa.field("k", pa.int64(), nullable=False), *fields, SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD])
 
 
-def batch_of(changes: Sequence[Change], columns: Mapping[str, pa.DataType] = COLUMNS) -> pa.RecordBatch:
+def story_batch(changes: Sequence[Change], columns: Mapping[str, pa.DataType] = COLUMNS) -> pa.RecordBatch:
     """The changes as rows, in the order given."""
     rows = [
         {"k": 1} | values | {SEQUENCE_NUMBER: number, VALUE_KIND: KIND_OF_SYMBOL[symbol]}
@@ -40,7 +40,7 @@ def source_of(batches: Sequence[pa.RecordBatch]) -> RunSource:
     return RunSource(min_key=key_at([first.column("k")], 0) if first else None, open=lambda: iter(batches))
 
 
-def told(tables: Sequence[pa.Table]) -> list[Change]:
+def emitted_changes(tables: Sequence[pa.Table]) -> list[Change]:
     """Rows back as changes, without the key if it is 1."""
     changes = []
     for row in (row for table in tables for row in table.to_pylist()):
@@ -62,7 +62,7 @@ def merged(
 ) -> list[Change]:
     """What is read when every change lies in a file of its own, as in the golden tables."""
     # Without a smallest key every run is open from the start, so that all keys are merged together, not one by one.
-    runs = [[batch_of([change], columns)] for change in changes]
+    runs = [[story_batch([change], columns)] for change in changes]
     tables = merge_runs(
         [RunSource(min_key=None, open=partial(iter, run)) for run in runs],
         key_names=["k"],
@@ -71,7 +71,7 @@ def merged(
         sequence_descending=sequence_descending,
         drop_deletes=drop_deletes,
     )
-    return told(list(tables))
+    return emitted_changes(list(tables))
 
 
 def values_of(changes: Sequence[Change]) -> list[dict[str, Any]]:

@@ -24,33 +24,33 @@ def arriving(keys: Sequence[int], values: Sequence[int | None], kinds: Sequence[
     return pa.RecordBatch.from_pydict(rows | {VALUE_KIND: pa.array(numbers, pa.int8())})
 
 
-def table(**options: object) -> MemTable:
+def memtable(**options: object) -> MemTable:
     defaults = {"key_names": ["k"], "merge": Deduplicate(), "budget_bytes": 1000, "next_sequence_number": 10}
     return MemTable(**(defaults | options))  # type: ignore[arg-type]
 
 
-def rows_of(batches: Sequence[pa.RecordBatch]) -> list[tuple[int, int | None, int, int]]:
+def batch_tuples(batches: Sequence[pa.RecordBatch]) -> list[tuple[int, int | None, int, int]]:
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
 def test_rows_come_out_sorted_numbered_and_once_per_key() -> None:
     """FL-160, FL-161."""
-    buffer = table()
+    buffer = memtable()
     buffer.add(arriving([3, 1, 3], [30, 10, 31]))
     buffer.add(arriving([2, 1], [20, 11], [RowKind.INSERT, RowKind.UPDATE_AFTER]))
     (batch,) = buffer.flush()
     assert batch.schema.names == ["k", "v", SEQUENCE_NUMBER, VALUE_KIND]
-    assert rows_of([batch]) == [(1, 11, 14, 2), (2, 20, 13, 0), (3, 31, 12, 0)]
+    assert batch_tuples([batch]) == [(1, 11, 14, 2), (2, 20, 13, 0), (3, 31, 12, 0)]
 
 
 def test_a_retract_is_kept_for_the_rows_it_takes_back_elsewhere() -> None:
-    buffer = table()
+    buffer = memtable()
     buffer.add(arriving([1, 1], [5, 5], [RowKind.INSERT, RowKind.DELETE]))
-    assert rows_of(list(buffer.flush())) == [(1, 5, 11, 3)]
+    assert batch_tuples(list(buffer.flush())) == [(1, 5, 11, 3)]
 
 
 def test_a_flush_empties_the_table_and_numbers_go_on() -> None:
-    buffer = table(next_sequence_number=0)
+    buffer = memtable(next_sequence_number=0)
     assert list(buffer.flush()) == []
     buffer.add(arriving([1], [1]))
     buffer.add(arriving([], []))
@@ -58,11 +58,11 @@ def test_a_flush_empties_the_table_and_numbers_go_on() -> None:
     assert len(list(buffer.flush())) == 1
     assert (buffer.row_count, buffer.size_bytes, buffer.is_full) == (0, 0, False)
     buffer.add(arriving([1], [2]))
-    assert rows_of(list(buffer.flush())) == [(1, 2, 1, 0)]
+    assert batch_tuples(list(buffer.flush())) == [(1, 2, 1, 0)]
 
 
 def test_the_table_says_when_its_budget_is_used_up() -> None:
-    buffer = table(budget_bytes=2 * (8 + 4 + 8 + 1))
+    buffer = memtable(budget_bytes=2 * (8 + 4 + 8 + 1))
     buffer.add(arriving([1], [1]))
     assert not buffer.is_full
     buffer.add(arriving([2], [2]))
@@ -74,21 +74,21 @@ def test_the_table_says_when_its_budget_is_used_up() -> None:
 def test_a_sequence_field_decides_which_row_is_newer() -> None:
     rows = arriving([1, 1, 1], [5, 9, None])
     for descending, expected in ((False, (1, 9, 11, 0)), (True, (1, 5, 10, 0))):
-        buffer = table(sequence_names=["v"], sequence_descending=descending)
+        buffer = memtable(sequence_names=["v"], sequence_descending=descending)
         buffer.add(rows)
-        assert rows_of(list(buffer.flush())) == [expected]
+        assert batch_tuples(list(buffer.flush())) == [expected]
 
 
 def test_rows_of_a_key_are_merged_before_they_are_written() -> None:
     merge = Aggregation(key_names=("k",), fields={"v": FieldAggregate(function="sum")})
-    buffer = table(merge=merge)
+    buffer = memtable(merge=merge)
     buffer.add(arriving([1, 1, 2], [5, 6, 7]))
-    assert rows_of(list(buffer.flush())) == [(1, 11, 11, 0), (2, 7, 12, 0)]
+    assert batch_tuples(list(buffer.flush())) == [(1, 11, 11, 0), (2, 7, 12, 0)]
 
 
 @pytest.mark.parametrize("rows_per_batch", [1, 3, 1000])
 def test_batches_are_as_large_as_asked_for(rows_per_batch: int) -> None:
-    buffer = table()
+    buffer = memtable()
     buffer.add(arriving(list(range(10)) * 2, list(range(20))))
     sizes = [batch.num_rows for batch in buffer.flush(rows_per_batch=rows_per_batch)]
     assert sum(sizes) == 10
@@ -99,7 +99,7 @@ def test_batches_are_as_large_as_asked_for(rows_per_batch: int) -> None:
 @LAWS
 @given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=20), max_size=4), st.integers(1, 5))
 def test_a_flush_equals_a_dictionary(writes: list[list[tuple[int, int]]], rows_per_batch: int) -> None:
-    buffer = table(next_sequence_number=0)
+    buffer = memtable(next_sequence_number=0)
     expected: dict[int, tuple[int, int | None, int, int]] = {}
     number = 0
     for write in writes:
@@ -110,4 +110,6 @@ def test_a_flush_equals_a_dictionary(writes: list[list[tuple[int, int]]], rows_p
             expected[key] = (key, number, number, kind)
             number += 1
     assert buffer.next_sequence_number == number
-    assert rows_of(list(buffer.flush(rows_per_batch=rows_per_batch))) == [expected[key] for key in sorted(expected)]
+    assert batch_tuples(list(buffer.flush(rows_per_batch=rows_per_batch))) == [
+        expected[key] for key in sorted(expected)
+    ]

@@ -6,6 +6,13 @@ from typing import Any, Final
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from filestore.changelog.snapshot_changes import ChangeSplit, plan_changes, read_changes
+from filestore.manifest.entries import DataFileMeta
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table import Table
+from tests.support.rows import change_tuples
+from tests.support.tables import newest_snapshot
+
 SCHEMA: Final = pa.schema(
     [("p", pa.string()), ("id", pa.int32()), ("v", pa.int64()), ("s", pa.string()), ("g", pa.int32())]
 )
@@ -44,14 +51,22 @@ row_values = st.fixed_dictionaries(
     }
 )
 
+writes_and_compactions = st.one_of(
+    st.tuples(
+        st.just("write"),
+        st.lists(st.tuples(row_values, st.sampled_from(["+I", "+I", "+U", "-D"])), min_size=1, max_size=8),
+    ),
+    st.tuples(st.just("compact"), st.booleans()),
+)
+
 
 def drops_equal(engine: str) -> bool:
-    """Whether updates that change nothing are not told."""
+    """Whether updates that change nothing are left out."""
     return engine in ("row-deduplicate", "first-row")
 
 
 def apply(state: State, found: Iterable[Change], *, drops_equal: bool) -> None:
-    """Row by row: each says what there was, in exactly the words in which it was told."""
+    """Row by row: each says what there was, exactly as it was emitted before."""
     held: Change | None = None
     for kind, *values in found:
         row = tuple(values)
@@ -66,3 +81,28 @@ def apply(state: State, found: Iterable[Change], *, drops_equal: bool) -> None:
             state[key] = row
         held = row if kind == "-U" else None
     assert held is None
+
+
+def changelog_entries(table: Table, snapshot: Snapshot) -> list[tuple[Any, int, DataFileMeta]]:
+    """Partition, bucket and file of every file of a snapshot's changelog."""
+    if snapshot.changelog_manifest_list is None:
+        return []
+    manifests = table.manifests.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+    entries = [entry for each in manifests for entry in table.manifests.read_manifest(each)]
+    return [(entry.partition, entry.bucket, entry.file) for entry in entries]
+
+
+def changelog_changes(table: Table, snapshot: Snapshot) -> list[Change]:
+    """The changes of a snapshot's changelog, in the order of its files."""
+    splits = [
+        ChangeSplit(snapshot_id=snapshot.id, partition=partition, bucket=bucket, added=(file,), is_changelog=True)
+        for partition, bucket, file in changelog_entries(table, snapshot)
+    ]
+    return [change for split in splits for change in change_tuples(read_changes(table, split))]
+
+
+def newest_changes(table: Table) -> list[Change]:
+    """What a stream gets of the newest commit."""
+    newest = newest_snapshot(table)
+    splits = plan_changes(table, table.snapshots.read(newest.id - 1), newest)
+    return [change for split in splits for change in change_tuples(read_changes(table, split))]

@@ -94,6 +94,7 @@ def eventful_table(io: Recorder) -> FileTable:
 
 
 def expired_and_rolled_back(io: Recorder) -> FileTable:
+    """A table that has lost snapshots at both ends."""
     written = key_table(io, bucket="1")  # type: ignore[arg-type]
     for user, number in (("first", 1), ("second", 1), ("second", 2), ("second", 3)):
         written.new_commit(user).commit(committable_of(written, number, rows((number, 1))))
@@ -103,6 +104,7 @@ def expired_and_rolled_back(io: Recorder) -> FileTable:
 
 
 def marker(**changes: Any) -> bytes:
+    """A commit marker of the log, with some fields replaced."""
     given: dict[str, Any] = {
         "query": "q", "batch": 7, "row_count": 500, "start_offset": 1, "is_final": True, "payload": b"p",
         "is_pointer": False, "schema_id": 3,
@@ -111,6 +113,7 @@ def marker(**changes: Any) -> bytes:
 
 
 def data_file() -> DataFileMeta:
+    """A data file in which every field is set."""
     return DataFileMeta(
         file_name="f", size_bytes=1, row_count=1, min_key=b"k", max_key=b"k", key_stats=STATS, value_stats=STATS,
         min_sequence_number=0, max_sequence_number=0, schema_id=0, level=0, extra_files=("x",), creation_time_ms=1,
@@ -120,6 +123,7 @@ def data_file() -> DataFileMeta:
 
 
 def message() -> CommitMessage:
+    """A commit message that has files of every sort."""
     vector = DeletionVectorRange(data_file_name="f", offset=1, length=1, cardinality=1)
     index = IndexManifestEntry(
         kind=EntryKind.ADD, partition=b"p", bucket=0, index_type="HASH", file_name="i", size_bytes=1, row_count=1,
@@ -132,6 +136,7 @@ def message() -> CommitMessage:
 
 
 def json_type(value: object) -> str:
+    """The type of a JSON value, in the words of the page."""
     return {int: "int", str: "string", bool: "bool", dict: "object", list: "array"}[type(value)]
 
 
@@ -141,6 +146,7 @@ def avro_types(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def avro_word(kind: Any) -> str:
+    """An Avro type, in the words of the page."""
     if isinstance(kind, list):
         assert kind[0] == "null"
         return f"{avro_word(kind[1])}?"

@@ -11,6 +11,7 @@ from engine.log.table_log import TableLog
 from engine.table import Table
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
+from filestore.commit.table_commit import CommitResult
 from logstore.format.changelog_json import decode_changes
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
@@ -76,6 +77,11 @@ def folded(changes: list[tuple[RowKind, Row]], key: str) -> dict[Any, Row]:
         else:
             rows.pop(row[key], None)
     return rows
+
+
+def write_batch(writer: BatchWriter, batch: int, rows: pa.Table) -> CommitResult:
+    """One micro-batch, written by this process as one part."""
+    return writer.write(batch, lambda spec: write_part(spec, rows.to_batches()))
 
 
 class DiedBeforeTheCommit(Exception):

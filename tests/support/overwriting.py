@@ -21,7 +21,7 @@ class OverwritingFileIO(LocalFileIO):
         return True
 
 
-def write_rows(root: str, writer: int, count: int, **parts: Any) -> None:
+def write_commits(root: str, writer: int, count: int, **parts: Any) -> None:
     """``count`` commits of one row each, ids of no other writer."""
     options = {"commit.max-retries": "1000", "commit.max-retry-wait": "50 ms"}
     table = FileTable.open("db.t", root, io=OverwritingFileIO(), options=options, **parts)

@@ -1,7 +1,8 @@
-"""What a table refers to, found the long way: every root of every branch, read whole."""
+"""What a table refers to, found the long way: every live reference of every branch, read whole."""
 
 from collections.abc import Iterator
 
+from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
@@ -87,3 +88,9 @@ def _paths(table: FileTable, entry: ManifestEntry) -> list[str]:
     assert entry.kind is EntryKind.ADD
     directory = table.store.bucket_dir(entry.partition, entry.bucket)
     return [f"{directory}/{name}" for name in (entry.file.file_name, *entry.file.extra_files)]
+
+
+def check_orphans_go(table: Table) -> None:
+    """Once orphans are removed, the files that are there are those that the table refers to."""
+    delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
+    assert files_there(table) == used_files(table)

@@ -25,6 +25,7 @@ from filestore.schema.schema_store import new_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, arrow_schema, arrow_type
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
+from tests.support.option_keys import dashed
 
 _EXACT: Final = Context(prec=80)
 ATOMIC: Final = {
@@ -59,7 +60,7 @@ NESTED: Final = {
 
 def schema_of(columns: Mapping[str, pa.DataType], *, primary_key: Sequence[str] = (), **options: str) -> TableSchema:
     """A table schema of nullable columns; option keys with ``_`` for ``-`` and ``__`` for a dot."""
-    texts = {key.replace("__", ".").replace("_", "-"): text for key, text in options.items()}
+    texts = dashed(options)
     return new_schema(
         pa.schema(list(columns.items())),
         primary_key=primary_key,

@@ -14,6 +14,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from engine import Table
 from engine.spark.data_source import FluvialDataSource
 from engine.stream.reader import HybridStreamReader
+from tests.support.option_keys import dotted
+from tests.support.rows import id_rows
 
 Rows = list[dict[str, Any]]
 
@@ -106,11 +108,6 @@ def content(table: Table, keys: Sequence[str] = ("id",), snapshot_id: int | None
     return {tuple(row[name] for name in keys): row for row in found.to_pylist()}
 
 
-def dotted(options: Mapping[str, str]) -> dict[str, str]:
-    """``log__scan`` is log-scan and ``log_scan`` is log.scan: names of options that Python can spell."""
-    return {key.replace("__", "-").replace("_", "."): value for key, value in options.items()}
-
-
 def as_foreign(table: Table) -> None:
     """Make the newest snapshot one of another engine, which writes neither log offsets nor our properties."""
     latest = table.latest_snapshot()
@@ -124,7 +121,7 @@ def as_foreign(table: Table) -> None:
 
 def rows(ids: Sequence[int], v: str | None = "x", kind: str = "+I") -> pa.Table:
     """Changes of a table of an ``id`` and a text ``v``."""
-    return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([v] * len(ids)), "_row_kind": [kind] * len(ids)})
+    return id_rows(ids, v).append_column("_row_kind", pa.array([kind] * len(ids)))
 
 
 def query(table: Table, **options: Any) -> Query:

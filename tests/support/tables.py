@@ -9,6 +9,7 @@ from filestore.catalog.catalog import Catalog
 from filestore.commit.committable import Committable
 from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import FileIO
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table_options import TableOptions
 from filestore.read.split_read import read_stored
@@ -16,7 +17,9 @@ from filestore.scan.live_files import LiveFiles
 from filestore.scan.table_scan import TableScan
 from filestore.table import FileTable
 from filestore.table_store import TableStore
+from filestore.snapshot.snapshot import Snapshot
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
+from tests.support.rows import sorted_rows
 
 WAREHOUSE = "/warehouse"
 KEY_SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -48,6 +51,11 @@ def key_table(
 def reopened(table: FileTable, io: FileIO) -> FileTable:
     """The same table through another file system object."""
     return FileTable.open(table.name, table.store.paths.root, io=io, clock=table.store.clock, names=table.store.names)
+
+
+def copied(table: Table) -> Table:
+    """The same table on another disk in memory."""
+    return reopened(table, MemoryFileIO(table.io.files))  # type: ignore[attr-defined]
 
 
 def failing_at(before: FileTable, fail_at: int, when: When) -> tuple[FileTable, FileTable, FaultyFileIO]:
@@ -84,6 +92,29 @@ def committable_of(table: FileTable, identifier: int, data: pa.Table, **parts: A
     )
 
 
+def commit_batch(table: Table, user: str, identifier: int, data: pa.Table) -> None:
+    """What a sink commits for a micro-batch: rows on top of the newest snapshot."""
+    table.new_commit(user).commit(committable_of(table, identifier, data))
+
+
+def newest_snapshot(table: Table) -> Snapshot:
+    """The newest snapshot of a table that has one."""
+    found = table.snapshots.latest()
+    assert found is not None
+    return found
+
+
+def expire_all_but(table: Table, keep: int) -> list[int]:
+    """Expire all snapshots but the newest ``keep``; the ids of those expired."""
+    retention = Retention(min_count=keep, max_count=keep, age_ms=0, limit=1000)
+    return [step.snapshot.id for step in expire_snapshots(table, retention)]
+
+
+def key_values(table: Table, **travel: Any) -> list[tuple[int, int | None]]:
+    """Sorted ``(id, v)`` of a table that has these columns; a key that is there twice shows."""
+    return sorted_rows(table, "id", "v", **travel)
+
+
 def content(table: FileTable, **travel: Any) -> dict[int, int | None]:
     """``{id: v}`` of a table of KEY_SCHEMA; fails when a key is there twice."""
     found = table.read(**travel).to_arrow(columns=["id", "v"]).to_pylist()
@@ -100,7 +131,7 @@ def stored_rows(store: TableStore) -> pa.Table:
 
 
 def check_metadata(table: FileTable) -> None:
-    """The self-test of paimon-format.md section 14.10 for every snapshot."""
+    """Every snapshot counts its records right, and its files have the sizes that it says."""
     for snapshot_id in table.store.snapshots.ids():
         snapshot = table.store.snapshots.read(snapshot_id)
         live = LiveFiles(table.store, snapshot)

@@ -1,16 +1,14 @@
 """Tables whose log is ahead of their snapshots: what a union read is for."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from engine import Catalog, Table
-from engine.broker.broker import Broker
+from engine import Table
 from engine.log.table_log import TableLog
 from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Step, StepEvent
@@ -21,20 +19,9 @@ from tests.support.logs import wait_for_log
 Change = tuple[str, int, str | None]
 """Kind, key and value."""
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
-
 
 class DiedError(Exception):
     """What stands for kill -9 in a test of one process."""
-
-
-def new_table(
-    broker: Broker, warehouse: Path | str, schema: pa.Schema = SCHEMA, *, key: Sequence[str] = ("id",), **more: Any
-) -> Table:
-    """A table with a log, of a name that no other test uses."""
-    catalog = Catalog(str(warehouse), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
-    options = {"bucket": "1", **more.pop("options", {})}
-    return catalog.create_table(f"db.t{uuid4().hex}", schema, primary_key=key, options=options, **more)
 
 
 def changes(made: Iterable[Change]) -> pa.Table:

@@ -32,6 +32,7 @@ class RowVector:
 
 
 def row_vectors() -> list[RowVector]:
+    """The rows of the golden file."""
     vectors = []
     for line in (GOLDEN / "binaryrow.tsv").read_text(encoding="utf-8").splitlines():
         name, types, row, results = line.split(" | ")

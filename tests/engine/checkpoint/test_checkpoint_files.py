@@ -18,11 +18,11 @@ from engine.checkpoint.saved_checkpoints import (
     rewind_saved_checkpoint,
 )
 from engine.write.housekeeping import Housekeeping
-from filestore.commit.committable import Committable
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
-from tests.support.tables import messages_of
+from tests.support.rows import arrow_rows
+from tests.support.tables import commit_batch
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 QUERY = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -124,19 +124,8 @@ def table(tmp_path: Path) -> Table:
     """A table with batches 0 to 2 of the query."""
     made = Catalog(str(tmp_path / "w")).create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     for batch_id in range(3):
-        write(made, batch_id)
+        commit_batch(made.store, QUERY, batch_id, arrow_rows(SCHEMA, (1, batch_id)))
     return made
-
-
-def write(table: Table, batch_id: int, user: str = QUERY) -> None:
-    data = pa.table({"id": [1], "v": [batch_id]}, schema=SCHEMA)
-    table.files.new_commit(user).commit(
-        Committable(
-            identifier=batch_id,
-            messages=messages_of(table.files, data),
-            base_snapshot_id=table.store.snapshots.latest_id() or 0,
-        )
-    )
 
 
 def test_a_checkpoint_comes_back_with_a_new_query(table: Table, tmp_path: Path) -> None:
@@ -184,7 +173,7 @@ def test_a_checkpoint_that_changes_meanwhile(
 
 def test_a_checkpoint_is_chosen_by_what_is_known_of_it(table: Table, tmp_path: Path) -> None:
     store = table.store
-    write(table, 7, "other")
+    commit_batch(table.store, "other", 7, arrow_rows(SCHEMA, (1, 7)))
     first = CheckpointPlace.parse(str(new_checkpoint(tmp_path / "c", committed=4, planned=5)))
     second = CheckpointPlace.parse(f"other={new_checkpoint(tmp_path / 'd', committed=9, planned=9)}")
     saved = create_savepoint(
@@ -211,7 +200,7 @@ def test_a_stream_saves_before_a_batch(table: Table, tmp_path: Path, caplog: pyt
     Housekeeping(store, checkpoint=place).before_batch()  # nor for another process
     [saved] = list_savepoints(store)
     assert [each.batch_id for each in saved.checkpoints] == [2]
-    write(table, 3)
+    commit_batch(table.store, QUERY, 3, arrow_rows(SCHEMA, (1, 3)))
     with caplog.at_level("WARNING", logger="fluvial"):
         Housekeeping(table.store.with_options({"savepoint.create-interval": "1 ms"}), checkpoint=place).before_batch()
     assert [each.checkpoints for each in list_savepoints(store)] == [saved.checkpoints, ()]

@@ -46,18 +46,6 @@ Fluvial = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def fluvial(capsys: pytest.CaptureFixture[str]) -> Fluvial:
-    """Runs a command; gives its exit code, output and error output."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = run_command(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
 def warehouse(tmp_path: Path) -> str:
     """A table of two partitions without a log, written twice."""
     catalog = Catalog(str(tmp_path / "warehouse"))

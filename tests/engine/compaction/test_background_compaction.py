@@ -18,6 +18,7 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import LiveFiles
 from tests.peers.agreement import Agreement
+from tests.support.logs import write_batch
 from tests.support.streams import query
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -49,9 +50,9 @@ class RunHere:
         return [run_task(self.table.store, task) for task in tasks]
 
 
-def write(writer: BatchWriter, batch: int) -> None:
+def write_colliding(writer: BatchWriter, batch: int) -> None:
     rows = pa.table({"id": [batch % 4, 100 + batch], "v": [batch, batch]})
-    writer.write(batch, lambda spec: write_part(spec, rows.to_batches()))
+    write_batch(writer, batch, rows)
 
 
 def runs(table: Table) -> int:
@@ -59,7 +60,7 @@ def runs(table: Table) -> int:
     return compaction_debt(table.store, live, live.buckets()).most_runs
 
 
-def expected(batches: int) -> dict[int, int]:
+def expected_rows(batches: int) -> dict[int, int]:
     rows: dict[int, int] = {}
     for batch in range(batches):
         rows |= {batch % 4: batch, 100 + batch: batch}
@@ -76,15 +77,15 @@ def test_a_stream_of_batches_never_has_more_runs_than_the_stop_trigger(
     most = 0
     for batch in range(20):
         compaction.before_batch(writer.live)
-        write(writer, batch)
+        write_colliding(writer, batch)
         most = max(most, runs(table))
         compaction.after_commit(writer.live)
     compaction.close()
     assert work.calls > 2
     assert compaction.failures == CompactionFailures()
     assert most <= STOP
-    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(20)
-    assert len(assert_peers_agree(table.store.paths.root)) == len(expected(20))
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected_rows(20)
+    assert len(assert_peers_agree(table.store.paths.root)) == len(expected_rows(20))
     for snapshot in (5, 12):  # in the middle, between two compactions
         assert_peers_agree(table.store.paths.root, snapshot_id=snapshot)
 
@@ -95,7 +96,7 @@ def test_a_slow_compaction_does_not_hold_a_commit_back_before_the_stop_trigger(t
     work.gate.clear()
     for batch in range(STOP - 1):
         compaction.before_batch(writer.live)
-        write(writer, batch)
+        write_colliding(writer, batch)
         compaction.after_commit(writer.live)
     assert work.calls == 1
     assert table.latest_snapshot().id == STOP - 1
@@ -109,7 +110,7 @@ def test_at_the_stop_trigger_a_batch_waits_for_the_compaction(table: Table) -> N
     compaction = BackgroundCompaction(table.store, work)
     work.gate.clear()
     for batch in range(STOP):
-        write(writer, batch)
+        write_colliding(writer, batch)
     compaction.after_commit(writer.live)
     waited: list[float] = []
     waiting = threading.Thread(target=lambda: waited.append(compaction.before_batch(writer.live)))
@@ -130,7 +131,7 @@ def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(
     """FL-91: somebody else compacted the same files first."""
     writer, work = BatchWriter(table.files, None, commit_user="q"), RunHere(table)
     for batch in range(TRIGGER + 1):
-        write(writer, batch)
+        write_colliding(writer, batch)
 
     def overtaken(tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         messages = work(tasks)
@@ -146,8 +147,8 @@ def test_a_compaction_that_lost_its_inputs_is_abandoned_and_costs_nothing(
     assert len(named) == 1
     assert compaction.failures.count == 0
     assert len(files) == TRIGGER + 1 + len(named)
-    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
-    assert len(assert_peers_agree(table.store.paths.root)) == len(expected(TRIGGER + 1))
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected_rows(TRIGGER + 1)
+    assert len(assert_peers_agree(table.store.paths.root)) == len(expected_rows(TRIGGER + 1))
 
 
 def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
@@ -159,10 +160,10 @@ def test_a_failing_compaction_leaves_the_stream_alone(table: Table) -> None:
     compaction = BackgroundCompaction(table.store, fails)
     for batch in range(TRIGGER + 1):
         compaction.before_batch(writer.live)
-        write(writer, batch)
+        write_colliding(writer, batch)
         compaction.after_commit(writer.live)
     compaction.close()
-    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(TRIGGER + 1)
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected_rows(TRIGGER + 1)
     assert compaction.failures.count >= 1
     assert compaction.failures.last == "RuntimeError: no room for 1"
 
@@ -176,12 +177,12 @@ def test_changes_are_told_behind_every_batch(tmp_path: Path, waits: bool) -> Non
     if not waits:
         work.gate.clear()
     for batch in range(4):
-        write(writer, batch)
+        write_colliding(writer, batch)
         compaction.after_commit(writer.live)
         assert told_rows(table) == ([2] * (batch + 1) if waits else [])
     work.gate.set()
     compaction.close()
-    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected(4)
+    assert {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()} == expected_rows(4)
 
 
 def test_a_failing_compaction_is_not_waited_for_again(tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ def test_a_failing_compaction_is_not_waited_for_again(tmp_path: Path) -> None:
         raise RuntimeError("no room")
 
     compaction = BackgroundCompaction(table.store, fails)
-    write(writer, 0)
+    write_colliding(writer, 0)
     compaction.after_commit(writer.live)
     assert (len(calls), compaction.failures.count) == (1, 1)
     compaction.close()
@@ -207,7 +208,7 @@ def test_everything_is_merged_after_so_many_commits(tmp_path: Path) -> None:
         writer = BatchWriter(table.files, None, commit_user=f"q{first}")
         compaction = BackgroundCompaction(table.store, RunHere(table))
         for batch in range(first, first + 3):
-            write(writer, batch)
+            write_colliding(writer, batch)
             compaction.after_commit(writer.live)
             compaction._wait(None)
             writer.live.advance()
@@ -241,7 +242,7 @@ def test_a_stream_into_a_table_without_a_key_puts_small_files_together(
     seen = []
     for batch in range(20):
         assert compaction.before_batch(writer.live) < 1
-        write(writer, batch)
+        write_colliding(writer, batch)
         compaction.after_commit(writer.live)
         seen += [row["v"] for row in reader.available()]
         if batch % 4 == 3 and compaction._running is not None:
@@ -267,10 +268,10 @@ def test_rows_are_seen_behind_every_batch_of_a_table_with_deletion_vectors(tmp_p
     compaction = BackgroundCompaction(table.store, RunHere(table))
     for batch in range(8):
         compaction.before_batch(writer.live)
-        write(writer, batch)
+        write_colliding(writer, batch)
         compaction.after_commit(writer.live)
         rows = {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist() if not 50 <= row["id"] < 99}
-        assert rows == expected(batch + 1)
+        assert rows == expected_rows(batch + 1)
         assert not any(split.needs_merge for split in table.read().plan().splits)
     compaction.close()
     assert compaction.failures == CompactionFailures()

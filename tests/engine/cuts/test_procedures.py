@@ -9,32 +9,20 @@ import pytest
 
 from engine import Catalog, Table, procedures
 from engine.broker.broker import Broker
-from filestore.commit.committable import Committable
 from lsm.errors import InvalidInputError
 from tests.support.streams import Query
-from tests.support.tables import messages_of
+from tests.support.tables import commit_batch
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return Catalog(str(tmp_path / "w"))
-
-
-def new_table(catalog: Catalog, name: str, **options: str) -> Table:
+def cut_table(catalog: Catalog, name: str, **options: str) -> Table:
     return catalog.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "1", **options})
 
 
-def write(table: Table, user: str, batch_id: int, *ids: int) -> None:
+def commit_ids(table: Table, user: str, batch_id: int, *ids: int) -> None:
     """What a sink commits for a micro-batch."""
-    data = pa.table({"id": list(ids), "v": [batch_id] * len(ids)}, schema=SCHEMA)
-    committable = Committable(
-        identifier=batch_id,
-        messages=messages_of(table.files, data),
-        base_snapshot_id=table.store.snapshots.latest_id() or 0,
-    )
-    table.files.new_commit(user).commit(committable)
+    commit_batch(table.store, user, batch_id, pa.table({"id": ids, "v": [batch_id] * len(ids)}, schema=SCHEMA))
 
 
 def ids(table: Table) -> list[int]:
@@ -64,11 +52,11 @@ class FakeCheckpoint:
 
 def test_targets_of_one_query_are_cut_behind_one_batch(catalog: Catalog) -> None:
     """Issue 6 item 6, Decision 52: batch 2 has reached only one of them."""
-    a, b = new_table(catalog, "db.a"), new_table(catalog, "db.b")
+    a, b = cut_table(catalog, "db.a"), cut_table(catalog, "db.b")
     for batch_id in range(3):
-        write(a, "q", batch_id, batch_id)
+        commit_ids(a, "q", batch_id, batch_id)
         if batch_id < 2:
-            write(b, "q", batch_id, batch_id)
+            commit_ids(b, "q", batch_id, batch_id)
     a.compact(full=True)
     shown = procedures.create_consistent_tag(catalog, "db.a,db.b", "eod", dry_run=True).to_pylist()
     assert a.store.snapshots.tag_names() == []
@@ -90,14 +78,14 @@ def test_targets_of_one_query_are_cut_behind_one_batch(catalog: Catalog) -> None
 
 def test_without_a_common_query_a_time_is_needed(catalog: Catalog) -> None:
     """Issue 6 item 6: the newest snapshot not after it in each; a batch is not torn by it."""
-    a, b, c = (new_table(catalog, f"db.{name}") for name in "abc")
-    write(a, "q", 0, 1)
-    write(b, "q", 0, 1)
+    a, b, c = (cut_table(catalog, f"db.{name}") for name in "abc")
+    commit_ids(a, "q", 0, 1)
+    commit_ids(b, "q", 0, 1)
     c.write(pa.table({"id": [1], "v": [1]}, schema=SCHEMA))
-    write(a, "q", 1, 2)
+    commit_ids(a, "q", 1, 2)
     latest = a.latest_snapshot()
     assert latest is not None
-    write(b, "q", 1, 2)
+    commit_ids(b, "q", 1, 2)
     c.write(pa.table({"id": [2], "v": [1]}, schema=SCHEMA))
     with pytest.raises(InvalidInputError, match=r"no query is known to connect these tables: groups=db\.c; db\.a"):
         cut(catalog, "db.a,db.b,db.c", "eod")
@@ -117,9 +105,9 @@ def test_a_pipeline_is_cut_where_its_query_stood(
         broker: Broker = request.getfixturevalue("broker")
         brokers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
     name = f"db.{tmp_path.name.replace('-', '_')}"
-    one, two = new_table(catalog, name, **brokers), new_table(catalog, "db.two")
+    one, two = cut_table(catalog, name, **brokers), cut_table(catalog, "db.two")
     checkpoint = FakeCheckpoint(tmp_path / "checkpoint")
-    reader = Query(tmp_path / "w", name, read_stream_maxRowsPerTrigger="3")
+    reader = Query(catalog.warehouse, name, read_stream_maxRowsPerTrigger="3")
     batch_id = 0
     stood: list[tuple[int, int | None]] = []
 
@@ -127,7 +115,7 @@ def test_a_pipeline_is_cut_where_its_query_stood(
         nonlocal batch_id
         while (rows := reader.batch()) is not None:
             checkpoint.note(batch_id, reader.planned[-1])
-            write(two, checkpoint.query_id, batch_id, *sorted({row["id"] for row in rows}))
+            commit_ids(two, checkpoint.query_id, batch_id, *sorted({row["id"] for row in rows}))
             stood.append((batch_id, one.store.snapshots.latest_id()))
             batch_id += 1
 
@@ -142,7 +130,7 @@ def test_a_pipeline_is_cut_where_its_query_stood(
         assert rows is not None
         assert len(rows) < 10
         checkpoint.note(batch_id, reader.planned[-1])
-        write(two, checkpoint.query_id, batch_id, *(row["id"] for row in rows))
+        commit_ids(two, checkpoint.query_id, batch_id, *(row["id"] for row in rows))
     with pytest.raises(InvalidInputError, match="no query is known to connect these tables"):
         cut(catalog, f"{name},db.two", "eod")
     found = cut(catalog, f"{name},db.two", "eod", checkpoints=checkpoint.location)
@@ -159,14 +147,14 @@ def test_a_pipeline_is_cut_where_its_query_stood(
 
 
 def test_checkpoints_that_do_not_fit_are_named(catalog: Catalog, tmp_path: Path) -> None:
-    a, b = new_table(catalog, "db.a"), new_table(catalog, "db.b")
-    write(a, "q", 0, 1)
-    write(b, "q", 0, 1)
+    a, b = cut_table(catalog, "db.a"), cut_table(catalog, "db.b")
+    commit_ids(a, "q", 0, 1)
+    commit_ids(b, "q", 0, 1)
     checkpoint = FakeCheckpoint(tmp_path / "checkpoint")
     checkpoint.note(0, '{"logOffset":1}')
     with pytest.raises(InvalidInputError, match="the query has written none of the tables"):
         cut(catalog, "db.a,db.b", "eod", checkpoints=checkpoint.location)
-    write(b, checkpoint.query_id, 0, 2)
+    commit_ids(b, checkpoint.query_id, 0, 2)
     with pytest.raises(InvalidInputError, match=r"a table that a query reads is not one of the cut: table=db\.c"):
         cut(catalog, "db.a,db.b", "eod", checkpoints=f"db.c={checkpoint.location}")
     assert cut(catalog, "db.a,db.b", "eod", checkpoints=checkpoint.location) == {"db.a": 1, "db.b": 2}

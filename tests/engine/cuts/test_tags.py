@@ -1,5 +1,7 @@
 """Cuts as tags: all or none, whatever dies; and going back to them."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from engine.cuts.tags import CutRecord, find_incomplete_cut, plan_cut_rollback, read_cut, tag_cut
@@ -82,16 +84,27 @@ def test_a_tag_that_cannot_be_made_takes_the_others_back() -> None:
     assert tags_of(tables) == []
 
 
+def sweep(
+    names: dict[str, Table], before: MemoryFileIO, when: When
+) -> Iterator[tuple[dict[str, Table], dict[str, Table]]]:
+    """For each operation in turn: copies of the tables, and the same ones on a disk where it fails; then once more."""
+    for fail_at in range(1, 200):
+        io = MemoryFileIO(before.files)
+        faulty = FaultyFileIO(io, when=when)
+        tables, again = through(names, io), through(names, faulty)
+        faulty.calls, faulty.fail_at = 0, fail_at
+        yield tables, again
+        if faulty.calls < fail_at:
+            return
+    pytest.fail("the sweep did not end")
+
+
 @pytest.mark.parametrize("when", list(When))
 def test_whatever_dies_the_cut_can_be_completed_or_is_not_there(when: When) -> None:
     """Every operation fails once; then it is done again."""
     before = MemoryFileIO()
     names = two_tables(before)
-    for fail_at in range(1, 100):
-        io = MemoryFileIO(before.files)
-        faulty = FaultyFileIO(io, when=when)
-        tables, again = through(names, io), through(names, faulty)
-        faulty.calls, faulty.fail_at = 0, fail_at
+    for tables, again in sweep(names, before, when):
         try:
             tag_cut(stores(again), "cut", RECORD)
         except FAULTS:
@@ -100,10 +113,6 @@ def test_whatever_dies_the_cut_can_be_completed_or_is_not_there(when: When) -> N
             assert find_incomplete_cut(stores(tables), "cut") in (None, RECORD)
             tag_cut(stores(tables), "cut", RECORD)
         assert [read_cut(each.store, "cut") for each in tables.values()] == [RECORD, RECORD]
-        if faulty.calls < fail_at:
-            break
-    else:
-        pytest.fail("the sweep did not end")
 
 
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
@@ -118,11 +127,7 @@ def test_whatever_dies_going_back_can_be_done_again(when: When) -> None:
             if plan.partitions:
                 restore(tables[plan.name].store, plan.wanted)
 
-    for fail_at in range(1, 200):
-        io = MemoryFileIO(before.files)
-        faulty = FaultyFileIO(io, when=when)
-        tables, again = through(names, io), through(names, faulty)
-        faulty.calls, faulty.fail_at = 0, fail_at
+    for tables, again in sweep(names, before, when):
         try:
             go_back(again)
         except FAULTS:
@@ -130,7 +135,3 @@ def test_whatever_dies_going_back_can_be_done_again(when: When) -> None:
         assert [content(each) for each in tables.values()] == [{1: 1}, {1: 1}]
         assert [each.store.snapshots.latest_id() for each in tables.values()] == [3, 4]
         assert all(not plan.partitions for plan in plan_cut_rollback(stores(tables), "cut"))
-        if faulty.calls < fail_at:
-            break
-    else:
-        pytest.fail("the sweep did not end")

@@ -50,18 +50,6 @@ SLOWLY = "import time\ndef one_second(frame):\n    time.sleep(1)\n    return fra
 
 
 @pytest.fixture
-def fluvial(capsys: pytest.CaptureFixture[str]) -> Fluvial:
-    """Runs a command here; gives its exit code, output and error output."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = run_command(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job in a directory of its own, which is where commands are run."""
     monkeypatch.chdir(tmp_path)

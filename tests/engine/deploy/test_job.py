@@ -46,11 +46,6 @@ def orders(**changes: object) -> TableConfig:
     return TableConfig.model_validate(ORDERS | changes)
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return Catalog(str(tmp_path / "warehouse"))
-
-
 def test_a_missing_table_is_made_and_an_equal_one_is_taken(catalog: Catalog) -> None:
     made = ensure_table(catalog, "shop.orders", orders())
     assert [(field.name, str(field.type)) for field in made.schema.fields] == [

@@ -25,6 +25,7 @@ from engine.deploy.pipeline.table_changes import ensure_table
 from engine.deploy.pipeline.targets import BatchWrite
 from engine.deploy.plan import make_plan
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
+from tests.support.rows import sorted_rows
 
 spark_test = pytest.mark.spark
 Row = Mapping[str, Any]
@@ -77,9 +78,8 @@ def job(home: Path, *pipelines: Row, tables: Mapping[str, Row] | None = None, **
     )
 
 
-def rows_of(home: Path, table: str) -> list[tuple[Any, ...]]:
-    read = Catalog(str(home / "warehouse")).table(table).read().to_arrow()
-    return sorted(tuple(row.values()) for row in read.to_pylist())
+def written_rows(home: Path, table: str) -> list[tuple[Any, ...]]:
+    return sorted_rows(Catalog(str(home / "warehouse")).table(table))
 
 
 FIRST = [{"id": 1, "v": 10, "_row_kind": "+I"}, {"id": 2, "v": 20, "_row_kind": "+I"}]
@@ -109,15 +109,15 @@ def test_a_table_feeds_another_with_updates_and_deletes_and_one_stream_fills_sev
     assert plan == [*(("create", name) for name in ("db.a", "db.b", "db.pages")), ("start", "files"), ("start", "copy")]
     run_job(config.chosen(["files"]), spark=spark)
     run_job(config.chosen(["copy"]), spark=spark)
-    assert rows_of(tmp_path, "db.b") == [(1, 10), (2, 20)]
+    assert written_rows(tmp_path, "db.b") == [(1, 10), (2, 20)]
 
     put(tmp_path, "2.json", SECOND)
     [result] = run_job(config.chosen(["files"]), spark=spark)
     assert (result.batch_count, result.row_count, result.is_complete) == (1, 3, True)
     assert [(each.table, each.snapshot_id) for each in result.targets] == [("db.a", 2), ("db.pages", 2)]
     run_job(config.chosen(["copy"]), spark=spark)
-    assert rows_of(tmp_path, "db.a") == rows_of(tmp_path, "db.b") == [(1, 11), (3, 30)]
-    assert rows_of(tmp_path, "db.pages") == [(1, "p1"), (2, "p2"), (3, "p3")]
+    assert written_rows(tmp_path, "db.a") == written_rows(tmp_path, "db.b") == [(1, 11), (3, 30)]
+    assert written_rows(tmp_path, "db.pages") == [(1, "p1"), (2, "p2"), (3, "p3")]
     after = make_plan(config)
     assert [each.action.value for each in after.steps] == ["keep"] * 3 + ["continue"] * 2
     assert "after batch 1" in after.steps[3].fact
@@ -149,7 +149,7 @@ def test_a_batch_that_reached_one_of_two_tables_is_written_to_the_other_when_it_
     )
     [result] = run_job(config, spark=spark)
     assert (result.restart_count, failures_left) == (2, [])
-    assert rows_of(tmp_path, "db.a") == rows_of(tmp_path, "db.b") == [(1, 10), (2, 20)]
+    assert written_rows(tmp_path, "db.a") == written_rows(tmp_path, "db.b") == [(1, 10), (2, 20)]
     assert [each.snapshot_id for each in result.targets] == [1, 1]
 
 
@@ -169,7 +169,7 @@ def test_a_pipeline_that_fails_for_good_fails_the_job_and_the_others_are_dealt_w
     assert len(failures_left) == 8, "what is broken is not tried again"
     assert Catalog(config.warehouse).table("db.a").latest_snapshot() is None
     if policy == "continue":
-        assert rows_of(tmp_path, "db.b") == [(1, 10), (2, 20)]
+        assert written_rows(tmp_path, "db.b") == [(1, 10), (2, 20)]
 
 
 @spark_test
@@ -188,10 +188,10 @@ def test_a_request_to_stop_lets_the_micro_batch_end_and_be_noted_and_begins_no_o
     state = read_checkpoint(config.pipelines[0].checkpoint)
     assert state is not None
     assert (result.is_complete, result.batch_count, state.batch_id) == (False, 1, 0)
-    assert len(rows_of(tmp_path, "db.a")) == 1
+    assert len(written_rows(tmp_path, "db.a")) == 1
     [result] = run_job(config, spark=spark)
     assert (result.is_complete, result.batch_count) == (True, 4)
-    assert len(rows_of(tmp_path, "db.a")) == 5
+    assert len(written_rows(tmp_path, "db.a")) == 5
 
 
 @spark_test
@@ -207,7 +207,7 @@ def test_a_micro_batch_that_takes_too_long_is_cancelled_and_written_once_by_the_
     assert not result.is_complete
     assert "did not finish in time" in caplog.text
     run_job(config, spark=spark)
-    assert rows_of(tmp_path, "db.a") == [(1, 10), (2, 20)]
+    assert written_rows(tmp_path, "db.a") == [(1, 10), (2, 20)]
     latest = Catalog(config.warehouse).table("db.a").latest_snapshot()
     assert latest is not None
     assert latest.id == 1

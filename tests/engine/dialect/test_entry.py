@@ -12,17 +12,17 @@ from engine.dialect.grammar.places import SqlSyntaxError
 from lsm.errors import InvalidInputError
 
 
-def rows(frame: object) -> list[tuple[object, ...]]:
+def collected(frame: object) -> list[tuple[object, ...]]:
     return [tuple(row) for row in frame.collect()]  # type: ignore[attr-defined]
 
 
 def test_commands_give_frames_and_state_stays(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
     done = sql(spark, "CREATE DATABASE a; USE a; SET table-storage.bucket = 3", catalog, **{"write-only": "true"})
-    assert rows(done) == [("table-storage.bucket", "3")]
+    assert collected(done) == [("table-storage.bucket", "3")]
     assert sql(spark, "CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED)", catalog).columns == []
-    assert rows(sql(spark, "SHOW TABLES", catalog)) == [("a", "t", False)]
-    assert dict(rows(sql(spark, "SHOW TBLPROPERTIES t", catalog))) == {  # type: ignore[arg-type]
+    assert collected(sql(spark, "SHOW TABLES", catalog)) == [("a", "t", False)]
+    assert dict(collected(sql(spark, "SHOW TBLPROPERTIES t", catalog))) == {  # type: ignore[arg-type]
         "bucket": "3", "file.format": "parquet", "write-only": "true",
     }  # fmt: skip
     other = Catalog(str(tmp_path))
@@ -33,9 +33,9 @@ def test_commands_give_frames_and_state_stays(spark: SparkSession, tmp_path: Pat
 def test_what_is_sparks_is_run_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
     sql(spark, "CREATE TEMPORARY VIEW sparks AS SELECT 1 AS a; CACHE TABLE sparks", catalog)
-    assert rows(sql(spark, "DESCRIBE sparks", catalog))[0][:2] == ("a", "int")
-    assert rows(sql(spark, "SET spark.sql.shuffle.partitions", catalog))[0][0] == "spark.sql.shuffle.partitions"
-    assert ("", "sparks", True) in rows(sql(spark, "SHOW TABLES IN spark_catalog.default", catalog))
+    assert collected(sql(spark, "DESCRIBE sparks", catalog))[0][:2] == ("a", "int")
+    assert collected(sql(spark, "SET spark.sql.shuffle.partitions", catalog))[0][0] == "spark.sql.shuffle.partitions"
+    assert ("", "sparks", True) in collected(sql(spark, "SHOW TABLES IN spark_catalog.default", catalog))
     sql(spark, "DROP VIEW sparks", catalog)
     with pytest.raises(ParseException):
         sql(spark, "CREATE TEMPORARY VIEW", catalog)
@@ -44,7 +44,7 @@ def test_what_is_sparks_is_run_by_spark(spark: SparkSession, tmp_path: Path) -> 
 def test_spark_is_asked_before_its_own_syntax_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
     script = "BEGIN DECLARE x INT DEFAULT 1; SET x = x + 1; SELECT x AS n; END"
-    assert rows(sql(spark, script, catalog)) == [(2,)]
+    assert collected(sql(spark, script, catalog)) == [(2,)]
     for mistake in (
         "SELECT 1 FROM (",
         "SELECT * FROM t WITH (a)",
@@ -75,5 +75,5 @@ def test_watermarks_of_any_expression_are_worked_out(spark: SparkSession, tmp_pa
     sql(spark, "CREATE TABLE d.t (ts TIMESTAMP(3), WATERMARK FOR ts AS date_trunc('hour', ts))", catalog)
     frame = spark.sql("SELECT TIMESTAMP_NTZ'2026-01-31 10:20:30' AS ts")
     catalog.table("d.t").write(frame.toArrow())
-    described = dict(row[:2] for row in rows(sql(spark, "DESCRIBE EXTENDED d.t", catalog)))
+    described = dict(row[:2] for row in collected(sql(spark, "DESCRIBE EXTENDED d.t", catalog)))
     assert described["watermark"] == "2026-01-31 10:00:00.000"

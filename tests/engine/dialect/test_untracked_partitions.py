@@ -22,7 +22,7 @@ def session_of(catalog: Catalog) -> SqlSession:
     return SqlSession(SqlContext(catalog=catalog, open_spark=lambda: pytest.fail("no Spark")))
 
 
-def write(session: SqlSession, name: str, ids: list[int]) -> None:
+def write_two_days(session: SqlSession, name: str, ids: list[int]) -> None:
     """Every id into partitions 2026-01-01 and 2026-01-02."""
     table = session.context.catalog.table(name)
     rows = {"dt": ["2026-01-01", "2026-01-02"] * len(ids), "id": [each for each in ids for _ in range(2)]}
@@ -53,9 +53,9 @@ def test_the_log_does_not_get_their_rows(broker: Broker, tmp_path: Path) -> None
     """FL-22, FL-23, FL-50."""
     session = session_of(Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers}))
     session.execute(CREATE.format("untracked"))
-    write(session, "default.untracked", [1])
+    write_two_days(session, "default.untracked", [1])
     session.execute(OFF.format("untracked"))
-    write(session, "default.untracked", [2])
+    write_two_days(session, "default.untracked", [2])
     shown = [
         dict(zip(*(described["col_name"].to_pylist(), described["data_type"].to_pylist()), strict=True))
         for day in (1, 2)
@@ -63,7 +63,7 @@ def test_the_log_does_not_get_their_rows(broker: Broker, tmp_path: Path) -> None
     ]
     assert [each["change-tracking"] for each in shown] == ["true", "false"]
     session.execute(ON.format("untracked"))
-    write(session, "default.untracked", [3])
+    write_two_days(session, "default.untracked", [3])
     table = session.context.catalog.table("default.untracked")
     assert UNTRACKED_KEY not in table.schema.options
     assert table.log is not None
@@ -111,11 +111,11 @@ def test_streams_that_read_files_do_not_get_them(spark: SparkSession, stopped: N
         assert query.awaitTermination(120)
         return sorted(found)
 
-    write(session, "default.t", [1])
+    write_two_days(session, "default.t", [1])
     assert drained() == []
     session.execute(OFF.format("t"))
-    write(session, "default.t", [2])
+    write_two_days(session, "default.t", [2])
     assert drained() == [(1, 2)]
     session.execute(ON.format("t"))
-    write(session, "default.t", [3])
+    write_two_days(session, "default.t", [3])
     assert drained() == [(1, 3), (2, 3)]

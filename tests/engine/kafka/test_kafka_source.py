@@ -237,7 +237,7 @@ def wide_topic(new_topic: Callable[..., str], kafka: KafkaProperties) -> Topic:
     return Topic(new_topic(bucket_count=3), kafka)
 
 
-def values(count: int, first: int = 0) -> list[Record]:
+def numbered_records(count: int, first: int = 0) -> list[Record]:
     return [(None, str(number).encode()) for number in range(first, first + count)]
 
 
@@ -331,16 +331,16 @@ def test_a_stream_takes_each_record_once_in_limited_batches_through_restarts(
 ) -> None:
     """Offsets are exact: aborted records and transaction markers are neither delivered nor stumbled over."""
     for partition in range(3):
-        wide_topic.send(values(40, 1000 * partition), partition)
-    wide_topic.send(values(5, 9000), 1, commit=False)
-    wide_topic.send(values(7, 3000), 1, commit=True)
+        wide_topic.send(numbered_records(40, 1000 * partition), partition)
+    wide_topic.send(numbered_records(5, 9000), 1, commit=False)
+    wide_topic.send(numbered_records(7, 3000), 1, commit=True)
     stream = Stream(spark, wide_topic.options, tmp_path)
     first = stream.run(maxOffsetsPerTrigger="50")
     assert len(first) == 3  # 120 + 5 aborted + 7 + 2 markers = 134 offsets
     assert all(rows.num_rows <= 50 for rows in first)
     assert stream.committed_offsets()[wide_topic.name] == {"0": 40, "1": 54, "2": 40}
 
-    wide_topic.send(values(3, 5000), 2)
+    wide_topic.send(numbered_records(3, 5000), 2)
     second = stream.run(maxOffsetsPerTrigger="50")
     assert [rows.num_rows for rows in second] == [3]
     taken = [int(value) for rows in [*first, *second] for value in rows["value"].to_pylist()]
@@ -358,11 +358,11 @@ def test_a_stream_takes_each_record_once_in_limited_batches_through_restarts(
 def test_a_query_starts_where_it_is_told_and_goes_on_where_it_was(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
-    topic.send(values(10))
+    topic.send(numbered_records(10))
     stream = Stream(spark, topic.options, tmp_path)
     [rows] = stream.run(startingOffsets=json.dumps({topic.name: {"0": 7}}))
     assert rows["offset"].to_pylist() == [7, 8, 9]
-    topic.send(values(1))
+    topic.send(numbered_records(1))
     [rows] = stream.run(startingOffsets="earliest")
     assert rows["offset"].to_pylist() == [10]
 
@@ -372,10 +372,10 @@ def test_a_query_starts_where_it_is_told_and_goes_on_where_it_was(
 def test_records_that_are_gone_stop_a_stream_unless_told_otherwise(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
-    topic.send(values(4))
+    topic.send(numbered_records(4))
     stream = Stream(spark, topic.options, tmp_path)
     stream.run()
-    topic.send(values(6))
+    topic.send(numbered_records(6))
     topic.forget(0, 7)
     with pytest.raises(Exception, match="wanted=4 earliest=7 lost=3") as caught:
         stream.run()
@@ -393,7 +393,7 @@ def test_a_topic_made_again_between_two_runs_is_noticed_though_its_end_is_past_t
     spark: SparkSession, topic: Topic, topics: LogTopics, tmp_path: Path, was_planned: bool
 ) -> None:
     """Else its first records would be skipped, or others delivered under the offsets of a planned batch."""
-    topic.send(values(4))
+    topic.send(numbered_records(4))
     stream = Stream(spark, topic.options, tmp_path)
     [rows] = stream.run()
     assert rows.num_rows == 4
@@ -404,7 +404,7 @@ def test_a_topic_made_again_between_two_runs_is_noticed_though_its_end_is_past_t
         stream.batches.clear()
     topics.delete_topic(topic.name)
     topics.create_topic(topic.name, bucket_count=1)
-    topic.send(values(9, 100))
+    topic.send(numbered_records(9, 100))
     with pytest.raises(Exception, match="deleted and recreated since") as caught:
         stream.run()
     assert isinstance(fluvial_error(caught.value, "query failed"), CorruptDataError)
@@ -412,7 +412,7 @@ def test_a_topic_made_again_between_two_runs_is_noticed_though_its_end_is_past_t
     if not was_planned:
         [rows] = stream.run(failOnDataLoss="false")
         assert rows["value"].to_pylist() == [str(number).encode() for number in range(100, 109)]
-        topic.send(values(1, 200))
+        topic.send(numbered_records(1, 200))
         [rows] = stream.run()
         assert rows["value"].to_pylist() == [b"200"]
 
@@ -422,7 +422,7 @@ def test_a_topic_made_again_between_two_runs_is_noticed_though_its_end_is_past_t
 def test_a_checkpoint_of_an_earlier_version_goes_on_and_learns_the_topic_ids(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
-    topic.send(values(4))
+    topic.send(numbered_records(4))
     stream = Stream(spark, topic.options, tmp_path)
     stream.run()
     for path in (stream.checkpoint / "offsets").iterdir():
@@ -432,7 +432,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_and_learns_the_topic_ids(
         else:
             path.unlink()
     assert stream.committed_offsets() == {topic.name: {"0": 4}}
-    topic.send(values(2, 4))
+    topic.send(numbered_records(2, 4))
     [rows] = stream.run()
     assert rows["offset"].to_pylist() == [4, 5]
     assert set(stream.committed_offsets()) == {topic.name, "@topic-ids"}
@@ -505,12 +505,12 @@ def planned(reader: KafkaStreamReader, start: dict[str, Any], end: dict[str, Any
 @pytest.mark.broker
 def test_a_query_that_died_before_its_first_batch_was_done_keeps_its_start(topic: Topic) -> None:
     """``latest`` is where the topic ended when the query began, not when it began again."""
-    topic.send(values(3))
+    topic.send(numbered_records(3))
     reader = stream_reader(topic, startingOffsets="latest")
     start = reader.initialOffset()
     end = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
     assert end != start  # so Spark notes it, though the batch is empty
-    topic.send(values(4, 3))
+    topic.send(numbered_records(4, 3))
     again = stream_reader(topic, startingOffsets="latest")
     assert again.initialOffset() == start
     assert planned(again, again.initialOffset(), end) == []
@@ -531,7 +531,7 @@ def test_a_query_that_finds_nothing_notes_its_start_only_where_time_would_change
     end = reader.latestOffset(begin, ReadAllAvailable())
     assert (end != begin) is plans
     assert reader.latestOffset(end, ReadAllAvailable()) == end  # and no second one
-    topic.send(values(2))
+    topic.send(numbered_records(2))
     following = reader.latestOffset(end, ReadAllAvailable())
     assert planned(reader, end, following) == [(0, 2)]
     assert reader.latestOffset(following, ReadAllAvailable()) == following
@@ -540,7 +540,7 @@ def test_a_query_that_finds_nothing_notes_its_start_only_where_time_would_change
 @pytest.mark.broker
 def test_a_first_batch_is_the_same_when_it_is_run_again(topic: Topic) -> None:
     """Retention may have moved the start meanwhile; the rest of the batch is what it was."""
-    topic.send(values(9))
+    topic.send(numbered_records(9))
     reader = stream_reader(topic, startingOffsets="earliest", maxOffsetsPerTrigger="4")
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     assert planned(reader, reader.initialOffset(), end) == [(0, 4)]
@@ -552,7 +552,7 @@ def test_a_first_batch_is_the_same_when_it_is_run_again(topic: Topic) -> None:
 @pytest.mark.broker
 def test_a_first_batch_that_an_earlier_version_planned_begins_where_the_options_say(topic: Topic) -> None:
     """Its checkpoint has no begin; later batches never needed one."""
-    topic.send(values(5))
+    topic.send(numbered_records(5))
     reader = stream_reader(topic, startingOffsets=json.dumps({topic.name: {"0": 2}}))
     old = {topic.name: {"0": 4}}
     assert planned(reader, reader.initialOffset(), old) == [(2, 4)]

@@ -27,7 +27,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]}, schema=SCHEMA)
 
 
-def new_table(path: Path, name: str = "db.t", **options: str) -> Table:
+def lineage_table(path: Path, name: str = "db.t", **options: str) -> Table:
     catalog = Catalog(str(path / "warehouse"), options=options)
     return catalog.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "1"})
 
@@ -52,7 +52,7 @@ WAYS: dict[str, Callable[[Table], Any]] = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_every_write_is_a_barrier_of_its_own(tmp_path: Path, way: Callable[[Table], Any]) -> None:
     """LN-01, LN-02, LN-12, LN-13: later writes of a job have higher barriers, and snapshots say the same."""
-    table = new_table(tmp_path)
+    table = lineage_table(tmp_path)
     for _ in range(3):
         way(table)
     found = sinks(table)
@@ -67,14 +67,14 @@ def test_every_write_is_a_barrier_of_its_own(tmp_path: Path, way: Callable[[Tabl
 
 def test_a_write_without_a_name_is_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["jobs/load_orders.py", "--all"])
-    table = new_table(tmp_path)
+    table = lineage_table(tmp_path)
     table.write(ROWS)
     assert [job for job, *_ in sinks(table)] == ["load_orders.py"]
 
 
 def test_nothing_is_told_where_nothing_was_written(tmp_path: Path) -> None:
     """An empty write makes no snapshot, and so no barrier."""
-    table = new_table(tmp_path)
+    table = lineage_table(tmp_path)
     table.write(ROWS.slice(0, 0))
     table.overwrite(ROWS.slice(0, 0))
     assert table.latest_snapshot() is None
@@ -83,7 +83,7 @@ def test_nothing_is_told_where_nothing_was_written(tmp_path: Path) -> None:
 
 def test_a_catalog_that_keeps_no_lineage_gets_none(tmp_path: Path) -> None:
     """LN-07, LN-13: and its snapshots do not speak of it."""
-    table = new_table(tmp_path, **{"table-lineage": "false", "data-lineage": "false"})
+    table = lineage_table(tmp_path, **{"table-lineage": "false", "data-lineage": "false"})
     table.write(ROWS)
     assert lineage_of_table(table.store) is None
     snapshot = table.latest_snapshot()
@@ -129,7 +129,7 @@ def test_a_listener_that_nobody_has_installed_is_refused_before_a_row(tmp_path: 
 
 
 def test_a_branch_is_a_table_of_its_own(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
+    table = lineage_table(tmp_path)
     table.write(ROWS, options={"pipeline.name": "load"})
     with table.audit_branch("fix", snapshot_id=1, keep=True) as fix:
         fix.write(ROWS, options={"pipeline.name": "repair"})
@@ -141,7 +141,7 @@ def test_a_branch_is_a_table_of_its_own(tmp_path: Path) -> None:
 
 def test_what_was_committed_and_not_told_is_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LN-02: processes that died between commit and lineage; asked again, nothing is missing, and little is read."""
-    table = new_table(tmp_path)
+    table = lineage_table(tmp_path)
     expected = []
     kept = Lineage.store
     for number in range(9):
@@ -163,7 +163,7 @@ def test_what_was_committed_and_not_told_is_told_later(tmp_path: Path, monkeypat
 
 def test_a_batch_that_is_run_again_is_told_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LN-02: a stream that died behind its commit; what is committed is found by user and identifier."""
-    table = new_table(tmp_path)
+    table = lineage_table(tmp_path)
     reads = (SourceRead(warehouse=str(tmp_path / "warehouse"), table="db.source", snapshot_id=7),)
 
     def run(batch_id: int) -> None:
@@ -200,7 +200,7 @@ def _dies(self: Lineage, records: LineageRecords) -> None:
 def test_a_store_that_is_down_costs_no_row(tmp_path: Path) -> None:
     """LN-02: with lineage.on-unavailable=fail the write fails behind its commit, and repeats nothing."""
     options = {"jdbc.url": f"sqlite:///{tmp_path}/missing/lineage.sqlite", "lineage.on-unavailable": "fail"}
-    table = new_table(tmp_path, **options)
+    table = lineage_table(tmp_path, **options)
     with pytest.raises(UnavailableError):
         table.write(ROWS, options={"pipeline.name": "load"})
     assert table.read().to_arrow().num_rows == 2

@@ -19,6 +19,7 @@ from engine.lineage.store.store import LineageMeta
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.lineage_stores import FaultyMeta, MemoryFactory, MemoryLineageMeta, contents
+from tests.support.option_keys import dashed
 
 TIME = datetime(2023, 6, 5, 13, 29, 1)
 QUEUE = "/w/.fluvial/lineage-queue"
@@ -49,7 +50,7 @@ class Names:
 
 
 def settings(**options: str) -> LineageSettings:
-    given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+    given = dashed(options)
     return LineageSettings(warehouse="/w", catalog_id=None, has_tables=True, has_snapshots=True, options=given)
 
 

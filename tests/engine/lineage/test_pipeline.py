@@ -17,6 +17,7 @@ from engine.procedures.validation import validate
 from engine.runtime.steps import Step, StepEvent
 from filestore.snapshot.snapshot import CommitKind
 from lsm.errors import UnavailableError
+from tests.support.rows import write_rows
 
 pytestmark = pytest.mark.spark
 
@@ -99,10 +100,6 @@ def upper(frame: DataFrame) -> DataFrame:
     return frame.withColumn("word", F.upper("word"))
 
 
-def write(table: Table, *rows: tuple[str, int]) -> None:
-    table.write(pa.Table.from_pylist([{"word": word, "n": n} for word, n in rows], schema=WORDS))
-
-
 def test_lineage_of_the_pipeline_of_the_seed_is_what_its_snapshots_say(spark: SparkSession, tmp_path: Path) -> None:
     """LN-01, LN-02, LN-12, LN-14, LN-70, LN-72, LN-74: three jobs on three tables, each crashing before a commit or
     between a commit and its lineage; every barrier is there once, with the snapshots that commits and checkpoints say.
@@ -111,10 +108,10 @@ def test_lineage_of_the_pipeline_of_the_seed_is_what_its_snapshots_say(spark: Sp
     """
     p = Pipeline(spark, tmp_path)
     table1, table2, table3, table4 = (p.table(f"table{number}") for number in range(1, 5))
-    write(table1, ("a", 1), ("b", 2))
-    write(table1, ("b", 3))
-    write(table1, ("c", 4))
-    write(table1, ("a", 5))
+    write_rows(table1, ("a", 1), ("b", 2))
+    write_rows(table1, ("b", 3))
+    write_rows(table1, ("c", 4))
+    write_rows(table1, ("a", 5))
     crashes = Crash(Step.TASKS_DONE, 0), Crash(Step.TABLE_COMMITTED, 1)
     p.run("job1", upper(p.source("table1", **{"scan.snapshot-id": "2"})), table2, *crashes)
     p.run("job2", p.source("table2"), table3)

@@ -1,7 +1,6 @@
 """Lineage of everything else that Spark runs: batches, SQL, and streams of which one end is not ours; and recovery."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,18 +13,19 @@ from engine.lineage.recording import lineage_of_table
 from engine.procedures import create_branch, impact, recovery_plan, replace_main_branch, rewind_checkpoint
 from engine.procedures.recovery import validate_snapshot
 from lsm.errors import InvalidInputError
+from tests.support.rows import row_dicts
 
 pytestmark = pytest.mark.spark
 
 WORDS = pa.schema([("word", pa.string()), ("n", pa.int64())])
 
 
-def new_table(catalog: Catalog, name: str) -> Table:
+def word_table(catalog: Catalog, name: str) -> Table:
     options = {"bucket": "1", "write-only": "true"}
     return catalog.create_table(f"db.{name}", WORDS, primary_key=["word"], options=options)
 
 
-def write(table: Table, word: str, n: int, **options: str) -> None:
+def load_word(table: Table, word: str, n: int, **options: str) -> None:
     table.write(pa.table({"word": [word], "n": [n]}, schema=WORDS), options={"pipeline.name": "load", **options})
 
 
@@ -35,7 +35,7 @@ def lineage(table: Table) -> Lineage:
     return found
 
 
-def told(table: Table, job: str) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+def stored_lineage(table: Table, job: str) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
     """What a job has read and written, by the store."""
     meta = lineage(table).meta
     sources = {(each.table, each.snapshot_id) for each in meta.source_data_lineages() if each.job == job}
@@ -45,15 +45,15 @@ def told(table: Table, job: str) -> tuple[set[tuple[str, int]], set[tuple[str, i
 def test_batches_and_statements_know_the_snapshots_that_they_read(spark: SparkSession, tmp_path: Path) -> None:
     """LN-01, LN-02, LN-12, LN-32: through frames, SQL, joins and time travel; each job by its name."""
     catalog = Catalog(str(tmp_path / "warehouse"))
-    one, two, three = (new_table(catalog, name) for name in ("one", "two", "three"))
+    one, two, three = (word_table(catalog, name) for name in ("one", "two", "three"))
     for n in range(3):
-        write(one, "a", n)
-    write(two, "a", 1)
+        load_word(one, "a", n)
+    load_word(two, "a", 1)
 
     old = one.dataframe(spark, snapshot_id=2)
     frame = old.alias("l").join(two.dataframe(spark).alias("r"), "n", "full")
     three.append(frame.selectExpr("coalesce(l.word, r.word) AS word", "n"), {"pipeline.name": "join"})
-    assert told(three, "join") == ({("one", 2), ("two", 1)}, {("three", 1)})
+    assert stored_lineage(three, "join") == ({("one", 2), ("two", 1)}, {("three", 1)})
 
     spark.conf.set("pipeline.name", "statements")
     try:
@@ -66,7 +66,7 @@ def test_batches_and_statements_know_the_snapshots_that_they_read(spark: SparkSe
         )
     finally:
         spark.conf.unset("pipeline.name")
-    assert told(three, "statements") == ({("one", 1), ("two", 1)}, {("three", 2), ("three", 3)})
+    assert stored_lineage(three, "statements") == ({("one", 1), ("two", 1)}, {("three", 2), ("three", 3)})
 
 
 def loaded(spark: SparkSession, table: Table, **options: str) -> DataFrame:
@@ -80,20 +80,20 @@ def test_a_batch_write_knows_what_spark_loaded(spark: SparkSession, tmp_path: Pa
     meanwhile; through views, joins, subqueries and caches; where no file may match, too. No table is its own source.
     """
     catalog = Catalog(str(tmp_path / "warehouse"))
-    one, two, three = (new_table(catalog, name) for name in ("one", "two", "three"))
+    one, two, three = (word_table(catalog, name) for name in ("one", "two", "three"))
     for n in range(3):
-        write(one, "a", n)
-    write(two, "a", 1)
+        load_word(one, "a", n)
+    load_word(two, "a", 1)
 
     def reads(job: str, frame: DataFrame) -> set[tuple[str, int]]:
         three.append(frame, {"pipeline.name": job})
-        return told(three, job)[0]
+        return stored_lineage(three, job)[0]
 
     assert reads("named", loaded(spark, one, **{"scan.snapshot-id": "2"})) == {("one", 2)}
     old = loaded(spark, one)
     assert old.count() == 1
     old.createOrReplaceTempView("old")
-    write(one, "b", 1)
+    load_word(one, "b", 1)
     assert reads("view", spark.table("old")) == {("one", 3)}
     assert reads("anew", loaded(spark, one)) == {("one", 4)}
     joined = old.groupBy("n").count().join(loaded(spark, two), "n", "full").selectExpr("'j' AS word", "n")
@@ -113,10 +113,10 @@ def test_a_batch_write_knows_what_spark_loaded(spark: SparkSession, tmp_path: Pa
 def test_a_stream_knows_the_tables_beside_it(spark: SparkSession, tmp_path: Path) -> None:
     """LN-12, LN-13: joined to the stream, where its tasks tell, and joined in ``foreachBatch``, where the sink does."""
     catalog = Catalog(str(tmp_path / "warehouse"))
-    one, two, three = (new_table(catalog, name) for name in ("one", "two", "three"))
+    one, two, three = (word_table(catalog, name) for name in ("one", "two", "three"))
     for n in range(2):
-        write(one, "a", n)
-        write(two, "a", n)
+        load_word(one, "a", n)
+        load_word(two, "a", n)
     options = {"warehouse": catalog.warehouse, "table": "db.one", "read.changelog": "true"}
     stream = spark.readStream.format("fluvial").options(**options).load().select("word", "n")
     write_three = sink(three)
@@ -138,7 +138,7 @@ def test_a_stream_knows_the_tables_beside_it(spark: SparkSession, tmp_path: Path
     for job, writer in jobs.items():
         query = writer.queryName(job).trigger(availableNow=True)
         assert query.option("checkpointLocation", str(tmp_path / job)).start().awaitTermination(120)
-    assert {job: told(three, job)[0] for job in jobs} == {
+    assert {job: stored_lineage(three, job)[0] for job in jobs} == {
         "stream": {("one", 2), ("two", 2)},
         "format": {("one", 2), ("two", 2)},
         "batch": {("one", 2), ("two", 2)},
@@ -149,8 +149,8 @@ def test_a_stream_knows_the_tables_beside_it(spark: SparkSession, tmp_path: Path
 def test_a_source_tells_where_the_sink_does_not(spark: SparkSession, tmp_path: Path) -> None:
     """LN-12, LN-13, LN-14, LN-74: a stream into something else, and one into format("fluvial"), by the query's name."""
     catalog = Catalog(str(tmp_path / "warehouse"))
-    one, two = new_table(catalog, "one"), new_table(catalog, "two")
-    write(one, "a", 1)
+    one, two = word_table(catalog, "one"), word_table(catalog, "two")
+    load_word(one, "a", 1)
     options = {"warehouse": catalog.warehouse, "table": "db.one", "read.changelog": "true"}
     source = spark.readStream.format("fluvial").options(**options).load()
     for job, format, more in (
@@ -160,8 +160,8 @@ def test_a_source_tells_where_the_sink_does_not(spark: SparkSession, tmp_path: P
         writer = source.writeStream.format(format).options(**more).queryName(job).trigger(availableNow=True)
         for _ in range(2):
             assert writer.option("checkpointLocation", str(tmp_path / job)).start().awaitTermination(120)
-    assert told(one, "foreign") == ({("one", 1)}, set())
-    assert told(two, "both") == ({("one", 1)}, {("two", 1)})
+    assert stored_lineage(one, "foreign") == ({("one", 1)}, set())
+    assert stored_lineage(two, "both") == ({("one", 1)}, {("two", 1)})
     assert {each.job for each in lineage(one).meta.source_table_lineages()} == {"foreign", "both"}
 
 
@@ -179,21 +179,17 @@ def run(spark: SparkSession, path: Path, name: str, tables: tuple[Table, ...], t
     assert write.option("checkpointLocation", str(path)).start().awaitTermination(120)
 
 
-def content(table: Table) -> list[dict[str, Any]]:
-    return sorted(table.read().to_arrow().to_pylist(), key=lambda row: str(row["word"]))
-
-
 def test_an_incremental_recovery_gives_what_a_full_one_gives(spark: SparkSession, tmp_path: Path) -> None:
     """LN-06, LN-35 to LN-41, LN-75: table1 is corrected behind snapshot 2; by branches nothing is copied, the old job
     runs on, and what its steps say is done here as they say it."""
     catalog = Catalog(str(tmp_path / "warehouse"))
-    table1, table2, table3 = (new_table(catalog, f"table{number}") for number in (1, 2, 3))
+    table1, table2, table3 = (word_table(catalog, f"table{number}") for number in (1, 2, 3))
     for word in ("a", "b", "wrong"):
-        write(table1, word, 1)
+        load_word(table1, word, 1)
     for word in ("x", "y"):
-        write(table2, word, 2)
+        load_word(table2, word, 2)
     run(spark, tmp_path / "old", "job", (table1, table2), table3, **{"scan.snapshot-id": "1"})
-    assert [row["word"] for row in content(table3)] == ["a", "b", "wrong", "x", "y"]
+    assert [row["word"] for row in row_dicts(table3, "word")] == ["a", "b", "wrong", "x", "y"]
 
     hit = impact(table1, 3).to_pylist()
     assert [(row["job"], row["table"], row["snapshot_id"]) for row in hit] == [("job", "db.table3", 3)]
@@ -211,12 +207,12 @@ def test_an_incremental_recovery_gives_what_a_full_one_gives(spark: SparkSession
     ]
     create_branch(table1, "fix", snapshot=2)
     fixed1 = catalog.table("db.table1", branch="fix")
-    write(fixed1, "right", 3)
+    load_word(fixed1, "right", 3)
     create_branch(table3, "fix", snapshot=2)
     rewind_checkpoint(table3, "branch-fix", str(tmp_path / "old"), str(tmp_path / "new"))
     fixed3 = catalog.table("db.table3", branch="fix")
     run(spark, tmp_path / "new", "job-fix", (fixed1, table2), fixed3)
-    assert [row["word"] for row in content(fixed3)] == ["a", "b", "right", "x", "y"]
+    assert [row["word"] for row in row_dicts(fixed3, "word")] == ["a", "b", "right", "x", "y"]
 
     full = recovery_plan(table1, 2, branch="full").to_pylist()
     assert [row["command"] for row in full if row["what"].startswith(("begin", "start"))] == [
@@ -228,10 +224,10 @@ def test_an_incremental_recovery_gives_what_a_full_one_gives(spark: SparkSession
     create_branch(table3, "full")
     whole3 = catalog.table("db.table3", branch="full")
     run(spark, tmp_path / "whole", "job-full", (fixed1, table2), whole3, **{"scan.mode": "latest-full"})
-    assert content(whole3) == content(fixed3)
-    assert [row["word"] for row in content(table3)] == ["a", "b", "wrong", "x", "y"]  # until it is published
+    assert row_dicts(whole3, "word") == row_dicts(fixed3, "word")
+    assert [row["word"] for row in row_dicts(table3, "word")] == ["a", "b", "wrong", "x", "y"]  # until it is published
     replace_main_branch(table3, "fix")
-    assert content(catalog.table("db.table3")) == content(whole3)
+    assert row_dicts(catalog.table("db.table3")) == row_dicts(whole3, "word")
     with pytest.raises(InvalidInputError, match="no barrier that ends at the snapshot"):
         recovery_plan(table2, 5, incremental=True)
 
@@ -239,11 +235,11 @@ def test_an_incremental_recovery_gives_what_a_full_one_gives(spark: SparkSession
 def test_a_snapshot_is_validated_by_a_query(spark: SparkSession, tmp_path: Path) -> None:
     """LN-31 to LN-34: by CALL and command, too; a changed query shows how many rows it would change."""
     catalog = Catalog(str(tmp_path / "warehouse"))
-    one, two = new_table(catalog, "word_table"), new_table(catalog, "word_count_table")
+    one, two = word_table(catalog, "word_table"), word_table(catalog, "word_count_table")
     for n in range(2):
-        write(one, f"w{n}", n)
+        load_word(one, f"w{n}", n)
     two.append(one.dataframe(spark).selectExpr("word", "n * 10 AS n"), {"pipeline.name": "job1"})
-    write(one, "later", 5)
+    load_word(one, "later", 5)
     right = "SELECT word, n * 10 AS n FROM word_table"
     assert validate_snapshot(catalog, "db.word_count_table", 1, right).num_rows == 0
     [row] = validate_snapshot(catalog, "db.word_count_table", 1, right.replace("10", "11")).to_pylist()

@@ -28,9 +28,10 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.types.data_types import DataType
 from lsm.errors import ConflictError, FluvialError
 from tests.support.changelogs import ENGINES, SCHEMA, State, apply, row_values
-from tests.support.logs import Row, log_changes
+from tests.support.logs import Row, log_changes, write_batch
 from tests.support.streams import as_foreign, query
-from tests.support.tails import DiedError, adopt, forget_after, new_table, write_aborted, write_log_only
+from tests.support.tails import DiedError, adopt, forget_after, write_aborted, write_log_only
+from tests.support.warehouses import new_table
 
 pytestmark = pytest.mark.broker
 
@@ -39,7 +40,7 @@ EXACT = {"log.changelog-mode": "all", "changelog-producer": "lookup"}
 
 def exact_table(broker: Broker, home: Path, engine: str = "deduplicate", **more: str) -> Table:
     options = {**EXACT, **ENGINES[engine][0], **{key.replace("_", "-"): text for key, text in more.items()}}
-    return new_table(broker, home, SCHEMA, key=["p", "id"], options=options)
+    return new_table(home, SCHEMA, broker=broker, key=["p", "id"], options=options)
 
 
 def data(*rows: tuple[Any, ...]) -> pa.Table:
@@ -54,21 +55,17 @@ def in_log(table: Table) -> list[tuple[str, int, Any]]:
     return [("-" if kind.is_retract else "+", row["id"], row["v"]) for kind, row in log_changes(table)]
 
 
-def told_by_log(table: Table) -> list[tuple[Any, ...]]:
+def read_log(table: Table) -> list[tuple[Any, ...]]:
     """As a stream that reads the log from its beginning; kinds are paired again."""
-    return told(query(table, log__scan="from-timestamp", **{"log_scan.timestamp-mills": "0"}).available())
+    return change_rows(query(table, log__scan="from-timestamp", **{"log_scan.timestamp-mills": "0"}).available())
 
 
-def told(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+def change_rows(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     return [(row["_row_kind"], *(row[name] for name in SCHEMA.names)) for row in rows]
 
 
 def writer(table: Table, user: str = "q", observe: Observer = ignore) -> BatchWriter:
     return BatchWriter(table.files, TableLog.of(table.files), commit_user=user, observe=observe)
-
-
-def write(table: Table, batch: int, rows: pa.Table, user: str = "q", observe: Observer = ignore) -> None:
-    writer(table, user, observe).write(batch, lambda spec: write_part(spec, rows.to_batches()))
 
 
 def state_of(table: Table) -> State:
@@ -93,7 +90,7 @@ class Consumer:
 
     def read(self) -> list[tuple[Any, ...]]:
         """What is new, which must lead to the rows of the table."""
-        found = told(self.stream.available())
+        found = change_rows(self.stream.available())
         apply(self.state, found, drops_equal=False)
         assert self.state == state_of(self.table)
         return [(kind, row_id, v) for kind, _, row_id, v, *_ in found]
@@ -198,10 +195,10 @@ def test_the_log_folded_is_the_table_whoever_dies(
                 case "task dies" | "driver dies":
                     step = Step.LOG_COMMITTED if deed == "task dies" else Step.TASKS_DONE
                     with pytest.raises(DiedError):
-                        write(table, number, rows, observe=dying_at(step))
-                    write(table, number, rows)
+                        write_batch(table, number, rows, observe=dying_at(step))
+                    write_batch(table, number, rows)
                 case _:
-                    write(table, number, rows)
+                    write_batch(table, number, rows)
             consumer.read()
         expected = table.read().to_arrow().sort_by("id").sort_by("p")
         for snapshot_id in reversed([0, *table.store.snapshots.ids()]):
@@ -275,7 +272,7 @@ def test_whoever_writes_without_the_log_meanwhile_no_change_is_told_wrong(
     for number, step in enumerate(STEPS if other == "foreign" else around_the_look):
         table.write(data(("+I", 1, 10), ("+I", 2, 20), ("+I", 3, 30)))
         meanwhile = at(step, lambda: OTHERS[other](table))
-        write(table, number, data(("+I", 1, 1), ("-D", 2), ("+I", 4, number)), observe=meanwhile)
+        write_batch(table, number, data(("+I", 1, 1), ("-D", 2), ("+I", 4, number)), observe=meanwhile)
         is_late = other != "compact" and STEPS.index(step) > STEPS.index(Step.FILES_FLUSHED)
         assert newest(table).properties[CHANGES_KEY] == ("files" if is_late else "log"), step
         consumer.read()
@@ -294,10 +291,10 @@ def test_a_batch_that_was_overtaken_while_its_writer_was_dead_is_told_by_files(b
     consumer = Consumer(table)
     for number, other in enumerate([OTHERS["compact"], OTHERS["foreign"]]):
         with pytest.raises(DiedError):
-            write(table, number, data(("+I", 1, 1)), observe=dying_at(Step.TASKS_DONE))
+            write_batch(table, number, data(("+I", 1, 1)), observe=dying_at(Step.TASKS_DONE))
         other(table)
         consumer.read()
-        write(table, number, data(("+I", 1, 1000)))  # what a replay computes does not matter
+        write_batch(table, number, data(("+I", 1, 1000)))  # what a replay computes does not matter
         assert newest(table).properties[CHANGES_KEY] == ("log" if number == 0 else "files")
         consumer.read()
     assert consumer.state["a", 1][2] == 112
@@ -316,12 +313,12 @@ def test_another_writer_of_the_log_is_looked_up_or_stops_the_batch(broker: Broke
 
         def other(number: int = number, refused: list[str] = refused) -> None:
             try:
-                write(table, number, data(("+I", 1, 100)), user="other")
+                write_batch(table, number, data(("+I", 1, 100)), user="other")
             except FluvialError:
                 refused.append("other")
 
         try:
-            write(table, number, data(("+I", 1, 1)), observe=at(step, other))
+            write_batch(table, number, data(("+I", 1, 1)), observe=at(step, other))
         except FluvialError:
             refused.append("q")
         last_with_both = STEPS.index(Step.PART_STARTED)
@@ -329,7 +326,7 @@ def test_another_writer_of_the_log_is_looked_up_or_stops_the_batch(broker: Broke
         assert refused == ([] if number <= last_with_both else ["q"] if number < first_of_ours else ["other"]), step
         consumer.read()
         for user in refused:
-            write(table, number, data(("+I", 1, 1 if user == "q" else 100)), user=user)
+            write_batch(table, number, data(("+I", 1, 1 if user == "q" else 100)), user=user)
         expected += 101
         consumer.read()
         assert consumer.state == {("a", 1): ("a", 1, expected, None, None)}

@@ -23,6 +23,7 @@ from logstore.log.log_writer import CHUNK_ROWS
 from lsm.row_kind import RowKind
 from tests.peers.agreement import Agreement
 from tests.support.logs import folded, log_changes
+from tests.support.option_keys import dotted
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -34,7 +35,7 @@ def new_table(tmp_path: Path, broker: Broker) -> Callable[..., Table]:
     catalog = Catalog(str(tmp_path / "warehouse"), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
 
     def make(name: str, **options: str) -> Table:
-        texts = {key.replace("__", "-").replace("_", "."): value for key, value in options.items()}
+        texts = dotted(options)
         topic = f"modes-{abs(hash(str(tmp_path))) % 10**9}-{name}"
         options = {"bucket": "1", "log.kafka.topic": topic, **texts}
         return catalog.create_table(f"db.{name}", SCHEMA, primary_key=["id"], options=options)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +11,8 @@ from engine import Catalog, Table
 from engine.cli.app import run_command
 from engine.procedures import PROCEDURES
 from engine.procedures.registry import bind
+from tests.support.option_keys import dashed
+from tests.support.rows import arrow_rows, row_set
 
 SCHEMA = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
 Rows = list[dict[str, Any]]
@@ -19,16 +20,11 @@ Call = Callable[..., Rows]
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return Catalog(str(tmp_path / "warehouse"))
-
-
-@pytest.fixture
 def new_table(catalog: Catalog) -> Callable[..., Table]:
     """Makes ``shop.orders``: days d1 and d2, written in two commits."""
 
     def make(name: str = "shop.orders", **options: str) -> Table:
-        texts = {key.replace("__", ".").replace("_", "-"): text for key, text in options.items()}
+        texts = dashed(options)
         table = catalog.create_table(
             name,
             SCHEMA,
@@ -36,8 +32,8 @@ def new_table(catalog: Catalog) -> Callable[..., Table]:
             partition_by=["dt"],
             options={"bucket": "2", "log.system": "none", **texts},
         )
-        table.write(rows(("d1", 1, 1), ("d1", 2, 2), ("d2", 3, 3)))
-        table.write(rows(("d1", 1, 9)))
+        table.write(order_rows(("d1", 1, 1), ("d1", 2, 2), ("d2", 3, 3)))
+        table.write(order_rows(("d1", 1, 9)))
         return table
 
     return make
@@ -73,16 +69,16 @@ def _flags(arguments: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def rows(*values: tuple[str, int, int]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, each, strict=True)) for each in values], schema=SCHEMA)
+def order_rows(*values: tuple[str, int, int]) -> pa.Table:
+    """Rows of ``shop.orders``."""
+    return arrow_rows(SCHEMA, *values)
 
 
 @pytest.fixture
-def content() -> Callable[..., set[tuple[str, int, int]]]:
+def content() -> Callable[..., frozenset[tuple[str, int, int]]]:
     """The rows of a table, by a fresh look at it."""
 
-    def read(catalog: Catalog, **travel: Any) -> set[tuple[str, int, int]]:
-        found = catalog.table("shop.orders").read(**travel).to_arrow().to_pylist()
-        return {(row["dt"], row["id"], row["v"]) for row in found}
+    def read(catalog: Catalog, **travel: Any) -> frozenset[tuple[str, int, int]]:
+        return row_set(catalog.table("shop.orders"), **travel)
 
     return read

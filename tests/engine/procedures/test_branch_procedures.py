@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,14 +18,14 @@ from engine.procedures import (
     verify,
 )
 from lsm.errors import ConflictError, InvalidInputError
-from tests.engine.procedures.conftest import Call, rows
+from tests.engine.procedures.conftest import Call, order_rows
+from tests.support.rows import row_set
 
 NewTable = Callable[..., Table]
 
 
-def content(catalog: Catalog, branch: str | None = None) -> set[tuple[str, int, int]]:
-    found = catalog.table("shop.orders", branch=branch).read().to_arrow().to_pylist()
-    return {(row["dt"], row["id"], row["v"]) for row in found}
+def orders_of(catalog: Catalog, branch: str | None = None) -> frozenset[tuple[Any, ...]]:
+    return row_set(catalog.table("shop.orders", branch=branch))
 
 
 BASE = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
@@ -37,10 +38,10 @@ def test_a_branch_is_made_merged_renamed_and_deleted(new_table: NewTable, catalo
     made = {"branch": "dev", "tag_name": "eod", "tagged_snapshot_id": 2}
     assert call("create_branch", branch="dev", tag="eod") == [made]
     assert call("create_branch", branch="dev", snapshot=1, ignore_if_exists=True) == [made]
-    catalog.table("shop.orders", branch="dev").write(rows(("d2", 3, 7), ("d3", 4, 4)))
+    catalog.table("shop.orders", branch="dev").write(order_rows(("d2", 3, 7), ("d3", 4, 4)))
     merged = call("merge_branch", branch="dev")
     assert [(each["branch"], each["snapshot_id"], each["files"]) for each in merged] == [("dev", 3, 2)]
-    assert content(catalog) == content(catalog, "dev") == {*BASE} - {("d2", 3, 3)} | {("d2", 3, 7), ("d3", 4, 4)}
+    assert orders_of(catalog) == orders_of(catalog, "dev") == {*BASE} - {("d2", 3, 3)} | {("d2", 3, 7), ("d3", 4, 4)}
     assert call("merge_branch", branch="dev")[0]["snapshot_id"] is None
     assert call("rename_branch", from_branch="dev", to_branch="fix") == [{**made, "branch": "fix"}]
     told = call("delete_branch", branch="fix", dry_run=True)
@@ -53,25 +54,25 @@ def test_main_is_forwarded_and_replaced(new_table: NewTable, catalog: Catalog, c
     """BR-16, BR-18, BR-26, BR-27, BR-47; Trap 6: what is lost with force is told."""
     table = new_table()
     create_branch(table, "dev", snapshot=2)
-    catalog.table("shop.orders", branch="dev").write(rows(("d3", 4, 4)))
+    catalog.table("shop.orders", branch="dev").write(order_rows(("d3", 4, 4)))
     assert call("fast_forward", branch="dev") == [{"snapshot_id": 3, "is_published": True}]
-    assert content(catalog) == {*BASE, ("d3", 4, 4)}
-    table.write(rows(("d3", 5, 5)))
-    catalog.table("shop.orders", branch="dev").write(rows(("d3", 6, 6)))
+    assert orders_of(catalog) == {*BASE, ("d3", 4, 4)}
+    table.write(order_rows(("d3", 5, 5)))
+    catalog.table("shop.orders", branch="dev").write(order_rows(("d3", 6, 6)))
     with pytest.raises(ConflictError):
         fast_forward(table, "dev")
     assert call("fast_forward", branch="dev", force=True) == [
         {"snapshot_id": 4, "is_published": False},
         {"snapshot_id": 4, "is_published": True},
     ]
-    assert content(catalog) == {*BASE, ("d3", 4, 4), ("d3", 6, 6)}
+    assert orders_of(catalog) == {*BASE, ("d3", 4, 4), ("d3", 6, 6)}
     replaced = call("replace_main_branch", branch="dev")
     assert [(each["main_branch"], each["dropped_branch"]) for each in replaced] == [("dev", "main")]
-    assert content(catalog) == {*BASE, ("d3", 4, 4), ("d3", 6, 6)}
+    assert orders_of(catalog) == {*BASE, ("d3", 4, 4), ("d3", 6, 6)}
     assert verify(catalog.table("shop.orders")).num_rows == 0
     back = call("replace_main_branch", branch="main")
     assert [(each["main_branch"], each["dropped_branch"]) for each in back] == [("main", "dev")]
-    assert content(catalog) == {*BASE, ("d3", 4, 4), ("d3", 6, 6)}
+    assert orders_of(catalog) == {*BASE, ("d3", 4, 4), ("d3", 6, 6)}
 
 
 def test_the_words_of_the_seed_are_understood(new_table: NewTable, catalog: Catalog, tmp_path: Path) -> None:
@@ -83,13 +84,13 @@ def test_the_words_of_the_seed_are_understood(new_table: NewTable, catalog: Cata
         return run_command([words[0], "--warehouse", catalog.warehouse, "shop.orders", *words[1:]])
 
     assert run("create-branch", "--name", "branch-1", "--tag", "tag-1") == 0
-    catalog.table("shop.orders", branch="branch-1").write(rows(("d3", 4, 4)))
+    catalog.table("shop.orders", branch="branch-1").write(order_rows(("d3", 4, 4)))
     assert run("merge-branch", "--name", "branch-1") == 0
-    assert ("d3", 4, 4) in content(catalog)
+    assert ("d3", 4, 4) in orders_of(catalog)
     assert run("replace-main-branch", "--name", "branch-1") == 0
     assert run("create-branch", "--name", "branch-2", "--tag", "tag-1") == 0
     assert run("delete-branch", "--name", "branch-2") == 0
-    assert content(catalog) == {*BASE, ("d3", 4, 4)}
+    assert orders_of(catalog) == {*BASE, ("d3", 4, 4)}
 
 
 def test_several_branches_go_together_or_none_does(new_table: NewTable, catalog: Catalog) -> None:
@@ -109,8 +110,8 @@ def test_merge_and_replacement_work_on_a_table_that_was_opened_on_a_branch(
     table = new_table()
     create_branch(table, "dev", snapshot=2)
     there = catalog.table("shop.orders$branch_dev")
-    there.write(rows(("d3", 4, 4)))
+    there.write(order_rows(("d3", 4, 4)))
     merge_branch(there, "dev")
-    assert content(catalog) == {*BASE, ("d3", 4, 4)}
+    assert orders_of(catalog) == {*BASE, ("d3", 4, 4)}
     replace_main_branch(there, "dev")
-    assert content(catalog) == {*BASE, ("d3", 4, 4)}
+    assert orders_of(catalog) == {*BASE, ("d3", 4, 4)}

@@ -23,7 +23,7 @@ from filestore.maintenance.orphans import find_orphans
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
-from tests.engine.procedures.conftest import rows
+from tests.engine.procedures.conftest import order_rows
 
 QUICK = JobPolicy(interval_s=0.01, most_wait_s=0.04)
 KEEP_ONE = {"snapshot__num_retained__min": "1", "snapshot__num_retained__max": "1"}
@@ -72,7 +72,7 @@ def test_what_a_write_only_stream_leaves_is_compacted_while_it_writes(
     thread = threading.Thread(target=job(catalog, recorder, policy=policy).run, args=(recorder.stop,), daemon=True)
     thread.start()
     for number in range(12):
-        table.write(rows(("d1", 1, 100 + number), ("d3", number, number)))
+        table.write(order_rows(("d1", 1, 100 + number), ("d3", number, number)))
         expected = {each for each in expected if each[:2] != ("d1", 1)} | {
             ("d1", 1, 100 + number),
             ("d3", number, number),
@@ -201,7 +201,7 @@ def test_tables_come_and_go_beside_others(
 
 def test_new_options_are_taken(new_table: Callable[..., Table], catalog: Catalog) -> None:
     """Without a new snapshot: the trigger is lowered while the job runs."""
-    new_table(num_sorted_run__compaction_trigger="50").write(rows(("d1", 1, 10)))
+    new_table(num_sorted_run__compaction_trigger="50").write(order_rows(("d1", 1, 10)))
     recorder = Recorder(1)
     thread = threading.Thread(target=job(catalog, recorder).run, args=(recorder.stop,), daemon=True)
     thread.start()
@@ -233,7 +233,7 @@ def test_the_command_tells_a_line_for_each_commit_and_ends_well(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-        table.write(rows(("d1", 1, 5)))
+        table.write(order_rows(("d1", 1, 5)))
         second = json.loads(process.stdout.readline())
         process.send_signal(number)
         rest = process.stdout.read()

@@ -1,7 +1,6 @@
 """Differences of states: by Python, as a batch read, through Spark and on the command line."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from engine.procedures import create_tag, table_diff
 from filestore.evolution.schema_change import AddColumn, RenameColumn
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
+from tests.support.rows import arrow_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("w", pa.int64())])
 CHANGES = [("-U", 2, "b", 2), ("+U", 2, "x", 2), ("-D", 3, "c", 3), ("+I", 4, "d", 4)]
@@ -21,26 +21,17 @@ NEW = [(2, "x", 2), (4, "d", 4)]
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return Catalog(str(tmp_path))
-
-
-@pytest.fixture
 def table(catalog: Catalog) -> Table:
     """Tag ``start`` is of snapshot 1; three keys have changed until snapshot 3."""
     made = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1", "log.system": "none"})
-    made.write(rows((1, "a", 1), (2, "b", 2), (3, "c", 3)))
+    made.write(arrow_rows(SCHEMA, (1, "a", 1), (2, "b", 2), (3, "c", 3)))
     create_tag(made, "start")
-    made.write(rows((2, "y", 2), (4, "d", 4)))
-    made.write(rows((2, "x", 2), (3, "c", 3)), kinds=pa.array(["+U", "-D"]))
+    made.write(arrow_rows(SCHEMA, (2, "y", 2), (4, "d", 4)))
+    made.write(arrow_rows(SCHEMA, (2, "x", 2), (3, "c", 3)), kinds=pa.array(["+U", "-D"]))
     return made
 
 
-def rows(*values: tuple[Any, ...]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, each, strict=True)) for each in values], schema=SCHEMA)
-
-
-def told(found: pa.Table) -> list[tuple[Any, ...]]:
+def kinds_and_rows(found: pa.Table) -> list[tuple[Any, ...]]:
     kinds = found.column("_row_kind").to_pylist()
     values = found.drop_columns(["_row_kind"]).to_pylist()
     return [(kind, *row.values()) for kind, row in zip(kinds, values, strict=True)]
@@ -49,7 +40,7 @@ def told(found: pa.Table) -> list[tuple[Any, ...]]:
 def test_two_states_are_compared_by_rows_and_by_columns(table: Table, catalog: Catalog) -> None:
     """Idea 14: any two of snapshot, tag, time and branch; the later one's columns, and what became of the others."""
     found = table.diff("start", "latest")
-    assert told(found.to_arrow()) == CHANGES
+    assert kinds_and_rows(found.to_arrow()) == CHANGES
     summary = found.summary()
     assert (summary.inserted, summary.deleted, summary.updated) == (1, 1, 1)
     assert summary.changed_values == {"v": 1}
@@ -73,8 +64,8 @@ def test_a_difference_is_read_like_a_state(table: Table) -> None:
     assert "reason='what differs from snapshot 1 of main'" in read.describe()
     assert read.to_arrow(columns=["w"], filter="v = 'd'").to_pylist() == [{"w": 4}]
     with_kinds = table.read(options={"incremental-between": "start, latest", "read.changelog": "true"})
-    assert told(with_kinds.to_arrow()) == CHANGES
-    assert told(with_kinds.to_arrow(filter="id = 2")) == CHANGES[:2]
+    assert kinds_and_rows(with_kinds.to_arrow()) == CHANGES
+    assert kinds_and_rows(with_kinds.to_arrow(filter="id = 2")) == CHANGES[:2]
     times = ",".join(str(table.store.snapshots.read(each).time_ms) for each in (1, 3))
     by_time = table.read(options={"incremental-between-timestamp": times}).to_arrow()
     assert by_time == read.to_arrow()
@@ -87,7 +78,7 @@ def test_an_automatic_tag_is_compared_with_the_one_before(catalog: Catalog) -> N
     options = {"bucket": "1", "log.system": "none", "tag.automatic-creation": "process-time"}
     table = catalog.create_table("db.days", SCHEMA, primary_key=["id"], options=options)
     for day, key in (("2026-01-01", 1), ("mine", 2), ("2026-01-02", 3)):
-        table.write(rows((key, "a", 0)))
+        table.write(arrow_rows(SCHEMA, (key, "a", 0)))
         create_tag(table, day)
 
     def day(name: str) -> list[int]:

@@ -23,18 +23,20 @@ from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type
 from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 from tests.support.logs import ends_with_markers
-from tests.support.tails import SCHEMA, adopt, by_key, changes, lose_log_before, new_table, write_log_only
+from tests.support.option_keys import dotted
+from tests.support.tails import adopt, by_key, changes, lose_log_before, write_log_only
+from tests.support.warehouses import ID_SCHEMA, new_table
 
 UNION = {"scan.log.union": "true"}
 
 
 def plain_table(tmp_path: Path, **options: str) -> Table:
     return Catalog(str(tmp_path)).create_table(
-        "db.plain", SCHEMA, primary_key=["id"], options={"bucket": "1", **options}
+        "db.plain", ID_SCHEMA, primary_key=["id"], options={"bucket": "1", **options}
     )
 
 
-def rows(key: int, v: str = "x") -> pa.Table:
+def one_row(key: int, v: str = "x") -> pa.Table:
     return changes([("+I", key, v)])
 
 
@@ -49,15 +51,15 @@ def now_ms() -> int:
 @pytest.mark.broker
 def test_a_time_between_two_snapshots_is_the_earlier_one_and_the_log_up_to_it(broker: Broker, tmp_path: Path) -> None:
     """Idea 5: what the later snapshot holds of the log is replayed as far as it is older than the time."""
-    table = new_table(broker, tmp_path)
+    table = new_table(tmp_path, broker=broker)
     before = now_ms()
-    table.write(rows(1))
+    table.write(one_row(1))
     first = now_ms()
-    write_log_only(table, rows(2))
+    write_log_only(table, one_row(2))
     second = now_ms()
-    adopt(table, rows(3))
+    adopt(table, one_row(3))
     third = now_ms()
-    write_log_only(table, rows(4))
+    write_log_only(table, one_row(4))
     fourth = now_ms()
 
     def at(moment: int, **more: str) -> BatchRead:
@@ -83,11 +85,11 @@ def test_a_time_between_two_snapshots_is_the_earlier_one_and_the_log_up_to_it(br
 @pytest.mark.broker
 def test_after_retention_time_travel_falls_back_to_the_snapshot_and_says_so(broker: Broker, tmp_path: Path) -> None:
     """Idea 5."""
-    table = new_table(broker, tmp_path)
-    table.write(rows(1))
-    write_log_only(table, rows(2))
+    table = new_table(tmp_path, broker=broker)
+    table.write(one_row(1))
+    write_log_only(table, one_row(2))
     moment = now_ms()
-    adopt(table, rows(3))
+    adopt(table, one_row(3))
     lose_log_before(table, {0: ends_with_markers(table)[0] - 1})
     read = table.read(timestamp=moment, options=UNION)
     assert by_key(read.to_arrow()) == {1: "x"}
@@ -99,12 +101,12 @@ def test_after_retention_time_travel_falls_back_to_the_snapshot_and_says_so(brok
 @pytest.mark.broker
 def test_a_commit_that_is_not_in_the_log_bounds_the_replay_from_below(broker: Broker, tmp_path: Path) -> None:
     """FL-29, FL-33: an overwrite before the time is in the base, so replayed rows do not bring back what it took."""
-    table = new_table(broker, tmp_path)
-    table.write(rows(1))
-    table.overwrite(rows(7).drop_columns(["_row_kind"]))
-    write_log_only(table, rows(2))
+    table = new_table(tmp_path, broker=broker)
+    table.write(one_row(1))
+    table.overwrite(one_row(7).drop_columns(["_row_kind"]))
+    write_log_only(table, one_row(2))
     moment = now_ms()
-    adopt(table, rows(3))
+    adopt(table, one_row(3))
     read = table.read(timestamp=moment, options=UNION)
     assert (sorted(by_key(read.to_arrow())), read.served.snapshot_id) == ([2, 7], 2)
 
@@ -130,7 +132,7 @@ def test_a_commit_is_passed_on_as_text(tmp_path: Path) -> None:
     assert CommitHandle.parse(str(handle)) == handle
     assert CommitHandle.parse("7") == CommitHandle(snapshot_id=7)
     table = plain_table(tmp_path)
-    assert table.handle_of(table.write(rows(1))) == CommitHandle(snapshot_id=1)
+    assert table.handle_of(table.write(one_row(1))) == CommitHandle(snapshot_id=1)
     assert table.handle_of(CommitResult(snapshot=None)).snapshot_id == 0
     for text in ("", "x", "7:", "7:0", "7:0=a", "-1", "7:0=1,"):
         with pytest.raises(InvalidInputError, match="not the handle of a commit"):
@@ -139,15 +141,15 @@ def test_a_commit_is_passed_on_as_text(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 def test_a_handle_has_the_offsets_after_the_commit(broker: Broker, tmp_path: Path) -> None:
-    table = new_table(broker, tmp_path)
-    assert str(table.handle_of(table.write(rows(1)))) == "1:0=1"
+    table = new_table(tmp_path, broker=broker)
+    assert str(table.handle_of(table.write(one_row(1)))) == "1:0=1"
 
 
 def test_a_reader_waits_for_a_commit(tmp_path: Path) -> None:
     """Idea 6, read your writes: whoever has the handle never sees an older state."""
     table = plain_table(tmp_path)
-    table.write(rows(1))
-    later = threading.Timer(0.3, lambda: table.write(rows(2)))
+    table.write(one_row(1))
+    later = threading.Timer(0.3, lambda: table.write(one_row(2)))
     later.start()
     assert sorted(by_key(table.read(at_least="2").to_arrow())) == [1, 2]
     later.join()
@@ -161,10 +163,10 @@ def test_a_reader_waits_for_a_commit(tmp_path: Path) -> None:
 @pytest.mark.broker
 def test_a_reader_of_the_log_waits_for_the_commit_in_the_log_too(broker: Broker, tmp_path: Path) -> None:
     """Idea 6: positions of a handle that no snapshot has yet."""
-    table = new_table(broker, tmp_path)
-    first = table.handle_of(table.write(rows(1)))
+    table = new_table(tmp_path, broker=broker)
+    first = table.handle_of(table.write(one_row(1)))
     ahead = CommitHandle(snapshot_id=1, log_offsets={0: ends_with_markers(table)[0] + 1})
-    later = threading.Timer(0.3, lambda: write_log_only(table, rows(2)))
+    later = threading.Timer(0.3, lambda: write_log_only(table, one_row(2)))
     later.start()
     assert sorted(by_key(table.read(at_least=ahead, options=UNION).to_arrow())) == [1, 2]
     later.join()
@@ -182,8 +184,8 @@ def test_a_reader_of_the_log_waits_for_the_commit_in_the_log_too(broker: Broker,
 @pytest.mark.broker
 def test_staleness_decides_between_files_and_log(broker: Broker, tmp_path: Path) -> None:
     """Idea 7: and the answer says how fresh it is."""
-    table = new_table(broker, tmp_path)
-    table.write(rows(1))
+    table = new_table(tmp_path, broker=broker)
+    table.write(one_row(1))
     time.sleep(0.05)
     table.compact(full=True)  # makes a newer snapshot, and no row fresher
 
@@ -192,7 +194,7 @@ def test_staleness_decides_between_files_and_log(broker: Broker, tmp_path: Path)
 
     idle = within("1 ms").served
     assert (idle.source, idle.staleness_ms) == (StateSource.SNAPSHOT, 0)
-    write_log_only(table, rows(2))
+    write_log_only(table, one_row(2))
     old = within("1 h")
     assert (sorted(by_key(old.to_arrow())), old.served.source) == ([1], StateSource.SNAPSHOT)
     assert old.served.staleness_ms is not None
@@ -206,7 +208,7 @@ def test_without_a_log_stale_files_are_read_and_their_staleness_told(tmp_path: P
     table = plain_table(tmp_path)
     empty = table.read(options={"scan.max-staleness": "1 ms"})
     assert (empty.to_arrow().num_rows, empty.served.staleness_ms) == (0, None)
-    table.write(rows(1))
+    table.write(one_row(1))
     time.sleep(0.02)
     read = table.read(options={"scan.max-staleness": "1 ms"})
     assert by_key(read.to_arrow()) == {1: "x"}
@@ -218,18 +220,18 @@ def test_without_a_log_stale_files_are_read_and_their_staleness_told(tmp_path: P
 @pytest.mark.parametrize("mode", ["default", "full", "latest-full", "latest"])
 def test_modes_of_the_newest_state(tmp_path: Path, mode: str) -> None:
     table = plain_table(tmp_path)
-    table.write(rows(1))
+    table.write(one_row(1))
     assert table.read(options={"scan.mode": mode}).served.snapshot_id == 1
 
 
 def test_modes_of_a_place(tmp_path: Path) -> None:
     table = plain_table(tmp_path)
-    table.write(rows(1))
+    table.write(one_row(1))
     moment = now_ms()
-    table.write(rows(2))
+    table.write(one_row(2))
 
     def read(mode: str, **more: str) -> int | None:
-        given = {key.replace("__", "-").replace("_", "."): value for key, value in more.items()}
+        given = dotted(more)
         return table.read(options={"scan.mode": mode, **given}).served.snapshot_id
 
     assert read("from-snapshot", scan_snapshot__id="1") == 1
@@ -243,7 +245,7 @@ def test_every_way_to_name_a_state_says_what_it_found(tmp_path: Path) -> None:
     table = plain_table(tmp_path)
     times = {}
     for key in (1, 2, 3, 4):
-        table.write(rows(key))
+        table.write(one_row(key))
         times[key] = now_ms()
     create_tag(table.store, "eod", snapshot_id=2)
 
@@ -286,7 +288,7 @@ def test_every_way_to_name_a_state_says_what_it_found(tmp_path: Path) -> None:
 )
 def test_what_does_not_go_together_is_named(tmp_path: Path, options: dict[str, str], said: str) -> None:
     table = plain_table(tmp_path)
-    table.write(rows(1))
+    table.write(one_row(1))
     with pytest.raises(FluvialError, match=said):
         table.read(options=options)
 
@@ -295,8 +297,8 @@ def test_what_does_not_go_together_is_named(tmp_path: Path, options: dict[str, s
 def test_a_table_that_is_set_up_for_fresh_reads_can_still_be_travelled(broker: Broker, tmp_path: Path) -> None:
     """Options of the reader come before those of the table; start options for streams are not for batch reads."""
     table = new_table(
-        broker,
         tmp_path,
+        broker=broker,
         options={
             "scan.log.union": "true",
             "scan.max-staleness": "1 ms",
@@ -304,8 +306,8 @@ def test_a_table_that_is_set_up_for_fresh_reads_can_still_be_travelled(broker: B
             "log.scan.timestamp-mills": "1",
         },
     )
-    table.write(rows(1))
-    write_log_only(table, rows(2))
+    table.write(one_row(1))
+    write_log_only(table, one_row(2))
     assert sorted(by_key(table.read().to_arrow())) == [1, 2]
     assert sorted(by_key(table.read(snapshot_id=1).to_arrow())) == [1]
     assert sorted(by_key(table.read(options={"scan.log.union": "false", "scan.max-staleness": "1 h"}).to_arrow())) == [
@@ -315,8 +317,8 @@ def test_a_table_that_is_set_up_for_fresh_reads_can_still_be_travelled(broker: B
 
 def test_the_snapshot_can_be_a_column(tmp_path: Path) -> None:
     table = plain_table(tmp_path)
-    table.write(rows(1))
-    table.write(rows(2))
+    table.write(one_row(1))
+    table.write(one_row(2))
     read = table.read(options={"read.metadata-columns": "_snapshot_id"})
     assert read.to_arrow(columns=["id"]).to_pylist() == [{"id": 1, "_snapshot_id": 2}, {"id": 2, "_snapshot_id": 2}]
     assert read.schema.names == ["id", "v", "_snapshot_id"]
@@ -344,11 +346,11 @@ def test_a_snapshot_has_the_watermark_of_its_rows(tmp_path: Path, expression: st
 def test_a_spark_read_of_a_version_has_the_columns_of_its_time(tmp_path: Path) -> None:
     """scan.version, scan.watermark and scan.savepoint-id: states of batch reads only."""
     table = plain_table(tmp_path)
-    table.write(rows(1))
+    table.write(one_row(1))
     create_tag(table.store, "old")
     Catalog(str(tmp_path)).alter_table("db.plain", [AddColumn(path=("later",), type=parse_data_type("INT"))])
     place = {"warehouse": str(tmp_path), "table": "db.plain"}
-    names = [field.name for field in SCHEMA]
+    names = [field.name for field in ID_SCHEMA]
     old = ReadOptions.parse({**place, "scan.version": "old"}, BATCH_KEYS)
     assert old.spark_schema().fieldNames() == names
     assert ReadOptions.parse(place, BATCH_KEYS).spark_schema().fieldNames() == [*names, "later"]

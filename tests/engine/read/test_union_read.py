@@ -19,6 +19,7 @@ from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.logs import ends_with_markers
+from tests.support.option_keys import dotted
 from tests.support.streams import as_foreign
 from tests.support.tails import (
     Change,
@@ -28,10 +29,10 @@ from tests.support.tails import (
     folded,
     forget_after,
     lose_log_before,
-    new_table,
     write_aborted,
     write_log_only,
 )
+from tests.support.warehouses import new_table
 
 pytestmark = pytest.mark.broker
 
@@ -69,7 +70,7 @@ def test_no_row_of_either_side_is_lost(
     broker: Broker, tmp_path: Path, files: list[Change], tail: list[Change], log_format: str
 ) -> None:
     """Idea 4: also where all keys of the log are above those of the files (fluss#3626)."""
-    table = new_table(broker, tmp_path, options={"log.format": log_format})
+    table = new_table(tmp_path, broker=broker, options={"log.format": log_format})
     if files:
         table.write(changes(files))
     if tail:
@@ -85,7 +86,7 @@ def test_rows_that_are_too_old_are_read_from_neither_side(broker: Broker, tmp_pa
     """Options record-level.*: a row of the log that is too old also hides the one below it."""
     schema = pa.schema([("id", pa.int64()), ("t", pa.int64())])
     options = {"record-level.expire-time": "1 d", "record-level.time-field": "t"}
-    table = new_table(broker, tmp_path, schema, options=options)
+    table = new_table(tmp_path, schema, broker=broker, options=options)
     now, old = int(time.time()), 1_000_000_000
     table.write(pa.table({"id": [1, 2, 3], "t": [now, old, now]}, schema=schema))
     write_log_only(table, pa.table({"id": [3, 4, 5], "t": [old, old, now], "_row_kind": ["+U", "+I", "+I"]}))
@@ -131,7 +132,7 @@ def test_any_snapshot_folded_with_the_log_behind_it_is_the_table_at_the_end(
 
     with tempfile.TemporaryDirectory() as root:
         table = new_table(
-            broker, root, schema, key=["dt", "id"], partition_by=["dt"], options={"bucket": "2", **options}
+            root, schema, broker=broker, key=["dt", "id"], partition_by=["dt"], options={"bucket": "2", **options}
         )
         state: dict[int, str | None] = {}
         for number, (deed, batch) in enumerate(history):
@@ -167,7 +168,7 @@ def test_any_snapshot_folded_with_the_log_behind_it_is_the_table_at_the_end(
 def test_buckets_without_a_tail_are_read_as_ever_and_one_task_reads_the_tail_of_a_bucket(
     broker: Broker, tmp_path: Path
 ) -> None:
-    table = new_table(broker, tmp_path, options={"bucket": "4"})
+    table = new_table(tmp_path, broker=broker, options={"bucket": "4"})
     table.write(changes(adds(range(100), "file")))
     table.compact(full=True)
     plain = table.read().plan().splits
@@ -189,7 +190,7 @@ def test_a_large_tail_goes_through_temporary_files_that_do_not_stay(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    table = new_table(broker, tmp_path)
+    table = new_table(tmp_path, broker=broker)
     table.write(changes(adds(range(0, 2000, 2), "file")))
     write_log_only(table, changes([*adds(range(1000)), *adds(range(500, 1500), "newer")]))
     wanted = {**dict.fromkeys(range(0, 2000, 2), "file"), **dict.fromkeys(range(1000), "tail")}
@@ -206,7 +207,7 @@ def test_a_large_tail_goes_through_temporary_files_that_do_not_stay(
 def test_the_filter_sees_merged_rows_only(broker: Broker, tmp_path: Path) -> None:
     """A file without a matching row may hold the newer version of a row of the tail, or a part of it."""
     schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("seq", pa.int64())])
-    table = new_table(broker, tmp_path, schema, options={"sequence.field": "seq"})
+    table = new_table(tmp_path, schema, broker=broker, options={"sequence.field": "seq"})
     table.write(pa.table({"id": [1, 2], "v": ["file", "file"], "seq": [10, 10]}))
     table.compact(full=True)
     late = pa.table({"id": [1, 2, 3], "v": ["tail", "tail", "tail"], "seq": [5, 20, 1]})
@@ -232,7 +233,7 @@ def test_every_merge_engine_folds_the_tail_as_it_folds_files(
     broker: Broker, tmp_path: Path, engine: str, more: dict[str, str], wanted: dict[int, tuple[str, int]]
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int64())])
-    table = new_table(broker, tmp_path, schema, options={"merge-engine": engine, **more})
+    table = new_table(tmp_path, schema, broker=broker, options={"merge-engine": engine, **more})
     table.write(pa.table({"id": [1], "v": ["file"], "n": [1]}))
     write_log_only(table, pa.table({"id": [1, 2], "v": [None, "tail"], "n": [7, 7]}))
     rows = union(table).to_arrow().to_pylist()
@@ -244,7 +245,7 @@ def test_rows_that_wait_for_a_compaction_are_read_with_the_log(
     broker: Broker, tmp_path: Path, options: dict[str, str]
 ) -> None:
     """Idea 4: files alone leave level 0 out; with the log every bucket is read to its end, one without a tail too."""
-    table = new_table(broker, tmp_path, options={"bucket": "2", "write-only": "true", **options})
+    table = new_table(tmp_path, broker=broker, options={"bucket": "2", "write-only": "true", **options})
     table.write(changes(adds(range(20), "file")))
     assert table.read().to_arrow().num_rows == 0
     everything = dict.fromkeys(range(20), "file")
@@ -257,7 +258,7 @@ def test_rows_that_wait_for_a_compaction_are_read_with_the_log(
 
 
 def test_a_table_without_a_key_is_its_files_and_the_rows_behind_them(broker: Broker, tmp_path: Path) -> None:
-    table = new_table(broker, tmp_path, key=[], options={"bucket-key": "id"})
+    table = new_table(tmp_path, broker=broker, key=[], options={"bucket-key": "id"})
     table.write(pa.table({"id": [1, 2], "v": ["a", "b"]}))
     write_log_only(table, pa.table({"id": [2, 3], "v": ["b", None]}))
     assert sorted(union(table).to_arrow()["id"].to_pylist()) == [1, 2, 2, 3]
@@ -267,7 +268,7 @@ def test_a_table_without_a_key_is_its_files_and_the_rows_behind_them(broker: Bro
 def test_a_delete_in_a_json_log_needs_no_values(broker: Broker, tmp_path: Path) -> None:
     """FL-121: such a record has its key only, also where columns are NOT NULL."""
     schema = pa.schema([("id", pa.int64()), pa.field("v", pa.string(), nullable=False)])
-    table = new_table(broker, tmp_path, schema, options={"log.format": "json"})
+    table = new_table(tmp_path, schema, broker=broker, options={"log.format": "json"})
     table.write(pa.table({"id": [1, 2], "v": ["a", "b"]}))
     write_log_only(table, pa.table({"id": [1], "v": ["a"], "_row_kind": ["-D"]}))
     assert by_key(union(table).to_arrow()) == {2: "b"}
@@ -275,9 +276,9 @@ def test_a_delete_in_a_json_log_needs_no_values(broker: Broker, tmp_path: Path) 
 
 def test_tables_whose_log_cannot_be_folded_say_so(broker: Broker, tmp_path: Path) -> None:
     def refused(said: str, **options: str) -> None:
-        given = {key.replace("__", "-").replace("_", "."): value for key, value in options.items()}
+        given = dotted(options)
         schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
-        table = new_table(broker, tmp_path, schema, options=given)
+        table = new_table(tmp_path, schema, broker=broker, options=given)
         with pytest.raises(InvalidInputError, match=said):
             union(table)
 
@@ -288,7 +289,7 @@ def test_tables_whose_log_cannot_be_folded_say_so(broker: Broker, tmp_path: Path
 
 def test_the_end_can_be_given_as_offsets(broker: Broker, tmp_path: Path) -> None:
     """Idea 4: the base is the newest snapshot that is not behind them; what lies past them is not there yet."""
-    table = new_table(broker, tmp_path)
+    table = new_table(tmp_path, broker=broker)
     table.write(changes(adds([1], "first")))
     table.write(changes(adds([2, 3, 4], "second")))
     first, second = (table.store.snapshots.read(each).log_offsets[0] for each in (1, 2))
@@ -312,7 +313,7 @@ def test_the_end_can_be_given_as_offsets(broker: Broker, tmp_path: Path) -> None
 
 def test_a_commit_of_another_engine_under_the_tail_is_kept(broker: Broker, tmp_path: Path) -> None:
     """FL-29: it carries no offsets; the log goes on where the last snapshot with offsets has it."""
-    table = new_table(broker, tmp_path)
+    table = new_table(tmp_path, broker=broker)
     table.write(changes(adds([1, 2], "ours")))
     table.write(changes(adds([2, 3], "theirs")), options={"change-tracking": "false"})
     as_foreign(table)
@@ -324,7 +325,7 @@ def test_a_commit_of_another_engine_under_the_tail_is_kept(broker: Broker, tmp_p
 
 
 def test_lost_records_fail_the_read_unless_files_alone_are_allowed(broker: Broker, tmp_path: Path) -> None:
-    table = new_table(broker, tmp_path)
+    table = new_table(tmp_path, broker=broker)
     table.write(changes(adds([1], "file")))
     write_log_only(table, changes(adds([2, 3])))
     lose_log_before(table, {0: ends_with_markers(table)[0] - 1})
@@ -337,7 +338,7 @@ def test_lost_records_fail_the_read_unless_files_alone_are_allowed(broker: Broke
 
 
 def test_a_log_that_expired_after_its_snapshot_is_not_missed(broker: Broker, tmp_path: Path) -> None:
-    table = new_table(broker, tmp_path)
+    table = new_table(tmp_path, broker=broker)
     table.write(changes(adds([1], "file")))
     lose_log_before(table, ends_with_markers(table))
     assert by_key(union(table).to_arrow()) == {1: "file"}
@@ -348,7 +349,7 @@ def test_an_overwrite_while_a_read_is_planned_is_never_half_seen(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The overwrite is not in the log, what is written after it is: a read that has the one has the other."""
-    table = new_table(broker, tmp_path)
+    table = new_table(tmp_path, broker=broker)
     table.write(changes(adds([1, 2], "old")))
     ask = LogTopics.end_offsets
 

@@ -11,16 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from engine import Catalog, Table, sink
 from engine.broker.broker import Broker
 from engine.request.commit_handle import CommitHandle
-from tests.support.tails import changes, new_table, write_log_only
+from tests.support.spark_reads import by_format
+from tests.support.tails import changes, write_log_only
+from tests.support.warehouses import new_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 Reader = Callable[..., DataFrame]
-
-
-def by_format(spark: SparkSession, table: Table, **options: str) -> DataFrame:
-    warehouse = table.store.paths.root.rsplit("/", 2)[0]
-    return spark.read.format("fluvial").options(warehouse=warehouse, table=table.name, **options).load()
 
 
 def by_frame(spark: SparkSession, table: Table, **options: str) -> DataFrame:
@@ -33,7 +30,7 @@ def by_frame(spark: SparkSession, table: Table, **options: str) -> DataFrame:
 @pytest.fixture(scope="module")
 def table(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Keys 0 to 99 in compacted files; 0 deleted, 1 updated and 200 added in the log behind them."""
-    made = new_table(broker, tmp_path_factory.mktemp("warehouse"), options={"bucket": "4"})
+    made = new_table(tmp_path_factory.mktemp("warehouse"), broker=broker, options={"bucket": "4"})
     made.write(changes([("+I", key, "file") for key in range(100)]))
     made.compact(full=True)
     write_log_only(made, changes([("-D", 0, "file"), ("+U", 1, "tail"), ("+I", 200, "tail")]))
@@ -109,7 +106,7 @@ def test_a_stream_hands_on_what_it_committed(spark: SparkSession, broker: Broker
         "db.source", changes([("+I", 1, "x")]).drop_columns(["_row_kind"]).schema, options={"bucket": "-1"}
     )
     source.write(changes([("+I", 1, "x"), ("+I", 2, "x")]).drop_columns(["_row_kind"]))
-    target = new_table(broker, tmp_path / "out")
+    target = new_table(tmp_path / "out", broker=broker)
     write = sink(target)
     assert write.last_commit is None
     place = {"warehouse": str(tmp_path / "in"), "table": "db.source"}

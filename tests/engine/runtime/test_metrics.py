@@ -28,7 +28,8 @@ from filestore.compact.compactor import run_task
 from filestore.scan.live_files import LiveFiles
 from lsm.errors import InvalidInputError
 from tests.support.tables import KEY_SCHEMA, key_table, rows
-from tests.support.tails import changes, new_table, write_log_only
+from tests.support.tails import changes, write_log_only
+from tests.support.warehouses import new_table
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -81,7 +82,7 @@ def test_consumers_have_lags(table: Table) -> None:
 @pytest.mark.broker
 def test_the_log_has_a_lag_when_it_is_ahead_of_the_files(broker: Broker, tmp_path: Path) -> None:
     """Records that a writer left in the log and no snapshot has: in metrics, probe, system table and doctor."""
-    logged = new_table(broker, tmp_path)
+    logged = new_table(tmp_path, broker=broker)
     logged.write(changes([("+I", 1, "a"), ("+I", 2, "b")]))
     slices = Catalog(str(tmp_path)).system_table(f"{logged.name}$log_offsets").to_arrow().to_pylist()
     end = (logged.latest_snapshot() or pytest.fail("nothing committed")).log_offsets[0]

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table
+from tests.support.spark_reads import by_format
 
 pytestmark = pytest.mark.spark
 
@@ -43,11 +44,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
         )
     )
     return made
-
-
-def by_format(spark: SparkSession, table: Table, **options: str) -> DataFrame:
-    warehouse = table.store.paths.root.rsplit("/", 2)[0]
-    return spark.read.format("fluvial").options(warehouse=warehouse, table="db.t", **options).load()
 
 
 def by_frame(spark: SparkSession, table: Table, **options: str) -> DataFrame:

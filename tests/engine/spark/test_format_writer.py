@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from engine import Catalog, Table
+from engine import Table
 from engine.broker.broker import Broker
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.runtime.steps import Step, StepEvent
@@ -26,28 +26,27 @@ from lsm.errors import CorruptDataError, InvalidInputError
 from tests.engine.write.test_exactly_once import Job
 from tests.peers.agreement import Agreement
 from tests.support.logs import changes_by_bucket
+from tests.support.rows import rows_by
+from tests.support.warehouses import new_table
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 BUCKETS = 3
 
 
-def new_table(tmp_path: Path, broker: Broker | None = None, **more: Any) -> Table:
+def keyed_table(tmp_path: Path, broker: Broker | None = None, **more: Any) -> Table:
     options = {"bucket": str(BUCKETS), **more.pop("options", {})}
     if broker is not None:
-        options |= {"log.system": "kafka", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
-    catalog = Catalog(str(tmp_path / "warehouse"))
-    name = f"db.t{abs(hash(str(tmp_path))) % 10**9}"
-    return catalog.create_table(name, more.pop("schema", SCHEMA), **{"primary_key": ["k"], **more}, options=options)
+        options |= {"log.system": "kafka"}
+    schema, key = more.pop("schema", SCHEMA), more.pop("primary_key", ["k"])
+    return new_table(tmp_path / "warehouse", schema, key=key, broker=broker, options=options, **more)
+
+
+def values_by_key(table: Table) -> dict[int, int]:
+    return {key: row["v"] for (key,), row in rows_by(["k"], table).items()}
 
 
 def place(table: Table) -> dict[str, str]:
     return {"warehouse": table.store.paths.root.rsplit("/", 2)[0], "table": table.name}
-
-
-def rows_of(table: Table) -> dict[int, int]:
-    rows = table.read().to_arrow().to_pylist()
-    assert len({row["k"] for row in rows}) == len(rows)
-    return {row["k"]: row["v"] for row in rows}
 
 
 Change = tuple[str, int, int | None]
@@ -85,7 +84,7 @@ def live_data_files(table: Table) -> set[str]:
 # ---- without Spark: what tasks and the committing process do, step by step
 
 
-def batch_of(keys: Sequence[int], values: Sequence[int], kinds: Sequence[str] | None = None) -> pa.RecordBatch:
+def key_batch(keys: Sequence[int], values: Sequence[int], kinds: Sequence[str] | None = None) -> pa.RecordBatch:
     columns = {"k": pa.array(keys, pa.int64()), "v": pa.array(values, pa.int64())}
     return pa.RecordBatch.from_pydict(columns | ({} if kinds is None else {"_row_kind": pa.array(kinds)}))
 
@@ -106,12 +105,12 @@ def commit(table: Table, files: Sequence[StagedFile], batch: int = 0, *, run: st
 
 def test_staged_rows_come_back_by_bucket_in_the_order_of_partitions(tmp_path: Path) -> None:
     """Issue 4 item 5: rows of partition i before those of i + 1, each partition's in its order; kinds with them."""
-    table = new_table(tmp_path, options={"write-buffer-size": "64 kb"})  # so that a task writes many record batches
+    table = keyed_table(tmp_path, options={"write-buffer-size": "64 kb"})  # so that a task writes many record batches
     chance = random.Random(1)
     keys = [[chance.randrange(50) for _ in range(5_000)] for _ in range(4)]
     kinds = [[chance.choice(["+I", "+U", "-U", "-D"]) for _ in part] for part in keys]
     numbers = [range(number * 5_000, (number + 1) * 5_000) for number in range(4)]
-    files = stage(table, [batch_of(*each) for each in zip(keys, numbers, kinds, strict=True)])
+    files = stage(table, [key_batch(*each) for each in zip(keys, numbers, kinds, strict=True)])
     assert any(len(file.buckets) > BUCKETS for file in files)
     back = []
     for bucket in range(BUCKETS):
@@ -124,16 +123,16 @@ def test_staged_rows_come_back_by_bucket_in_the_order_of_partitions(tmp_path: Pa
 
 @pytest.mark.parametrize("bad", ["unknown column", "null key", "unknown kind", "the source fails"])
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path, bad: str) -> None:
-    table = new_table(tmp_path, options={"write-buffer-size": "64 kb"})
+    table = keyed_table(tmp_path, options={"write-buffer-size": "64 kb"})
 
     def batches() -> Iterator[pa.RecordBatch]:
-        yield batch_of(range(20_000), range(20_000), ["+I"] * 20_000)
+        yield key_batch(range(20_000), range(20_000), ["+I"] * 20_000)
         assert staged_files(table)  # the first rows are on disk
         if bad == "the source fails":
             raise RuntimeError(bad)
         if bad == "unknown column":
             yield pa.RecordBatch.from_pydict({"x": [1]})
-        yield batch_of([None if bad == "null key" else 1], [1], ["?" if bad == "unknown kind" else "+I"])
+        yield key_batch([None if bad == "null key" else 1], [1], ["?" if bad == "unknown kind" else "+I"])
 
     with pytest.raises((InvalidInputError, RuntimeError)):
         stage_rows(table.files, batches(), commit_user="query", batch_id=0)
@@ -141,24 +140,24 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, bad: str) -> None:
 
 
 def test_leftovers_of_dead_attempts_go_with_the_next_commit_of_their_query_only(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
-    stage(table, [batch_of([1], [1])], batch=0)  # a speculative attempt that lost
-    stage(table, [batch_of([1], [1])], batch=1)  # of a run that died
-    other = stage(table, [batch_of([2], [2])], batch=0, user="other/query")
-    later = stage(table, [batch_of([3], [3])], batch=2)
-    commit(table, stage(table, [batch_of([5], [5])], batch=1), batch=1)
+    table = keyed_table(tmp_path)
+    stage(table, [key_batch([1], [1])], batch=0)  # a speculative attempt that lost
+    stage(table, [key_batch([1], [1])], batch=1)  # of a run that died
+    other = stage(table, [key_batch([2], [2])], batch=0, user="other/query")
+    later = stage(table, [key_batch([3], [3])], batch=2)
+    commit(table, stage(table, [key_batch([5], [5])], batch=1), batch=1)
     root = Path(table.store.paths.root)
     assert set(staged_files(table)) == {root / file.name for file in (*other, *later)}
-    assert rows_of(table) == {5: 5}
+    assert values_by_key(table) == {5: 5}
 
 
 @pytest.mark.broker
 @pytest.mark.parametrize("by", ["stream", "append", "overwrite"])
 def test_what_dead_jobs_left_goes_a_day_later_with_the_next_writer(tmp_path: Path, by: str) -> None:
     """A batch job that was killed with its driver never comes back; one that still stages rows is let alone."""
-    table = new_table(tmp_path)
+    table = keyed_table(tmp_path)
     for user in ("dead/one", "empty", "alive", "query"):
-        stage(table, [batch_of([1], [1]), batch_of([2], [2])], batch=3, user=user)
+        stage(table, [key_batch([1], [1]), key_batch([2], [2])], batch=3, user=user)
     staging = Path(table.store.paths.root, "staging")
     yesterday = time.time() - 86_500
     for path in (staging / "empty").rglob("*.arrow"):
@@ -167,7 +166,7 @@ def test_what_dead_jobs_left_goes_a_day_later_with_the_next_writer(tmp_path: Pat
         os.utime(path, (yesterday, yesterday))
     young = next((staging / "alive").rglob("*.arrow"))
     os.utime(young)
-    files = stage(table, [batch_of([5], [5])], batch=4)
+    files = stage(table, [key_batch([5], [5])], batch=4)
     if by == "stream":
         commit(table, files, batch=4)
     elif by == "append":
@@ -181,11 +180,11 @@ def test_what_dead_jobs_left_goes_a_day_later_with_the_next_writer(tmp_path: Pat
 
 def test_a_replay_after_the_commit_only_cleans_up(tmp_path: Path, broker: Broker) -> None:
     """FL-72, FL-164."""
-    table = new_table(tmp_path, broker)
-    commit(table, stage(table, [batch_of([1, 2, 3], [1, 2, 3])]))
+    table = keyed_table(tmp_path, broker)
+    commit(table, stage(table, [key_batch([1, 2, 3], [1, 2, 3])]))
     before = snapshots_of(table), log_of(table)
     for run in ("run", "another run"):
-        done = commit(table, stage(table, [batch_of([1, 2, 4], [7, 7, 7])]), run=run)
+        done = commit(table, stage(table, [key_batch([1, 2, 4], [7, 7, 7])]), run=run)
         assert done.already_committed
     assert (snapshots_of(table), log_of(table)) == before
     assert staged_files(table) == []
@@ -194,14 +193,14 @@ def test_a_replay_after_the_commit_only_cleans_up(tmp_path: Path, broker: Broker
 @pytest.mark.broker
 def test_a_commit_whose_staged_rows_are_gone_fails_and_shows_nothing(tmp_path: Path, broker: Broker) -> None:
     """An ``abort`` may run while the commit of a stopped query still does."""
-    table = new_table(tmp_path, broker)
-    files = stage(table, [batch_of([1, 2, 3, 4], [1] * 4), batch_of([1, 2, 3, 4], [2] * 4)])
+    table = keyed_table(tmp_path, broker)
+    files = stage(table, [key_batch([1, 2, 3, 4], [1] * 4), key_batch([1, 2, 3, 4], [2] * 4)])
     Path(table.store.paths.root, files[1].name).unlink()
     with pytest.raises(CorruptDataError, match="staged rows are gone"):
         commit(table, files)
     assert (table.latest_snapshot(), log_of(table), data_files(table)) == (None, [], set())
-    commit(table, stage(table, [batch_of([1], [3])]), run="next")
-    assert rows_of(table) == {1: 3}
+    commit(table, stage(table, [key_batch([1], [3])]), run="next")
+    assert values_by_key(table) == {1: 3}
 
 
 class Stopped(Exception):
@@ -219,7 +218,7 @@ STEPS = (
 def test_commits_that_stop_at_any_step_land_once(tmp_path: Path, broker: Broker, seed: int) -> None:
     """FL-72, FL-164: each attempt of a batch has other rows; every bucket must get those of one attempt, once."""
     chance = random.Random(seed)
-    table = new_table(tmp_path, broker)
+    table = keyed_table(tmp_path, broker)
     stopper = Stopper()
     attempts = 0
     for batch in range(4):
@@ -227,7 +226,7 @@ def test_commits_that_stop_at_any_step_land_once(tmp_path: Path, broker: Broker,
         for stop in [*stops, None]:
             attempts += 1
             keys = chance.sample(range(batch * 20, (batch + 1) * 20), chance.randrange(1, 9))
-            parts = [batch_of(keys, [attempts * 2 + part] * len(keys)) for part in range(2)]  # the second is newer
+            parts = [key_batch(keys, [attempts * 2 + part] * len(keys)) for part in range(2)]  # the second is newer
             stopper.set(stop)
             with suppress(Stopped):
                 commit(table, stage(table, parts, batch), batch, run=str(chance.randrange(2)), observe=stopper)
@@ -239,7 +238,7 @@ def test_commits_that_stop_at_any_step_land_once(tmp_path: Path, broker: Broker,
             attempts_of_batch[k // 20].add(v // 2)
             folded[k] = v
         assert {len(each) for each in attempts_of_batch.values()} == {1}
-    assert folded == rows_of(table)
+    assert folded == values_by_key(table)
     appended = [each for each in snapshots_of(table) if each.commit_kind is CommitKind.APPEND]
     assert [each.commit_identifier for each in appended] == list(range(4))
     assert staged_files(table) == []
@@ -261,20 +260,20 @@ def test_sorted_runs_never_pass_the_stop_trigger(tmp_path: Path) -> None:
     """FL-166: nobody compacts beside it, so the commit does when it must, and only then."""
     stop = 4
     options = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": str(stop), "bucket": "1"}
-    table = new_table(tmp_path, options=options)
+    table = keyed_table(tmp_path, options=options)
     for batch in range(12):
-        commit(table, stage(table, [batch_of(range(5), [batch] * 5)], batch), batch)
+        commit(table, stage(table, [key_batch(range(5), [batch] * 5)], batch), batch)
         assert max(len(split.files) for split in table.read().plan().splits) <= stop
     kinds = [each.commit_kind for each in snapshots_of(table)]
     assert 0 < kinds.count(CommitKind.COMPACT) <= 12 // (stop - 1)
-    assert rows_of(table) == dict.fromkeys(range(5), 11)
+    assert values_by_key(table) == dict.fromkeys(range(5), 11)
 
 
 def test_a_looked_up_changelog_is_there_when_the_batch_ends(tmp_path: Path) -> None:
     """FL-135, option lookup-wait; compactions that only keep the table in shape still wait for the stop trigger."""
-    table = new_table(tmp_path, options={"changelog-producer": "lookup", "bucket": "2"})
+    table = keyed_table(tmp_path, options={"changelog-producer": "lookup", "bucket": "2"})
     for batch in range(3):
-        commit(table, stage(table, [batch_of(range(5), [batch] * 5)], batch), batch)
+        commit(table, stage(table, [key_batch(range(5), [batch] * 5)], batch), batch)
     kinds = [(each.commit_kind, each.changelog_record_count) for each in snapshots_of(table)]
     append = (CommitKind.APPEND, None)
     assert kinds == [
@@ -289,16 +288,16 @@ def test_a_looked_up_changelog_is_there_when_the_batch_ends(tmp_path: Path) -> N
 
 def test_write_only_leaves_compaction_to_others(tmp_path: Path) -> None:
     options = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "2", "bucket": "1"}
-    table = new_table(tmp_path, options=options)
+    table = keyed_table(tmp_path, options=options)
     for batch in range(5):
-        commit(table, stage(table, [batch_of([1], [batch])], batch), batch, options={"write-only": "true"})
+        commit(table, stage(table, [key_batch([1], [batch])], batch), batch, options={"write-only": "true"})
     assert {each.commit_kind for each in snapshots_of(table)} == {CommitKind.APPEND}
 
 
 def test_what_a_failed_batch_wrote_without_a_log_is_deleted(tmp_path: Path) -> None:
-    table = new_table(tmp_path, primary_key=[], options={"bucket-key": "k"})
+    table = keyed_table(tmp_path, primary_key=[], options={"bucket-key": "k"})
     with pytest.raises(InvalidInputError, match="inserts only"):
-        commit(table, stage(table, [batch_of(range(50), range(50)), batch_of([7], [7], ["-D"])]))
+        commit(table, stage(table, [key_batch(range(50), range(50)), key_batch([7], [7], ["-D"])]))
     assert (table.latest_snapshot(), data_files(table)) == (None, set())
 
 
@@ -317,7 +316,7 @@ def newest(rows: int = 3_000, keys: int = 100, *, spark: SparkSession) -> dict[i
 
 def check_order(table: Table, expected: dict[int, int]) -> None:
     """Files hold the newest row of each key; the log holds every row, those of one key in their order."""
-    assert rows_of(table) == expected
+    assert values_by_key(table) == expected
     by_key = defaultdict(list)
     for sign, k, v in log_of(table):
         assert sign == "+"
@@ -330,7 +329,7 @@ def check_order(table: Table, expected: dict[int, int]) -> None:
 @pytest.mark.broker
 def test_an_appended_frame_lands_once_and_in_order(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:
     """FL-28, FL-32, FL-33."""
-    table = new_table(tmp_path, broker)
+    table = keyed_table(tmp_path, broker)
     spread(spark).write.format("fluvial").options(**place(table)).mode("append").save()
     check_order(table, newest(spark=spark))
     assert len(log_of(table)) == 3_000
@@ -354,7 +353,7 @@ def stream_of(spark: SparkSession, folder: Path, frames: Sequence[DataFrame]) ->
 @pytest.mark.broker
 def test_a_stream_lands_once_and_in_order(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:
     """FL-27, FL-32: deletes too; the commit user is the query's id, so that a restart goes on with its batches."""
-    table = new_table(tmp_path, broker)
+    table = keyed_table(tmp_path, broker)
     frames = [spark.range(n * 100, n * 100 + 100, 1, 1).selectExpr("id % 40 AS k", "id AS v") for n in range(3)]
     frames = [frame.selectExpr("*", "IF(k = 7, '-D', '+U') AS _row_kind") for frame in frames]
     changes = stream_of(spark, tmp_path / "input", frames).repartition(5, "v")
@@ -362,12 +361,12 @@ def test_a_stream_lands_once_and_in_order(spark: SparkSession, tmp_path: Path, b
     query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     assert query.exception() is None
-    assert sorted(rows_of(table)) == [k for k in range(40) if k != 7]
+    assert sorted(values_by_key(table)) == [k for k in range(40) if k != 7]
     log = log_of(table)
     assert sorted(v for _, _, v in log) == list(range(300))
     assert {k for sign, k, _ in log if sign == "-"} == {7}
     folded = {k: v for sign, k, v in log if sign == "+"}
-    assert folded == rows_of(table)
+    assert folded == values_by_key(table)
     assert [(each.commit_user, each.commit_identifier) for each in snapshots_of(table)] == [
         (query.id, batch) for batch in range(3)
     ]
@@ -376,7 +375,7 @@ def test_a_stream_lands_once_and_in_order(spark: SparkSession, tmp_path: Path, b
 
 @pytest.mark.spark
 def test_a_table_without_key_and_log_keeps_every_row(spark: SparkSession, tmp_path: Path) -> None:
-    table = new_table(tmp_path, primary_key=[], options={"bucket": "-1"})
+    table = keyed_table(tmp_path, primary_key=[], options={"bucket": "-1"})
     frame = spread(spark)
     for _ in range(2):
         frame.write.format("fluvial").options(**place(table)).mode("append").save()
@@ -388,7 +387,7 @@ PARTITIONED = pa.schema([("dt", pa.string()), ("region", pa.int32()), ("k", pa.i
 
 
 def partitioned(tmp_path: Path, **more: Any) -> Table:
-    table = new_table(
+    table = keyed_table(
         tmp_path, schema=PARTITIONED, primary_key=["dt", "region", "k"], partition_by=["dt", "region"], **more
     )
     table.write(
@@ -465,13 +464,13 @@ def test_overwrite_puts_nothing_into_the_log_and_keeps_its_offsets(
     spark: SparkSession, tmp_path: Path, broker: Broker
 ) -> None:
     """FL-29: whoever follows the log goes on after it."""
-    table = new_table(tmp_path, broker)
-    table.write(batch_of([1, 2, 3], [1, 2, 3]))
+    table = keyed_table(tmp_path, broker)
+    table.write(key_batch([1, 2, 3], [1, 2, 3]))
     log, offsets = log_of(table), table.latest_snapshot().log_offsets
     spread(spark).write.format("fluvial").options(**place(table)).mode("overwrite").save()
-    assert rows_of(table) == newest(spark=spark)
+    assert values_by_key(table) == newest(spark=spark)
     assert (log_of(table), table.latest_snapshot().log_offsets) == (log, offsets)
-    table.write(batch_of([1], [77]))
+    table.write(key_batch([1], [77]))
     assert len(log_of(table)) == len(log) + 1
 
 
@@ -493,7 +492,7 @@ def test_a_bad_frame_leaves_nothing_behind(
     spark: SparkSession, tmp_path: Path, frame: str, options: dict[str, str], said: str
 ) -> None:
     """Issue 4 item 5: the words are those of the sink; all but the last are refused before a row is computed."""
-    table = new_table(tmp_path)
+    table = keyed_table(tmp_path)
     with pytest.raises(PySparkException, match=said):
         spark.range(10).selectExpr(*frame.split(", ")).write.format("fluvial").options(**place(table), **options).mode(
             "append"
@@ -507,7 +506,7 @@ def test_a_bad_frame_leaves_nothing_behind(
 @pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])
 def test_a_commit_that_fails_leaves_nothing_behind(spark: SparkSession, tmp_path: Path, streaming: bool) -> None:
     """Spark calls ``abort``, in another process than the commit's: it deletes what the tasks staged."""
-    table = new_table(tmp_path, primary_key=[], options={"bucket-key": "k"})
+    table = keyed_table(tmp_path, primary_key=[], options={"bucket-key": "k"})
     frame = spark.range(0, 50, 1, 1).selectExpr("id AS k", "IF(id = 7, '-D', '+I') AS _row_kind")
 
     def write() -> None:
@@ -526,11 +525,11 @@ def test_a_commit_that_fails_leaves_nothing_behind(spark: SparkSession, tmp_path
 @pytest.mark.spark
 def test_narrower_types_and_missing_columns_fit(spark: SparkSession, tmp_path: Path) -> None:
     """FL-31."""
-    table = new_table(tmp_path)
+    table = keyed_table(tmp_path)
     spark.range(3).selectExpr("CAST(id AS INT) AS k").write.format("fluvial").options(**place(table)).mode(
         "append"
     ).save()
-    assert rows_of(table) == {0: None, 1: None, 2: None}
+    assert values_by_key(table) == {0: None, 1: None, 2: None}
 
 
 def rate(spark: SparkSession) -> DataFrame:
@@ -541,7 +540,7 @@ def rate(spark: SparkSession) -> DataFrame:
 @pytest.mark.spark
 def test_a_stream_must_not_overwrite(spark: SparkSession, tmp_path: Path) -> None:
     """FL-27."""
-    table = new_table(tmp_path)
+    table = keyed_table(tmp_path)
     counts = rate(spark).groupBy("k").count().selectExpr("k", "count AS v")
     stream = counts.writeStream.format("fluvial").options(**place(table)).outputMode("complete")
     with pytest.raises(PySparkException, match="a stream cannot overwrite a table"):
@@ -552,7 +551,7 @@ def test_a_stream_must_not_overwrite(spark: SparkSession, tmp_path: Path) -> Non
 @pytest.mark.spark
 def test_a_stream_without_a_checkpoint_of_its_own_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """FL-85: under a place for all queries, Spark gives a nameless one a new directory at each start."""
-    table = new_table(tmp_path)
+    table = keyed_table(tmp_path)
     with pytest.raises(AnalysisException, match="checkpointLocation"):
         rate(spark).writeStream.format("fluvial").options(**place(table)).start()
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
@@ -571,7 +570,7 @@ def test_a_stream_without_a_checkpoint_of_its_own_is_refused(spark: SparkSession
 @pytest.mark.spark
 def test_what_spark_refuses(spark: SparkSession, tmp_path: Path) -> None:
     """Partitions are the table's; neither save mode error nor ignore has a meaning for a table that exists."""
-    write = spark.range(3).selectExpr("id AS k").write.format("fluvial").options(**place(new_table(tmp_path)))
+    write = spark.range(3).selectExpr("id AS k").write.format("fluvial").options(**place(keyed_table(tmp_path)))
     with pytest.raises(PySparkException, match="partitioning"):
         write.mode("append").partitionBy("k").save()
     for mode in ("error", "ignore"):
@@ -586,12 +585,12 @@ def test_peers_read_what_was_written(
     spark: SparkSession, tmp_path: Path, broker: Broker, assert_peers_agree: Agreement
 ) -> None:
     options = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "2"}
-    table = new_table(tmp_path, broker, options=options)
+    table = keyed_table(tmp_path, broker, options=options)
     for _ in range(2):
         spread(spark).write.format("fluvial").options(**place(table)).mode("append").save()
     spread(spark, rows=500).write.format("fluvial").options(**place(table)).mode("overwrite").save()
-    commit(table, stage(table, [batch_of([1, 2], [0, 0], ["+U", "-D"])]))
-    assert len(assert_peers_agree(table.store.paths.root)) == len(rows_of(table))
+    commit(table, stage(table, [key_batch([1, 2], [0, 0], ["+U", "-D"])]))
+    assert len(assert_peers_agree(table.store.paths.root)) == len(values_by_key(table))
 
 
 # ---- kill -9

@@ -37,6 +37,20 @@ def about_the_worker(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict(facts | {"has_engine": ["engine.kafka.source" in sys.modules]})
 
 
+def output_of(home: Path, command: list[str]) -> str:
+    """What a script prints that finds Fluvial on its path, in a process of its own."""
+    done = subprocess.run(
+        command,
+        env=environment_of(home, ROOT, ROOT / "engine" / "plugin") | {"PYSPARK_PYTHON": sys.executable},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 def test_workers_run_this_interpreter_and_have_our_modules_before_they_start(spark: SparkSession) -> None:
     [facts] = spark.range(0, 1, 1, 1).mapInArrow(about_the_worker, ABOUT_THE_WORKER).collect()
     assert facts.executable == sys.executable
@@ -142,16 +156,11 @@ def test_both_sources_are_known_to_any_session_by_installation_alone(
     producer.flush(30)
     schema = pa.schema([("id", pa.int64())])
     Catalog(str(tmp_path)).create_table("db.t", schema, primary_key=["id"]).write(pa.table({"id": [1, 2]}))
-    done = subprocess.run(
+    output = output_of(
+        tmp_path,
         [sys.executable, "-c", NO_SESSION_OF_OURS, str(tmp_path), broker.bootstrap_servers, topic, "engine"],
-        env=environment_of(tmp_path, ROOT, ROOT / "engine" / "plugin") | {"PYSPARK_PYTHON": sys.executable},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout) == [[2, 3], [2, 3]]
+    assert json.loads(output) == [[2, 3], [2, 3]]
 
 
 CONFIGURED_ALONE = """
@@ -189,7 +198,8 @@ def test_configuration_alone_makes_a_session_of_spark_submit_as_ours(
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
     submit += ["--conf", "spark.ui.enabled=false", "--properties-file", str(tmp_path / "fluvial.conf")]
     submit += ["--conf", "spark.sql.session.timeZone=Europe/Paris"]
-    done = subprocess.run(
+    output = output_of(
+        tmp_path,
         [
             *submit,
             "--conf",
@@ -198,14 +208,8 @@ def test_configuration_alone_makes_a_session_of_spark_submit_as_ours(
             str(tmp_path),
             json.dumps(list(expected)),
         ],
-        env=environment_of(tmp_path, ROOT, ROOT / "engine" / "plugin") | {"PYSPARK_PYTHON": sys.executable},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == [list(expected.values()), True]
+    assert json.loads(output.splitlines()[-1]) == [list(expected.values()), True]
     assert copy.read().to_arrow().num_rows == 2
     assert not list((tmp_path / "checkpoint").rglob("*.crc")), "checkpoints are written the fast way"
 

@@ -9,9 +9,8 @@ import pytest
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from tests.support.streams import dotted
-
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+from tests.support.option_keys import dotted
+from tests.support.warehouses import ID_SCHEMA
 
 NewTable = Callable[..., Table]
 _numbers = count(1)
@@ -23,7 +22,7 @@ def new_table(tmp_path: Path, broker: Broker) -> NewTable:
 
     def make(
         *,
-        schema: pa.Schema = SCHEMA,
+        schema: pa.Schema = ID_SCHEMA,
         key: Sequence[str] = ("id",),
         partition_by: Sequence[str] = (),
         log: bool = True,
@@ -37,3 +36,9 @@ def new_table(tmp_path: Path, broker: Broker) -> NewTable:
         return catalog.create_table(name, schema, primary_key=key, partition_by=partition_by, options=given)
 
     return make
+
+
+@pytest.fixture
+def table(new_table: NewTable) -> Table:
+    """An empty table of two buckets with a log."""
+    return new_table(bucket="2")

@@ -7,26 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from engine import Catalog, Table
-from engine.broker.broker import Broker
+from engine import Table
 from engine.cli.app import run_command
+from tests.support.rows import id_rows
 from tests.support.streams import Query, as_foreign
 
 pytestmark = pytest.mark.broker
 
 MARKERS = 2  # between the records of two transactions of each bucket stands one
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
-
-
-@pytest.fixture
-def table(tmp_path: Path, broker: Broker) -> Table:
-    options = {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
-    name = f"db.lag{abs(hash(str(tmp_path))) % 10**9}"
-    return Catalog(str(tmp_path)).create_table(name, SCHEMA, primary_key=["id"], options=options)
-
-
-def write(table: Table, *ids: int) -> None:
-    table.write(pa.table({"id": pa.array(ids, pa.int64()), "v": ["x"] * len(ids)}))
 
 
 def reported(query: Query) -> dict[str, int]:
@@ -47,19 +36,19 @@ def checkpoint(root: Path, query: Query) -> Path:
     return place
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def lag_report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert run_command(["lag", *arguments, "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
 def test_a_stream_says_how_far_it_is_behind_its_target(table: Table, tmp_path: Path) -> None:
-    write(table, *range(10))
+    table.write(id_rows(range(10)))
     query = Query(tmp_path, table.name, read_stream_maxRowsPerTrigger="4")
     query.batch()  # half of the snapshot's splits, each taken whole
     query.available()
     assert reported(query) == {"lag_snapshots": 0, "lag_records": 0, "lag_seconds": 0}
-    write(table, *range(20))
+    table.write(id_rows(range(20)))
     query.batch()
     behind = reported(query)
     assert behind["lag_snapshots"] == 1
@@ -69,12 +58,12 @@ def test_a_stream_says_how_far_it_is_behind_its_target(table: Table, tmp_path: P
 
 
 def test_changes_that_are_in_files_only_count_as_well(table: Table, tmp_path: Path) -> None:
-    write(table, 1)
+    table.write(id_rows([1]))
     query = Query(tmp_path, table.name, read_stream_maxRowsPerTrigger="1")
     query.available()
-    write(Table(table.files.with_options({"log.system": "none"})), 2, 3)
+    Table(table.files.with_options({"log.system": "none"})).write(id_rows([2, 3]))
     as_foreign(table)
-    write(table, 4)
+    table.write(id_rows([4]))
     query.batch()
     assert reported(query)["lag_snapshots"] == 2  # one split of two is delivered
     query.available()
@@ -84,13 +73,13 @@ def test_changes_that_are_in_files_only_count_as_well(table: Table, tmp_path: Pa
 def test_the_command_reads_checkpoints_and_consumers(
     table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(table, 1, 2, 3)
+    table.write(id_rows([1, 2, 3]))
     query = Query(tmp_path, table.name, consumer__id="copy")
     query.options["consumer-id"] = "copy"
     query.available()
     place = checkpoint(tmp_path, query)
-    write(table, 4, 5)
-    found = told(capsys, table.name, "--warehouse", str(tmp_path), "--checkpoint", str(place))
+    table.write(id_rows([4, 5]))
+    found = lag_report(capsys, table.name, "--warehouse", str(tmp_path), "--checkpoint", str(place))
     by_name = {each["stream"]: each for each in found["streams"]}
     assert by_name.keys() == {str(place), "consumer copy"}
     for each in by_name.values():

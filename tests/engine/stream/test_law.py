@@ -47,7 +47,7 @@ operations = st.lists(
 )
 
 
-def batch_of(found: list[tuple[str, int, int, bool]], *, with_deletes: bool = True) -> pa.Table:
+def operation_rows(found: list[tuple[str, int, int, bool]], *, with_deletes: bool = True) -> pa.Table:
     rows = [
         {"dt": dt, "id": key, "v": v, "w": f"{dt}-{v}", "_row_kind": "-D" if gone and with_deletes else "+I"}
         for dt, key, v, gone in found
@@ -55,20 +55,20 @@ def batch_of(found: list[tuple[str, int, int, bool]], *, with_deletes: bool = Tr
     return pa.Table.from_pylist(rows, schema=SCHEMA.append(pa.field("_row_kind", pa.string())))
 
 
-def apply(table: Table, operation: tuple[str, Any]) -> None:
+def run_operation(table: Table, operation: tuple[str, Any]) -> None:
     """One step of a history."""
     kind, found = operation
     match kind:
         case "write":
-            table.write(batch_of(found))
+            table.write(operation_rows(found))
         case "overwrite":
-            table.overwrite(batch_of(found, with_deletes=False).drop_columns(["_row_kind"]))
+            table.overwrite(operation_rows(found, with_deletes=False).drop_columns(["_row_kind"]))
         case "foreign":
             unlogged = Table(table.files.with_options({"log.system": "none"}))
-            unlogged.write(batch_of(found))
+            unlogged.write(operation_rows(found))
             as_foreign(table)
         case "abort":
-            abort(table, batch_of(found))
+            abort(table, operation_rows(found))
         case "foreign compact":
             if table.compact(full=True) is not None:
                 as_foreign(table)
@@ -116,7 +116,7 @@ def test_a_snapshot_and_what_follows_add_up_to_the_table(
         followed: list[dict[str, Any]] = []
         queries: dict[int, Query] = {}
         for step in steps:
-            apply(table, step)
+            run_operation(table, step)
             if data.draw(st.booleans()):
                 followed += follower.available()
                 assert fold(followed, KEYS) == content(table, KEYS)

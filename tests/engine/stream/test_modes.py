@@ -14,18 +14,17 @@ from engine import Table
 from engine.log.log_rows import paired_kinds
 from engine.log.table_log import TableLog
 from engine.spark.data_source import FluvialDataSource
-from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 from tests.engine.stream.conftest import NewTable
-from tests.support.logs import write_without_commit
+from tests.support.logs import write_batch, write_without_commit
 from tests.support.streams import Query, as_foreign, content, fold, ids, query, rows
 
 broker = pytest.mark.broker
 
 
-def plain(found: pa.Table) -> pa.Table:
+def without_kinds(found: pa.Table) -> pa.Table:
     return found.drop_columns(["_row_kind"])
 
 
@@ -33,9 +32,8 @@ def shown(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in found]
 
 
-def write(table: Table, batch: int, news: pa.Table) -> None:
-    writer = BatchWriter(table.files, TableLog.of(table.files), commit_user="eventual")
-    writer.write(batch, lambda spec: write_part(spec, news.to_batches()))
+def write_eventually(table: Table, batch: int, news: pa.Table) -> None:
+    write_batch(BatchWriter(table.files, TableLog.of(table.files), commit_user="eventual"), batch, news)
 
 
 # ---- log.consistency
@@ -46,14 +44,14 @@ def write(table: Table, batch: int, news: pa.Table) -> None:
 def test_rows_are_seen_before_their_snapshot_or_with_it(new_table: NewTable, consistency: str) -> None:
     """FL-57, FL-58, FL-105, FL-107, FL-108, FL-127, FL-128, FL-188 to FL-190: in the log; files only with it."""
     table = new_table(log_consistency=consistency, bucket="2")
-    write(table, 0, rows([1, 2]))
+    write_eventually(table, 0, rows([1, 2]))
     stream = query(table)
     found = stream.available()
     write_without_commit(table, 1, rows([2, 3], "new"))
     early = stream.available()
     assert ids(early) == ([2, 3] if consistency == "eventual" else [])
     assert {row["v"] for row in content(table).values()} == {"x"}
-    write(table, 1, rows([2, 3], "new"))
+    write_eventually(table, 1, rows([2, 3], "new"))
     found += early + stream.available()
     assert fold(found) == content(table)
     assert ids(query(table).available()) == [1, 2, 3]
@@ -63,12 +61,12 @@ def test_rows_are_seen_before_their_snapshot_or_with_it(new_table: NewTable, con
 def test_rows_without_a_key_are_seen_with_their_snapshot_only(new_table: NewTable) -> None:
     """FL-106, FL-189: whoever counts them must not count one twice."""
     table = new_table(key=(), bucket="2", **{"bucket-key": "id"})
-    write(table, 0, plain(rows([1, 2])))
+    write_eventually(table, 0, without_kinds(rows([1, 2])))
     stream = Query(table_home(table), table.name, with_kinds=False)
     found = stream.available()
-    write_without_commit(table, 1, plain(rows([2, 3])))
+    write_without_commit(table, 1, without_kinds(rows([2, 3])))
     assert stream.available() == []
-    write(table, 1, plain(rows([2, 3])))
+    write_eventually(table, 1, without_kinds(rows([2, 3])))
     assert ids(found + stream.available()) == [1, 2, 2, 3]
     with pytest.raises(InvalidInputError, match=r"log\.consistency"):
         new_table(key=(), log_consistency="eventual", **{"bucket-key": "id"})
@@ -79,7 +77,7 @@ def test_rows_without_a_key_are_seen_with_their_snapshot_only(new_table: NewTabl
 def test_a_stream_is_right_after_commits_of_others_in_between(new_table: NewTable, consistency: str) -> None:
     """FL-58, FL-108: the log's rows are newer than the foreign commit, and come again after it."""
     table = new_table(log_consistency=consistency)
-    write(table, 0, rows([1, 2]))
+    write_eventually(table, 0, rows([1, 2]))
     stream = query(table, read_stream_maxRowsPerTrigger="2")
     found = stream.available()
     write_without_commit(table, 1, rows([1, 3], "log"))
@@ -89,7 +87,7 @@ def test_a_stream_is_right_after_commits_of_others_in_between(new_table: NewTabl
     as_foreign(table)
     stream.start()
     found += stream.available()
-    write(table, 1, rows([1, 3], "log"))
+    write_eventually(table, 1, rows([1, 3], "log"))
     found += stream.available()
     assert fold(found) == content(table)
     assert {row["v"] for row in content(table).values()} == {"log", "foreign"}
@@ -102,7 +100,7 @@ def test_latest_of_an_eventual_table_is_the_end_of_its_log(new_table: NewTable) 
     write_without_commit(table, 0, rows([1]))
     stream = query(table, log_scan="latest")
     assert stream.available() == []
-    write(table, 0, rows([1]))
+    write_eventually(table, 0, rows([1]))
     write_without_commit(table, 1, rows([2]))
     assert ids(stream.available()) == [2]
 
@@ -168,12 +166,12 @@ def test_a_delete_in_a_log_of_plain_rows_has_its_key_only(new_table: NewTable) -
 def test_commits_that_are_not_tracked_are_passed_over(new_table: NewTable, log: bool, key: tuple[str, ...]) -> None:
     """FL-34: re-processing of old data does not reach streams; what comes later does."""
     table = new_table(log=log, key=key)
-    news = rows if key else lambda *parts: plain(rows(*parts))
+    news = rows if key else lambda *parts: without_kinds(rows(*parts))
     table.write(news([1]))
     stream = query(table)
     assert ids(stream.available()) == [1]
     table.write(news([2]), options={"change-tracking": "false"})
-    table.overwrite(plain(rows([3])), options={"change-tracking": "false"})
+    table.overwrite(without_kinds(rows([3])), options={"change-tracking": "false"})
     table.write(news([4]))
     assert ids(stream.available()) == [4]
     assert ids(query(table).available()) == [3, 4]
@@ -185,12 +183,12 @@ def test_commits_that_are_not_tracked_are_passed_over(new_table: NewTable, log: 
 def test_overwrites_are_seen_or_passed_over(new_table: NewTable, log: bool, key: tuple[str, ...]) -> None:
     """FL-33: an exact difference, unless the table or reader does not want it."""
     table = new_table(log=log, key=key)
-    news = rows if key else lambda *parts: plain(rows(*parts))
+    news = rows if key else lambda *parts: without_kinds(rows(*parts))
     table.write(news([1, 2]))
     option = "streaming__read__overwrite" if key else "streaming__read__append__overwrite"
     seeing, passing = query(table), query(table, **{option: "false"})
     assert ids(seeing.available()) == ids(passing.available()) == [1, 2]
-    table.overwrite(plain(rows([2, 3])))
+    table.overwrite(without_kinds(rows([2, 3])))
     table.write(news([4]))
     changes = sorted((row["id"], row["_row_kind"]) for row in seeing.available())
     if key:
@@ -300,7 +298,7 @@ def test_an_overwrite_is_told_of_the_rows_that_were(new_table: NewTable) -> None
     table.compact(full=True)
     stream = query(table, streaming__read__overwrite="true")
     assert len(stream.available()) == 2
-    table.overwrite(plain(rows([2, 3], "c")))
+    table.overwrite(without_kinds(rows([2, 3], "c")))
     assert kinds_of(stream.available()) == [("-D", 1, "a"), ("-D", 2, "a")]
     table.compact(full=True)
     assert kinds_of(stream.available()) == [("+I", 2, "c"), ("+I", 3, "c")]
@@ -314,7 +312,7 @@ def test_an_overwrite_on_the_top_level_is_told_at_once(new_table: NewTable) -> N
     table.compact(full=True)
     stream = query(table, streaming__read__overwrite="true")
     assert len(stream.available()) == 2
-    table.overwrite(plain(rows([2, 3], "c")))
+    table.overwrite(without_kinds(rows([2, 3], "c")))
     told = [("-D", 1, "a"), ("-U", 2, "a"), ("+U", 2, "c"), ("+I", 3, "c")]
     assert kinds_of(stream.available()) == told
     table.compact(full=True)
@@ -335,12 +333,12 @@ def kinds_of(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 def test_an_append_table_needs_no_kinds(new_table: NewTable, log: bool) -> None:
     """FL-60: every row once."""
     table = new_table(key=(), log=log, bucket="2" if log else "-1", **({"bucket-key": "id"} if log else {}))
-    table.write(plain(rows([1, 1, 2])))
+    table.write(without_kinds(rows([1, 1, 2])))
     stream = Query(table_home(table), table.name, with_kinds=False)
     assert [list(row) for row in stream.available()] == [["id", "v"]] * 3
-    table.write(plain(rows([2, 3])))
+    table.write(without_kinds(rows([2, 3])))
     assert ids(stream.available()) == [2, 3]
-    table.overwrite(plain(rows([9])))
+    table.overwrite(without_kinds(rows([9])))
     with pytest.raises(InvalidInputError, match=r"a row was retracted.* fix=set read.changelog=true"):
         stream.available()
 
@@ -369,7 +367,7 @@ def test_columns_and_metadata(new_table: NewTable) -> None:
     assert (v, kind, snapshot) == ("b", "+I", None)
     assert offset >= table.store.snapshots.read(1).log_offsets[0]
     assert timestamp is not None
-    table.overwrite(plain(rows([1], "z")))
+    table.overwrite(without_kinds(rows([1], "z")))
     assert {row["_snapshot_id"] for row in stream.available()} == {3}
     with pytest.raises(InvalidInputError, match="_log_offest"):
         query(table, read_metadata__columns="_log_offest")
@@ -387,7 +385,7 @@ def test_keys_can_be_filtered_and_nothing_else(new_table: NewTable, mode: str) -
     assert len(stream.available()) == 2
     table.write(rows([1, 5]))
     table.write(rows([2, 3], "x", "-D"))
-    table.overwrite(plain(rows([1, 4], "y")))
+    table.overwrite(without_kinds(rows([1, 4], "y")))
     assert [row["_row_kind"] for row in stream.available()].count("-D") == 2
     with pytest.raises(InvalidInputError, match=r"by key columns only: .*column=v .*never be retracted"):
         query(table, filter="v = 'x'")
@@ -397,7 +395,7 @@ def test_keys_can_be_filtered_and_nothing_else(new_table: NewTable, mode: str) -
 def test_an_append_table_can_be_filtered_by_every_column(new_table: NewTable) -> None:
     """FL-24."""
     table = new_table(key=(), log=False)
-    table.write(plain(pa.concat_tables([rows([1], "a"), rows([2], "b")])))
+    table.write(without_kinds(pa.concat_tables([rows([1], "a"), rows([2], "b")])))
     assert ids(query(table, filter="v = 'b'").available()) == [2]
 
 

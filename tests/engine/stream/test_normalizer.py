@@ -181,7 +181,7 @@ steps = st.lists(
 )
 
 
-def apply(table: Table, what: str, found: list[tuple[str, int, int, str]]) -> None:
+def run_operation(table: Table, what: str, found: list[tuple[str, int, int, str]]) -> None:
     news = [{"dt": dt, "id": key, "v": v or None, "w": [v], "_row_kind": kind} for dt, key, v, kind in found]
     batch = pa.Table.from_pylist(news, schema=WIDE.append(pa.field("_row_kind", pa.string())))
     match what:
@@ -212,7 +212,7 @@ def test_a_normalized_stream_is_a_valid_changelog_wherever_it_is_cut(
     for number, (what, found) in enumerate(history):
         if number >= start:
             consumer.follow(stream)
-        apply(table, what, found)
+        run_operation(table, what, found)
     consumer.follow(stream)
     assert consumer.state == content(table, ("dt", "id"))
 

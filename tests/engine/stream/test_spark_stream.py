@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from engine import Catalog, Table
-from engine.broker.broker import Broker
 from engine.spark.session import checkpoint_settings
 from filestore.evolution.schema_change import AddColumn, RenameColumn
 from filestore.types.data_types import parse_data_type
-from tests.support.streams import content, fold
+from tests.support.option_keys import dotted
+from tests.support.streams import content, fold, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -33,7 +33,7 @@ class Reader:
             "warehouse": str(root),
             "table": table.name,
             "read.changelog": "true",
-            **{key.replace("__", "-").replace("_", "."): value for key, value in options.items()},
+            **dotted(options),
         }
         self.checkpoint = str(root / "checkpoints" / table.name)
         self.batches: dict[int, list[dict[str, Any]]] = {}
@@ -54,17 +54,6 @@ class Reader:
     @property
     def rows(self) -> list[dict[str, Any]]:
         return [row for _, rows in sorted(self.batches.items()) for row in rows]
-
-
-@pytest.fixture
-def table(tmp_path: Path, broker: Broker) -> Table:
-    options = {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
-    name = f"db.s{abs(hash(str(tmp_path))) % 10**9}"
-    return Catalog(str(tmp_path)).create_table(name, SCHEMA, primary_key=["id"], options=options)
-
-
-def rows(ids: list[int], v: str, kind: str = "+I") -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids), "_row_kind": [kind] * len(ids)})
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from engine import Catalog, Table
+from engine import Catalog
 from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_INVALID
 from engine.spark.data_source import FluvialDataSource
@@ -23,15 +23,11 @@ from engine.system_tables.read import system_arrow
 from filestore.catalog.catalog import Catalog as FileCatalog
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
+from tests.support.rows import write_changes
 from tests.support.streams import Query
 
 COLUMNS = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.string()), ("at", pa.timestamp("us"))])
 GOLDEN = Path(__file__).parents[2] / "golden" / "java-1.4.2"
-
-
-def write(table: Table, *changes: tuple[str, str, int, str]) -> None:
-    kinds, days, ids, values = zip(*changes, strict=True)
-    table.write(pa.table({"_row_kind": kinds, "dt": days, "id": ids, "v": values}))
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +35,14 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     """A table of two days: three commits, a full compaction after the second."""
     made = Catalog(str(tmp_path_factory.mktemp("warehouse")), options={"file.format": "parquet"})
     table = made.create_table("db.t", COLUMNS, primary_key=["dt", "id"], partition_by=["dt"], options={"bucket": "1"})
-    write(table, ("+I", "d1", 1, "a"), ("+I", "d1", 2, "b"), ("+I", "d2", 3, "c"))
-    write(table, ("+U", "d1", 1, "A"), ("-D", "d1", 2, "b"))
+    write_changes(table, ("+I", "d1", 1, "a"), ("+I", "d1", 2, "b"), ("+I", "d2", 3, "c"))
+    write_changes(table, ("+U", "d1", 1, "A"), ("-D", "d1", 2, "b"))
     table.compact(full=True)
-    write(table, ("+U", "d2", 3, "C"), ("+I", "d2", 4, "d"))
+    write_changes(table, ("+U", "d2", 3, "C"), ("+I", "d2", 4, "d"))
     return made
 
 
-def by_format(spark: SparkSession, catalog: Catalog, table: str, **options: str) -> DataFrame:
+def read_by_format(spark: SparkSession, catalog: Catalog, table: str, **options: str) -> DataFrame:
     spelled = {key.replace("_", "-").replace("scan-", "scan."): value for key, value in options.items()}
     return spark.read.format("fluvial").options(warehouse=catalog.warehouse, table=table, **spelled).load()
 
@@ -63,7 +59,10 @@ def test_all_ways_show_the_same_rows(spark: SparkSession, catalog: Catalog) -> N
             arrow = catalog.system_table(f"db.t${name}").to_arrow()
             assert system_arrow(catalog, "db.t", name).equals(arrow)
             if name in ("files", "tags"):  # with rows and without any
-                frame, loaded = system_frame(spark, catalog, "db.t", name), by_format(spark, catalog, f"db.t${name}")
+                frame, loaded = (
+                    system_frame(spark, catalog, "db.t", name),
+                    read_by_format(spark, catalog, f"db.t${name}"),
+                )
                 assert frame.columns == arrow.column_names
                 assert loaded.schema == frame.schema
                 assert plain(loaded) == plain(frame)
@@ -81,7 +80,7 @@ def test_rows_with_their_kinds_and_rows_that_need_no_merging(spark: SparkSession
     now = {("d1", 1, "A"), ("d2", 3, "C"), ("d2", 4, "d")}
     compacted = {("d1", 1, "A"), ("d2", 3, "c")}
     for name, expected in (("audit_log", now), ("ro", compacted)):
-        ways = [system_frame(spark, catalog, "db.t", name), by_format(spark, catalog, f"db.t${name}")]
+        ways = [system_frame(spark, catalog, "db.t", name), read_by_format(spark, catalog, f"db.t${name}")]
         for frame in ways:
             assert frame.columns == [*(["rowkind"] if name == "audit_log" else []), *COLUMNS.names]
             assert {(row.dt, row.id, row.v) for row in frame.collect()} == expected
@@ -91,7 +90,7 @@ def test_rows_with_their_kinds_and_rows_that_need_no_merging(spark: SparkSession
     audit = catalog.system_table("db.t$audit_log")
     assert audit.to_arrow(["id", "rowkind"], "rowkind = '+I' AND id = 4").to_pydict() == {"id": [4], "rowkind": ["+I"]}
     assert audit.to_arrow(filter="rowkind = '-D'").num_rows == 0
-    chosen = by_format(spark, catalog, "db.t$audit_log", columns="v,rowkind", filter="id = 1")
+    chosen = read_by_format(spark, catalog, "db.t$audit_log", columns="v,rowkind", filter="id = 1")
     assert plain(chosen) == [{"v": "A", "rowkind": "+I"}]
 
 
@@ -102,7 +101,7 @@ def test_older_snapshots_can_be_seen(spark: SparkSession, catalog: Catalog) -> N
         for snapshot in (1, 2, 3, 4)
     ]
     assert counts == [2, 3, 2, 3]
-    assert by_format(spark, catalog, "db.t$files", scan_snapshot_id="2").count() == 3
+    assert read_by_format(spark, catalog, "db.t$files", scan_snapshot_id="2").count() == 3
     given = {"scan.snapshot-id": "1"}
     assert system_frame(spark, catalog, "db.t", "audit_log", given).count() == 3
     assert [
@@ -125,7 +124,7 @@ def test_a_stream_of_audit_log_is_the_changelog(catalog: Catalog) -> None:
     assert {row["rowkind"] for row in expected} == {"+I"}
     source = FluvialDataSource({"warehouse": catalog.warehouse, "table": "db.t$audit_log"})
     assert source.schema().fieldNames() == ["rowkind", *COLUMNS.names]
-    write(catalog.table("db.t"), ("+U", "d2", 4, "D"), ("-D", "d1", 1, "A"))
+    write_changes(catalog.table("db.t"), ("+U", "d2", 4, "D"), ("-D", "d1", 1, "A"))
     assert audit.available() == [renamed(row) for row in changes.available()]
 
 
@@ -138,9 +137,9 @@ def test_the_binlog_has_arrays(spark: SparkSession, catalog: Catalog) -> None:
     assert rows == [{key: value if key == "rowkind" else [value] for key, value in row.items()} for row in state]
     assert binlog.to_arrow(["v"], "id = 3").to_pylist() == [{"v": ["C"]}]
     assert binlog.to_arrow(["id"], "rowkind = '+I' AND id = 3").to_pylist() == [{"id": [3]}]
-    for frame in (system_frame(spark, catalog, "db.t", "binlog"), by_format(spark, catalog, "db.t$binlog")):
+    for frame in (system_frame(spark, catalog, "db.t", "binlog"), read_by_format(spark, catalog, "db.t$binlog")):
         assert sorted(plain(frame), key=repr) == sorted(rows, key=repr)
-    chosen = by_format(spark, catalog, "db.t$binlog", columns="v,rowkind", filter="id = 3")
+    chosen = read_by_format(spark, catalog, "db.t$binlog", columns="v,rowkind", filter="id = 3")
     assert plain(chosen) == [{"v": ["C"], "rowkind": "+I"}]
 
 
@@ -243,7 +242,7 @@ def test_a_system_table_is_no_table(catalog: Catalog) -> None:
 def test_wrong_reads_are_refused_by_spark_too(spark: SparkSession, catalog: Catalog) -> None:
     for table, options in (("db.t$fils", {}), ("db.t$files", {"colums": "bucket"}), ("db.t$files", {"columns": "x"})):
         with pytest.raises(PySparkException, match=r"did_you_mean|known=|no such column"):
-            by_format(spark, catalog, table, **options).collect()
+            read_by_format(spark, catalog, table, **options).collect()
 
 
 @pytest.mark.spark
@@ -263,7 +262,11 @@ def test_the_catalog_is_a_database_too(spark: SparkSession, catalog: Catalog) ->
     assert catalog.system_table("sys.catalog_options").to_arrow().to_pylist() == [
         {"key": "file.format", "value": "parquet"}
     ]
-    assert by_format(spark, catalog, "sys.tables").count() == system_frame(spark, catalog, "sys", "tables").count() == 1
+    assert (
+        read_by_format(spark, catalog, "sys.tables").count()
+        == system_frame(spark, catalog, "sys", "tables").count()
+        == 1
+    )
 
 
 def test_a_broken_table_hides_no_other(tmp_path: Path) -> None:

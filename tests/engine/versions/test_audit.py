@@ -19,11 +19,6 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string(
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return Catalog(str(tmp_path))
-
-
-@pytest.fixture
 def main(catalog: Catalog) -> Table:
     """Rows 1 to 3 in two buckets, and a tag ``eod`` on the first two."""
     made = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "2"})

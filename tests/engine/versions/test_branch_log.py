@@ -20,7 +20,7 @@ from engine.versions.branches import create_branch, logs_of
 from filestore.branch.branches import read_branch
 from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
-from tests.engine.stream.test_law import KEYS, apply, operations
+from tests.engine.stream.test_law import KEYS, operations, run_operation
 from tests.engine.stream.test_law import SCHEMA as LAW_SCHEMA
 from tests.support.logs import log_changes
 from tests.support.streams import Query, content, fold, ids, rows
@@ -29,11 +29,6 @@ pytestmark = pytest.mark.broker
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 _numbers = iter(range(10**9))
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return Catalog(str(tmp_path))
 
 
 @pytest.fixture
@@ -201,14 +196,14 @@ def test_streams_of_main_and_of_a_branch_each_give_their_own_table(
         options = {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
         main = catalog.create_table(name, LAW_SCHEMA, primary_key=KEYS, partition_by=["dt"], options=options)
         for step in first:
-            apply(main, step)
+            run_operation(main, step)
         create_branch(main.store, "b", snapshot_id=main.store.snapshots.latest_id(), log=has_log)
         tables = {"main": main, "branch": catalog.table(f"{name}$branch_b")}
         queries = {side: Query(root, table.name) for side, table in tables.items()}
         followed: dict[str, list[dict[str, Any]]] = {side: query.available() for side, query in queries.items()}
         for step, side in zip(then, who, strict=False):
             for each in tables if side == "both" else (side,):
-                apply(tables[each], step)
+                run_operation(tables[each], step)
         for side, table in tables.items():
             followed[side] += queries[side].available()
             assert fold(followed[side], KEYS) == content(table, KEYS)

@@ -30,7 +30,7 @@ def catalog(tmp_path: Path) -> Catalog:
     return made
 
 
-def rows(dt: str, *ids: int, v: str = "x") -> pa.Table:
+def day_rows(dt: str, *ids: int, v: str = "x") -> pa.Table:
     return pa.table({"dt": [dt] * len(ids), "id": ids, "v": [v] * len(ids)})
 
 
@@ -42,10 +42,10 @@ def test_a_partition_comes_from_the_branch_that_has_it_its_own_first(catalog: Ca
     """Paimon's scan.fallback-branch: whole partitions, whatever the filter leaves of them."""
     main, raw = catalog.table("db.t"), catalog.table("db.t$branch_raw")
     assert found(main) == {}
-    raw.write(rows("d1", 1, 2, v="raw"))
-    raw.write(rows("d2", 1, v="raw"))
+    raw.write(day_rows("d1", 1, 2, v="raw"))
+    raw.write(day_rows("d2", 1, v="raw"))
     assert found(main) == {("d1", 1): "raw", ("d1", 2): "raw", ("d2", 1): "raw"}
-    main.write(rows("d1", 1, v="own"))
+    main.write(day_rows("d1", 1, v="own"))
     assert found(main) == {("d1", 1): "own", ("d2", 1): "raw"}
     assert main.read().to_arrow(filter="id = 2").num_rows == 0  # d1 is there: its row 2 is not
     assert main.read().to_arrow(filter="dt = 'd2'").num_rows == 1
@@ -58,11 +58,11 @@ def test_a_partition_comes_from_the_branch_that_has_it_its_own_first(catalog: Ca
 def test_travel_takes_the_branch_as_it_was_then(catalog: Catalog) -> None:
     """BR-24."""
     main, raw = catalog.table("db.t"), catalog.table("db.t$branch_raw")
-    raw.write(rows("d2", 1, v="raw"))
-    main.write(rows("d1", 1, v="own"))
+    raw.write(day_rows("d2", 1, v="raw"))
+    main.write(day_rows("d1", 1, v="own"))
     create_tag(main, "then")
-    raw.write(rows("d3", 1, v="raw"))
-    main.write(rows("d2", 9, v="own"))
+    raw.write(day_rows("d3", 1, v="raw"))
+    main.write(day_rows("d2", 9, v="own"))
     then = {("d1", 1): "own", ("d2", 1): "raw"}
     assert found(main, tag="then") == found(main, snapshot_id=1) == then
     snapshot = main.store.snapshots.read(1)
@@ -93,12 +93,12 @@ def test_any_history_reads_as_a_dumb_oracle_says(catalog: Catalog) -> None:
         ids = world.sample(range(5), world.randint(1, 3))
         match world.randrange(4):
             case 0:
-                table.overwrite(rows(dt, *ids, v=f"{side}{step}"))
+                table.overwrite(day_rows(dt, *ids, v=f"{side}{step}"))
                 mine[dt] = dict.fromkeys(ids, f"{side}{step}")
             case 1:
                 table.compact(full=True)
             case _:
-                table.write(rows(dt, *ids, v=f"{side}{step}"))
+                table.write(day_rows(dt, *ids, v=f"{side}{step}"))
                 mine.setdefault(dt, {}).update(dict.fromkeys(ids, f"{side}{step}"))
         merged = {**state["raw"], **state["own"]}
         expected = {(dt, key): v for dt, part in merged.items() for key, v in part.items()}
@@ -113,9 +113,9 @@ def test_any_history_reads_as_a_dumb_oracle_says(catalog: Catalog) -> None:
 def test_sql_and_frames_fall_back_and_say_so(spark: SparkSession, catalog: Catalog) -> None:
     """Both parts are scanned by Spark itself where they can be; changes of rows are the table's own."""
     main, raw = catalog.table("db.t"), catalog.table("db.t$branch_raw")
-    raw.write(rows("d2", 1, 2, v="raw"))
+    raw.write(day_rows("d2", 1, 2, v="raw"))
     raw.compact(full=True)
-    main.write(rows("d1", 1, v="own"))
+    main.write(day_rows("d1", 1, v="own"))
     place = {"warehouse": catalog.warehouse, "table": "db.t"}
     assert spark.read.format("fluvial").options(**place).load().filter("v = 'raw'").count() == 2
     session = SqlSession(SqlContext(catalog=catalog, open_spark=spark.newSession, database="db"))
@@ -129,6 +129,6 @@ def test_sql_and_frames_fall_back_and_say_so(spark: SparkSession, catalog: Catal
     [plan] = run("EXPLAIN SELECT * FROM t")
     assert "from branch raw at snapshot 2: 1 partitions, 1 files" in str(plan["plan"])
     assert run("UPDATE t SET v = 'new' WHERE true")[0]["rows_updated"] == 1
-    raw.write(rows("d2", 3, v="raw"))
+    raw.write(day_rows("d2", 3, v="raw"))
     assert run("SELECT count(*) AS n FROM t WHERE dt = 'd2'") == [{"n": 3}]
     assert run("SELECT v FROM t WHERE dt = 'd1'") == [{"v": "new"}]

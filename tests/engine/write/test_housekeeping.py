@@ -16,19 +16,20 @@ from filestore.io.file_io import SystemClock
 from filestore.snapshot.consumers import ConsumerStore
 from filestore.tag.tags import create_tag
 from lsm.errors import InvalidInputError
+from tests.support.option_keys import dashed
 
 SCHEMA = pa.schema([("day", pa.string()), ("id", pa.int64())])
 
 
-def new_table(tmp_path: Path, **options: str) -> Table:
-    texts = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+def daily_table(tmp_path: Path, **options: str) -> Table:
+    texts = dashed(options)
     return Catalog(str(tmp_path)).create_table(
         "db.t", SCHEMA, primary_key=["day", "id"], partition_by=["day"],
         options={"bucket": "1", "log.system": "none", **texts},
     )  # fmt: skip
 
 
-def write(table: Table, count: int, day: str = "2999-01-01") -> None:
+def write_days(table: Table, count: int, day: str = "2999-01-01") -> None:
     for turn in range(count):
         table.write(pa.table([[day], [turn]], schema=SCHEMA))
 
@@ -36,11 +37,11 @@ def write(table: Table, count: int, day: str = "2999-01-01") -> None:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_old_snapshots_go_after_a_commit(tmp_path: Path, mode: str) -> None:
     """FL-101..FL-104; snapshot.num-retained.*, snapshot.expire.limit, snapshot.expire.execution-mode."""
-    table = new_table(
+    table = daily_table(
         tmp_path, snapshot__num_retained__min="1", snapshot__num_retained__max="2", snapshot__expire__limit="3",
         snapshot__expire__execution_mode=mode,
     )  # fmt: skip
-    write(table, 6)
+    write_days(table, 6)
     keeping = Housekeeping(table.store, every_ms=10**12)
     keeping.after_commit()
     keeping.close()
@@ -48,23 +49,23 @@ def test_old_snapshots_go_after_a_commit(tmp_path: Path, mode: str) -> None:
     if mode == "sync":
         keeping.after_commit()  # the limit was met, so there may be more
         assert table.store.snapshots.ids() == [5, 6]
-        write(table, 1)
+        write_days(table, 1)
         keeping.after_commit()  # it is not time to look again
         assert table.store.snapshots.ids() == [5, 6, 7]
 
 
 def test_a_day_and_ten_snapshots_are_kept_when_nothing_is_said(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
-    write(table, 12)
+    table = daily_table(tmp_path)
+    write_days(table, 12)
     Housekeeping(table.store).after_commit()
     assert len(table.store.snapshots.ids()) == 12
 
 
 def test_partitions_and_tags_go_too(tmp_path: Path) -> None:
     """partition.expiration-time, tag.time-expire-enabled. FL-101: rows never expire unless that is asked for."""
-    table = new_table(tmp_path, partition__expiration_time="30 d")
-    write(table, 1, day="2020-01-01")
-    write(table, 1)
+    table = daily_table(tmp_path, partition__expiration_time="30 d")
+    write_days(table, 1, day="2020-01-01")
+    write_days(table, 1)
     create_tag(table.store, "short", retained_ms=0)
     create_tag(table.store, "long", retained_ms=10**12)
     Housekeeping(table.store).after_commit()
@@ -75,8 +76,8 @@ def test_partitions_and_tags_go_too(tmp_path: Path) -> None:
 def test_an_expiry_that_fails_is_told_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = new_table(tmp_path)
-    write(table, 1)
+    table = daily_table(tmp_path)
+    write_days(table, 1)
 
     def refuse(self: ConsumerStore) -> int:
         raise RuntimeError("out of order")
@@ -90,10 +91,10 @@ def test_an_expiry_that_fails_is_told_and_stops_nothing(
 
 def test_a_write_only_stream_leaves_it_to_others(tmp_path: Path) -> None:
     """FL-167: write-only writers neither compact nor expire."""
-    table = new_table(tmp_path)
+    table = daily_table(tmp_path)
     assert not is_write_only(table.store, NO_OPTIONS)
     assert is_write_only(table.store, WriterOptions({"write-only": "true"}))
-    assert is_write_only(new_table(tmp_path / "2", write_only="true").store, NO_OPTIONS)
+    assert is_write_only(daily_table(tmp_path / "2", write_only="true").store, NO_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,8 @@ class ShiftedClock(SystemClock):
 
 def test_tags_are_made_at_their_time_when_nothing_is_written(tmp_path: Path) -> None:
     """TAG-60, paimon#7227: a stream without data; the second look comes from a timer."""
-    table = new_table(tmp_path, tag__automatic_creation="process-time", tag__num_retained_max="1")
-    write(table, 1)
+    table = daily_table(tmp_path, tag__automatic_creation="process-time", tag__num_retained_max="1")
+    write_days(table, 1)
     midnight = (SystemClock().now_ms() // 86_400_000 + 2) * 86_400_000
     store = replace(table.store, clock=ShiftedClock(midnight - 1500 - SystemClock().now_ms()))
     keeping = Housekeeping(store)
@@ -132,9 +133,9 @@ def test_what_is_wrong_with_a_schedule_is_logged_and_stops_no_stream(
 ) -> None:
     """It is refused when a table is made; other engines may set it all the same. Expiry goes on."""
     with pytest.raises(InvalidInputError, match=r"not a time of day: tag.create-time=25:00"):
-        new_table(tmp_path, tag__create_time="25:00")
-    table = new_table(tmp_path, snapshot__num_retained__min="1", snapshot__num_retained__max="1")
-    write(table, 2)
+        daily_table(tmp_path, tag__create_time="25:00")
+    table = daily_table(tmp_path, snapshot__num_retained__min="1", snapshot__num_retained__max="1")
+    write_days(table, 2)
     with caplog.at_level(logging.WARNING, "fluvial.housekeeping"):
         Housekeeping(table.store.with_options({"tag.create-time": "25:00"})).after_commit()
     assert "not a time of day: tag.create-time=25:00" in caplog.text
@@ -144,7 +145,7 @@ def test_what_is_wrong_with_a_schedule_is_logged_and_stops_no_stream(
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_batch_write_tags_itself(tmp_path: Path, mode: str) -> None:
     """tag.automatic-creation=batch: by whatever way rows are written as a batch."""
-    table = new_table(tmp_path, tag__automatic_creation="batch", tag__batch__customized_name="load")
+    table = daily_table(tmp_path, tag__automatic_creation="batch", tag__batch__customized_name="load")
     rows = pa.table([["2026-01-01"], [1]], schema=SCHEMA)
     for snapshot_id in (1, 2):
         _ = table.write(rows) if mode == "append" else table.overwrite(rows)

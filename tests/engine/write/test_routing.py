@@ -51,7 +51,7 @@ def buckets_of(spark: SparkSession, fields: list[DataField], columns: list[list[
     return [row.b for row in frame.select(bucket_column(fields, count).alias("b")).collect()]
 
 
-def expected(fields: list[DataField], columns: list[list[object]], count: int) -> list[int]:
+def expected_buckets(fields: list[DataField], columns: list[list[object]], count: int) -> list[int]:
     arrays = [pa.array(values, arrow_type(field.type)) for field, values in zip(fields, columns, strict=True)]
     return bucket_ids(arrays, [field.type for field in fields], count).tolist()
 
@@ -60,7 +60,7 @@ def expected(fields: list[DataField], columns: list[list[object]], count: int) -
 def test_one_key_column_has_the_same_bucket_in_spark_and_numpy(spark: SparkSession, root: str) -> None:
     """FL-76, FL-77."""
     fields, columns = [key(root)], [COLUMNS[root]]
-    assert buckets_of(spark, fields, columns, 97) == expected(fields, columns, 97)
+    assert buckets_of(spark, fields, columns, 97) == expected_buckets(fields, columns, 97)
     assert (_hash_expression(fields) is not None) == (root in IN_THE_JVM)
 
 
@@ -71,7 +71,7 @@ def test_composite_keys_have_the_same_bucket_too(spark: SparkSession, roots: tup
     """FL-76."""
     fields = [key(root, f"k{i}") for i, root in enumerate(roots)]
     columns = [[values[i % len(values)] for i in range(60)] for values in (COLUMNS[root] for root in roots)]
-    assert buckets_of(spark, fields, columns, 16) == expected(fields, columns, 16)
+    assert buckets_of(spark, fields, columns, 16) == expected_buckets(fields, columns, 16)
 
 
 def test_every_bucket_is_in_one_task(spark: SparkSession) -> None:

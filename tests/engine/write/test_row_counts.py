@@ -47,7 +47,7 @@ def word(row: Mapping[str, Any]) -> str:
     return str({name: row[name] for name in SCHEMA.names})
 
 
-def content(rows: pa.Table) -> Counts:
+def counted_words(rows: pa.Table) -> Counts:
     return Counter(word(row) for row in rows.to_pylist())
 
 
@@ -114,7 +114,9 @@ def test_the_log_has_the_rows_as_they_came(tmp_path: Path, broker: Broker) -> No
         text.replace("1e+300", "1.0E300").replace("1e300", "1.0E300") for text in texts
     ]
     assert {text[-4:] for text in texts} == {'"c"}', '"d"}'}
-    assert content(table.read().to_arrow()) == folded([{**ROWS[number], "_row_kind": kind} for kind, number in history])
+    assert counted_words(table.read().to_arrow()) == folded(
+        [{**ROWS[number], "_row_kind": kind} for kind, number in history]
+    )
 
 
 @pytest.mark.broker
@@ -144,10 +146,10 @@ def test_a_hybrid_stream_reads_snapshot_then_log_and_a_union_read_adds_the_tail(
     found += reader.available()
     everything = [row for each in written for row in each.to_pylist()]
     assert folded(found) == folded(everything)
-    assert content(table.read().to_arrow()) == +folded(everything)
+    assert counted_words(table.read().to_arrow()) == +folded(everything)
     table.overwrite(batch(("+I", 1)).drop_columns(["_row_kind"]))
     found += reader.available()
-    assert folded(found) == content(table.read().to_arrow()) == {word(ROWS[1]): 1}
+    assert folded(found) == counted_words(table.read().to_arrow()) == {word(ROWS[1]): 1}
 
 
 @pytest.mark.broker
@@ -157,8 +159,8 @@ def test_a_union_read_adds_the_counts_of_the_tail(tmp_path: Path, broker: Broker
     table.write(batch(("+I", 0), ("+I", 0), ("+I", 1), ("+I", 3)))
     write_log_only(table, batch(("-D", 0), ("-D", 1), ("+I", 2), ("+I", 2), ("-D", 3), ("-D", 3)))
     fresh = table.read(options={"scan.log.union": "true"})
-    assert content(fresh.to_arrow()) == {word(ROWS[0]): 1, word(ROWS[2]): 2}
-    assert content(fresh.to_arrow(filter="n = 1")) == {word(ROWS[0]): 1}
+    assert counted_words(fresh.to_arrow()) == {word(ROWS[0]): 1, word(ROWS[2]): 2}
+    assert counted_words(fresh.to_arrow(filter="n = 1")) == {word(ROWS[0]): 1}
 
 
 def test_what_works_on_tables_with_a_key_works_on_counts(tmp_path: Path) -> None:
@@ -171,21 +173,21 @@ def test_what_works_on_tables_with_a_key_works_on_counts(tmp_path: Path) -> None
     create_tag(table, "old")
     create_branch(table, "b", tag="old")
     catalog.table("db.t$branch_b").write(batch(("-D", 1), ("+I", 2)))
-    assert content(catalog.table("db.t$branch_b").read().to_arrow()) == {word(ROWS[0]): 2, word(ROWS[2]): 1}
+    assert counted_words(catalog.table("db.t$branch_b").read().to_arrow()) == {word(ROWS[0]): 2, word(ROWS[2]): 1}
     table.write(batch(("-D", 0), ("+I", 3), ("+I", 3)))
     table.compact(full=True)
     difference = table.diff("old", "latest").to_arrow().to_pylist()
     assert folded(difference) == {word(ROWS[0]): -1, word(ROWS[3]): 2}
     found += reader.available()
-    assert folded(found) == content(table.read().to_arrow())
-    assert content(table.read(tag="old").to_arrow()) == {word(ROWS[0]): 2, word(ROWS[1]): 1}
+    assert folded(found) == counted_words(table.read().to_arrow())
+    assert counted_words(table.read(tag="old").to_arrow()) == {word(ROWS[0]): 2, word(ROWS[1]): 1}
     rescale(table, 3)
     table = catalog.table("db.t")
     table.write(batch(("-D", 3)))
     found += reader.available()
-    assert folded(found) == content(table.read().to_arrow())
+    assert folded(found) == counted_words(table.read().to_arrow())
     expire_snapshots(table, retain_max=1, retain_min=1)
-    assert content(table.read().to_arrow()) == {word(ROWS[0]): 1, word(ROWS[1]): 1, word(ROWS[3]): 1}
+    assert counted_words(table.read().to_arrow()) == {word(ROWS[0]): 1, word(ROWS[1]): 1, word(ROWS[3]): 1}
     audited = catalog.system_table("db.t$audit_log").to_arrow()
     assert audited.column_names == ["rowkind", *SCHEMA.names]
     (schema, *_) = catalog.system_table("db.t$schemas").to_arrow().to_pylist()
@@ -193,7 +195,7 @@ def test_what_works_on_tables_with_a_key_works_on_counts(tmp_path: Path) -> None
     copy(catalog, "db.t", "db.copied")
     copied = catalog.table("db.copied")
     copied.write(batch(("-D", 0)))
-    assert content(copied.read().to_arrow()) == {word(ROWS[1]): 1, word(ROWS[3]): 1}
+    assert counted_words(copied.read().to_arrow()) == {word(ROWS[1]): 1, word(ROWS[3]): 1}
 
 
 @pytest.mark.broker
@@ -223,14 +225,14 @@ def test_sink_log_and_hybrid_stream_in_spark_over_a_restart(
         pq.write_table(batch(*picked), source / f"part-{turn}.parquet")
         run()
     expected = folded(sent)
-    assert content(table.read().to_arrow()) == +expected
+    assert counted_words(table.read().to_arrow()) == +expected
     assert folded(pq.read_table(tmp_path / "copy").to_pylist()) == expected
-    assert content(table.dataframe(spark, filter="n = 1").toArrow()) == Counter(
+    assert counted_words(table.dataframe(spark, filter="n = 1").toArrow()) == Counter(
         {row: count for row, count in (+expected).items() if row.startswith("{'n': 1")}
     )
     place = {"warehouse": str(tmp_path / "warehouse"), "table": "db.t"}
     spark.read.parquet(str(source)).write.format("fluvial").options(**place).mode("append").save()
-    assert content(table.read().to_arrow()) == Counter({row: 2 * count for row, count in (+expected).items()})
+    assert counted_words(table.read().to_arrow()) == Counter({row: 2 * count for row, count in (+expected).items()})
     shutil.rmtree(tmp_path / "input")
 
 
@@ -273,19 +275,19 @@ def test_writers_that_meet_in_a_bucket_lose_no_count(tmp_path: Path) -> None:
         return results
 
     writer.write(0, run)
-    assert content(table.read().to_arrow()) == {word(ROWS[0]): 2, word(ROWS[1]): 1, word(ROWS[2]): 1}
+    assert counted_words(table.read().to_arrow()) == {word(ROWS[0]): 2, word(ROWS[1]): 1, word(ROWS[2]): 1}
     table.compact(full=True)
-    assert content(table.read().to_arrow()) == {word(ROWS[0]): 2, word(ROWS[1]): 1, word(ROWS[2]): 1}
+    assert counted_words(table.read().to_arrow()) == {word(ROWS[0]): 2, word(ROWS[1]): 1, word(ROWS[2]): 1}
     create_tag(table, "now")
     create_branch(table, "b", tag="now")
     Catalog(str(tmp_path / "warehouse")).table("db.t$branch_b").write(batch(("-D", 0), ("+I", 3)))
     merge_branch(table, "b")
-    assert content(table.read().to_arrow()) == {word(ROWS[number]): 1 for number in range(4)}
+    assert counted_words(table.read().to_arrow()) == {word(ROWS[number]): 1 for number in range(4)}
     reader = query(table)
     found = reader.available()
     table.overwrite(batch(("+I", 3), ("+I", 3), ("-D", 0)).slice(0, 2).drop_columns(["_row_kind"]))
     found += reader.available()
-    assert folded(found) == content(table.read().to_arrow()) == {word(ROWS[3]): 2}
+    assert folded(found) == counted_words(table.read().to_arrow()) == {word(ROWS[3]): 2}
 
 
 def test_a_job_file_makes_such_a_table(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ def test_a_job_file_makes_such_a_table(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path / "warehouse"))
     table = ensure_table(catalog, "db.t", wanted)
     table.write(batch(("+I", 0), ("+I", 0), ("-D", 0)))
-    assert content(ensure_table(catalog, "db.t", wanted).read().to_arrow()) == {word(ROWS[0]): 1}
+    assert counted_words(ensure_table(catalog, "db.t", wanted).read().to_arrow()) == {word(ROWS[0]): 1}
     assert table_differences("db.t", table.schema, wanted) == []
 
 

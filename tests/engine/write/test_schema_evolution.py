@@ -19,6 +19,7 @@ from filestore.table import FileTable
 from filestore.types.data_types import parse_data_type
 from lsm.errors import FluvialError, InvalidInputError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When, fail_points
+from tests.support.rows import row_dicts
 
 ON = {"write.merge-schema": "true"}
 RULES = MergeRules(widens=True)
@@ -32,12 +33,7 @@ BOTH = [
 ]
 
 
-def rows_of(table: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = table.read().to_arrow().to_pylist()
-    return sorted(found, key=lambda row: row["id"])
-
-
-def new_table(io: Any, root: str = "/warehouse", **options: str) -> FileTable:
+def evolving_table(io: Any, root: str = "/warehouse", **options: str) -> FileTable:
     catalog = FileCatalog(root, io=io, clock=ManualClock(), names=NAMES)
     if not catalog.table_exists("db.t"):
         catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1", **options})
@@ -46,7 +42,7 @@ def new_table(io: Any, root: str = "/warehouse", **options: str) -> FileTable:
 
 def write_batch(io: Any, batch: int, rows: pa.Table, *, root: str = "/warehouse") -> None:
     """One micro-batch of a query, in a process of its own."""
-    store = new_table(io, root)
+    store = evolving_table(io, root)
     store = evolve_schema(store, fields_of_rows(rows.schema, store.schema), RULES)
     writer = BatchWriter(store, None, commit_user="query")
     writer.write(batch, lambda spec: write_part(spec, cast_rows(rows.to_batches(), store.schema, RULES)))
@@ -63,12 +59,12 @@ def test_a_batch_that_dies_anywhere_is_replayed_into_one_new_version(when: When)
         try:
             write_batch(io, 1, NEW)
         except FluvialError:
-            there = new_table(disk)  # readers meanwhile: the old rows, in the old schema or in the new one
-            assert [row["id"] for row in rows_of(there)] in ([1], [1, 2])
+            there = evolving_table(disk)  # readers meanwhile: the old rows, in the old schema or in the new one
+            assert [row["id"] for row in row_dicts(there, "id")] in ([1], [1, 2])
             assert there.schema.id in (0, 1)
             write_batch(disk, 1, NEW)
-        table = new_table(disk)
-        assert rows_of(table) == BOTH
+        table = evolving_table(disk)
+        assert row_dicts(table, "id") == BOTH
         assert table.store.schemas.ids() == [0, 1]
         assert [
             each.commit_identifier for each in map(table.store.snapshots.find, table.store.snapshots.ids()) if each
@@ -87,7 +83,7 @@ def test_rows_that_fit_cost_no_file_operation() -> None:
         disk = MemoryFileIO()
         write_batch(disk, 0, OLD)
         io = FaultyFileIO(disk)
-        store = new_table(io)
+        store = evolving_table(io)
         before = io.calls
         store = evolve_schema(store, fields_of_rows(rows.schema, store.schema), rules)
         assert io.calls == before or rows is NEW
@@ -138,7 +134,7 @@ def test_two_writers_that_bring_columns_at_once_both_get_them(tmp_path: Any) -> 
     assert sorted(table.schema.column_names) == sorted(["id", "n", "p", "shared", *(f"own{n}" for n in range(count))])
     assert len({field.id for field in table.schema.fields}) == len(table.schema.fields)
     assert table.store.schemas.ids() == list(range(count + 1))
-    assert [(row["id"], row["shared"], row[f"own{row['id']}"]) for row in rows_of(table)] == [
+    assert [(row["id"], row["shared"], row[f"own{row['id']}"]) for row in row_dicts(table, "id")] == [
         (number, "s", number) for number in range(count)
     ]
 
@@ -152,7 +148,7 @@ def test_a_table_may_grow_by_its_own_option(tmp_path: Any) -> None:
     table = local(tmp_path, **ON, **{"write.merge-schema.type-widening": "true"})
     table.write(OLD)
     table.write(NEW)
-    assert rows_of(table) == rows_of(Catalog(str(tmp_path)).table("db.t")) == BOTH
+    assert row_dicts(table, "id") == row_dicts(Catalog(str(tmp_path)).table("db.t")) == BOTH
     assert table.latest_snapshot().schema_id == 1  # type: ignore[union-attr]
     with pytest.raises(InvalidInputError, match=r"no such column: column=other .*write.merge-schema=true"):
         table.write(pa.table({"id": [3], "other": [1]}), options={"write.merge-schema": "false"})
@@ -172,7 +168,7 @@ def test_values_are_cast_where_that_is_allowed(tmp_path: Any) -> None:
     options = {**ON, "write.explicit-cast": "true"}
     table.write(pa.table({"id": [2], "n": ["two"], "p": [{"x": 2.5}]}), options=options)
     table.write(pa.table({"id": [3], "n": [3], "p": [{"x": 3}]}), options=options)
-    assert [(row["n"], row["p"]["x"]) for row in rows_of(table)] == [("1", 1.0), ("two", 2.5), ("3", 3.0)]
+    assert [(row["n"], row["p"]["x"]) for row in row_dicts(table, "id")] == [("1", 1.0), ("two", 2.5), ("3", 3.0)]
     with pytest.raises(InvalidInputError, match=r"type of a key.* column=id .*asked_by=write.merge-schema=true"):
         table.write(pa.table({"id": ["x"]}), options=options)
     with pytest.raises(InvalidInputError, match=r"column=n type=STRING given=DOUBLE .*explicit-cast=true"):
@@ -191,7 +187,7 @@ def test_what_others_renamed_or_dropped_is_not_made_anew(tmp_path: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"column=n reason='it was dropped' schema=2"):
         table.write(NEW, options=ON)
     table.write(OLD, options=ON)  # it goes on with the columns that it knows
-    assert rows_of(catalog.table("db.t")) == [{"id": 1, "p": {"x": 1}}]
+    assert row_dicts(catalog.table("db.t")) == [{"id": 1, "p": {"x": 1}}]
 
 
 def test_a_new_column_needs_a_type(tmp_path: Any) -> None:

@@ -15,6 +15,7 @@ from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.scope.context import SqlContext
 from engine.runtime.steps import Step, StepEvent
 from lsm.errors import InvalidInputError
+from tests.support.rows import row_dicts
 from tests.support.streams import query
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -36,9 +37,8 @@ class Dies:
             raise RuntimeError(f"died at {event.step.value}")
 
 
-def rows_of(table: Table) -> list[dict[str, Any]]:
-    found = Catalog(table.store.paths.root.rsplit("/", 2)[0]).table(table.name).read().to_arrow().to_pylist()
-    return sorted(found, key=lambda row: row["id"])
+def fresh_rows(table: Table) -> list[dict[str, Any]]:
+    return row_dicts(Catalog(table.store.paths.root.rsplit("/", 2)[0]).table(table.name), "id")
 
 
 def test_a_micro_batch_that_brings_columns_survives_every_step(
@@ -65,7 +65,7 @@ def test_a_micro_batch_that_brings_columns_survives_every_step(
         seen += stream.available()
     last = len(FAULTS) - 1
     assert catalog.table("db.grows").store.schemas.ids() == list(range(last + 2))
-    for batch, row in enumerate(rows_of(table)):
+    for batch, row in enumerate(fresh_rows(table)):
         assert (row["id"], row["n"], row["p"]["x"], row[f"c{batch}"]) == (batch, batch, batch, "new")
         assert (row["p"][f"y{batch}"], row["l"][0][f"z{batch}"], row["l"][0]["x"]) == ("q", batch, None)
         assert [row[f"c{other}"] for other in range(last + 1) if other != batch] == [None] * last
@@ -82,7 +82,7 @@ def test_one_sink_goes_on_through_changes_of_its_frames(spark: SparkSession, tmp
     with pytest.raises(InvalidInputError, match=r"column=n type=BIGINT given=STRING .*explicit-cast=true"):
         write(spark.sql("SELECT 4L AS id, 'x' AS n"), 3)
     write.close()
-    found = [(row["id"], row["n"], row["more"], row["m"]) for row in rows_of(table)]
+    found = [(row["id"], row["n"], row["more"], row["m"]) for row in fresh_rows(table)]
     assert found == [(1, 1, None, None), (2, 2 * 10**12, "a", None), (3, 3, None, [("k", 1)])]
     fixed = sink(table, {"write.stream.commit-user": "other"})
     with pytest.raises(InvalidInputError, match="no such column: column=more"):
@@ -115,7 +115,7 @@ def test_frames_statements_and_files_grow_a_table(spark: SparkSession, tmp_path:
     context.settings["write.merge-schema"] = "true"
     run("INSERT INTO t (id, c) VALUES (4, 'four')")
     run("INSERT INTO t BY NAME SELECT 5L AS id, 5 AS n, 5.5 AS d")
-    rows = {row["id"]: {name: value for name, value in row.items() if value is not None} for row in rows_of(table)}
+    rows = {row["id"]: {name: value for name, value in row.items() if value is not None} for row in fresh_rows(table)}
     del rows[5]["d"]
     assert rows == {
         1: {"id": 1, "n": "one", "p": {"x": 1.5, "y": 1}},

@@ -22,20 +22,20 @@ SCHEMA = pa.schema([("value", pa.int64()), ("timestamp", pa.timestamp("us", tz="
 ROWS = 10
 
 
-def new_table(tmp_path: Path, **options: str) -> Table:
+def sink_table(tmp_path: Path, **options: str) -> Table:
     return Catalog(str(tmp_path / "warehouse")).create_table(
         "db.t", SCHEMA, primary_key=["value"], options={"bucket": "2", **options}
     )
 
 
-def changes(spark: SparkSession) -> DataFrame:
+def rate_rows(spark: SparkSession) -> DataFrame:
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2).load()
 
 
 def test_a_query_without_a_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """FL-85, FL-86: a restart would write everything again, so it throws; nothing is set in secret."""
-    table = new_table(tmp_path)
-    query = changes(spark).writeStream.foreachBatch(sink(table)).start()
+    table = sink_table(tmp_path)
+    query = rate_rows(spark).writeStream.foreachBatch(sink(table)).start()
     with pytest.raises(PySparkException, match="checkpointLocation"):
         query.awaitTermination(60)
     assert table.latest_snapshot() is None
@@ -43,7 +43,7 @@ def test_a_query_without_a_checkpoint_is_refused(spark: SparkSession, tmp_path: 
 
 def test_batch_readers_see_whole_micro_batches_only(spark: SparkSession, tmp_path: Path) -> None:
     """FL-105, FL-118, FL-140: a reader never sees a part of one; each micro-batch is one snapshot."""
-    table = new_table(tmp_path)
+    table = sink_table(tmp_path)
     seen: list[int] = []
     write = sink(table)
 
@@ -51,7 +51,7 @@ def test_batch_readers_see_whole_micro_batches_only(spark: SparkSession, tmp_pat
         seen.append(table.read().to_arrow().num_rows)
         write(frame, batch)
 
-    stream = changes(spark).writeStream.foreachBatch(watched)
+    stream = rate_rows(spark).writeStream.foreachBatch(watched)
     query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     while len(seen) < 4 and query.isActive:
         query.awaitTermination(0.2)
@@ -65,7 +65,7 @@ def test_more_buckets_are_written_by_more_tasks_and_hold_the_same_rows(
     spark: SparkSession, tmp_path: Path, assert_peers_agree: Agreement
 ) -> None:
     """FL-81."""
-    table = new_table(tmp_path, bucket="8")
+    table = sink_table(tmp_path, bucket="8")
     table.append(spark.range(500).selectExpr("id AS value", "current_timestamp() AS timestamp"))
     splits = table.read().plan().splits
     assert {split.bucket for split in splits} == set(range(8))
@@ -76,7 +76,7 @@ def test_more_buckets_are_written_by_more_tasks_and_hold_the_same_rows(
 @pytest.mark.parametrize("bucket", ["-1", "-2"])
 def test_tables_whose_buckets_are_not_fixed(spark: SparkSession, tmp_path: Path, bucket: str) -> None:
     """Dynamic buckets: keys stay where they are, bucket after bucket is filled. Postponed: seen once compacted."""
-    table = new_table(tmp_path, bucket=bucket, **{"dynamic-bucket.target-row-num": "40"})
+    table = sink_table(tmp_path, bucket=bucket, **{"dynamic-bucket.target-row-num": "40"})
     table.append(spark.range(100).selectExpr("id AS value", "current_timestamp() AS timestamp"))
     frame = spark.range(50, 130).selectExpr("id AS value", "timestamp'2026-01-01' AS timestamp")
     frame.write.format("fluvial").options(warehouse=str(tmp_path / "warehouse"), table="db.t").mode("append").save()
@@ -92,7 +92,7 @@ def test_a_writer_that_only_appends_leaves_compaction_to_somebody_else(
     spark: SparkSession, tmp_path: Path, assert_peers_agree: Agreement
 ) -> None:
     """FL-167: ``write-only`` writers and ``fluvial compact`` as the service that compacts beside them."""
-    table = new_table(tmp_path, bucket="1")
+    table = sink_table(tmp_path, bucket="1")
     frames = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
     write, batches = sink(table, {"write-only": "true"}), 8
     query = frames.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
@@ -116,9 +116,9 @@ def test_a_writer_that_only_appends_leaves_compaction_to_somebody_else(
 
 def test_an_unknown_option_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"change-traking did_you_mean=change-tracking"):
-        sink(new_table(tmp_path), {"change-traking": "false"})
+        sink(sink_table(tmp_path), {"change-traking": "false"})
 
 
 def test_it_serves_streams_only(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"Table\.append"):
-        sink(new_table(tmp_path))(spark.range(1).selectExpr("id AS value"), 0)
+        sink(sink_table(tmp_path))(spark.range(1).selectExpr("id AS value"), 0)

@@ -14,7 +14,7 @@ from filestore.refs.live_references import on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
-from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable, content
+from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable, unique_content
 from tests.support.roots import branches_of, files_there, used_files
 
 SEEN = ("created", "deleted", "renamed", "merged", "refused", "forwarded", "forced", "replaced", "moved back")
@@ -89,14 +89,18 @@ class BranchedTable(VersionedTable):
         name = self.some_branch()
         if name is None:
             return
-        before, theirs, base = content(self.table), content(self.table.on_branch(name)), self.base.get(name)
+        before, theirs, base = (
+            unique_content(self.table),
+            unique_content(self.table.on_branch(name)),
+            self.base.get(name),
+        )
         try:
             done = merge_branch(self.table.store, name, force=self.rng.random() < 0.2)
         except (ConflictError, InvalidInputError):
             self.seen["refused"] += 1
-            assert content(self.table) == before
+            assert unique_content(self.table) == before
         else:
-            after = content(self.table)
+            after = unique_content(self.table)
             for p in "ab":
                 was, branch, now = (frozenset(row for row in each if row[0] == p) for each in (before, theirs, after))
                 assert now in (was, branch)
@@ -123,7 +127,7 @@ class BranchedTable(VersionedTable):
             self.states = {key: each for key, each in self.states.items() if key[0] != main or key[1] <= floor}
             self.tags = {key: each for key, each in self.tags.items() if key[0] != main or ids[key[1]] <= floor}
             self.states |= {(main, each): self.states[name, each] for each in done.published}
-            self.base[name] = content(there)
+            self.base[name] = unique_content(there)
             self.seen["forwarded"] += 1
             self.seen["forced"] += bool(done.removed)
         for tag in there.store.snapshots.tag_names():

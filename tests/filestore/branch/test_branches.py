@@ -10,24 +10,27 @@ import pytest
 
 from filestore.branch.branches import Branch, create_branch, delete_branch, list_branches, read_branch, rename_branch
 from filestore.evolution.schema_change import AddColumn
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from filestore.types.data_types import data_type_of
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, fail_points, paused_before
 from tests.support.roots import files_there, used_files
-from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, reopened, rows
+from tests.support.tables import (
+    KEY_SCHEMA,
+    copied,
+    expire_all_but,
+    key_table,
+    key_values,
+    memory_catalog,
+    reopened,
+    rows,
+)
 
 ALL = [(1, 10), (2, 20), (3, 30), (4, 40)]
 
 
-def content(table: FileTable, **travel: object) -> list[tuple[int, int]]:
-    found = table.read(**travel).to_arrow(["id", "v"]).to_pylist()  # type: ignore[arg-type]
-    return sorted((row["id"], row["v"]) for row in found)
-
-
-def filled(io: MemoryFileIO | None = None, **options: str) -> FileTable:
+def filled(io: MemoryFileIO | None = None, **options: str) -> Table:
     """Four snapshots of one row each; tag ``t1`` is the second."""
     table = key_table(io or MemoryFileIO(), **options)
     for pair in ALL:
@@ -36,18 +39,9 @@ def filled(io: MemoryFileIO | None = None, **options: str) -> FileTable:
     return table
 
 
-def copied(table: FileTable) -> FileTable:
-    """The same table on another disk."""
-    return reopened(table, MemoryFileIO(table.store.io.files))  # type: ignore[attr-defined]
-
-
-def only_newest(table: FileTable) -> None:
-    list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=0, limit=99)))
-
-
-def under(table: FileTable, directory: str) -> list[str]:
-    start = f"{table.store.paths.root}/{directory}/"
-    return sorted(path.removeprefix(start) for path in table.store.io.files if path.startswith(start))  # type: ignore[attr-defined]
+def under(table: Table, directory: str) -> list[str]:
+    start = f"{table.paths.root}/{directory}/"
+    return sorted(path.removeprefix(start) for path in table.io.files if path.startswith(start))  # type: ignore[attr-defined]
 
 
 def test_a_branch_from_a_tag_copies_the_tag_its_snapshot_and_its_schemas() -> None:
@@ -68,7 +62,7 @@ def test_a_branch_from_a_tag_copies_the_tag_its_snapshot_and_its_schemas() -> No
         assert under(table, f"branch/branch-{branch}") == [
             "ORIGIN", *schemas, f"snapshot/snapshot-{snapshot_id}", f"tag/tag-{tag}"
         ]  # fmt: skip
-        assert content(table.on_branch(branch)) == [(each, each) for each in range(1, snapshot_id + 1)]
+        assert key_values(table.on_branch(branch)) == [(each, each) for each in range(1, snapshot_id + 1)]
         assert table.on_branch(branch).schema == table.store.schema_of(schema_id)
     after = table.store.io.files  # type: ignore[attr-defined]
     assert {path: after[path] for path in before} == before
@@ -84,10 +78,10 @@ def test_a_branch_reads_writes_tags_and_alters_by_itself() -> None:
     branch.write(rows((1, 11), (7, 70)))
     create_tag(branch.store, "mine")
     table.write(rows((5, 50)))
-    assert content(branch) == [(1, 11), (2, 20), (7, 70)]
-    assert content(branch, tag="t1") == content(branch, snapshot_id=2) == ALL[:2]
-    assert content(branch, tag="mine") == content(branch)
-    assert content(table) == [*ALL, (5, 50)]
+    assert key_values(branch) == [(1, 11), (2, 20), (7, 70)]
+    assert key_values(branch, tag="t1") == key_values(branch, snapshot_id=2) == ALL[:2]
+    assert key_values(branch, tag="mine") == key_values(branch)
+    assert key_values(table) == [*ALL, (5, 50)]
     assert table.store.snapshots.tag_names() == ["t1"]
 
 
@@ -97,7 +91,7 @@ def test_an_empty_branch_has_the_schemas_only() -> None:
     assert create_branch(table.store, "empty") == Branch(name="empty", tag=None, snapshot_id=None)
     assert under(table, "branch/branch-empty") == ["ORIGIN", "schema/schema-0"]
     table.on_branch("empty").write(rows((9, 90)))
-    assert content(table.on_branch("empty")) == [(9, 90)]
+    assert key_values(table.on_branch("empty")) == [(9, 90)]
 
 
 def test_a_branch_from_a_snapshot_gets_a_tag_of_its_own() -> None:
@@ -105,8 +99,8 @@ def test_a_branch_from_a_snapshot_gets_a_tag_of_its_own() -> None:
     table = filled(**{"tag.default-time-retained": "1 d"})
     assert create_branch(table.store, "dev", snapshot_id=3) == Branch(name="dev", tag="branch-dev", snapshot_id=3)
     assert table.store.snapshots.tag("branch-dev").id == 3
-    only_newest(table)
-    assert content(table.on_branch("dev")) == ALL[:3]
+    expire_all_but(table, keep=1)
+    assert key_values(table.on_branch("dev")) == ALL[:3]
 
 
 def test_a_branch_of_a_table_with_a_log_has_none_or_its_own() -> None:
@@ -191,7 +185,7 @@ def test_a_branch_that_could_not_be_made_is_made_by_the_next_call(arguments: dic
     clean = copied(start)
     io = FaultyFileIO(clean.store.io)
     make(reopened(clean, io), arguments)
-    wanted = (read_branch(clean.store, "dev"), content(clean.on_branch("dev")))
+    wanted = (read_branch(clean.store, "dev"), key_values(clean.on_branch("dev")))
     for fail_at in fail_points(io, when):
         disk = copied(start)
         faulty = FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)
@@ -199,16 +193,16 @@ def test_a_branch_that_could_not_be_made_is_made_by_the_next_call(arguments: dic
             make(reopened(disk, faulty), arguments)
         except FluvialError:
             if list_branches(disk.store):
-                assert (read_branch(disk.store, "dev"), content(disk.on_branch("dev"))) == wanted
+                assert (read_branch(disk.store, "dev"), key_values(disk.on_branch("dev"))) == wanted
             else:
                 with pytest.raises(InvalidInputError, match="no such branch"):
                     disk.on_branch("dev")
-            only_newest(disk)  # an expiry in between takes nothing from it
+            expire_all_but(disk, keep=1)  # an expiry in between takes nothing from it
             if "snapshot_id" not in arguments or disk.store.snapshots.tag_names() != ["t1"]:
                 make(disk, {**arguments, "ignore_if_exists": True})
             else:
                 continue  # the snapshot was not protected yet
-        assert (read_branch(disk.store, "dev"), content(disk.on_branch("dev"))) == wanted
+        assert (read_branch(disk.store, "dev"), key_values(disk.on_branch("dev"))) == wanted
         assert used_files(disk) <= files_there(disk)
 
 
@@ -221,11 +215,11 @@ def make(table: FileTable, arguments: dict[str, object]) -> None:
 def test_what_a_branch_needs_cannot_go_while_it_is_made(rival: str, operation: str) -> None:
     """BR-49: either the branch is whole, or it was refused; never a branch with missing files."""
     table = filled()
-    only_newest(table)
+    expire_all_but(table, keep=1)
 
     def act() -> None:
         if rival == "expiry":
-            only_newest(table)
+            expire_all_but(table, keep=1)
         else:
             delete_tag(table.store, "t1")
 
@@ -235,14 +229,14 @@ def test_what_a_branch_needs_cannot_go_while_it_is_made(rival: str, operation: s
         except (ConflictError, InvalidInputError):
             assert list_branches(table.store) == []
         else:
-            assert content(table.on_branch("dev")) == ALL[:2]
+            assert key_values(table.on_branch("dev")) == ALL[:2]
 
 
 @pytest.mark.parametrize("nth", range(1, 9))
 def test_a_branch_made_while_its_tag_is_deleted(nth: int) -> None:
     """BR-49: the other way round: the maker comes at each step of the deletion."""
     table = filled()
-    only_newest(table)
+    expire_all_but(table, keep=1)
     made: list[Branch] = []
 
     def act() -> None:
@@ -251,7 +245,7 @@ def test_a_branch_made_while_its_tag_is_deleted(nth: int) -> None:
     io = Nth(table.store.io, nth, _quietly(act), of=("delete", "list_names"))
     _quietly(lambda: delete_tag(reopened(table, io).store, "t1"))()  # type: ignore[arg-type]
     if made:
-        assert content(table.on_branch("dev")) == ALL[:2]
+        assert key_values(table.on_branch("dev")) == ALL[:2]
 
 
 # ---- deleting and renaming
@@ -266,7 +260,7 @@ def grown(io: MemoryFileIO | None = None) -> FileTable:
     create_tag(branch.store, "mine")
     branch.compact(full=True)
     table.write(rows((5, 50)))
-    only_newest(table)
+    expire_all_but(table, keep=1)
     return table
 
 
@@ -279,7 +273,7 @@ def test_a_deleted_branch_takes_its_files_with_it_and_no_others() -> None:
     branch.write(rows((1, 11)))
     branch.compact(full=True)
     planned = delete_branch(table.store, "dev", dry_run=True)
-    assert content(branch) == [(1, 11), (2, 20)]
+    assert key_values(branch) == [(1, 11), (2, 20)]
     deleted = delete_branch(table.store, "dev")
     assert deleted == planned
     assert deleted.branch == Branch(name="dev", tag="t1", snapshot_id=2)
@@ -294,7 +288,7 @@ def test_a_deleted_branch_frees_what_main_had_left_to_it() -> None:
     table = grown()
     delete_branch(table.store, "dev")
     assert table.store.snapshots.tag_names() == ["t1"]
-    assert content(table, tag="t1") == ALL[:2]
+    assert key_values(table, tag="t1") == ALL[:2]
     assert used_files(table) == files_there(table)
 
 
@@ -306,8 +300,8 @@ def test_a_tag_that_two_branches_began_at_stays_for_the_other() -> None:
     assert rename_branch(table.store, "one", "first").tag == "branch-one"
     delete_branch(table.store, "first")
     assert table.store.snapshots.tag("branch-one").id == 3
-    only_newest(table)
-    assert content(table.on_branch("two")) == ALL[:3]
+    expire_all_but(table, keep=1)
+    assert key_values(table.on_branch("two")) == ALL[:3]
 
 
 def test_what_cannot_be_deleted_or_renamed_is_refused() -> None:
@@ -328,12 +322,12 @@ def test_what_cannot_be_deleted_or_renamed_is_refused() -> None:
 def test_a_renamed_branch_is_the_same_by_another_name() -> None:
     """BR-08: its tags, snapshots and the tag that protects it come along; main is as it was."""
     table = grown()
-    before = content(table.on_branch("dev"))
+    before = key_values(table.on_branch("dev"))
     ids = table.on_branch("dev").store.snapshots.ids()
     assert rename_branch(table.store, "dev", "fix") == Branch(name="fix", tag="branch-fix", snapshot_id=3)
     assert [each.name for each in list_branches(table.store)] == ["fix"]
     branch = table.on_branch("fix")
-    assert (content(branch), branch.store.snapshots.ids()) == (before, ids)
+    assert (key_values(branch), branch.store.snapshots.ids()) == (before, ids)
     assert branch.store.snapshots.tag_names() == ["branch-fix", "mine"]
     assert table.store.snapshots.tag_names() == ["branch-fix", "t1"]
     create_branch(table.store, "dev", snapshot_id=5)
@@ -357,20 +351,20 @@ def test_an_interrupted_change_of_a_branch_is_completed_by_the_next_call(action:
     clean = copied(start)
     io = FaultyFileIO(clean.store.io)
     run(reopened(clean, io))
-    wanted = [(each, content(clean.on_branch(each.name))) for each in list_branches(clean.store)]
+    wanted = [(each, key_values(clean.on_branch(each.name))) for each in list_branches(clean.store)]
     for fail_at in fail_points(io, when):
         disk = copied(start)
-        whole = content(disk.on_branch("dev"))
+        whole = key_values(disk.on_branch("dev"))
         with suppress(FluvialError):
             run(reopened(disk, FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)))
-        assert content(disk) == [*ALL, (5, 50)]
-        assert content(disk, tag="t1") == ALL[:2]
+        assert key_values(disk) == [*ALL, (5, 50)]
+        assert key_values(disk, tag="t1") == ALL[:2]
         for each in list_branches(disk.store):
-            assert content(disk.on_branch(each.name)) == whole
-        only_newest(disk)
+            assert key_values(disk.on_branch(each.name)) == whole
+        expire_all_but(disk, keep=1)
         with suppress(InvalidInputError):  # it was done, and only the answer got lost
             run(disk)
-        assert [(each, content(disk.on_branch(each.name))) for each in list_branches(disk.store)] == wanted
+        assert [(each, key_values(disk.on_branch(each.name))) for each in list_branches(disk.store)] == wanted
         assert used_files(disk) == files_there(disk), fail_at
 
 
@@ -397,8 +391,8 @@ def test_a_writer_whose_branch_went_is_told(change: str, nth: int) -> None:
         assert isinstance(failure, OutcomeUnknownError) or re.search("gone|missing", str(failure)), failure
         assert under(table, "branch/branch-dev") == []
     elif change == "rename":
-        assert content(table.on_branch("fix")) == [(1, 11), (2, 20)]
-    assert content(table) == ALL
+        assert key_values(table.on_branch("fix")) == [(1, 11), (2, 20)]
+    assert key_values(table) == ALL
 
 
 def _quietly(action: Callable[[], object]) -> Callable[[], None]:

@@ -25,7 +25,8 @@ from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.stores.object_store import ObjectStore
 from tests.stores.postgres import PASSWORD
 from tests.support.faults import FaultyFileIO, ManualClock, MemoryFileIO, When
-from tests.support.overwriting import OverwritingFileIO, write_rows
+from tests.support.overwriting import OverwritingFileIO, write_commits
+from tests.support.races import race_of_processes
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, rows
 
 WRITERS, COMMITS = 3, 4
@@ -182,18 +183,6 @@ def test_an_interrupted_drop_can_be_repeated(tmp_path: Path, fail_at: int, when:
     assert catalog.create_table("db.t", KEY_SCHEMA).name == "db.t"
 
 
-def race_of_processes(root: str, **parts: Any) -> None:
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=write_rows, args=(root, writer, COMMITS), kwargs=parts) for writer in range(WRITERS)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * WRITERS
-
-
 def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
@@ -203,7 +192,8 @@ def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "commit.lock": "jdbc"})
     assert isinstance(table.store.lock_factory, SqlLockFactory)
     assert PASSWORD not in repr(table)
-    race_of_processes(table.store.paths.root, lock_factory=pickle.loads(pickle.dumps(table.store.lock_factory)))
+    calls = [(table.store.paths.root, writer, COMMITS) for writer in range(WRITERS)]
+    race_of_processes(write_commits, calls, lock_factory=pickle.loads(pickle.dumps(table.store.lock_factory)))
     assert content(table) == {writer * 1000 + number: number for writer in range(WRITERS) for number in range(COMMITS)}
     assert table.store.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
     check_metadata(table)

@@ -17,31 +17,37 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.table import FileTable
-from lsm.row_kind import RowKind
-from tests.support.changelogs import ENGINES, SCHEMA, Change, State, apply, drops_equal, row_values
+from tests.support.changelogs import (
+    ENGINES,
+    SCHEMA,
+    Change,
+    State,
+    apply,
+    drops_equal,
+    writes_and_compactions,
+)
 from tests.support.faults import FaultyFileIO, MemoryFileIO
+from tests.support.rows import change_tuples
 from tests.support.tables import content, key_table, memory_catalog, messages_of, reopened, rows
 
 EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "4"))
 
 
-def told(table: FileTable, messages: list[CommitMessage]) -> list[Change]:
+def changes_ahead(table: FileTable, messages: list[CommitMessage]) -> list[Change]:
     """The changes of a batch on top of the newest snapshot."""
     live = LiveFiles.latest(table.store)
     found: list[Change] = []
     for message in messages:
         key = BucketKey(message.partition, message.bucket)
-        marks = read_deletion_vectors(table.store, deletion_indexes(table.store, live.snapshot).get(key, ()))
-        for batch, kinds in batch_changes(table.store, message, live.files(key), deleted=marks):
-            symbols = [RowKind(kind).symbol for kind in kinds.to_pylist()]
-            found += [(kind, *row.values()) for kind, row in zip(symbols, batch.to_pylist(), strict=True)]
+        vectors = read_deletion_vectors(table.store, deletion_indexes(table.store, live.snapshot).get(key, ()))
+        found += change_tuples(batch_changes(table.store, message, live.files(key), deleted=vectors))
     return found
 
 
-def write(table: FileTable, data: pa.Table, kinds: list[str] | None = None) -> list[Change]:
-    """Commit a batch, and return what was told of it before."""
+def commit_changes(table: FileTable, data: pa.Table, kinds: list[str] | None = None) -> list[Change]:
+    """Commit a batch, and return the changes that it was found to make before."""
     messages = messages_of(table, data, kinds)
-    found = told(table, messages)
+    found = changes_ahead(table, messages)
     base = table.store.snapshots.latest_id() or 0
     user = table.store.names.uuid()
     TableCommit(table.store, user).commit(Committable(identifier=1, messages=messages, base_snapshot_id=base))
@@ -51,8 +57,8 @@ def write(table: FileTable, data: pa.Table, kinds: list[str] | None = None) -> l
 def test_every_change_says_what_was_there() -> None:
     """FL-132, FL-135: literals; the files of the batch are merged, the log gets one change of a key at most."""
     table = key_table(changelog_producer="lookup")
-    assert write(table, rows((2, 2), (1, 1))) == [("+I", 1, 1), ("+I", 2, 2)]
-    found = write(
+    assert commit_changes(table, rows((2, 2), (1, 1))) == [("+I", 1, 1), ("+I", 2, 2)]
+    found = commit_changes(
         table,
         rows((1, 10), (1, 11), (2, None), (3, 3), (3, None), (4, 4), (5, None), (2, 22)),
         ["+U", "-U", "-D", "+I", "-D", "+I", "-D", "+I"],
@@ -65,8 +71,8 @@ def test_every_change_says_what_was_there() -> None:
 def test_an_update_that_changes_nothing_is_left_out_on_request(option: str, expected: list[Change]) -> None:
     """Option changelog-producer.row-deduplicate, as in Paimon."""
     table = key_table(changelog_producer="lookup", **{"changelog-producer.row-deduplicate": option})
-    write(table, rows((1, 1), (2, 2)))
-    assert write(table, rows((1, 1))) == expected
+    commit_changes(table, rows((1, 1), (2, 2)))
+    assert commit_changes(table, rows((1, 1))) == expected
 
 
 def test_only_files_are_opened_that_may_hold_a_key() -> None:
@@ -90,11 +96,7 @@ def test_only_files_are_opened_that_may_hold_a_key() -> None:
 
 deeds = st.lists(
     st.one_of(
-        st.tuples(
-            st.just("write"),
-            st.lists(st.tuples(row_values, st.sampled_from(["+I", "+I", "+U", "-D"])), min_size=1, max_size=8),
-        ),
-        st.tuples(st.just("compact"), st.booleans()),
+        writes_and_compactions,
     ),
     min_size=2,
     max_size=12,
@@ -139,7 +141,7 @@ def test_the_changes_of_all_batches_folded_are_the_table(
         for row, kind in made:
             writer.write(pa.Table.from_pylist([row], schema=SCHEMA), pa.array([kind]))
         messages = writer.prepare_commit()
-        found = told(table, messages)
+        found = changes_ahead(table, messages)
         base = table.store.snapshots.latest_id() or 0
         TableCommit(table.store, "q").commit(Committable(identifier=number, messages=messages, base_snapshot_id=base))
         apply(state, found, drops_equal=drops_equal(engine))

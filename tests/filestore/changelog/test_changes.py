@@ -86,7 +86,7 @@ def whole(table: FileTable, snapshot: Snapshot) -> State:
     return state
 
 
-def read(table: FileTable, snapshot: Snapshot) -> State:
+def rows_at(table: FileTable, snapshot: Snapshot) -> State:
     found = table.read(snapshot_id=snapshot.id).to_arrow().to_pylist()
     return {key_of(row): row for row in found}
 
@@ -161,7 +161,7 @@ def test_changes_applied_in_order_give_every_snapshot(
             assert plan_changes(table.store, previous, snapshot) == ()
         assert whole(table, snapshot) == state
         if engine != "first-row" or all(file.file.level for file in files_of(table, snapshot)):
-            assert read(table, snapshot) == state
+            assert rows_at(table, snapshot) == state
         states.append(dict(state))
         previous = snapshot
     if snapshots:
@@ -222,7 +222,7 @@ def test_changes_of_an_append_table_give_every_snapshot(
 # ---- what is told, and how little is read
 
 
-def told(table: FileTable, splits: Iterable[ChangeSplit], **options: Any) -> list[tuple[Any, ...]]:
+def changed_rows(table: FileTable, splits: Iterable[ChangeSplit], **options: Any) -> list[tuple[Any, ...]]:
     return [(kind, *row.values()) for kind, row in changes(table, splits, **options)]
 
 
@@ -233,7 +233,7 @@ def snapshot_of(table: FileTable, snapshot_id: int | None = None) -> Snapshot:
 def newest_changes(table: FileTable, **options: Any) -> list[tuple[Any, ...]]:
     newest = snapshot_of(table)
     previous = snapshot_of(table, newest.id - 1) if newest.id > 1 else None
-    return told(table, plan_changes(table.store, previous, newest), **options)
+    return changed_rows(table, plan_changes(table.store, previous, newest), **options)
 
 
 def test_an_append_is_told_from_the_files_that_it_added() -> None:
@@ -245,7 +245,7 @@ def test_an_append_is_told_from_the_files_that_it_added() -> None:
     (split,) = plan_changes(table.store, snapshot_of(table, 1), snapshot_of(table))
     assert (split.before, split.after, len(split.added), split.row_count) == ((), (), 1, 3)
     assert split.size_bytes == split.added[0].size_bytes
-    assert told(table, [split]) == [("+U", 1, 11), ("-D", 2, 20), ("+I", 3, 30)]
+    assert changed_rows(table, [split]) == [("+U", 1, 11), ("-D", 2, 20), ("+I", 3, 30)]
 
 
 def test_a_row_that_was_taken_back_is_gone() -> None:
@@ -286,7 +286,7 @@ def test_compactions_change_nothing() -> None:
     table.write(rows((1, 11)))
     table.compact(full=True)
     assert plan_changes(table.store, snapshot_of(table, 2), snapshot_of(table)) == ()
-    assert told(table, plan_diff(table.store, snapshot_of(table, 2), snapshot_of(table))) == []
+    assert changed_rows(table, plan_diff(table.store, snapshot_of(table, 2), snapshot_of(table))) == []
 
 
 def test_a_difference_reads_only_key_ranges_whose_files_differ() -> None:
@@ -297,8 +297,8 @@ def test_a_difference_reads_only_key_ranges_whose_files_differ() -> None:
     table.write(rows((105, 2)))
     (split,) = plan_diff(table.store, before, snapshot_of(table))
     assert [len(state.files) for state in (*split.before, *split.after)] == [1, 2]
-    assert told(table, [split]) == [("+I", 105, 2)]
-    assert told(table, plan_diff(table.store, snapshot_of(table), before)) == [("-D", 105, 2)]
+    assert changed_rows(table, [split]) == [("+I", 105, 2)]
+    assert changed_rows(table, plan_diff(table.store, snapshot_of(table), before)) == [("-D", 105, 2)]
     assert plan_diff(table.store, before, before) == ()
 
 
@@ -317,7 +317,7 @@ def test_a_snapshot_that_needs_the_expired_one_before_it_is_refused() -> None:
     table = key_table(bucket="1")
     table.write(rows((1, 1)))
     table.write(rows((2, 2)))
-    assert told(table, plan_changes(table.store, None, snapshot_of(table))) == [("+I", 2, 2)], "needs no other"
+    assert changed_rows(table, plan_changes(table.store, None, snapshot_of(table))) == [("+I", 2, 2)], "needs no other"
     table.overwrite(rows((3, 3)))
     with pytest.raises(InvalidInputError, match="snapshot=3 kind=OVERWRITE"):
         plan_changes(table.store, None, snapshot_of(table))
@@ -329,13 +329,13 @@ def test_rows_of_another_engine_that_are_older_than_what_is_there_change_nothing
     stale = messages_of(table, rows((1, -1), (9, 9)))
     table.write(rows((1, 1), (2, 2)))
     table.write(rows((3, 3)))
-    assert told(table, plan_changes(table.store, snapshot_of(table, 1), snapshot_of(table))) == [("+I", 3, 3)]
+    assert changed_rows(table, plan_changes(table.store, snapshot_of(table, 1), snapshot_of(table))) == [("+I", 3, 3)]
     base = snapshot_of(table).id  # as if it had looked: other engines do not ask who numbered what
     result = TableCommit(table.store, "java").commit(Committable(identifier=0, messages=stale, base_snapshot_id=base))
     assert result.snapshot is not None
     foreign = replace(result.snapshot, properties={})
     assert foreign.commit_kind is CommitKind.APPEND
-    assert told(table, plan_changes(table.store, snapshot_of(table, base), foreign)) == [("+I", 9, 9)]
+    assert changed_rows(table, plan_changes(table.store, snapshot_of(table, base), foreign)) == [("+I", 9, 9)]
 
 
 def test_older_files_are_read_with_the_columns_of_the_table() -> None:
@@ -345,7 +345,7 @@ def test_older_files_are_read_with_the_columns_of_the_table() -> None:
     newer = replace(old.schema, id=1, fields=tuple(fields), highest_field_id=2)
     old.store.io.write_new(old.store.paths.schema(1), newer.to_json().encode())
     table = FileTable.open("db.t", old.store.paths.root, io=old.store.io, clock=old.store.clock, names=old.store.names)
-    assert told(table, plan_changes(table.store, None, snapshot_of(table, 1))) == [("+I", 1, 10, None)]
+    assert changed_rows(table, plan_changes(table.store, None, snapshot_of(table, 1))) == [("+I", 1, 10, None)]
     table.overwrite(pa.table({"id": [1], "v": [10], "w": [5]}))
     assert newest_changes(table) == [("-U", 1, 10, None), ("+U", 1, 10, 5)]
 
@@ -354,7 +354,7 @@ def test_no_snapshot_before_is_the_empty_table() -> None:
     table = key_table(bucket="2")
     table.write(rows((1, 10), (2, 20), (3, 30)))
     table.write(rows((2, 20)), pa.array(["-D"]))
-    found = told(table, plan_diff(table.store, None, snapshot_of(table)))
+    found = changed_rows(table, plan_diff(table.store, None, snapshot_of(table)))
     assert sorted(found) == [("+I", 1, 10), ("+I", 3, 30)]
     assert len(plan_diff(table.store, None, snapshot_of(table))) == len(list(LiveFiles.latest(table.store).buckets()))
 
@@ -398,7 +398,7 @@ def test_rows_that_another_engine_deleted_in_place_are_deletes(has_key: bool) ->
     table = memory_catalog().create_table("db.t", KEY_SCHEMA, primary_key=["id"] if has_key else [], options=options)
     table.write(rows((0, 0), (1, 10), (2, 20), (3, 30)))
     first, second = snapshot_of(table), with_deleted_rows(table)
-    assert told(table, plan_changes(table.store, first, second)) == [("-D", 1, 10), ("-D", 2, 20)]
-    assert told(table, plan_diff(table.store, second, first)) == [("+I", 1, 10), ("+I", 2, 20)]
-    assert told(table, plan_diff(table.store, None, second)) == [("+I", 0, 0), ("+I", 3, 30)]
-    assert told(table, plan_diff(table.store, second, second)) == []
+    assert changed_rows(table, plan_changes(table.store, first, second)) == [("-D", 1, 10), ("-D", 2, 20)]
+    assert changed_rows(table, plan_diff(table.store, second, first)) == [("+I", 1, 10), ("+I", 2, 20)]
+    assert changed_rows(table, plan_diff(table.store, None, second)) == [("+I", 0, 0), ("+I", 3, 30)]
+    assert changed_rows(table, plan_diff(table.store, second, second)) == []

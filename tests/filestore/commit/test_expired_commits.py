@@ -11,7 +11,7 @@ from tests.support.tables import committable_of, content, key_table, rows
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 
 
-def a_table() -> FileTable:
+def expired_table() -> FileTable:
     """``query/1`` committed batches 4 and 5, then others wrote, and all but the newest snapshot expired."""
     table = key_table(bucket="1")
     for batch in (4, 5):
@@ -24,7 +24,7 @@ def a_table() -> FileTable:
 
 def test_a_batch_whose_snapshot_expired_is_not_committed_again() -> None:
     """FL-72: identifiers of one writer rise, so all up to the newest are done."""
-    table = a_table()
+    table = expired_table()
     latest_id = table.store.snapshots.latest_id()
     commit = table.new_commit("query/1")
     assert commit.filter_committed([3, 4, 5, 6]) == [6]
@@ -52,7 +52,7 @@ def test_only_a_writer_without_snapshots_has_a_note() -> None:
 
 
 def test_a_note_that_cannot_be_read_is_named() -> None:
-    table = a_table()
+    table = expired_table()
     table.store.io.replace("/warehouse/db.db/t/expired-commits/query%2F1", b"{}")
     with pytest.raises(CorruptDataError, match=r"note of a writer cannot be decoded: file=.*query%2F1"):
         table.new_commit("query/1").find_committed(5)

@@ -170,7 +170,8 @@ def test_a_compaction_does_not_make_a_data_commit_look_done() -> None:
     assert content(table) == {1: 3}
 
 
-def test_after_a_rollback_the_removed_identifiers_are_open_again() -> None:
+def rolled_back_to_1() -> tuple[Table, TableCommit]:
+    """A query committed 0, 1 and 2; the snapshots of 1 and 2 are gone, and its commit is still open."""
     table = key_table()
     commit = TableCommit(table.store, "query")
     for identifier in range(3):
@@ -178,18 +179,17 @@ def test_after_a_rollback_the_removed_identifiers_are_open_again() -> None:
     table.store.io.replace(table.store.paths.latest_hint, b"1")
     for snapshot_id in (3, 2):
         table.store.io.delete(table.store.paths.snapshot(snapshot_id))
+    return table, commit
+
+
+def test_after_a_rollback_the_removed_identifiers_are_open_again() -> None:
+    _, commit = rolled_back_to_1()
     assert commit.filter_committed([0, 1, 2]) == [1, 2]
     assert not commit.commit(Committable(identifier=1)).already_committed
 
 
 def test_a_rollback_is_noticed_even_when_others_used_the_ids_again() -> None:
-    table = key_table()
-    commit = TableCommit(table.store, "query")
-    for identifier in range(3):
-        commit.commit(Committable(identifier=identifier))
-    table.store.io.replace(table.store.paths.latest_hint, b"1")
-    for snapshot_id in (3, 2):
-        table.store.io.delete(table.store.paths.snapshot(snapshot_id))
+    table, commit = rolled_back_to_1()
     for identifier in range(2):
         TableCommit(table.store, "other").commit(Committable(identifier=identifier))
     assert table.store.snapshots.latest_id() == 3

@@ -9,54 +9,41 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filestore.changelog.snapshot_changes import ChangeSplit, read_changes
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import compact_buckets, pick_tasks, run_task
 from filestore.compact.task import CompactionTask
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.rewriting import rescale
-from filestore.manifest.entries import DataFileMeta
 from filestore.refs.file_references import changelog_files
 from filestore.scan.live_files import LiveFiles
-from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.snapshot.snapshot import CommitKind
 from filestore.table import FileTable
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
-from lsm.row_kind import RowKind
-from tests.support.changelogs import ENGINES, SCHEMA, Change, State, apply, drops_equal, row_values
+from tests.support.changelogs import (
+    ENGINES,
+    SCHEMA,
+    Change,
+    State,
+    apply,
+    changelog_changes,
+    changelog_entries,
+    drops_equal,
+    row_values,
+    writes_and_compactions,
+)
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
+from tests.support.rows import write_rows
 from tests.support.tables import check_metadata, content, key_table, memory_catalog, reopened, rows
 
 EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "8"))
 PRODUCERS = ["lookup", "full-compaction"]
 
 
-def changelog(table: FileTable, snapshot: Snapshot) -> list[tuple[Any, int, DataFileMeta]]:
-    """Partition, bucket and file of every entry."""
-    if snapshot.changelog_manifest_list is None:
-        return []
-    manifests = table.store.manifests.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-    entries = [entry for each in manifests for entry in table.store.manifests.read_manifest(each)]
-    return [(entry.partition, entry.bucket, entry.file) for entry in entries]
-
-
-def told(table: FileTable, snapshot: Snapshot) -> list[Change]:
-    """The changes of a snapshot's changelog, in the order of its files."""
-    found: list[Change] = []
-    for partition, bucket, file in changelog(table, snapshot):
-        split = ChangeSplit(
-            snapshot_id=snapshot.id, partition=partition, bucket=bucket, added=(file,), is_changelog=True
-        )
-        for batch, kinds in read_changes(table, split):
-            symbols = [RowKind(kind).symbol for kind in kinds.to_pylist()]
-            found += [(kind, *row.values()) for kind, row in zip(symbols, batch.to_pylist(), strict=True)]
-    return found
-
-
-def newest(table: FileTable) -> list[Change]:
-    snapshot = table.store.snapshots.latest()
+def newest(table: Table) -> list[Change]:
+    snapshot = table.snapshots.latest()
     assert snapshot is not None
-    return told(table, snapshot)
+    return changelog_changes(table, snapshot)
 
 
 # ---- what is told
@@ -74,8 +61,8 @@ def test_the_changelog_says_what_became_of_each_key(producer: str) -> None:
     snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert (snapshot.commit_kind, snapshot.changelog_record_count) == (CommitKind.COMPACT, 4)
-    assert told(table, snapshot) == [("-U", 1, 1), ("+U", 1, 11), ("-D", 2, 2), ("+I", 3, 3)]
-    [(_, _, file)] = changelog(table, snapshot)
+    assert changelog_changes(table, snapshot) == [("-U", 1, 1), ("+U", 1, 11), ("-D", 2, 2), ("+I", 3, 3)]
+    [(_, _, file)] = changelog_entries(table, snapshot)
     assert file.file_name.startswith("changelog-")
     assert (file.level, file.file_source, file.row_count, file.delete_row_count) == (5, 0, 4, 2)
     assert (file.min_sequence_number, file.max_sequence_number) == (0, 4), "of the row before, and of the row after"
@@ -186,11 +173,7 @@ def test_rescaled_rows_are_not_told_again(producer: str) -> None:
 
 deeds = st.lists(
     st.one_of(
-        st.tuples(
-            st.just("write"),
-            st.lists(st.tuples(row_values, st.sampled_from(["+I", "+I", "+U", "-D"])), min_size=1, max_size=8),
-        ),
-        st.tuples(st.just("compact"), st.booleans()),
+        writes_and_compactions,
         st.tuples(st.just("race"), st.lists(st.tuples(row_values, st.just("+I")), min_size=1, max_size=4)),
     ),
     min_size=2,
@@ -198,13 +181,13 @@ deeds = st.lists(
 )
 
 
-def write(table: FileTable, data: list[tuple[dict[str, Any], str]], *, takes_deletes: bool) -> None:
+def write_taken(table: FileTable, data: list[tuple[dict[str, Any], str]], *, takes_deletes: bool) -> None:
     if not takes_deletes:
         data = [(row, "+I") for row, _ in data]
-    table.write(pa.Table.from_pylist([row for row, _ in data], schema=SCHEMA), pa.array([kind for _, kind in data]))
+    write_rows(table, *(row for row, _ in data), kinds=[kind for _, kind in data])
 
 
-def read(table: FileTable) -> State:
+def rows_by_key(table: FileTable) -> State:
     return {(row["p"], row["id"]): tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
 
 
@@ -230,7 +213,7 @@ def test_the_changelog_folded_from_the_beginning_is_the_table(
     state: State = {}
     for what, data in [*history, ("compact", True)]:
         if what == "write":
-            write(table, data, takes_deletes=takes_deletes)
+            write_taken(table, data, takes_deletes=takes_deletes)
             continue
         is_full = what == "compact" and (data or producer == "full-compaction")
         live = LiveFiles.latest(table.store)
@@ -238,19 +221,19 @@ def test_the_changelog_folded_from_the_beginning_is_the_table(
         messages = [run_task(table.store, task) for task in tasks]
         messages = [message for message in messages if not message.is_empty]
         if engine != "first-row":  # which shows nothing of level 0
-            expected = read(table)
+            expected = rows_by_key(table)
         if what == "race":
-            write(table, data, takes_deletes=takes_deletes)
+            write_taken(table, data, takes_deletes=takes_deletes)
         if messages:
             done = TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
             assert done.snapshot is not None
-            apply(state, told(table, done.snapshot), drops_equal=drops_equal(engine))
+            apply(state, changelog_changes(table, done.snapshot), drops_equal=drops_equal(engine))
         if engine == "first-row":
-            expected = read(table)
+            expected = rows_by_key(table)
         if is_full or producer == "lookup":
             assert state == expected
         check_metadata(table)
-    assert read(table) == state
+    assert rows_by_key(table) == state
     for snapshot_id in table.store.snapshots.ids():
         snapshot = table.store.snapshots.read(snapshot_id)
         assert snapshot.commit_kind is CommitKind.COMPACT or snapshot.changelog_manifest_list is None
@@ -289,7 +272,7 @@ def test_whatever_fails_the_changes_are_told_once(producer: str, when: When) -> 
             compact_buckets(reopened(table, faulty).store, full=True)
         after = reopened(table, disk)
         compact_buckets(after.store, full=True)
-        changes = [told(after, after.store.snapshots.read(each)) for each in after.store.snapshots.ids()[4:]]
+        changes = [changelog_changes(after, after.store.snapshots.read(each)) for each in after.store.snapshots.ids()[4:]]
         assert [each for each in changes if each] == [EXPECTED], f"fail_at={fail_at}"
         assert content(after) == {0: 0, 1: 10, 2: 21, 4: 4, 5: 5, 6: 6, 7: 7, 20: 1}
 

@@ -28,7 +28,7 @@ def clock_of(table: FileTable) -> ManualClock:
     return table.store.clock
 
 
-def written(table: FileTable, *values: int) -> FileTable:
+def with_commits(table: FileTable, *values: int) -> FileTable:
     """One commit for each value, all of the same key and one of their own."""
     for value in values:
         table.write(rows((0, value), (value, value)))
@@ -38,9 +38,9 @@ def written(table: FileTable, *values: int) -> FileTable:
 def test_a_full_compaction_comes_when_its_interval_is_over() -> None:
     """compaction.optimization-interval: by the files' own times, whoever compacted last."""
     table = key_table(bucket="1", **{"compaction.optimization-interval": "2 h"})
-    written(table, 1, 2)
+    with_commits(table, 1, 2)
     assert table.compact() is not None, "nothing was ever compacted"
-    written(table, 3)
+    with_commits(table, 3)
     assert table.compact() is None
     clock_of(table).ms += 2 * HOUR_MS
     [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
@@ -57,7 +57,7 @@ def test_a_full_compaction_comes_when_its_interval_is_over() -> None:
 def test_sizes_start_full_compactions(options: dict[str, str]) -> None:
     """compaction.total-size-threshold and compaction.incremental-size-threshold."""
     table = key_table(bucket="1", **options)
-    written(table, 1, 2)
+    with_commits(table, 1, 2)
     table.compact()
     assert runs_of(table) == [(5, 1)]
     assert table.compact() is None
@@ -67,7 +67,7 @@ def test_sizes_start_full_compactions(options: dict[str, str]) -> None:
 @pytest.mark.parametrize("style", ["universal", "leveled"])
 def test_level_0_does_not_wait(key: str, style: str) -> None:
     table = key_table(bucket="1", **{key: "true", "compaction.style": style})
-    written(table, 1)
+    with_commits(table, 1)
     table.compact()
     assert all(level > 0 for level, _ in runs_of(table))
 
@@ -75,7 +75,7 @@ def test_level_0_does_not_wait(key: str, style: str) -> None:
 def test_levels_are_as_many_as_asked_for() -> None:
     """num-levels: the top is the last of them."""
     table = key_table(bucket="1", **{"num-levels": "9"})
-    written(table, 1, 2).compact(full=True)
+    with_commits(table, 1, 2).compact(full=True)
     assert runs_of(table) == [(8, 1)]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from filestore.compact.compactor import pick_tasks
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
+from tests.support.rows import write_changes
 from tests.support.tables import check_metadata, memory_catalog
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.string()), ("g", pa.int64())])
@@ -24,12 +25,11 @@ def removing(engine: str, **options: str) -> FileTable:
     return memory_catalog().create_table("db.t", SCHEMA, primary_key=["id"], options=given)
 
 
-def write(table: FileTable, *data: tuple[str, dict[str, Any]]) -> None:
-    rows = pa.Table.from_pylist([{"id": 1} | row for _, row in data], SCHEMA)
-    table.write(rows, pa.array([kind for kind, _ in data]))
+def write_changes_of_1(table: FileTable, *data: tuple[str, dict[str, Any]]) -> None:
+    write_changes(table, *((kind, {"id": 1} | row) for kind, row in data))
 
 
-def read(table: FileTable) -> dict[int, tuple[Any, Any]]:
+def values_by_id(table: FileTable) -> dict[int, tuple[Any, Any]]:
     return {row["id"]: (row["a"], row["b"]) for row in table.read().to_arrow().to_pylist()}
 
 
@@ -37,13 +37,13 @@ def read(table: FileTable) -> dict[int, tuple[Any, Any]]:
 def test_a_row_that_is_deleted_and_written_again_in_one_batch_begins_anew(engine: str) -> None:
     """FL-186, FL-187: Paimon would show the old values again (FORMAT.md, Decision 91)."""
     table = removing(engine, write_only="true")
-    write(table, ("+I", {"a": 1, "b": "x"}), ("+I", {"id": 2, "a": 5}))
-    write(table, ("+U", {"a": 3}), ("-D", {}), ("+I", {"a": 7}), ("+I", {"id": 2, "b": "y"}))
-    assert read(table) == {1: (7, None), 2: (5, "y")}
+    write_changes_of_1(table, ("+I", {"a": 1, "b": "x"}), ("+I", {"id": 2, "a": 5}))
+    write_changes_of_1(table, ("+U", {"a": 3}), ("-D", {}), ("+I", {"a": 7}), ("+I", {"id": 2, "b": "y"}))
+    assert values_by_id(table) == {1: (7, None), 2: (5, "y")}
     [split] = table.read().plan().splits
     assert sorted(file.row_count for file in split.files) == [1, 2, 2]
     table.compact(full=True)
-    assert read(table) == {1: (7, None), 2: (5, "y")}
+    assert values_by_id(table) == {1: (7, None), 2: (5, "y")}
     check_metadata(table)
 
 
@@ -53,19 +53,19 @@ def test_a_compaction_with_deletes_takes_the_older_rows_along(engine: str) -> No
     options = {"num-sorted-run.compaction-trigger": "2", "compaction.max-size-amplification-percent": "1000000"}
     table = removing(engine, **options)
     rows = [("+I", {"id": number, "a": number * 7919 % 10007, "b": "x"}) for number in range(3000)]
-    write(table, *rows)
+    write_changes_of_1(table, *rows)
     table.compact(full=True)
     for number in (1, 2):
-        write(table, ("+I", {"id": number, "a": 1}))
+        write_changes_of_1(table, ("+I", {"id": number, "a": 1}))
     [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert not task.drops_deletes, "nothing was deleted: the large file below stays"
-    write(table, ("-D", {}))
-    write(table, ("+I", {"a": 7}))
+    write_changes_of_1(table, ("-D", {}))
+    write_changes_of_1(table, ("+I", {"a": 7}))
     [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert task.drops_deletes
     table.compact()
-    assert read(table)[1] == (7, None)
-    assert len(read(table)) == 3000
+    assert values_by_id(table)[1] == (7, None)
+    assert len(values_by_id(table)) == 3000
 
 
 values = st.fixed_dictionaries(
@@ -89,11 +89,11 @@ def test_rows_are_those_of_a_dictionary(engine: str, history: list[Any]) -> None
         if isinstance(deed, bool):
             table.compact(full=deed)
         else:
-            write(table, *deed)
+            write_changes_of_1(table, *deed)
             for kind, row in deed:
                 a, b = there.pop(row["id"], (None, None))
                 if kind != "-D":
                     new = row["a"] if a is None or row["a"] is None or engine == "partial-update" else a + row["a"]
                     there[row["id"]] = (a if new is None else new, b if row["b"] is None else row["b"])
-        assert read(table) == there
+        assert values_by_id(table) == there
     check_metadata(table)

@@ -28,6 +28,7 @@ from filestore.types.binary_row import EMPTY_ROW, decode_row
 from filestore.types.data_types import parse_field
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
+from tests.support.option_keys import dashed
 from tests.support.samples import ATOMIC, outcome, random_predicate, random_rows, schema_of, table_of
 
 BUCKET = "/t/bucket-0"
@@ -36,7 +37,7 @@ SMALL = schema_of({"k": pa.int64(), "name": pa.string(), "price": pa.float64()},
 
 
 def options_of(schema: TableSchema, row_group_rows: int = 100, **more: str) -> TableOptions:
-    texts = {key.replace("__", ".").replace("_", "-"): text for key, text in more.items()}
+    texts = dashed(more)
     return TableOptions({**schema.options, **texts}, has_key=bool(schema.primary_keys), row_group_rows=row_group_rows)
 
 
@@ -55,14 +56,14 @@ def rolling(
     )
 
 
-def write(io: FileIO, schema: TableSchema, *pieces: pa.Table, **how: Any) -> list[DataFileMeta]:
+def write_pieces(io: FileIO, schema: TableSchema, *pieces: pa.Table, **how: Any) -> list[DataFileMeta]:
     writer = rolling(io, schema, **how)
     for piece in pieces:
         writer.write(piece)
     return writer.close()
 
 
-def read(
+def read_file(
     io: FileIO,
     meta: DataFileMeta,
     schema: TableSchema,
@@ -116,9 +117,9 @@ def test_rows_of_every_type_come_back_from_every_format(file_format: str) -> Non
         row["k"] = number
     table = table_of(schema, rows, kinds=[number % 4 for number in range(250)])
     io = MemoryFileIO()
-    [meta] = write(io, schema, table)
+    [meta] = write_pieces(io, schema, table)
     assert meta.file_name.endswith(f".{file_format}")
-    found = read(io, meta, schema)
+    found = read_file(io, meta, schema)
     assert found.schema.equals(table.schema)
     assert texts(found) == texts(table)
 
@@ -126,7 +127,9 @@ def test_rows_of_every_type_come_back_from_every_format(file_format: str) -> Non
 def test_a_file_is_described_by_its_rows() -> None:
     """FL-150, FL-154, FL-155, FL-156: what the manifest says of a file is true of it."""
     io = MemoryFileIO()
-    [meta] = write(io, SMALL, small_rows(30, kinds=[0, 1, 2] * 10), small_rows(3, start=30, kinds=[3, 3, 0]), level=2)
+    [meta] = write_pieces(
+        io, SMALL, small_rows(30, kinds=[0, 1, 2] * 10), small_rows(3, start=30, kinds=[3, 3, 0]), level=2
+    )
     types = [field.type for field in SMALL.key_fields]
     assert meta == DataFileMeta(
         file_name=meta.file_name,
@@ -157,7 +160,7 @@ def test_a_file_is_described_by_its_rows() -> None:
 def test_key_value_files_have_javas_columns_in_javas_order() -> None:
     """FL-146, FL-147, FL-148, FL-149. Source: paimon-format.md 6.1."""
     io = MemoryFileIO()
-    [meta] = write(io, SMALL, small_rows(3))
+    [meta] = write_pieces(io, SMALL, small_rows(3))
     file = pq.ParquetFile(pa.BufferReader(io.files[f"{BUCKET}/{meta.file_name}"]))
     assert file.schema_arrow.names == ["_KEY_k", "_SEQUENCE_NUMBER", "_VALUE_KIND", "k", "name", "price"]
     assert file.read(["_KEY_k"]).column(0).to_pylist() == [0, 1, 2]
@@ -170,17 +173,17 @@ def test_key_value_files_have_javas_columns_in_javas_order() -> None:
 def test_append_files_have_the_tables_columns_only(file_format: str) -> None:
     schema = schema_of({"n": pa.int64()}, file__format=file_format)
     io = MemoryFileIO()
-    [meta] = write(io, schema, table_of(schema, [{"n": n} for n in (3, 1, 2)]))
+    [meta] = write_pieces(io, schema, table_of(schema, [{"n": n} for n in (3, 1, 2)]))
     assert (meta.min_key, meta.max_key, meta.key_stats) == (EMPTY_ROW, EMPTY_ROW, EMPTY_STATS)
     assert (meta.min_sequence_number, meta.max_sequence_number, meta.delete_row_count) == (0, 2, 0)
-    assert read(io, meta, schema).to_pylist() == [{"n": 3}, {"n": 1}, {"n": 2}]
+    assert read_file(io, meta, schema).to_pylist() == [{"n": 3}, {"n": 1}, {"n": 2}]
 
 
 def test_files_roll_at_the_target_size_and_do_not_overlap() -> None:
     io = MemoryFileIO()
     options = options_of(SMALL, target_file_size="4 kb")
     table = small_rows(2_000)
-    files = write(io, SMALL, table.slice(0, 1), table.slice(1, 1_500), table.slice(1_501), options=options)
+    files = write_pieces(io, SMALL, table.slice(0, 1), table.slice(1, 1_500), table.slice(1_501), options=options)
     assert len(files) > 2
     assert len({file.file_name for file in files}) == len(files)
     types = [field.type for field in SMALL.key_fields]
@@ -188,20 +191,20 @@ def test_files_roll_at_the_target_size_and_do_not_overlap() -> None:
     assert bounds == sorted(bounds)
     assert sum(file.row_count for file in files) == 2_000
     assert all(file.size_bytes > 4_096 for file in files[:-1])
-    found = pa.concat_tables(read(io, file, SMALL) for file in files)
+    found = pa.concat_tables(read_file(io, file, SMALL) for file in files)
     assert found.equals(table)
 
 
 def test_files_roll_at_a_number_of_rows() -> None:
     options = options_of(SMALL, target_file_row_num="250")
-    files = write(MemoryFileIO(), SMALL, small_rows(1_000), options=options)
+    files = write_pieces(MemoryFileIO(), SMALL, small_rows(1_000), options=options)
     assert [file.row_count for file in files] == [300, 300, 300, 100]
 
 
 def test_no_rows_make_no_file() -> None:
     io = MemoryFileIO()
-    assert write(io, SMALL) == []
-    assert write(io, SMALL, small_rows(0)) == []
+    assert write_pieces(io, SMALL) == []
+    assert write_pieces(io, SMALL, small_rows(0)) == []
     assert io.files == {}
 
 
@@ -214,7 +217,7 @@ def test_levels_and_changelogs_have_formats_and_names_of_their_own() -> None:
         file__suffix__include__compression="true",
     )
     names = [
-        write(io, SMALL, small_rows(1), options=options, **how)[0].file_name
+        write_pieces(io, SMALL, small_rows(1), options=options, **how)[0].file_name
         for how in ({"level": 0}, {"level": 1}, {"changelog": True}, {"level": 1, "file_source": COMPACT_SOURCE})
     ]
     assert [name.rpartition("-0")[2] for name in names] == [".zst.avro", ".zst.parquet", ".zst.orc", ".zst.parquet"]
@@ -231,7 +234,7 @@ def test_statistics_follow_their_modes() -> None:
         ({"metadata__stats_mode": "none"}, {}),
         ({"fields__v__stats_mode": "none"}, {"k": "a" * 16, "w": 1}),
     ):
-        [meta] = write(MemoryFileIO(), schema, rows, options=options_of(schema, **more))
+        [meta] = write_pieces(MemoryFileIO(), schema, rows, options=options_of(schema, **more))
         assert {name: part.min for name, part in ranges_of(meta, schema).items()} == expected, more
         assert key_ranges_of(meta, schema)["k"].min == "a" * 128
 
@@ -271,8 +274,8 @@ def test_columns_are_taken_by_name_and_safely_cast() -> None:
     mixed = rows.select(["price", "_VALUE_KIND", "name", "k", "_SEQUENCE_NUMBER"])
     mixed = mixed.set_column(2, "name", mixed.column("name").cast(pa.large_string()))
     io = MemoryFileIO()
-    [meta] = write(io, SMALL, mixed)
-    assert read(io, meta, SMALL).equals(rows)
+    [meta] = write_pieces(io, SMALL, mixed)
+    assert read_file(io, meta, SMALL).equals(rows)
 
 
 def test_abort_leaves_nothing_behind() -> None:
@@ -294,7 +297,7 @@ OPERATIONS = 5  # open, sync and size of one file; measured by the first asserti
 def test_after_any_fault_abort_leaves_nothing_behind(fail_at: int, when: When) -> None:
     disk = MemoryFileIO()
     clean = FaultyFileIO(MemoryFileIO())
-    write(clean, SMALL, small_rows(250))
+    write_pieces(clean, SMALL, small_rows(250))
     assert clean.calls <= OPERATIONS
     io = FaultyFileIO(disk, fail_at=fail_at, when=when)
     writer = None
@@ -327,10 +330,10 @@ def test_files_are_synced_before_their_size_is_taken(tmp_path: Path) -> None:
 def test_columns_come_in_the_order_asked_for(file_format: str) -> None:
     schema = replace(SMALL, options={**SMALL.options, "file.format": file_format})
     io = MemoryFileIO()
-    [meta] = write(io, schema, small_rows(3), options=options_of(schema))
-    found = read(io, meta, schema, columns=["price", "k"])
+    [meta] = write_pieces(io, schema, small_rows(3), options=options_of(schema))
+    found = read_file(io, meta, schema, columns=["price", "k"])
     assert found.column_names == ["price", "k", "_SEQUENCE_NUMBER", "_VALUE_KIND"]
-    assert read(io, meta, schema, columns=["name"], with_system=False).column_names == ["name"]
+    assert read_file(io, meta, schema, columns=["name"], with_system=False).column_names == ["name"]
     batches = read_data_file(
         io, f"{BUCKET}/{meta.file_name}", meta, file_schema=schema, read_schema=schema, columns=[], with_system=False
     )
@@ -346,8 +349,8 @@ def test_thin_files_are_read() -> None:
         assert "_KEY_id" not in pq.read_schema(path).names
         io = MemoryFileIO()
         io.files[f"{BUCKET}/{path.name}"] = path.read_bytes()
-        [meta] = write(MemoryFileIO(), schema, table_of(schema, [{"id": 1}]))
-        found += read(io, replace(meta, file_name=path.name), schema).to_pylist()
+        [meta] = write_pieces(MemoryFileIO(), schema, table_of(schema, [{"id": 1}]))
+        found += read_file(io, replace(meta, file_name=path.name), schema).to_pylist()
     assert found
     assert set(found[0]) == {"id", "v", "_SEQUENCE_NUMBER", "_VALUE_KIND"}
 
@@ -363,12 +366,12 @@ def test_old_files_are_read_in_todays_schema(file_format: str) -> None:
     )
     new = replace(old, id=1, fields=tuple(parse_field(field) for field in new_fields))
     io = MemoryFileIO()
-    [meta] = write(io, old, small_rows(300), options=options_of(old))
-    found = read(io, meta, old, read_schema=new, with_system=False, filter=parse_filter("title = 'n7'", new))
+    [meta] = write_pieces(io, old, small_rows(300), options=options_of(old))
+    found = read_file(io, meta, old, read_schema=new, with_system=False, filter=parse_filter("title = 'n7'", new))
     assert found.to_pylist() == [{"k": 7, "name": None, "title": "n7"}]
-    none = read(io, meta, old, read_schema=new, with_system=False, filter=parse_filter("name = 1", new))
+    none = read_file(io, meta, old, read_schema=new, with_system=False, filter=parse_filter("name = 1", new))
     assert none.num_rows == 0
-    everything = read(io, meta, old, read_schema=new, columns=["k"], filter=parse_filter("name is null", new))
+    everything = read_file(io, meta, old, read_schema=new, columns=["k"], filter=parse_filter("name is null", new))
     assert everything.num_rows == 300
 
 
@@ -380,27 +383,27 @@ def test_a_filter_gives_exactly_the_rows_for_which_it_is_true(seed: int) -> None
     schema = schema_of(ATOMIC)
     rows = random_rows(rng, schema, rng.choice([1, 10, 40]))
     io = MemoryFileIO()
-    [meta] = write(
+    [meta] = write_pieces(
         io, schema, table_of(schema, rows), options=options_of(schema, row_group_rows=rng.choice([1, 4, 100]))
     )
     stored = [{**row, "f32": pa.scalar(row["f32"], pa.float32()).as_py()} for row in rows]
     for _ in range(5):
         predicate = random_predicate(rng, schema)
         expected = [number for number, row in enumerate(stored) if outcome(predicate, row) is True]
-        found = read(io, meta, schema, columns=["i64", "text"], filter=predicate)
+        found = read_file(io, meta, schema, columns=["i64", "text"], filter=predicate)
         wanted = [{"i64": rows[number]["i64"], "text": rows[number]["text"]} for number in expected]
         assert found.to_pylist() == wanted
 
 
 def test_a_missing_file_is_missing_and_a_broken_one_corrupt() -> None:
     io = MemoryFileIO()
-    [meta] = write(io, SMALL, small_rows(500))
+    [meta] = write_pieces(io, SMALL, small_rows(500))
     path = f"{BUCKET}/{meta.file_name}"
     body = io.files.pop(path)
     with pytest.raises(FileNotFoundError):
-        read(io, meta, SMALL)
+        read_file(io, meta, SMALL)
     page = body[:1_000] + bytes([body[1_000] ^ 0xFF]) + body[1_001:]
     for broken in (b"", body[:100], body[:-30], body[:-1], page):
         io.files[path] = broken
         with pytest.raises(CorruptDataError, match=path):
-            read(io, meta, SMALL)
+            read_file(io, meta, SMALL)

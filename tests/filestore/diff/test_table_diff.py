@@ -4,7 +4,6 @@ import random as randoms
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -17,18 +16,14 @@ from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
-from lsm.row_kind import RowKind
 from tests.filestore.refs.test_versions import with_branch
 from tests.support.faults import FaultyFileIO
+from tests.support.rows import change_tuples
 from tests.support.tables import content, key_table, reopened, rows
 
 
-def changes(table: FileTable, before: str, after: str) -> list[tuple[Any, ...]]:
-    found = []
-    for batch, kinds in open_diff(table, before, after).changes():
-        symbols = [RowKind(kind).symbol for kind in np.asarray(kinds)]
-        found += [(kind, *row.values()) for kind, row in zip(symbols, batch.to_pylist(), strict=True)]
-    return found
+def diff_changes(table: FileTable, before: str, after: str) -> list[tuple[Any, ...]]:
+    return change_tuples(open_diff(table, before, after).changes())
 
 
 def compared(before: Mapping[int, int | None], after: Mapping[int, int | None]) -> list[tuple[Any, ...]]:
@@ -54,21 +49,21 @@ def test_what_differs_between_two_snapshots_tags_and_branches() -> None:
     table.write(rows((1, 10), (9, 9)))
     table.write(rows((9, 0)), pa.array(["-D"]))
     table.write(rows((2, 0)), pa.array(["-D"]))
-    assert changes(table, "start", "latest") == [("-U", 1, 1), ("+U", 1, 10), ("-D", 2, 2)]
-    assert changes(table, "latest", "start") == [("-U", 1, 10), ("+U", 1, 1), ("+I", 2, 2)]
-    assert changes(table, "1", "2") == [("-U", 1, 1), ("+U", 1, 10), ("+I", 9, 9)]
-    assert changes(table, "dev.latest", "main.latest") == [
+    assert diff_changes(table, "start", "latest") == [("-U", 1, 1), ("+U", 1, 10), ("-D", 2, 2)]
+    assert diff_changes(table, "latest", "start") == [("-U", 1, 10), ("+U", 1, 1), ("+I", 2, 2)]
+    assert diff_changes(table, "1", "2") == [("-U", 1, 1), ("+U", 1, 10), ("+I", 9, 9)]
+    assert diff_changes(table, "dev.latest", "main.latest") == [
         ("-U", 1, 1), ("+U", 1, 10), ("-D", 2, 2), ("-U", 3, 30), ("+U", 3, 3), ("-D", 4, 40),
     ]  # fmt: skip
-    assert changes(table, "0", "start") == [("+I", 1, 1), ("+I", 2, 2), ("+I", 3, 3)]
-    assert changes(table, "timestamp.1", "start") == changes(table, "0", "start")
-    assert changes(table, "3", "3") == []
+    assert diff_changes(table, "0", "start") == [("+I", 1, 1), ("+I", 2, 2), ("+I", 3, 3)]
+    assert diff_changes(table, "timestamp.1", "start") == diff_changes(table, "0", "start")
+    assert diff_changes(table, "3", "3") == []
     with pytest.raises(InvalidInputError, match=r"the empty table can only come first: .*before=1 after=0"):
         open_diff(table, "1", "0")
     list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=10**15, limit=9)))
     with pytest.raises(InvalidInputError, match="no such snapshot"):
         open_diff(table, "timestamp.1", "latest")
-    assert changes(table, "start", "latest") == [("-U", 1, 1), ("+U", 1, 10), ("-D", 2, 2)]
+    assert diff_changes(table, "start", "latest") == [("-U", 1, 1), ("+U", 1, 10), ("-D", 2, 2)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -93,7 +88,7 @@ def test_any_two_states_of_any_history(seed: int, buckets: int, engine: str) -> 
         places += ["fork", *(f"dev.{each}" for each in here.store.snapshots.ids())]
     one, two = random.choice(places), random.choice(places)
     expected = compared(content(table, version=one), content(table, version=two))
-    assert sorted(changes(table, one, two)) == sorted(expected)
+    assert sorted(diff_changes(table, one, two)) == sorted(expected)
     summary = summarized(open_diff(table, one, two))
     kinds = [change[0] for change in expected]
     assert (summary.inserted, summary.deleted) == (kinds.count("+I"), kinds.count("-D"))
@@ -106,7 +101,7 @@ def test_files_that_both_states_share_are_not_read() -> None:
     table.write(rows((1, 1), (2, 2)))
     table.write(rows((5, 5)))
     reading = FaultyFileIO(table.store.io)
-    assert changes(reopened(table, reading), "1", "2") == [("+I", 5, 5)]  # type: ignore[arg-type]
+    assert diff_changes(reopened(table, reading), "1", "2") == [("+I", 5, 5)]  # type: ignore[arg-type]
     opened = [line for line in reading.log if line.startswith("open_input")]
     assert len(opened) == 1
 
@@ -116,8 +111,8 @@ def test_rows_without_a_key_came_or_went() -> None:
     table.write(rows((1, 1), (1, 1)))
     table.write(rows((2, 2)))
     table.overwrite(rows((1, 1)))
-    assert changes(table, "1", "2") == [("+I", 2, 2)]
-    assert sorted(changes(table, "2", "3")) == [("+I", 1, 1), ("-D", 1, 1), ("-D", 1, 1), ("-D", 2, 2)]
+    assert diff_changes(table, "1", "2") == [("+I", 2, 2)]
+    assert sorted(diff_changes(table, "2", "3")) == [("+I", 1, 1), ("-D", 1, 1), ("-D", 1, 1), ("-D", 2, 2)]
     assert (summarized(open_diff(table, "1", "2")).inserted, summarized(open_diff(table, "2", "1")).deleted) == (1, 1)
 
 
@@ -145,12 +140,12 @@ def test_columns_are_matched_by_their_ids_and_what_became_of_them_is_told() -> N
     row(table, id=3, w=4, x=None)
     diff = open_diff(table, "1", "latest")
     assert [str(each) for each in diff.columns] == ["renamed v to w", "added x STRING"]
-    assert changes(table, "1", "latest") == [
+    assert diff_changes(table, "1", "latest") == [
         ("-U", 2, 2, None), ("+U", 2, 2, "new"), ("-U", 3, 3, None), ("+U", 3, 4, None),
     ]  # fmt: skip
     assert summarized(diff).changed_values == {"x": 1, "w": 1}
     assert [str(each) for each in open_diff(table, "latest", "1").columns] == ["renamed w to v", "dropped x STRING"]
-    assert changes(table, "latest", "1") == [("-U", 3, 4), ("+U", 3, 3)]
+    assert diff_changes(table, "latest", "1") == [("-U", 3, 4), ("+U", 3, 3)]
 
 
 def test_columns_of_two_branches_that_happen_to_have_one_id_are_not_one_column() -> None:
@@ -165,4 +160,4 @@ def test_columns_of_two_branches_that_happen_to_have_one_id_are_not_one_column()
     row(dev, id=1, v=1, a=7, both=5)
     row(main, id=1, v=1, both=5, b=9)
     assert [str(each) for each in open_diff(main, "dev.latest", "latest").columns] == ["added b INT", "dropped a INT"]
-    assert changes(main, "dev.latest", "latest") == [("-U", 1, 1, 5, None), ("+U", 1, 1, 5, 9)]
+    assert diff_changes(main, "dev.latest", "latest") == [("-U", 1, 1, 5, None), ("+U", 1, 1, 5, 9)]

@@ -39,7 +39,7 @@ INT, BIGINT = DataType(root="INT"), DataType(root="BIGINT")
 POINT = DataType(root="ROW", fields=(DataField(id=0, name="x", type=INT), DataField(id=1, name="y", type=INT)))
 
 
-def schema_of(*, options: dict[str, str] | None = None, primary_key: tuple[str, ...] = ("id", "dt")) -> TableSchema:
+def schema_with(*, options: dict[str, str] | None = None, primary_key: tuple[str, ...] = ("id", "dt")) -> TableSchema:
     fields = [
         DataField(id=0, name="id", type=BIGINT),
         DataField(id=0, name="dt", type=STRING),
@@ -61,7 +61,7 @@ def names(schema: TableSchema) -> list[str]:
 
 
 def test_a_new_column_gets_ids_above_all_ever_used_depth_first() -> None:
-    schema = schema_of()
+    schema = schema_with()
     assert schema.highest_field_id == 8  # id dt a p(x y) ps(x y)
     after = changed(schema, DropColumn(("ps",)), AddColumn(path=("q",), type=POINT), AddColumn(path=("r",), type=INT))
     assert [(each.id, each.name) for each in after.fields[-2:]] == [(9, "q"), (12, "r")]
@@ -71,7 +71,7 @@ def test_a_new_column_gets_ids_above_all_ever_used_depth_first() -> None:
 
 def test_columns_inside_others_are_added_renamed_moved_and_dropped() -> None:
     after = changed(
-        schema_of(),
+        schema_with(),
         AddColumn(path=("p", "z"), type=INT, position=ColumnPosition()),
         RenameColumn(("ps", "element", "x"), "east"),
         ChangeType(("p", "x"), BIGINT),
@@ -85,7 +85,7 @@ def test_columns_inside_others_are_added_renamed_moved_and_dropped() -> None:
 
 def test_order_comments_defaults_and_nullability() -> None:
     after = changed(
-        schema_of(options={"alter-column-null-to-not-null.disabled": "false"}),
+        schema_with(options={"alter-column-null-to-not-null.disabled": "false"}),
         MoveColumn(("a",), ColumnPosition()),
         MoveColumn(("id",), ColumnPosition("p")),
         ChangeComment(("a",), "how many"),
@@ -100,7 +100,7 @@ def test_order_comments_defaults_and_nullability() -> None:
 
 
 def test_nothing_new_is_no_new_version() -> None:
-    schema = schema_of()
+    schema = schema_with()
     assert (
         changed(schema, SetOption("bucket", "2"), RemoveOption("log.scan"), MoveColumn(("id",), ColumnPosition()))
         is schema
@@ -108,7 +108,7 @@ def test_nothing_new_is_no_new_version() -> None:
 
 
 def test_options_that_name_a_column_follow_its_new_name() -> None:
-    schema = schema_of(
+    schema = schema_with(
         options={"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "bucket-key": "id"}
     )
     after = changed(schema, RenameColumn(("a",), "b"), RenameColumn(("id",), "key"))
@@ -152,11 +152,11 @@ def test_options_that_name_a_column_follow_its_new_name() -> None:
 def test_refused_changes_name_the_reason(change: SchemaChange, reason: str) -> None:
     """FL-84."""
     with pytest.raises(InvalidInputError, match=reason):
-        changed(schema_of(), change)
+        changed(schema_with(), change)
 
 
 def test_files_do_not_depend_on_options_before_the_first_row() -> None:
-    assert changed(schema_of(), SetOption("bucket", "3"), has_rows=False).options["bucket"] == "3"
+    assert changed(schema_with(), SetOption("bucket", "3"), has_rows=False).options["bucket"] == "3"
 
 
 def test_partitions_are_rescaled_by_overwriting_them() -> None:
@@ -186,7 +186,7 @@ def test_partitions_are_rescaled_by_overwriting_them() -> None:
 
 
 def test_only_wider_types_when_casts_are_off() -> None:
-    schema = schema_of(options={"disable-explicit-type-casting": "true"})
+    schema = schema_with(options={"disable-explicit-type-casting": "true"})
     assert str(changed(schema, ChangeType(("a",), BIGINT)).field("a").type) == "BIGINT"
     with pytest.raises(InvalidInputError, match="only wider"):
         changed(schema, ChangeType(("a",), DataType(root="TINYINT")))
@@ -210,26 +210,26 @@ LOG = {"log.system": "kafka", "log.kafka.bootstrap.servers": "b:1"}
 )
 def test_a_log_keeps_its_records_readable(change: SchemaChange, reason: str) -> None:
     """FL-84: a log has one partition for every bucket; names in records never change their meaning."""
-    first = changed(schema_of(options=LOG), AddColumn(path=("gone",), type=INT), has_rows=False)
-    second = changed(first, DropColumn(("gone",)), history=[schema_of(options=LOG)])
+    first = changed(schema_with(options=LOG), AddColumn(path=("gone",), type=INT), has_rows=False)
+    second = changed(first, DropColumn(("gone",)), history=[schema_with(options=LOG)])
     with pytest.raises(InvalidInputError, match=reason):
-        changed(second, change, has_rows=False, history=[schema_of(options=LOG), first])
+        changed(second, change, has_rows=False, history=[schema_with(options=LOG), first])
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "lookup"), ("input", "lookup"), ("lookup", "none")])
 def test_who_looks_up_the_changes_of_a_log_stays(before: str | None, after: str) -> None:
     """FL-132: records of mode all are rows as they were written, or as they are after merging, and never both."""
     producer = {} if before is None else {"changelog-producer": before}
-    every = schema_of(options={**LOG, "log.changelog-mode": "all", **producer})
+    every = schema_with(options={**LOG, "log.changelog-mode": "all", **producer})
     with pytest.raises(InvalidInputError, match=rf"while the table has a log.* wanted={after}"):
         changed(every, SetOption("changelog-producer", after), has_rows=False)
-    upserts = schema_of(options={**LOG, **producer})
+    upserts = schema_with(options={**LOG, **producer})
     assert changed(upserts, SetOption("changelog-producer", after)).options["changelog-producer"] == after
     assert changed(every, SetOption("changelog-producer.row-deduplicate", "true"))
 
 
 def test_a_log_allows_new_names_and_wider_types() -> None:
-    schema = schema_of(options=LOG)
+    schema = schema_with(options=LOG)
     after = changed(schema, RenameColumn(("a",), "b"), ChangeType(("b",), BIGINT), AddColumn(path=("c",), type=INT))
     assert changed(after, RenameColumn(("b",), "a"), history=[schema]).field("a").id == schema.field("a").id
 

@@ -28,11 +28,11 @@ def columns(**kinds: Any) -> list[DataField]:
     return [parse_field({"id": 0, "name": name, "type": each}) for name, each in kinds.items()]
 
 
-def table(**kinds: Any) -> TableSchema:
+def table_schema(**kinds: Any) -> TableSchema:
     return new_schema(columns(id="BIGINT", **kinds), primary_key=["id"], options={"bucket": "1"}, time_ms=0)
 
 
-NESTED = table(
+NESTED = table_schema(
     p=POINT, l={"type": "ARRAY", "element": POINT}, m={"type": "MAP", "key": "INT", "value": POINT}
 )  # fmt: skip
 
@@ -40,10 +40,10 @@ NESTED = table(
 @pytest.mark.parametrize(
     ("known", "given_columns", "expected"),
     [
-        (table(a="INT"), columns(a="INT"), []),
-        (table(a="INT"), columns(), []),
-        (table(a="INT NOT NULL"), columns(a="INT"), []),  # values tell
-        (table(a="INT"), columns(a="INT", b="INT NOT NULL"), [AddColumn(path=("b",), type=kind("INT"))]),
+        (table_schema(a="INT"), columns(a="INT"), []),
+        (table_schema(a="INT"), columns(), []),
+        (table_schema(a="INT NOT NULL"), columns(a="INT"), []),  # values tell
+        (table_schema(a="INT"), columns(a="INT", b="INT NOT NULL"), [AddColumn(path=("b",), type=kind("INT"))]),
         (NESTED, columns(p=POINT), []),
         (NESTED, columns(p=WIDER_POINT), [AddColumn(path=("p", "y"), type=kind("STRING"))]),
         (NESTED, columns(p={"type": "ROW", "fields": []}), []),
@@ -58,13 +58,13 @@ NESTED = table(
             [AddColumn(path=("m", "value", "y"), type=kind("STRING"))],
         ),
         # lengths and digits are no types of frames
-        (table(a="VARCHAR(3)"), columns(a="STRING"), []),
-        (table(a="CHAR(3)"), columns(a="STRING"), []),
-        (table(a="BINARY(3)"), columns(a="BYTES"), []),
-        (table(a="TIMESTAMP(3)"), columns(a="TIMESTAMP(6)"), []),
-        (table(a="BIGINT"), columns(a="SMALLINT"), []),
-        (table(a="DECIMAL(10, 2)"), columns(a="DECIMAL(5, 1)"), []),
-        (table(a="DECIMAL(10, 2)"), columns(a="SMALLINT"), []),
+        (table_schema(a="VARCHAR(3)"), columns(a="STRING"), []),
+        (table_schema(a="CHAR(3)"), columns(a="STRING"), []),
+        (table_schema(a="BINARY(3)"), columns(a="BYTES"), []),
+        (table_schema(a="TIMESTAMP(3)"), columns(a="TIMESTAMP(6)"), []),
+        (table_schema(a="BIGINT"), columns(a="SMALLINT"), []),
+        (table_schema(a="DECIMAL(10, 2)"), columns(a="DECIMAL(5, 1)"), []),
+        (table_schema(a="DECIMAL(10, 2)"), columns(a="SMALLINT"), []),
     ],
 )
 def test_new_columns_are_added_as_nullable_ones_at_the_end(
@@ -119,7 +119,7 @@ CAST = "set write.merge-schema.explicit-cast=true"
     ],
 )
 def test_types_become_the_narrowest_that_holds_both(known: Any, new: Any, widened: str, cast: str) -> None:
-    schema, rows = table(a=known), columns(a=new)
+    schema, rows = table_schema(a=known), columns(a=new)
     with pytest.raises(InvalidInputError, match=r"column=a type=.* given=.* write.merge-schema=true fix=") as caught:
         merge_changes(schema, rows, ADDS)
     if widened not in (NO, CAST) and not widened.startswith("one"):
@@ -134,7 +134,7 @@ def test_types_become_the_narrowest_that_holds_both(known: Any, new: Any, widene
         assert changes == ([] if expected == known else [ChangeType(("a",), kind(expected))])
         after = apply_changes(schema, changes).field("a").type
         assert str(after) == expected
-        assert merge_changes(table(a=expected), rows, rules) == []
+        assert merge_changes(table_schema(a=expected), rows, rules) == []
 
 
 def test_inner_types_widen_in_place() -> None:
@@ -154,14 +154,14 @@ def test_inner_types_widen_in_place() -> None:
 def test_numbers_that_are_checked_one_by_one_need_no_wider_column() -> None:
     """Python's integers come as BIGINT, whatever they are."""
     rules = MergeRules(fitting=are_numbers)
-    assert merge_changes(table(a="INT"), columns(a="BIGINT"), rules) == []
+    assert merge_changes(table_schema(a="INT"), columns(a="BIGINT"), rules) == []
     with pytest.raises(InvalidInputError, match="explicit-cast"):
-        merge_changes(table(a="INT"), columns(a="STRING"), rules)
+        merge_changes(table_schema(a="INT"), columns(a="STRING"), rules)
 
 
 def test_names_that_differ_in_case_only_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="column=A existing=a"):
-        merge_changes(table(a="INT"), columns(A="INT"), ADDS)
+        merge_changes(table_schema(a="INT"), columns(A="INT"), ADDS)
 
 
 ATOMIC = [
@@ -177,7 +177,7 @@ ATOMIC = [
 @given(st.sampled_from(ATOMIC), st.sampled_from(ATOMIC))
 def test_nothing_of_either_side_is_lost_by_widening(known: DataType, new: DataType) -> None:
     try:
-        changes = merge_changes(table(a=known.to_json()), columns(a=new.to_json()), WIDENS)
+        changes = merge_changes(table_schema(a=known.to_json()), columns(a=new.to_json()), WIDENS)
     except InvalidInputError:
         return
     for change in changes:
@@ -189,18 +189,18 @@ def test_nothing_of_either_side_is_lost_by_widening(known: DataType, new: DataTy
 @given(st.sampled_from(ATOMIC), st.sampled_from(ATOMIC))
 def test_casts_exist_for_old_values_and_new_ones(known: DataType, new: DataType) -> None:
     try:
-        changes = merge_changes(table(a=known.to_json()), columns(a=new.to_json()), CASTS)
+        changes = merge_changes(table_schema(a=known.to_json()), columns(a=new.to_json()), CASTS)
     except InvalidInputError:
         return
     after = changes[0].type if changes and isinstance(changes[0], ChangeType) else known
     assert can_cast(known, after)
     assert can_cast(new, after)
-    assert merge_changes(table(a=after.to_json()), columns(a=known.to_json()), CASTS) == []
-    assert merge_changes(table(a=after.to_json()), columns(a=new.to_json()), CASTS) == []
+    assert merge_changes(table_schema(a=after.to_json()), columns(a=known.to_json()), CASTS) == []
+    assert merge_changes(table_schema(a=after.to_json()), columns(a=new.to_json()), CASTS) == []
 
 
 def test_a_part_that_does_nothing_by_itself_is_refused() -> None:
-    schema = table(a="INT")
+    schema = table_schema(a="INT")
     with pytest.raises(InvalidInputError, match=r"type-widening=true fix=set write.merge-schema"):
         MergeRules.of(schema.table_options, widens=True)
     assert MergeRules.of(schema.table_options) is None

@@ -34,7 +34,7 @@ def table_with(options: Mapping[str, str], *, key: bool = True) -> FileTable:
     )
 
 
-def rows_of(ids: list[int], version: int) -> pa.Table:
+def version_rows(ids: list[int], version: int) -> pa.Table:
     rows = [
         {"id": each, "name": f"n{each}-{version}", "price": Decimal(each) / 4 + version, "tags": [each, None]}
         for each in ids
@@ -78,7 +78,7 @@ HISTORY = st.lists(
 )
 
 
-def written(table: FileTable) -> list[int]:
+def append_snapshots(table: FileTable) -> list[int]:
     """The snapshots of writes. Between them each table compacts by the sizes of its own files."""
     return [
         each
@@ -98,7 +98,7 @@ def changes_of(table: FileTable, snapshot_id: int) -> list[tuple[Any, ...]]:
     return found
 
 
-def folded(table: FileTable) -> dict[int, str]:
+def folded_names(table: FileTable) -> dict[int, str]:
     """The names by id that all changes of a table with one bucket add up to."""
     names: dict[int, str] = {}
     for snapshot_id in table.store.snapshots.ids():
@@ -121,10 +121,10 @@ def test_a_table_reads_the_same_whatever_its_files_are(
     table, usual = table_with({**own, **told}, key=key), table_with(told, key=key)
     for version, (ids, compaction) in enumerate(history):
         for each in (table, usual):
-            each.write(rows_of(ids, version))
+            each.write(version_rows(ids, version))
             if compaction:
                 each.compact(full=compaction == "full")
-    for ours, theirs in zip(written(table), written(usual), strict=True):
+    for ours, theirs in zip(append_snapshots(table), append_snapshots(usual), strict=True):
         found = [
             each.read(snapshot_id=snapshot_id).to_arrow().sort_by("name")
             for each, snapshot_id in ((table, ours), (usual, theirs))
@@ -138,7 +138,7 @@ def test_a_table_reads_the_same_whatever_its_files_are(
     if producer == "full-compaction" and key:
         table.compact(full=True)
         rows = table.read().to_arrow()
-        assert folded(table) == dict(zip(*rows.select(["id", "name"]).to_pydict().values(), strict=True))
+        assert folded_names(table) == dict(zip(*rows.select(["id", "name"]).to_pydict().values(), strict=True))
 
 
 def files_of(table: FileTable) -> list[tuple[bytes, DataFileMeta]]:
@@ -161,11 +161,11 @@ def test_levels_have_formats_codecs_and_statistics_of_their_own() -> None:
             "file.suffix.include.compression": "true",
         }
     )
-    table.write(rows_of([1, 2], 0))
+    table.write(version_rows([1, 2], 0))
     [(_, flushed)] = files_of(table)
     assert flushed.file_name.endswith(".zst.avro")
     assert flushed.value_stats_cols == ()
-    table.write(rows_of([2, 3], 1))
+    table.write(version_rows([2, 3], 1))
     table.compact(full=True)
     [(body, compacted)] = files_of(table)
     assert compacted.file_name.endswith(".snappy.parquet")
@@ -197,7 +197,7 @@ def test_thin_files_leave_out_the_key() -> None:
     """data-file.thin-mode: smaller, with the same statistics."""
     thin, usual = table_with({"data-file.thin-mode": "true"}), table_with({})
     for table in (thin, usual):
-        table.write(rows_of([3, 1, 2], 0))
+        table.write(version_rows([3, 1, 2], 0))
     [(thin_body, thin_file)], [(usual_body, usual_file)] = files_of(thin), files_of(usual)
     assert pq.read_schema(pa.BufferReader(thin_body)).names == [
         each for each in pq.read_schema(pa.BufferReader(usual_body)).names if not each.startswith("_KEY_")

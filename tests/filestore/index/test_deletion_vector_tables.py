@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from filestore.branch.branches import create_branch
-from filestore.changelog.snapshot_changes import ChangeSplit, read_changes
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import compact_buckets, pick_tasks, run_task
@@ -35,6 +34,7 @@ from filestore.tag.tags import create_tag
 from lsm.compaction.compaction import CompactionReason
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
+from tests.support.changelogs import changelog_changes
 from tests.support.faults import MemoryFileIO, When, fail_points, paused_before
 from tests.support.tables import (
     KEY_SCHEMA,
@@ -211,23 +211,6 @@ ENGINES: dict[str, tuple[dict[str, str], Callable[[int | None, int], int]]] = {
 }
 
 
-def told(table: FileTable, snapshot: Snapshot) -> list[tuple[str, int, int]]:
-    """What the changelog of a snapshot says."""
-    if snapshot.changelog_manifest_list is None:
-        return []
-    found = []
-    name, size_bytes = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
-    for manifest in table.store.manifests.read_list(name, size_bytes):
-        for entry in table.store.manifests.read_manifest(manifest):
-            split = ChangeSplit(
-                snapshot_id=0, partition=entry.partition, bucket=entry.bucket, added=(entry.file,), is_changelog=True
-            )
-            for batch, kinds in read_changes(table, split):
-                symbols = [RowKind(kind).symbol for kind in kinds.to_pylist()]
-                found += [(kind, *row.values()) for kind, row in zip(symbols, batch.to_pylist(), strict=True)]
-    return found
-
-
 class History:
     """A table with vectors, one without, and dictionaries; every deed is done to all."""
 
@@ -260,7 +243,7 @@ class History:
         done = self.table.compact(full=self.rnd.random() < 0.15)
         self.seen = dict(self.state)
         if done is not None and done.snapshot is not None and self.tells:
-            for kind, key, value in told(self.table, done.snapshot):
+            for kind, key, value in changelog_changes(self.table, done.snapshot):
                 if kind in ("-U", "-D"):
                     assert self.folded.pop(key) == value
                 else:

@@ -1,6 +1,5 @@
 """Publishing under a lock, where the file system cannot create a file exclusively."""
 
-import multiprocessing
 import os
 import pickle
 import threading
@@ -17,43 +16,38 @@ from filestore.io.file_io import SystemClock
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError, UnavailableError
 from tests.support.faults import ManualClock, paused_before
-from tests.support.overwriting import OverwritingFileIO, write_rows
+from tests.support.overwriting import OverwritingFileIO, write_commits
+from tests.support.races import race_of_processes
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, rows
 
 T = TypeVar("T")
 WRITERS, COMMITS = 4, 3
 
 
-def new_table(tmp_path: Path, **options: str) -> FileTable:
+def locked_table(tmp_path: Path, **options: str) -> FileTable:
     texts = {key.replace("_", "."): value for key, value in options.items()}
     return Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts})
 
 
-def race_of_threads(root: str, **parts: Any) -> None:
+def in_threads(root: str, **parts: Any) -> None:
     with ThreadPoolExecutor(WRITERS) as pool:
-        for done in [pool.submit(write_rows, root, writer, COMMITS, **parts) for writer in range(WRITERS)]:
+        for done in [pool.submit(write_commits, root, writer, COMMITS, **parts) for writer in range(WRITERS)]:
             done.result()
 
 
-def race_of_processes(root: str) -> None:
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=write_rows, args=(root, writer, COMMITS)) for writer in range(WRITERS)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * WRITERS
+def in_processes(root: str) -> None:
+    race_of_processes(write_commits, [(root, writer, COMMITS) for writer in range(WRITERS)])
 
 
 EVERYTHING = {writer * 1000 + number: number for writer in range(WRITERS) for number in range(COMMITS)}
 
 
-@pytest.mark.parametrize("race", [race_of_threads, race_of_processes])
+@pytest.mark.parametrize("race", [in_threads, in_processes])
 def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     tmp_path: Path, race: Callable[[str], None]
 ) -> None:
     """FL-93: an object store has no rename that fails; a lock takes its place."""
-    table = new_table(tmp_path, commit_lock="file")
+    table = locked_table(tmp_path, commit_lock="file")
     race(table.store.paths.root)
     assert content(table) == EVERYTHING
     assert table.store.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
@@ -65,7 +59,7 @@ def test_a_commit_overtaken_at_the_last_moment_is_lost_without_the_lock_and_wait
     tmp_path: Path, commit_lock: str, left: dict[int, int]
 ) -> None:
     """FL-93: so the lock is what saves them."""
-    root = new_table(tmp_path, commit_lock=commit_lock).store.paths.root
+    root = locked_table(tmp_path, commit_lock=commit_lock).store.paths.root
     other = threading.Thread(target=lambda: FileTable.open("db.t", root, io=OverwritingFileIO()).write(rows((2, 2))))
 
     def overtake() -> None:
@@ -111,7 +105,7 @@ def test_a_catalog_brings_a_lock_of_its_own(tmp_path: Path) -> None:
     assert factory.calls == ["db.t", "closed"]
     table.with_options({"commit.lock": "rename"}).write(rows((2, 2)))
     assert factory.calls == ["db.t", "closed"]
-    race_of_threads(table.store.paths.root, lock_factory=factory)
+    in_threads(table.store.paths.root, lock_factory=factory)
     assert content(table) == {1: 1, 2: 2} | EVERYTHING
 
 
@@ -164,6 +158,6 @@ def test_tables_and_their_locks_cross_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("commit_lock", ["conditional-put", "jdbc"])
 def test_locks_of_other_stores_are_refused_on_a_local_directory(tmp_path: Path, commit_lock: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"commit\.lock={commit_lock} fix='use auto, rename or file'"):
-        new_table(tmp_path, commit_lock=commit_lock)
+        locked_table(tmp_path, commit_lock=commit_lock)
     with pytest.raises(InvalidInputError, match=rf"commit\.lock={commit_lock}"):
-        new_table(tmp_path).with_options({"commit.lock": commit_lock}).write(rows((1, 1)))
+        locked_table(tmp_path).with_options({"commit.lock": commit_lock}).write(rows((1, 1)))

@@ -1,6 +1,5 @@
 """Tables in an object store, against a real server that speaks S3."""
 
-import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.stores.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
+from tests.support.races import race_of_processes
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, rows
 
 T = TypeVar("T")
@@ -63,14 +63,14 @@ def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
         yield between
 
 
-def new_table(catalog: Catalog, **options: str) -> FileTable:
+def bucket_table(catalog: Catalog, **options: str) -> FileTable:
     texts = {key.replace("_", "."): value for key, value in options.items()}
     return catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts})
 
 
 def test_branches_live_in_an_object_store(catalog: Catalog) -> None:
     """BR-07, BR-08, BR-15, BR-16: nothing is moved, only written and deleted; and nothing is left over."""
-    table = new_table(catalog)
+    table = bucket_table(catalog)
     table.write(rows((1, 10)))
     create_branch(table.store, "dev", snapshot_id=1)
     catalog.table("db.t$branch_dev").write(rows((2, 20)))
@@ -227,7 +227,7 @@ def test_a_claim_that_nobody_can_settle_is_of_unknown_outcome(
 
 def test_every_answer_of_a_commit_may_get_lost(object_store: ObjectStore, bucket: str, proxy: FaultyProxy) -> None:
     """The rows are there once, in one snapshot, whatever was lost."""
-    table = new_table(catalog_of(object_store, bucket, endpoint=proxy.endpoint))
+    table = bucket_table(catalog_of(object_store, bucket, endpoint=proxy.endpoint))
     parts = ["/bucket-0/", "/manifest/manifest-", "/manifest/manifest-list-", "/snapshot/snapshot-", "/snapshot/LATEST"]
     for number, part in enumerate(parts):
         proxy.loses_answer = proxy.lose_once("PUT", part)
@@ -240,7 +240,7 @@ def test_every_answer_of_a_commit_may_get_lost(object_store: ObjectStore, bucket
 
 def test_a_table_lives_in_a_bucket(object_store: ObjectStore, bucket: str, catalog: Catalog) -> None:
     """FL-92, FL-93: made, written, changed, compacted, read back in time, and gone."""
-    table = new_table(catalog)
+    table = bucket_table(catalog)
     keys = [each["path"] for each in obstore.list(object_store.client(bucket)).collect()]
     assert keys == ["lake/house/db.db/t/schema/schema-0"]  # as every other reader of Paimon's layout expects it
     table.write(rows((1, 1), (2, 2)))
@@ -251,13 +251,13 @@ def test_a_table_lives_in_a_bucket(object_store: ObjectStore, bucket: str, catal
     assert opened.read(snapshot_id=1).to_arrow(filter="id = 2").to_pylist() == [{"id": 2, "v": 2}]
     check_metadata(opened)
     with pytest.raises(InvalidInputError, match=r"table exists already: table=db\.t path=s3://"):
-        new_table(catalog)
+        bucket_table(catalog)
     catalog.drop_table("db.t")
     assert obstore.list(object_store.client(bucket)).collect() == []
 
 
 def test_a_table_and_its_keys_travel_to_other_processes_but_are_never_shown(catalog: Catalog) -> None:
-    table = pickle.loads(pickle.dumps(new_table(catalog)))
+    table = pickle.loads(pickle.dumps(bucket_table(catalog)))
     table.write(rows((1, 1)))
     assert content(table) == {1: 1}
     assert SECRET_KEY not in repr(table) + repr(table.store.io) + repr(catalog.options)
@@ -272,26 +272,20 @@ WRITERS, COMMITS = 4, 4
 EVERYTHING = {writer * 1000 + number: number for writer in range(WRITERS) for number in range(COMMITS)}
 
 
-def race_of_threads(table: FileTable) -> None:
+def in_threads(table: FileTable) -> None:
     with ThreadPoolExecutor(WRITERS) as pool:
         for done in [pool.submit(append_rows, table, writer, COMMITS) for writer in range(WRITERS)]:
             done.result()
 
 
-def race_of_processes(table: FileTable) -> None:
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=append_rows, args=(table, writer, COMMITS)) for writer in range(WRITERS)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * WRITERS
+def in_processes(table: FileTable) -> None:
+    race_of_processes(append_rows, [(table, writer, COMMITS) for writer in range(WRITERS)])
 
 
-@pytest.mark.parametrize("race", [race_of_threads, race_of_processes])
+@pytest.mark.parametrize("race", [in_threads, in_processes])
 def test_of_many_writers_no_commit_is_lost(catalog: Catalog, race: Callable[[FileTable], None]) -> None:
     """FL-92, FL-93: N writers of M commits leave N times M snapshots and all rows."""
-    table = new_table(catalog, **{"num-sorted-run.stop-trigger": "100", "write-only": "true"})
+    table = bucket_table(catalog, **{"num-sorted-run.stop-trigger": "100", "write-only": "true"})
     race(table)
     assert content(table) == EVERYTHING
     assert table.store.snapshots.ids() == list(range(1, WRITERS * COMMITS + 1))
@@ -328,13 +322,13 @@ def test_a_store_without_conditional_writes_is_refused_without_a_lock_and_safe_w
     """FL-93, FL-96: found out before anything is made."""
     without_conditions(proxy, object_store, bucket, how=how)
     with pytest.raises(InvalidInputError, match=r"ignores If-None-Match.*fix='use a catalog with a lock"):
-        new_table(catalog_of(object_store, bucket, endpoint=proxy.endpoint))
+        bucket_table(catalog_of(object_store, bucket, endpoint=proxy.endpoint))
     assert obstore.list(object_store.client(bucket)).collect() == []
     guarded = catalog_of(object_store, bucket, endpoint=proxy.endpoint, lock_factory=OneAtATime())
-    table = new_table(guarded, **{"write-only": "true"})
+    table = bucket_table(guarded, **{"write-only": "true"})
     with pytest.raises(InvalidInputError, match="exists already"):
-        new_table(guarded)
-    race_of_threads(table)
+        bucket_table(guarded)
+    in_threads(table)
     assert content(table) == EVERYTHING
     assert len(table.store.snapshots.ids()) == WRITERS * COMMITS
     with pytest.raises(InvalidInputError, match="ignores If-None-Match"):
@@ -346,7 +340,7 @@ def test_ways_of_claiming_that_a_bucket_does_not_have_are_refused(catalog: Catal
     with pytest.raises(
         InvalidInputError, match=rf"in an object store.*commit\.lock={commit_lock} fix='use auto or con"
     ):
-        new_table(catalog, commit_lock=commit_lock)
+        bucket_table(catalog, commit_lock=commit_lock)
     assert catalog.list_databases() == []
 
 
@@ -376,7 +370,7 @@ def test_keys_of_the_environment_reach_the_store_and_travel_with_the_table(
     monkeypatch.setenv("AWS_ENDPOINT_URL", object_store.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-    table = pickle.dumps(new_table(Catalog(f"s3://{bucket}/w")))
+    table = pickle.dumps(bucket_table(Catalog(f"s3://{bucket}/w")))
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     arrived = pickle.loads(table)

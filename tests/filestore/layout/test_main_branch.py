@@ -14,7 +14,6 @@ from filestore.branch.main_replacement import replace_main
 from filestore.catalog.catalog import Catalog
 from filestore.evolution.schema_change import AddColumn, SetOption
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
-from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
@@ -22,19 +21,14 @@ from filestore.types.data_types import data_type_of
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, fail_points
 from tests.support.roots import files_there, used_files
-from tests.support.tables import KEY_SCHEMA, WAREHOUSE, key_table, rows
+from tests.support.tables import KEY_SCHEMA, WAREHOUSE, expire_all_but, key_table, key_values, rows
 
 BASE = [(1, 10), (2, 20)]
 NUMBER = data_type_of(pa.int64(), nullable=True)
 
 
-def content(table: FileTable, **travel: object) -> list[tuple[int, int]]:
-    found = table.read(**travel).to_arrow(["id", "v"]).to_pylist()  # type: ignore[arg-type]
-    return sorted((row["id"], row["v"]) for row in found)
-
-
-def on(table: FileTable, io: object) -> FileTable:
-    return FileTable.open("db.t", table.store.paths.root, io=io, clock=table.store.clock, names=table.store.names)  # type: ignore[arg-type]
+def on(table: Table, io: object) -> Table:
+    return Table.open("db.t", table.paths.root, io=io, clock=table.clock, names=table.names)  # type: ignore[arg-type]
 
 
 def copied(table: FileTable) -> FileTable:
@@ -45,17 +39,9 @@ def catalog_of(table: FileTable) -> Catalog:
     return Catalog(WAREHOUSE, io=table.store.io, clock=table.store.clock, names=table.store.names)
 
 
-def expire(table: FileTable, *, keep: int) -> None:
-    list(expire_snapshots(table.store, Retention(min_count=keep, max_count=keep, age_ms=0, limit=99)))
-
-
-def only_newest(table: FileTable) -> None:
-    expire(table, keep=1)
-
-
-def under(table: FileTable) -> set[str]:
-    start = f"{table.store.paths.root}/"
-    return {path.removeprefix(start).split("/")[0] for path in table.store.io.files}  # type: ignore[attr-defined]
+def under(table: Table) -> set[str]:
+    start = f"{table.paths.root}/"
+    return {path.removeprefix(start).split("/")[0] for path in table.io.files}  # type: ignore[attr-defined]
 
 
 @cache
@@ -109,22 +95,22 @@ def test_main_takes_over_snapshots_tags_and_schemas_of_a_branch() -> None:
     assert fast_forward(table.store, "dev") == FastForward(branch="dev", published=(3, 4, 5))
     assert files_there(table) == before
     table = on(table, table.store.io)
-    assert content(table) == DEV
-    assert content(table, tag="mine") == content(table, snapshot_id=4) == DEV
+    assert key_values(table) == DEV
+    assert key_values(table, tag="mine") == key_values(table, snapshot_id=4) == DEV
     assert table.store.snapshots.ids() == [1, 2, 3, 4, 5]
     assert table.store.snapshots.tag_names() == ["mine", "old", "t"]
     branch = table.on_branch("dev")
     assert table.store.snapshots.read(5) == branch.store.snapshots.read(5)
     branch.write(rows((4, 40)).append_column("w", pa.array([1], pa.int64())))
     table.write(rows((5, 50)).append_column("w", pa.array([1], pa.int64())))
-    assert content(branch) == [*DEV, (4, 40)]
-    assert content(table) == [*DEV, (5, 50)]
+    assert key_values(branch) == [*DEV, (4, 40)]
+    assert key_values(table) == [*DEV, (5, 50)]
     for side in (table, branch):
         side.compact(full=True)
-        only_newest(side)
+        expire_all_but(side, keep=1)
     assert used_files(table) == files_there(table)
     delete_branch(table.store, "dev")
-    assert content(table) == [*DEV, (5, 50)]
+    assert key_values(table) == [*DEV, (5, 50)]
     assert used_files(table) == files_there(table)
 
 
@@ -138,12 +124,12 @@ def test_a_main_that_went_on_is_not_overwritten() -> None:
         fast_forward(table.store, "dev")
     assert table.store.io.files == before  # type: ignore[attr-defined]
     assert fast_forward(table.store, "dev", force=True) == FastForward(branch="dev", published=(3, 4, 5), removed=(3,))
-    assert content(table) == DEV
+    assert key_values(table) == DEV
     assert table.store.snapshots.tag_names() == ["mine", "old", "t"]
     assert used_files(table) == files_there(table)
     assert MAIN_BRANCH_FILE not in under(table)
     table.write(rows((8, 80)))
-    assert content(table) == [*DEV, (8, 80)]
+    assert key_values(table) == [*DEV, (8, 80)]
     assert fast_forward(start().store, "dev").removed == ()
 
 
@@ -152,12 +138,12 @@ def test_what_main_had_expired_is_not_expired_of_the_branch() -> None:
     table = start()
     for number in range(7, 12):
         table.write(rows((number, 70)))
-    only_newest(table)
+    expire_all_but(table, keep=1)
     fast_forward(table.store, "dev", force=True)
     assert table.store.snapshots.ids() == [3, 4, 5]
-    assert content(table, snapshot_id=3) == [(1, 11), (2, 20)]
+    assert key_values(table, snapshot_id=3) == [(1, 11), (2, 20)]
     create_tag(table.store, "three", snapshot_id=3)
-    expire(table, keep=2)
+    expire_all_but(table, keep=2)
     assert table.store.snapshots.ids() == [4, 5]
     assert used_files(table) == files_there(table)
 
@@ -170,7 +156,7 @@ def test_main_schemas_that_are_newer_go_with_force() -> None:
     catalog_of(table).alter_table("db.t", [AddColumn(path=("theirs",), type=NUMBER)], branch="dev")
     fast_forward(table.store, "dev", force=True)
     assert on(table, table.store.io).schema.column_names == ("id", "v", "theirs")
-    assert content(on(table, table.store.io)) == DEV
+    assert key_values(on(table, table.store.io)) == DEV
 
 
 def test_what_cannot_be_taken_over_is_refused() -> None:
@@ -183,7 +169,7 @@ def test_what_cannot_be_taken_over_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="delete the branch first"):
         fast_forward(table.store, "dev", force=True)
     delete_branch(table.store, "more")
-    only_newest(branch)
+    expire_all_but(branch, keep=1)
     for force in (True, False):
         with pytest.raises(InvalidInputError, match="have expired that main would need"):
             fast_forward(table.store, "dev", force=force)
@@ -195,7 +181,7 @@ def test_what_cannot_be_taken_over_is_refused() -> None:
         fast_forward(clash.store, "dev", force=True)
     assert clash.store.snapshots.ids() == [1, 2]
     table.write(rows((8, 80)))
-    assert content(table) == [*BASE, (7, 70), (8, 80)]
+    assert key_values(table) == [*BASE, (7, 70), (8, 80)]
 
 
 def test_nothing_is_left_to_take_over() -> None:
@@ -205,7 +191,7 @@ def test_nothing_is_left_to_take_over() -> None:
     assert fast_forward(table.store, "dev") == FastForward(branch="dev", published=())
     table.on_branch("dev").write(rows((9, 90)))
     assert fast_forward(table.store, "dev").published == (6,)
-    assert content(table) == [*DEV, (9, 90)]
+    assert key_values(table) == [*DEV, (9, 90)]
 
 
 def test_a_writer_of_main_that_comes_between_stops_it() -> None:
@@ -223,11 +209,11 @@ def test_a_writer_of_main_that_comes_between_stops_it() -> None:
         try:
             fast_forward(on(table, io).store, "dev")
         except ConflictError:
-            assert (7, 70) in content(table)
+            assert (7, 70) in key_values(table)
             ids = table.store.snapshots.ids()
             assert ids == list(range(1, len(ids) + 1))
         else:
-            assert set(DEV) <= set(content(table))
+            assert set(DEV) <= set(key_values(table))
         assert used_files(table) <= files_there(table)
     assert len(seen) >= 4
 
@@ -253,10 +239,10 @@ def test_a_fast_forward_that_dies_is_completed_by_the_next_call(force: bool, whe
         disk = copied(first)
         with suppress(FluvialError):
             fast_forward(on(disk, FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)).store, "dev", force=force)
-        assert content(on(disk, disk.store.io)) in states, fail_at
-        assert content(disk.on_branch("dev")) == DEV
+        assert key_values(on(disk, disk.store.io)) in states, fail_at
+        assert key_values(disk.on_branch("dev")) == DEV
         fast_forward(on(disk, disk.store.io).store, "dev", force=force)
-        assert content(on(disk, disk.store.io)) == DEV
+        assert key_values(on(disk, disk.store.io)) == DEV
         assert disk.store.snapshots.tag_names() == ["mine", "t"]
         disk.write(rows((8, 80)))  # main is not sealed any more
         assert used_files(disk) <= files_there(disk), fail_at
@@ -281,15 +267,15 @@ def test_a_branch_becomes_main_and_the_old_main_goes() -> None:
     assert main_branch(table.store.io, table.store.paths.root) == "dev"
     assert {"schema", "snapshot", "tag"} & under(table) == set()
     replaced = catalog_of(table).table("db.t")
-    assert content(replaced) == content(branch) == DEV
+    assert key_values(replaced) == key_values(branch) == DEV
     assert replaced.store.snapshots.ids() == [1, 2, 3, 4, 5]
     assert replaced.store.snapshots.tag_names() == ["mine", "old", "t"]
-    assert content(replaced, tag="old") == [(1, 9)]
-    assert content(replaced.on_branch("main")) == DEV
+    assert key_values(replaced, tag="old") == [(1, 9)]
+    assert key_values(replaced.on_branch("main")) == DEV
     assert [each.name for each in list_branches(replaced.store)] == ["other"]
-    assert content(replaced.on_branch("other")) == [*BASE, (7, 70)]
+    assert key_values(replaced.on_branch("other")) == [*BASE, (7, 70)]
     branch.write(rows((4, 40)))
-    assert content(replaced) == [*DEV, (4, 40)]
+    assert key_values(replaced) == [*DEV, (4, 40)]
     assert used_files(replaced) == files_there(replaced)
 
 
@@ -309,7 +295,7 @@ def test_a_table_whose_main_was_replaced_is_a_table_like_others() -> None:
     create_branch(opened.store, "next", snapshot_id=5)
     opened.on_branch("next").write(rows((6, 60)))
     replace_main(opened.store, "next")
-    assert content(catalog.table("db.t")) == [*DEV, (6, 60)]
+    assert key_values(catalog.table("db.t")) == [*DEV, (6, 60)]
     assert list_branches(catalog.table("db.t").store) == []
     assert used_files(catalog.table("db.t")) == files_there(table)
     with pytest.raises(InvalidInputError, match="main branch already"):
@@ -330,7 +316,7 @@ def test_a_table_that_was_opened_before_knows_which_branch_is_main() -> None:
             change()
     with pytest.raises(InvalidInputError, match="created from main"):
         create_branch(stale.store, "x", tag="t")
-    assert content(on(stale, stale.store.io)) == DEV
+    assert key_values(on(stale, stale.store.io)) == DEV
 
 
 def test_what_died_at_a_branch_is_told() -> None:
@@ -361,12 +347,12 @@ def test_main_moves_back_into_the_directory_of_the_table() -> None:
     back = on(table, table.store.io)
     assert back.store.paths.branch == "main"
     assert MAIN_BRANCH_FILE not in under(back)
-    assert content(back) == DEV
+    assert key_values(back) == DEV
     assert back.store.snapshots.ids() == [1, 2, 3, 4, 5]
     assert back.store.snapshots.tag_names() == ["mine", "old", "t"]
     assert [each.name for each in list_branches(back.store)] == ["other"]
     back.write(rows((4, 40)))
-    assert content(back) == [*DEV, (4, 40)]
+    assert key_values(back) == [*DEV, (4, 40)]
     delete_branch(back.store, "other")
     assert used_files(back) == files_there(back)
     with pytest.raises(InvalidInputError, match="main branch already"):
@@ -410,24 +396,24 @@ def test_a_replacement_that_dies_is_completed_by_the_next_call(target: str, when
         create_branch(first.store, "next", tag="mine")
         first.on_branch("next").write(rows((6, 60)))
         first.write(rows((7, 70)))
-    before = content(first)
+    before = key_values(first)
     clean = copied(first)
     io = FaultyFileIO(clean.store.io)
     replace_main(on(clean, io).store, target)
-    after = content(on(clean, clean.store.io))
+    after = key_values(on(clean, clean.store.io))
     leftovers = files_there(clean) - used_files(on(clean, clean.store.io))
     assert not leftovers
     for fail_at in fail_points(io, when):
         disk = copied(first)
         with suppress(FluvialError):
             replace_main(on(disk, FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)).store, target)
-        assert content(on(disk, disk.store.io)) in (before, after), fail_at
+        assert key_values(on(disk, disk.store.io)) in (before, after), fail_at
         try:
             replace_main(on(disk, disk.store.io).store, target)
         except InvalidInputError as error:
             assert "already" in str(error)  # noqa: PT017
         done = on(disk, disk.store.io)
-        assert content(done) == after
+        assert key_values(done) == after
         assert done.store.snapshots.ids() == on(clean, clean.store.io).store.snapshots.ids()
         assert used_files(done) == files_there(done), fail_at
         done.write(rows((8, 80)))
@@ -460,12 +446,12 @@ def test_a_writer_of_the_old_main_is_told(target: str, nth: int) -> None:
         return
     assert [path for path in table.store.io.files if path.startswith(f"{old.snapshot_dir}/snapshot-")] == []  # type: ignore[attr-defined]
     if failure is None:  # it was in time: main was replaced after it, and what main did since the branch began goes
-        assert target == "dev" or (7, 70) in content(now)
+        assert target == "dev" or (7, 70) in key_values(now)
     else:
         assert isinstance(failure, OutcomeUnknownError) or "gone" in str(failure) or "missing" in str(failure)
     assert used_files(now) <= files_there(now)
     now.write(rows((8, 80)))
-    assert (8, 80) in content(now)
+    assert (8, 80) in key_values(now)
 
 
 @pytest.mark.parametrize("side", ["main", "dev"])
@@ -485,14 +471,14 @@ def test_an_expiry_at_the_same_moment_breaks_nothing(change: str, side: str) -> 
         opened = table.on_branch(side)  # before the branch is renamed, say
 
         def act(opened: FileTable = opened) -> None:
-            expire(opened, keep=1)
+            expire_all_but(opened, keep=1)
 
         with suppress(ConflictError, InvalidInputError):
             changes[change](on(table, Nth(table.store.io, nth, act)))
         now = on(table, table.store.io)
         for each in (now, *(now.on_branch(branch.name) for branch in list_branches(now.store))):
             for snapshot_id in each.store.snapshots.ids():
-                content(each, snapshot_id=snapshot_id)
+                key_values(each, snapshot_id=snapshot_id)
             for tag in each.store.snapshots.tag_names():
-                content(each, tag=tag)
+                key_values(each, tag=tag)
         assert used_files(now) <= files_there(now), nth

@@ -14,6 +14,7 @@ from filestore.table import FileTable
 from lsm.errors import CorruptDataError, UnavailableError
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 from tests.support.roots import files_there, used_files
+from tests.support.rows import row_dicts
 from tests.support.tables import content, key_table, rows
 
 GOLDEN = Path(__file__).parents[2] / "golden/java-1.4.2/db.db/decoupled"
@@ -39,13 +40,9 @@ def expire(table: FileTable, retention: Retention = KEEP_ONE, **arguments: Any) 
     return list(expire_changelogs(table.store, retention, **arguments))
 
 
-def rows_of(table: FileTable) -> list[dict[str, Any]]:
-    return table.read().to_arrow().sort_by("k").to_pylist()
-
-
 def test_what_goes_is_what_only_it_used() -> None:
     io = MemoryFileIO(golden_files())
-    table, before = opened(io), rows_of(opened(io))
+    table, before = opened(io), row_dicts(opened(io))
     assert expire(table, dry_run=True) == expire(opened(MemoryFileIO(golden_files())))
     assert io.files == golden_files()
     (first,) = expire(table, Retention(min_count=2, max_count=2, age_ms=0, limit=100))
@@ -56,7 +53,7 @@ def test_what_goes_is_what_only_it_used() -> None:
     assert second.changelog_id == 2
     assert not [path for path in io.files if path.startswith(f"{ROOT}/changelog/")]
     assert files_there(table) == used_files(table)
-    assert rows_of(opened(io)) == before
+    assert row_dicts(opened(io)) == before
     assert expire(table) == []
 
 
@@ -107,7 +104,7 @@ def test_one_that_dies_is_finished_by_the_next(fail_at: int, when: When) -> None
     table = opened(io)
     with suppress(UnavailableError, CorruptDataError):
         expire(opened(FaultyFileIO(io, fail_at=fail_at, when=when)))
-    assert rows_of(table) == rows_of(opened(MemoryFileIO(golden_files())))
+    assert row_dicts(table, "k") == row_dicts(opened(MemoryFileIO(golden_files())))
     expire(table)
     assert files_there(table) == used_files(table)
     assert not [path for path in io.files if path.startswith(f"{ROOT}/changelog/changelog-")]

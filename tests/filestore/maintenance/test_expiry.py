@@ -43,7 +43,7 @@ def trigger(run_count: int) -> dict[str, str]:
     return {"num-sorted-run.compaction-trigger": str(run_count)}
 
 
-def history(table: FileTable, commits: int) -> FileTable:
+def with_commits(table: FileTable, commits: int) -> FileTable:
     for turn in range(commits):
         table.write(rows((turn % 3, turn)))
     return table
@@ -119,7 +119,7 @@ def test_retention_comes_from_the_options() -> None:
 
 def test_what_is_left_can_be_read_and_nothing_else_is_there() -> None:
     """SP-02: every commit is a snapshot that can be read until it expires."""
-    table = history(key_table(bucket="1", **trigger(3)), 8)
+    table = with_commits(key_table(bucket="1", **trigger(3)), 8)
     table.compact(full=True)
     table.write(rows((7, 7)))
     before = content(table)
@@ -135,7 +135,7 @@ def test_what_is_left_can_be_read_and_nothing_else_is_there() -> None:
 
 
 def test_a_file_that_only_moved_to_another_level_stays() -> None:
-    table = history(key_table(bucket="1", **{"compaction.small-file-ratio": "0"}), 1)
+    table = with_commits(key_table(bucket="1", **{"compaction.small-file-ratio": "0"}), 1)
     table.compact(full=True)
     (name,) = [
         file.file_name
@@ -148,7 +148,7 @@ def test_a_file_that_only_moved_to_another_level_stays() -> None:
 
 
 def test_changelog_files_go_with_their_snapshot() -> None:
-    table = history(key_table(bucket="1", changelog_producer="input"), 3)
+    table = with_commits(key_table(bucket="1", changelog_producer="input"), 3)
     assert len([path for path in files_there(table) if "/changelog-" in path]) == 3
     expire(table)
     assert len([path for path in files_there(table) if "/changelog-" in path]) == 1
@@ -156,7 +156,7 @@ def test_changelog_files_go_with_their_snapshot() -> None:
 
 
 def test_time_decides_by_when_a_snapshot_was_replaced() -> None:
-    table = history(key_table(bucket="1"), 4)
+    table = with_commits(key_table(bucket="1"), 4)
     third = table.store.snapshots.read(3)
     roomy = Retention(min_count=1, max_count=99, age_ms=FOREVER, limit=99)
     assert expire(table, roomy) == []
@@ -165,7 +165,7 @@ def test_time_decides_by_when_a_snapshot_was_replaced() -> None:
 
 
 def test_a_dry_run_says_what_a_run_does() -> None:
-    table = history(key_table(bucket="1", **trigger(2)), 6)
+    table = with_commits(key_table(bucket="1", **trigger(2)), 6)
     table.compact()
     before = dict(table.store.io.files)  # type: ignore[attr-defined]
     told = list(expire_snapshots(table.store, keep(2), dry_run=True))
@@ -182,7 +182,7 @@ def test_a_dry_run_says_what_a_run_does() -> None:
 
 def test_a_consumer_keeps_what_it_wants_next() -> None:
     """FL-57: and the base of its differences, which is a consumer as well."""
-    table = history(key_table(bucket="1"), 6)
+    table = with_commits(key_table(bucket="1"), 6)
     table.store.consumers.write("etl", 5)
     table.store.consumers.write("etl.base", 4)
     assert expire(table) == [1, 2, 3]
@@ -194,7 +194,7 @@ def test_a_consumer_keeps_what_it_wants_next() -> None:
 
 def test_the_last_snapshot_that_knows_the_log_stays_while_newer_ones_do_not() -> None:
     """FL-30: other engines do not carry the offsets on; without them nobody knows where the log begins."""
-    table = history(key_table(bucket="1"), 5)
+    table = with_commits(key_table(bucket="1"), 5)
     with_log = FileTable.open(
         table.name, table.store.paths.root, io=table.store.io, clock=table.store.clock, names=table.store.names,
         options={"log.system": "kafka", "log.kafka.bootstrap.servers": "nowhere:1"},
@@ -229,7 +229,7 @@ def test_a_tag_keeps_its_files_and_no_others() -> None:
 
 def test_a_snapshot_that_is_about_to_go_cannot_be_tagged() -> None:
     """Whoever is first wins: a tag is either seen by the expiry, or refused."""
-    table = history(key_table(bucket="1"), 4)
+    table = with_commits(key_table(bucket="1"), 4)
     table.store.snapshots.claim_up_to(3)
     with pytest.raises(Exception, match=r"expired while it was tagged: .*snapshot=2 earliest=3"):
         create_tag(table.store, "late", snapshot_id=2)
@@ -241,7 +241,7 @@ def test_a_snapshot_that_is_about_to_go_cannot_be_tagged() -> None:
 
 def test_nothing_goes_while_a_tag_cannot_be_read() -> None:
     """design.md 5: a step whose outcome is unknown never deletes."""
-    table = history(key_table(bucket="1", **trigger(2)), 4)
+    table = with_commits(key_table(bucket="1", **trigger(2)), 4)
     create_tag(table.store, "broken", snapshot_id=1)
     expire(table)
     table.compact(full=True)
@@ -293,7 +293,7 @@ def test_tables_of_old_writers_are_tagged_and_expired_without_knowing_who_commit
 @cache
 def aged_files() -> Mapping[str, bytes]:
     """Of a table with snapshots to expire, a tag, a compaction and changelogs."""
-    table = history(key_table(bucket="1", changelog_producer="input", **trigger(2)), 4)
+    table = with_commits(key_table(bucket="1", changelog_producer="input", **trigger(2)), 4)
     create_tag(table.store, "kept", snapshot_id=2)
     table.compact(full=True)
     table.write(rows((9, 9)))

@@ -27,12 +27,6 @@ def lose(table: FileTable, snapshot_id: int) -> str:
     return path
 
 
-def latest(table: FileTable) -> object:
-    found = table.store.snapshots.latest()
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize(("lost", "left"), [(1, {1: 1, 2: 2}), (2, {0: 0, 2: 2}), (3, {0: 0, 1: 1})])
 def test_what_the_others_added_is_there(lost: int, left: dict[int, int | None]) -> None:
     table = a_table()

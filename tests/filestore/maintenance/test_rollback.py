@@ -45,7 +45,7 @@ def grown() -> FileTable:
     return table
 
 
-def names(plan: RollbackPlan) -> list[str]:
+def removal_names(plan: RollbackPlan) -> list[str]:
     return [str(each.reference) for each in plan.removals]
 
 
@@ -54,7 +54,7 @@ def test_a_table_goes_back_to_a_snapshot() -> None:
     table = grown()
     before = content(table, snapshot_id=3)
     plan = go_back(table, snapshot_id=3)
-    assert names(plan) == ["snapshot 6", "tag five", "snapshot 5", "snapshot 4"]
+    assert removal_names(plan) == ["snapshot 6", "tag five", "snapshot 5", "snapshot 4"]
     assert (plan.previous_id, plan.target.id, plan.objections) == (6, 3, ())
     assert table.store.snapshots.ids() == [1, 2, 3]
     assert table.store.snapshots.tag_names() == ["two"]

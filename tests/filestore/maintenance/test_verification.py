@@ -11,7 +11,7 @@ from filestore.tag.tags import create_tag
 from tests.support.tables import key_table, rows
 
 
-def a_table() -> FileTable:
+def tagged_table() -> FileTable:
     table = key_table(bucket="1", changelog_producer="input")
     table.write(rows((1, 1), (2, 2)))
     table.write(rows((1, 9)))
@@ -32,7 +32,7 @@ def data_file(table: FileTable) -> str:
 
 
 def test_a_table_that_is_well_has_no_findings() -> None:
-    assert findings(a_table()) == []
+    assert findings(tagged_table()) == []
     assert findings(key_table(bucket="1")) == []
 
 
@@ -82,6 +82,6 @@ DAMAGE: dict[str, tuple[Callable[[FileTable], None], list[tuple[str, str]]]] = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_every_kind_of_damage_is_found(kind: str) -> None:
     damage, expected = DAMAGE[kind]
-    table = a_table()
+    table = tagged_table()
     damage(table)
     assert findings(table) == expected

@@ -11,6 +11,7 @@ from filestore.options.rules import ALIASES, ELSEWHERE
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
+from tests.support.option_keys import dotted
 from tests.support.vectors import PROPERTY, golden_tables
 
 KEY = ["id"]
@@ -19,7 +20,7 @@ MIB = 1024 * 1024
 
 def parse(primary_key: list[str] | None = None, **options: str) -> TableOptions:
     """Options with ``_`` for ``.`` and ``__`` for ``-``."""
-    texts = {key.replace("__", "-").replace("_", "."): text for key, text in options.items()}
+    texts = dotted(options)
     return TableOptions.parse(texts, primary_key=primary_key or [])
 
 

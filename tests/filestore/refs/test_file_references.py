@@ -23,6 +23,7 @@ from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, rename_tag, replace_tag
 from tests.support.faults import MemoryFileIO
 from tests.support.roots import branches_of, files_there, used_files
+from tests.support.rows import rows_by
 from tests.support.tables import memory_catalog
 
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
@@ -100,7 +101,7 @@ class VersionedTable:
         for snapshot_id in reversed(table.store.snapshots.ids()):  # some writes are followed by a compaction
             if (table.store.paths.branch, snapshot_id) in self.states:
                 break
-            self.states[table.store.paths.branch, snapshot_id] = content(table, snapshot_id=snapshot_id)
+            self.states[table.store.paths.branch, snapshot_id] = unique_content(table, snapshot_id=snapshot_id)
 
     def actions(self) -> Mapping[Callable[[FileTable], None], int]:
         """What may happen, and how often."""
@@ -144,7 +145,7 @@ class VersionedTable:
     def save(self, table: FileTable) -> None:
         if table.store.snapshots.latest_id() is None:
             return
-        before, branch = content(table), table.store.paths.branch
+        before, branch = unique_content(table), table.store.paths.branch
         kept = {each.id: each for each in list_savepoints(table.store)}
         savepoint = create_savepoint(table.store, compact=self.rng.random() < 0.8)
         assert savepoint.id > max((number for where, number in self.savepoints if where == branch), default=0)
@@ -225,10 +226,10 @@ class VersionedTable:
         for table in branches_of(self.table):
             branch = table.store.paths.branch
             for snapshot_id in table.store.snapshots.ids():
-                assert content(table, snapshot_id=snapshot_id) == self.states[branch, snapshot_id]
-            found = {name: content(table, tag=name) for name in table.store.snapshots.tag_names()}
+                assert unique_content(table, snapshot_id=snapshot_id) == self.states[branch, snapshot_id]
+            found = {name: unique_content(table, tag=name) for name in table.store.snapshots.tag_names()}
             assert found == {name: kept for (where, name), kept in self.tags.items() if where == branch}
-            saved = {each.id: content(table, tag=each.tag_name) for each in list_savepoints(table.store)}
+            saved = {each.id: unique_content(table, tag=each.tag_name) for each in list_savepoints(table.store)}
             assert saved == {number: kept for (where, number), kept in self.savepoints.items() if where == branch}
             for each in list_savepoints(table.store):
                 full = [
@@ -247,10 +248,9 @@ class VersionedTable:
         assert references.data(roots) | references.metadata(roots) == used
 
 
-def content(table: FileTable, **travel: Any) -> Content:
-    found = table.read(**travel).to_arrow().to_pylist()
-    assert len({(row["p"], row["id"]) for row in found}) == len(found)
-    return frozenset((row["p"], row["id"], row["v"]) for row in found)
+def unique_content(table: FileTable, **travel: Any) -> Content:
+    found = rows_by(["p", "id"], table, **travel)
+    return frozenset((row["p"], row["id"], row["v"]) for row in found.values())
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {

@@ -8,7 +8,7 @@ import pytest
 from filestore.branch.branches import create_branch, delete_branch
 from filestore.branch.fast_forward import fast_forward
 from filestore.compact.compactor import compact_buckets
-from filestore.maintenance.orphans import delete_orphans, find_orphans
+from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.savepoint_files import (
@@ -30,7 +30,7 @@ from filestore.tag.savepoints import create_savepoint, delete_savepoint, is_save
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import When, paused_before
-from tests.support.roots import files_there, used_files
+from tests.support.roots import check_orphans_go, files_there, used_files
 from tests.support.tables import content, failing_at, key_table, reopened, rows
 
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
@@ -324,15 +324,14 @@ def test_whatever_dies_a_savepoint_that_is_there_can_be_read(action: str, when: 
             assert all(table.store.io.exists(path) for path in each.own_paths(table.store.paths))
         assert content(table) == expected[2]
         if action == "create":
-            create_savepoint(table.store)
-            names = [f"savepoint-{each.id}" for each in list_savepoints(table.store)]
-            assert table.store.snapshots.tag_names() == names
-        elif savepoint_exists(table.store, 1):
-            delete_savepoint(table.store, 1)
-        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
-        assert files_there(table) == used_files(table)
-        own = {path for each in list_savepoints(table.store) for path in each.own_paths(table.store.paths)}
-        assert {path for path in table.store.io.files if "/savepoint/checkpoint-" in path} == own
+            create_savepoint(table)
+            names = [f"savepoint-{each.id}" for each in list_savepoints(table)]
+            assert table.snapshots.tag_names() == names
+        elif savepoint_exists(table, 1):
+            delete_savepoint(table, 1)
+        check_orphans_go(table)
+        own = {path for each in list_savepoints(table) for path in each.own_paths(table.paths)}
+        assert {path for path in table.io.files if "/savepoint/checkpoint-" in path} == own
         if faulty.calls < fail_at:
             break
     else:

@@ -15,6 +15,7 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
+from tests.support.rows import write_rows
 from tests.support.tables import check_metadata, content, memory_catalog
 
 NOW_S = 1_700_000_000  # of the tests' clock
@@ -31,13 +32,13 @@ def expiring(schema: pa.Schema = SCHEMA, **options: str) -> FileTable:
     )
 
 
-def write(table: FileTable, *data: tuple[int, int | None, int | None], kinds: list[str] | None = None) -> None:
+def write_aged(table: FileTable, *data: tuple[int, int | None, int | None], kinds: list[str] | None = None) -> None:
     """(id, v, age in seconds) rows; the column counts seconds."""
     rows = [{"id": key, "v": value, "t": None if age is None else NOW_S - age} for key, value, age in data]
-    table.write(pa.Table.from_pylist(rows, SCHEMA), None if kinds is None else pa.array(kinds))
+    write_rows(table, *rows, kinds=kinds)
 
 
-def stored(table: FileTable) -> dict[int, Any]:
+def stored_rows(table: FileTable) -> dict[int, Any]:
     """What the files hold, whatever its age."""
     return content(table.with_options({"record-level.expire-time": "100000 d"}))
 
@@ -67,18 +68,18 @@ def test_rows_are_there_until_their_time_is_over(kind: pa.DataType, per_second: 
     table.store.clock.sleep(200)
     assert table.read().to_arrow().column("id").to_pylist() == [4]
     table.compact(full=True)
-    assert stored(table) == {4: 4}
+    assert stored_rows(table) == {4: 4}
     check_metadata(table)
 
 
 def test_a_row_that_is_too_old_hides_its_older_versions() -> None:
     """A record alone is never judged: Paimon's compaction would bring the first version back."""
     table = expiring(write_only="true")
-    write(table, (1, 1, 0), (2, 1, 0))
-    write(table, (1, 2, 500))
+    write_aged(table, (1, 1, 0), (2, 1, 0))
+    write_aged(table, (1, 2, 500))
     assert content(table) == {2: 1}
     table.compact(full=True)
-    assert content(table) == stored(table) == {2: 1}
+    assert content(table) == stored_rows(table) == {2: 1}
 
 
 def test_a_compaction_above_older_rows_keeps_what_is_too_old() -> None:
@@ -86,50 +87,50 @@ def test_a_compaction_above_older_rows_keeps_what_is_too_old() -> None:
     table = expiring(
         **{"num-sorted-run.compaction-trigger": "2", "compaction.max-size-amplification-percent": "1000000"}
     )
-    write(table, *((key, key * 7919 % 10007, key * 31 % 90) for key in range(3000)))
+    write_aged(table, *((key, key * 7919 % 10007, key * 31 % 90) for key in range(3000)))
     table.compact(full=True)
     for value in (2, 3):
-        write(table, (1, value, 500))
+        write_aged(table, (1, value, 500))
     [task] = pick_tasks(table.store, LiveFiles.latest(table.store))
     assert (task.drops_deletes, task.expiry_moment_ms) == (False, None)
     table.compact()
-    assert stored(table)[1] == 3
+    assert stored_rows(table)[1] == 3
     assert 1 not in content(table)
     table.compact(full=True)
-    assert len(stored(table)) == 2999
+    assert len(stored_rows(table)) == 2999
 
 
 def test_a_full_compaction_rewrites_a_single_run_only_when_rows_are_too_old() -> None:
     """Statistics say it, also of a large file that nothing else would rewrite."""
     table = expiring(target_file_size="1 b")
-    write(table, *((key, 1, key % 50) for key in range(1000)))
+    write_aged(table, *((key, 1, key % 50) for key in range(1000)))
     table.compact(full=True)
     assert table.compact(full=True) is None
     table.store.clock.sleep(90)
     [task] = pick_tasks(table.store, LiveFiles.latest(table.store), full=True)
     assert CompactionTask.from_json(task.to_json()) == task
     table.compact(full=True)
-    assert len(stored(table)) == 220
+    assert len(stored_rows(table)) == 220
     assert table.compact(full=True) is None
     table.store.clock.sleep(10_000)
     table.compact(full=True)
-    assert stored(table) == {}
+    assert stored_rows(table) == {}
     assert content(table) == {}
 
 
 def test_seconds_and_milliseconds_in_one_column_are_both_found() -> None:
     table = expiring()
-    write(table, (1, 1, 0), (2, 2, None))
+    write_aged(table, (1, 1, 0), (2, 2, None))
     table.write(pa.table({"id": [3], "v": [3], "t": [(NOW_S - 500) * 1000]}, schema=SCHEMA))
     table.compact(full=True)
-    assert content(table) == stored(table) == {1: 1, 2: 2}
+    assert content(table) == stored_rows(table) == {1: 1, 2: 2}
 
 
 def test_who_travels_sees_the_rows_of_that_time() -> None:
     """TAG-06, TAG-07: an old snapshot does not lose rows by being old."""
     table = expiring()
-    write(table, (1, 1, 0), (2, 2, 500))
-    write(table, (3, 3, None))
+    write_aged(table, (1, 1, 0), (2, 2, 500))
+    write_aged(table, (3, 3, None))
     first = table.store.snapshots.read(1)
     table.store.io.write_new(table.store.paths.tag("eod"), first.to_json().encode())
     table.store.clock.sleep(1000)
@@ -143,12 +144,12 @@ def test_who_travels_sees_the_rows_of_that_time() -> None:
 def test_the_changelog_tells_no_row_that_expires(producer: str) -> None:
     """What became of a row by itself is no change: an update of it is told by the row that readers still have."""
     table = expiring(changelog_producer=producer)
-    write(table, (1, 1, 0), (2, 2, 0))
+    write_aged(table, (1, 1, 0), (2, 2, 0))
     table.compact(full=True)
     table.store.clock.sleep(1000)
-    write(table, (2, 3, -1000))
+    write_aged(table, (2, 3, -1000))
     table.compact(full=True)
-    assert content(table) == stored(table) == {2: 3}
+    assert content(table) == stored_rows(table) == {2: 3}
     snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     assert snapshot.changelog_record_count == 2
@@ -156,12 +157,12 @@ def test_the_changelog_tells_no_row_that_expires(producer: str) -> None:
 
 def test_aggregates_and_partial_rows_expire_as_a_whole() -> None:
     table = expiring(merge_engine="aggregation", **{"fields.v.aggregate-function": "sum"})
-    write(table, (1, 1, 500), (2, 1, 500), (3, 7, 500))
-    write(table, (1, 2, 0), (2, 2, None))
+    write_aged(table, (1, 1, 500), (2, 1, 500), (3, 7, 500))
+    write_aged(table, (1, 2, 0), (2, 2, None))
     assert content(table) == {1: 3}, "the time of the merged row counts: null takes the one from before"
     assert table.read().to_arrow(columns=["v"]).to_pydict() == {"v": [3]}
     table.compact(full=True)
-    write(table, (2, 5, 0))
+    write_aged(table, (2, 5, 0))
     assert content(table) == {1: 3, 2: 5}, "what was dropped is forgotten"
 
 
@@ -213,7 +214,7 @@ def test_at_any_time_the_newest_versions_that_are_young_enough_are_read(history:
             key: value for key, (value, time) in newest.items() if time is None or time >= oldest_s
         }
     table.compact(full=True)
-    assert content(table) == stored(table)
+    assert content(table) == stored_rows(table)
 
 
 @pytest.mark.parametrize(

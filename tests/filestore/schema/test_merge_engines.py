@@ -33,7 +33,7 @@ AGGREGATION = {"merge-engine": "aggregation"}
 PARTIAL = {"merge-engine": "partial-update"}
 
 
-def made(options: dict[str, str]) -> FileTable:
+def table_with(options: dict[str, str]) -> FileTable:
     return memory_catalog().create_table("db.t", SCHEMA, primary_key=["k"], options=options)
 
 
@@ -71,7 +71,7 @@ def test_a_function_that_does_not_fit_its_column_is_refused_when_the_table_is_ma
     """FL-186: else the first merge would fail, and the table could not be read any more."""
     options = {f"fields.{column}.{key}": value for key, value in {"aggregate-function": function, **more}.items()}
     with pytest.raises(InvalidInputError, match=text):
-        made(AGGREGATION | options)
+        table_with(AGGREGATION | options)
     catalog = memory_catalog()
     catalog.create_table("db.t", SCHEMA, primary_key=["k"], options=AGGREGATION)
     with pytest.raises(InvalidInputError, match=text):
@@ -97,7 +97,7 @@ def test_a_function_that_does_not_fit_its_column_is_refused_when_the_table_is_ma
 )
 def test_options_that_java_refuses_are_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidInputError, match=text):
-        made(options)
+        table_with(options)
 
 
 def test_every_option_of_a_function_arrives() -> None:
@@ -115,7 +115,7 @@ def test_every_option_of_a_function_arrives() -> None:
         "fields.s.ignore-retract": "true",
         "sequence.field": "n",
     }
-    table = made(AGGREGATION | options)
+    table = table_with(AGGREGATION | options)
     merge = merge_function(table.schema, table.options)
     assert isinstance(merge, Aggregation)
     fields = merge.fields
@@ -129,7 +129,7 @@ def test_every_option_of_a_function_arrives() -> None:
 def test_the_default_function_is_for_members_of_sequence_groups_too() -> None:
     """FL-187, as in Java: not for the sequence itself."""
     groups = {"fields.n.sequence-group": "x,s", "fields.f.sequence-group": "b,l,m,rows,timed"}
-    table = made(
+    table = table_with(
         PARTIAL | groups | {"fields.default-aggregate-function": "first_value", "fields.x.aggregate-function": "sum"}
     )
     merge = merge_function(table.schema, table.options)

@@ -20,6 +20,7 @@ from filestore.table import FileTable
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
+from tests.support.rows import write_changes
 from tests.support.tables import check_metadata, memory_catalog, stored_rows
 
 SCHEMA = pa.schema([("p", pa.string()), ("n", pa.int32()), ("s", pa.list_(pa.string()))])
@@ -39,17 +40,11 @@ def row_of(values: Mapping[str, Any]) -> Row:
     return tuple(tuple(value) if isinstance(value, list) else value for value in values.values())
 
 
-def write(table: FileTable, changes: Iterable[tuple[str, Row]]) -> None:
-    kinds, values = zip(*changes, strict=True)
-    data = [dict(zip(table.schema.column_names, each, strict=True)) for each in values]
-    table.write(pa.Table.from_pylist(data, schema=table.schema.arrow_schema), pa.array(kinds))
-
-
-def content(table: FileTable, **how: Any) -> Counts:
+def counted_rows(table: Table, **how: Any) -> Counts:
     return Counter(row_of(row) for row in table.read().to_arrow(**how).to_pylist())
 
 
-def told(changes: Iterable[tuple[pa.RecordBatch, pa.Array]]) -> Counts:
+def summed_changes(changes: Iterable[tuple[pa.RecordBatch, pa.Array]]) -> Counts:
     """What changes sum up to; no row is told with two signs."""
     found: Counts = Counter()
     for rows, kinds in changes:
@@ -94,32 +89,32 @@ def test_a_history_of_rows_is_a_counter(
         elif isinstance(step, str):
             table.compact(full=step == "full")
         else:
-            write(table, step)
+            write_changes(table, step)
             for kind, row in step:
                 counts[row] += 1 if kind[0] == "+" else -1
         visible = +counts
-        assert content(table) == visible
+        assert counted_rows(table) == visible
         chosen = Counter({row: n for row, n in visible.items() if row[1] is not None and row[1] >= wanted})
-        assert content(table, filter=f"n >= {wanted}") == chosen
+        assert counted_rows(table, filter=f"n >= {wanted}") == chosen
         assert table.read().to_arrow(columns=[]).num_rows == visible.total()
         assert table.read().to_arrow(columns=["s", "n"]).column_names == ["s", "n"]
         latest = table.store.snapshots.latest()
         while latest is not None and (previous is None or previous.id < latest.id):
             following = table.store.snapshots.read(1 if previous is None else previous.id + 1)
             for split in plan_changes(table.store, previous, following):
-                for row, n in told(read_changes(table, split)).items():
+                for row, n in summed_changes(read_changes(table, split)).items():
                     streamed[row] += n
             previous = following
         assert is_sum(streamed, counts)
         if latest is not None:
             states[latest.id] = counts.copy()
             whole = (read_whole(table, split) for split in table.new_scan().plan().splits)
-            assert is_sum(told(change for each in whole for change in each), counts)
+            assert is_sum(summed_changes(change for each in whole for change in each), counts)
     check_metadata(table)
     for before_id, old in states.items():
         for after_id, new in states.items():
             splits = plan_diff(table.store, table.store.snapshots.read(before_id), table.store.snapshots.read(after_id))
-            found = told(change for split in splits for change in read_changes(table, split))
+            found = summed_changes(change for split in splits for change in read_changes(table, split))
             change = new.copy()
             change.subtract(old)
             assert is_sum(found, change)
@@ -128,7 +123,7 @@ def test_a_history_of_rows_is_a_counter(
 def test_users_see_their_columns_only() -> None:
     """FL-06: hash and count are in no schema, read or batch that a user gets; files have them."""
     table = counted_table()
-    write(table, [("+I", ("a", 1, None))] * 3)
+    write_changes(table, [("+I", ("a", 1, None))] * 3)
     assert table.schema.column_names == ("p", "n", "s")
     assert table.schema.primary_keys == ()
     assert table.read().to_arrow().column_names == ["p", "n", "s"]
@@ -145,21 +140,21 @@ def test_users_see_their_columns_only() -> None:
 def test_a_delete_before_its_row_takes_the_row_away_when_it_comes() -> None:
     """FL-184: a count below nothing reads as none, stays stored through compaction, and streams are told of it."""
     table = counted_table()
-    write(table, [("-D", ("a", 1, None))] * 2)
+    write_changes(table, [("-D", ("a", 1, None))] * 2)
     table.compact(full=True)
-    assert content(table) == Counter()
+    assert counted_rows(table) == Counter()
     (split,) = table.new_scan().plan().splits
-    assert told(read_whole(table, split)) == {("a", 1, None): -2}
-    write(table, [("+I", ("a", 1, None))] * 3)
+    assert summed_changes(read_whole(table, split)) == {("a", 1, None): -2}
+    write_changes(table, [("+I", ("a", 1, None))] * 3)
     table.compact(full=True)
-    assert content(table) == {("a", 1, None): 1}
+    assert counted_rows(table) == {("a", 1, None): 1}
 
 
 def test_counts_of_nothing_go_with_a_full_compaction() -> None:
     """FL-184: rows that came and went take no place once nothing older is left."""
     table = counted_table()
-    write(table, [("+I", ("a", n, None)) for n in range(5)])
-    write(table, [("-D", ("a", n, None)) for n in range(4)])
+    write_changes(table, [("+I", ("a", n, None)) for n in range(5)])
+    write_changes(table, [("-D", ("a", n, None)) for n in range(4)])
     table.compact(full=True)
     live = LiveFiles.latest(table.store)
     assert [file.row_count for key in live.buckets() for file in live.files(key)] == [1]
@@ -186,14 +181,14 @@ def test_an_index_key_sorts_and_prunes_files() -> None:
     schema = pa.schema([pa.field("k", pa.int64()), ("v", pa.string())])
     table = counted_table(schema, **{"row-counts.index-key": "k", "bucket-key": "k", "bucket": "4"})
     for start in (0, 1000):
-        write(table, [("+I", (k, f"v{k % 3}")) for k in range(start, start + 1000)])
+        write_changes(table, [("+I", (k, f"v{k % 3}")) for k in range(start, start + 1000)])
         table.compact(full=True)
     assert table.schema.field("k").type.nullable is False
     read = table.read()
     assert len({split.bucket for split in read.plan("k = 7").splits}) == 1
     keys = read.to_arrow(columns=["k"], filter="k >= 990 and k < 1010").column("k").to_pylist()
     assert sorted(keys) == list(range(990, 1010))
-    write(table, [("+I", (5000, "x"))])
+    write_changes(table, [("+I", (5000, "x"))])
     assert len(table.read().plan("k = 5000").splits[0].files) == 1
     with pytest.raises(InvalidInputError, match="column=k"):
         table.write(pa.table({"k": pa.array([None], pa.int64()), "v": ["x"]}))
@@ -241,18 +236,21 @@ def test_rows_keep_being_the_same_rows_when_columns_come() -> None:
     """FL-184: after ADD and RENAME COLUMN a delete still finds the row that was written before."""
     catalog = memory_catalog()
     table = catalog.create_table("db.t", SCHEMA, options={"row-counts": "true"})
-    write(table, [("+I", ("a", 1, None))] * 2)
+    write_changes(table, [("+I", ("a", 1, None))] * 2)
     changes = [AddColumn(path=("c",), type=parse_data_type("DOUBLE")), RenameColumn(("n",), "m")]
     catalog.alter_table("db.t", changes)
     after = catalog.table("db.t")
     assert after.schema.column_names == ("p", "m", "s", "c")
-    write(after, [("-D", ("a", 1, None, None)), ("+I", ("a", 1, None, 2.5))])
+    write_changes(after, [("-D", ("a", 1, None, None)), ("+I", ("a", 1, None, 2.5))])
     after.compact(full=True)
-    assert content(after) == {("a", 1, None, None): 1, ("a", 1, None, 2.5): 1}
-    assert told(open_diff(after, "1", "latest").changes()) == {("a", 1, None, None): -1, ("a", 1, None, 2.5): 1}
+    assert counted_rows(after) == {("a", 1, None, None): 1, ("a", 1, None, 2.5): 1}
+    assert summed_changes(open_diff(after, "1", "latest").changes()) == {
+        ("a", 1, None, None): -1,
+        ("a", 1, None, 2.5): 1,
+    }
     assert summarized(open_diff(after, "1", "latest")).inserted == 1
-    write(table, [("-D", ("a", 1, None))])  # a writer that was opened before
-    assert content(catalog.table("db.t")) == {("a", 1, None, 2.5): 1}
+    write_changes(table, [("-D", ("a", 1, None))])  # a writer that was opened before
+    assert counted_rows(catalog.table("db.t")) == {("a", 1, None, 2.5): 1}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +272,7 @@ def test_changes_by_which_rows_would_be_others_are_refused(change: SchemaChange)
     """FL-184: what would make deletes miss their rows is said when it is asked for."""
     catalog = memory_catalog()
     table = catalog.create_table("db.t", SCHEMA, options={"row-counts": "true"})
-    write(table, [("+I", ("a", 1, None))])
+    write_changes(table, [("+I", ("a", 1, None))])
     with pytest.raises(InvalidInputError):
         catalog.alter_table("db.t", [change])
 
@@ -284,6 +282,6 @@ def test_rows_are_counted_from_the_first_on() -> None:
     catalog = memory_catalog()
     table = catalog.create_table("db.t", SCHEMA)
     with pytest.raises(InvalidInputError, match="row-counts=true"):
-        write(table, [("-D", ("a", 1, None))])
+        write_changes(table, [("-D", ("a", 1, None))])
     with pytest.raises(InvalidInputError, match="from the first on"):
         catalog.alter_table("db.t", [SetOption("row-counts", "true")])

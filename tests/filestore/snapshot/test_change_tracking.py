@@ -23,7 +23,7 @@ from filestore.snapshot.change_tracking import (
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
 from lsm.errors import CorruptDataError
-from tests.support.tables import committable_of, content, key_table, rows
+from tests.support.tables import committable_of, content, key_table, newest_snapshot, rows
 
 LOG = {"log.kafka.bootstrap.servers": "nowhere:1", "bucket": "1"}
 
@@ -122,14 +122,8 @@ def test_a_commit_that_says_nothing_has_bypassed_the_log(kind: CommitKind, track
     )
 
 
-def latest(table: FileTable) -> Snapshot:
-    snapshot = table.store.snapshots.latest()
-    assert snapshot is not None
-    return snapshot
-
-
-def properties(table: FileTable) -> tuple[str, str | None]:
-    found = latest(table).properties
+def properties(table: Table) -> tuple[str, str | None]:
+    found = newest_snapshot(table).properties
     return found[CHANGES_KEY], found.get(UNLOGGED_KEY)
 
 
@@ -144,17 +138,17 @@ def test_every_commit_to_a_table_with_a_log_says_where_its_changes_are_and_carri
     commit_log(table, 0, rows((1, 1)), 5)
     assert properties(table) == ("log", "0")
     table.write(rows((2, 2)))
-    assert (properties(table), latest(table).log_offsets) == (("files", "2"), {0: 5})
+    assert (properties(table), newest_snapshot(table).log_offsets) == (("files", "2"), {0: 5})
     assert table.compact(full=True) is not None
-    assert (properties(table), latest(table).log_offsets) == (("none", "2"), {0: 5})
+    assert (properties(table), newest_snapshot(table).log_offsets) == (("none", "2"), {0: 5})
     commit_log(table, 1, rows((3, 3)), 6)
     assert properties(table) == ("log", "2")
     table.overwrite(rows((4, 4)))
-    assert (properties(table), latest(table).log_offsets) == (("files", "5"), {0: 6})
+    assert (properties(table), newest_snapshot(table).log_offsets) == (("files", "5"), {0: 6})
     table.with_options({"change-tracking": "false"}).write(rows((5, 5)))
-    assert (properties(table), latest(table).log_offsets) == (("none", "5"), {0: 6})
+    assert (properties(table), newest_snapshot(table).log_offsets) == (("none", "5"), {0: 6})
     table.with_options({"change-tracking": "false"}).overwrite(rows((6, 6)))
-    assert (properties(table), latest(table).log_offsets) == (("none", "5"), {0: 6})
+    assert (properties(table), newest_snapshot(table).log_offsets) == (("none", "5"), {0: 6})
     assert content(table) == {6: 6}
 
 
@@ -169,7 +163,7 @@ def test_a_table_without_a_log_says_what_is_not_tracked() -> None:
 
 def publish_foreign(table: FileTable, kind: CommitKind) -> None:
     """A commit of an engine that drops properties and offsets."""
-    before = latest(table)
+    before = newest_snapshot(table)
     snapshot = replace(
         before, id=before.id + 1, commit_kind=kind, properties={}, log_offsets={}, commit_user="java",
         commit_identifier=BATCH_IDENTIFIER,
@@ -187,7 +181,7 @@ def test_commits_of_other_engines_are_noticed_by_the_next_of_ours() -> None:
     assert properties(table) == ("log", "2")
     publish_foreign(table, CommitKind.ANALYZE)
     table.compact(full=True)
-    assert (properties(table), latest(table).log_offsets) == (("none", "2"), {0: 6})
+    assert (properties(table), newest_snapshot(table).log_offsets) == (("none", "2"), {0: 6})
 
 
 def test_compactions_of_tasks_carry_the_offsets() -> None:

@@ -23,7 +23,7 @@ from tests.support.vectors import golden_tables
 GOLDEN = Path(__file__).parents[2] / "golden" / "java-1.4.2"
 
 
-def read(table: FileTable, name: str, **options: Any) -> list[dict[str, Any]]:
+def read_system_table(table: FileTable, name: str, **options: Any) -> list[dict[str, Any]]:
     return SYSTEM_TABLES[name].read(table.store, **options).to_pylist()
 
 
@@ -52,7 +52,7 @@ def test_tables_of_every_writer_can_be_seen(path: Path) -> None:
 def test_files_are_the_live_files(table: FileTable) -> None:
     live = LiveFiles.latest(table.store)
     files = {file.file_name: (key, file) for key in live.buckets() for file in live.files(key)}
-    found = read(table, "files")
+    found = read_system_table(table, "files")
     assert {Path(each["file_path"]).name for each in found} == set(files)
     for each in found:
         key, file = files[Path(each["file_path"]).name]
@@ -71,7 +71,7 @@ def test_statistics_stay_with_their_files() -> None:
         table.with_options({"metadata.stats-mode": "none" if value % 2 else "full"}).write(rows((value, 10 * value)))
     live = LiveFiles.latest(table.store)
     keys = {file.file_name: table.store.key_of(file.min_key)[0] for key in live.buckets() for file in live.files(key)}
-    found = read(table, "files")
+    found = read_system_table(table, "files")
     assert len(found) == 8
     for each in found:
         value = keys[Path(each["file_path"]).name]
@@ -82,28 +82,28 @@ def test_statistics_stay_with_their_files() -> None:
 
 def test_files_of_an_older_snapshot_can_be_seen(table: FileTable) -> None:
     first = table.store.snapshots.read(1)
-    assert [each["level"] for each in read(table, "files", snapshot=first)] == [0, 0]
-    assert sum(each["record_count"] for each in read(table, "buckets", snapshot=first)) == 20
+    assert [each["level"] for each in read_system_table(table, "files", snapshot=first)] == [0, 0]
+    assert sum(each["record_count"] for each in read_system_table(table, "buckets", snapshot=first)) == 20
 
 
 def test_a_filter_chooses_rows(table: FileTable) -> None:
-    found = read(table, "files", filter="level > 0 AND bucket = 1")
+    found = read_system_table(table, "files", filter="level > 0 AND bucket = 1")
     assert [(each["bucket"], each["level"] > 0) for each in found] == [(1, True)]
     with pytest.raises(InvalidInputError, match="levle"):
-        read(table, "files", filter="levle = 1")
+        read_system_table(table, "files", filter="levle = 1")
 
 
 def test_buckets_add_up_files_and_count_runs(table: FileTable) -> None:
     live = LiveFiles.latest(table.store)
-    files = read(table, "files")
-    for each in read(table, "buckets"):
+    files = read_system_table(table, "files")
+    for each in read_system_table(table, "buckets"):
         inside = [file for file in files if file["bucket"] == each["bucket"]]
         key = next(key for key in live.buckets() if key.bucket == each["bucket"])
         assert each["file_count"] == len(inside)
         assert each["file_size_in_bytes"] == sum(file["file_size_in_bytes"] for file in inside)
         assert each["sorted_runs"] == len(live.levels(key).runs)
         assert each["l0_files"] == sum(file["level"] == 0 for file in inside)
-    [whole] = read(table, "partitions")
+    [whole] = read_system_table(table, "partitions")
     assert (whole["file_count"], whole["deleted_record_count"], whole["total_buckets"]) == (len(files), 1, 2)
 
 
@@ -111,13 +111,13 @@ def test_compaction_debt_is_what_the_next_compaction_reads() -> None:
     table = key_table(bucket="1")
     for start in range(4):
         table.write(rows((start, start)))
-    assert [each["compaction_debt"] for each in read(table, "buckets")] == [0]
+    assert [each["compaction_debt"] for each in read_system_table(table, "buckets")] == [0]
     table.write(rows((9, 9)))
-    [bucket] = read(table, "buckets")
+    [bucket] = read_system_table(table, "buckets")
     assert bucket["sorted_runs"] == 5
     assert bucket["compaction_debt"] == bucket["file_size_in_bytes"]
     table.compact()
-    assert [each["compaction_debt"] for each in read(table, "buckets")] == [0]
+    assert [each["compaction_debt"] for each in read_system_table(table, "buckets")] == [0]
 
 
 def test_snapshots_and_commits_name_query_and_batch() -> None:
@@ -126,7 +126,7 @@ def test_snapshots_and_commits_name_query_and_batch() -> None:
     table.new_commit("the-query").commit(committable_of(table, 7, rows((1, 1)), log_offsets={0: 3}))
     table.new_commit("the-query").commit(committable_of(table, 8, rows((2, 2)), log_offsets={0: 10}))
     table.write(rows((3, 3)))
-    found = read(table, "snapshots")
+    found = read_system_table(table, "snapshots")
     assert [(each["query_id"], each["batch_id"]) for each in found] == [
         ("the-query", 7),
         ("the-query", 8),
@@ -134,15 +134,15 @@ def test_snapshots_and_commits_name_query_and_batch() -> None:
     ]
     assert [each["commit_identifier"] for each in found] == [7, 8, BATCH_IDENTIFIER]
     assert [each["log_offsets"] for each in found] == ['{"0":3}', '{"0":10}', '{"0":10}']
-    commits = read(table, "commits")
+    commits = read_system_table(table, "commits")
     assert [each["log_record_count"] for each in commits] == [3, 7, 0]
     assert [each["ms_since_previous"] is None for each in commits] == [True, False, True]
-    slices = read(table, "log_offsets")
+    slices = read_system_table(table, "log_offsets")
     assert [(each["start_offset"], each["end_offset"]) for each in slices] == [(0, 3), (3, 10), (10, 10)]
 
 
 def test_compactions_say_what_they_read_and_wrote(table: FileTable) -> None:
-    [found] = read(table, "compactions")
+    [found] = read_system_table(table, "compactions")
     assert (found["snapshot_id"], found["bucket_count"]) == (8, 2)
     assert (found["input_files"], found["output_files"]) == (14, 2)
     assert (found["input_rows"], found["output_rows"]) == (140, 26)
@@ -159,11 +159,11 @@ def test_tags_begin_with_the_columns_that_were_asked_for() -> None:
         "commit_time",
         "record_count",
     ]
-    assert [tuple(each.values())[:5] for each in read(table, "tags")] == [
+    assert [tuple(each.values())[:5] for each in read_system_table(table, "tags")] == [
         ("t_ttl", 1, 0, 1795211387701, 2),
         ("tag1", 1, 0, 1795211387701, 2),
     ]
-    retained, forever = read(table, "tags")
+    retained, forever = read_system_table(table, "tags")
     assert (retained["create_time"].isoformat(), retained["time_retained"]) == (
         "2026-11-20T22:08:27.971000",
         "7 days, 0:00:00",
@@ -175,12 +175,15 @@ def test_branches_begin_with_the_columns_that_were_asked_for() -> None:
     """BR-48: name, tag_name, tagged_snapshot_id; an empty branch was made from no tag."""
     table = Catalog(str(GOLDEN)).table("db.app_branches")
     assert SYSTEM_TABLES["branches"].schema.names[:3] == ["name", "tag_name", "tagged_snapshot_id"]
-    assert [tuple(each.values())[:3] for each in read(table, "branches")] == [("b1", None, None), ("b2", "tag1", 1)]
+    assert [tuple(each.values())[:3] for each in read_system_table(table, "branches")] == [
+        ("b1", None, None),
+        ("b2", "tag1", 1),
+    ]
 
 
 def test_consumers_say_what_they_hold_back(table: FileTable) -> None:
     table.store.consumers.write("report", 3)
-    [found] = read(table, "consumers")
+    [found] = read_system_table(table, "consumers")
     assert (found["consumer_id"], found["next_snapshot_id"], found["snapshots_behind"]) == ("report", 3, 7)
     table.store.consumers.delete("report")
 
@@ -190,9 +193,10 @@ def test_no_secret_is_shown() -> None:
         "db.t", pa.schema([("id", pa.int64())]), options={"log.kafka.sasl.password": "hush", "bucket": "-1"}
     )
     for name in ("options", "schemas"):
-        assert "hush" not in str(read(table, name))
+        assert "hush" not in str(read_system_table(table, name))
     assert {
-        each["key"]: each["source"] for each in read(table.with_options({"read.changelog": "true"}), "options")
+        each["key"]: each["source"]
+        for each in read_system_table(table.with_options({"read.changelog": "true"}), "options")
     } == {
         "bucket": "table",
         "file.format": "table",
@@ -213,7 +217,7 @@ def test_functions_of_aggregated_columns_can_be_seen() -> None:
             "fields.b.list-agg-delimiter": ";",
         },
     )
-    found = read(table, "aggregation_fields")
+    found = read_system_table(table, "aggregation_fields")
     assert [(each["field_name"], each["function"], each["function_options"]) for each in found] == [
         ("id", None, None),
         ("a", "sum", None),
@@ -266,4 +270,4 @@ def test_many_files_cost_little_more_than_reading_their_manifests() -> None:
     )
     loading = quickest(lambda: LiveFiles.latest(table.store))
     assert quickest(lambda: SYSTEM_TABLES["files"].read(table.store)) < 3 * loading + 0.1
-    assert len(read(table, "files")) == 4001
+    assert len(read_system_table(table, "files")) == 4001

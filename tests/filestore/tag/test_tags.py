@@ -5,14 +5,13 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
-from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, list_tags, previous_tag, read_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import When
-from tests.support.roots import files_there, used_files
+from tests.support.roots import check_orphans_go, files_there, used_files
 from tests.support.tables import content, failing_at, key_table, rows
 
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
@@ -148,8 +147,7 @@ def test_whatever_dies_a_tag_that_is_there_can_be_read(action: str, when: When) 
         if action in ("rename", "replace"):
             assert list_tags(table.store)
         assert content(table) == expected[4]
-        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
-        assert files_there(table) == used_files(table)
+        check_orphans_go(table)
         if faulty.calls < fail_at:
             break
     else:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from filestore.commit.committable import Committable
 from filestore.compact.compactor import compact_buckets
 from filestore.index.index_manifest import bucket_index, index_files
-from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rewriting import restore
 from filestore.read.split_read import read_split
 from filestore.scan.live_files import LiveFiles
@@ -21,7 +20,7 @@ from filestore.types.binary_row import EMPTY_ROW
 from filestore.write.dynamic_buckets import spread
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
 from tests.support.faults import Nth, When
-from tests.support.roots import files_there, used_files
+from tests.support.roots import check_orphans_go
 from tests.support.tables import check_metadata, content, failing_at, key_table, messages_of, reopened, rows
 
 TARGET, MOST, INITIAL = "dynamic-bucket.target-row-num", "dynamic-bucket.max-buckets", "dynamic-bucket.initial-buckets"
@@ -136,8 +135,7 @@ def test_a_fault_anywhere_leaves_keys_and_index_together(when: When) -> None:
         assert content(table) in (old, new)
         table.write(rows(*((key, 1) for key in range(4, 12))))
         assert content(table) == new
-        delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
-        assert files_there(table) == used_files(table)
+        check_orphans_go(table)
         if faulty.calls < fail_at:
             return
     pytest.fail("the sweep did not end")

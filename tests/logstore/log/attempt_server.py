@@ -32,7 +32,7 @@ def reached(step: str, spec: Mapping[str, Any]) -> None:
         os.kill(os.getpid(), getattr(signal, spec["fault_signal"]))
 
 
-def rows(spec: Mapping[str, Any], numbers: range) -> pa.Array:
+def salted_rows(spec: Mapping[str, Any], numbers: range) -> pa.Array:
     """Another salt in every attempt, as a query that is not deterministic would have it."""
     return pa.array([json.dumps([spec["batch"], number, spec["salt"]]).encode() for number in numbers], pa.binary())
 
@@ -56,11 +56,11 @@ def attempt(spec: Mapping[str, Any]) -> dict[str, Any]:
             return {"end": marker.end_offset, "salt": marker.payload.decode(), "adopted": True}
         writer.begin(query="q", batch=spec["batch"])
         half = spec["row_count"] // 2
-        writer.append(None, rows(spec, range(half)))
+        writer.append(None, salted_rows(spec, range(half)))
         if spec["fault_step"] == "mid" or spec["eventual"]:
             time.sleep(0.2)  # long enough for rows to reach the broker, and for a chunk of eventual consistency
             reached("mid", spec)
-        writer.append(None, rows(spec, range(half, spec["row_count"])))
+        writer.append(None, salted_rows(spec, range(half, spec["row_count"])))
         reached("before commit", spec)
         timer = threading.Timer(spec["fault_after_s"], reached, ["in commit", spec])
         timer.start()

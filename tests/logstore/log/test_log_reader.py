@@ -54,7 +54,7 @@ class Transactions:
         self.client.abort_transaction(20)
 
 
-def read(kafka: KafkaProperties, topic: str, start: int, end: int, **options: int) -> pa.Table:
+def read_log(kafka: KafkaProperties, topic: str, start: int, end: int, **options: int) -> pa.Table:
     log_range = LogRange(bucket=0, start_offset=start, end_offset=end)
     return pa.Table.from_batches(
         read_range(kafka, topic=topic, log_range=log_range, timeout_s=10, **options), LOG_SCHEMA
@@ -72,7 +72,7 @@ def test_a_range_is_read_with_offsets_times_keys_and_nulls(kafka: KafkaPropertie
         plain.produce(topic, value, key=key, partition=0)
     plain.flush(20)
     plain.close()
-    rows = read(kafka, topic, 1, 4)
+    rows = read_log(kafka, topic, 1, 4)
     assert rows.schema == LOG_SCHEMA
     assert rows["offset"].to_pylist() == [1, 2, 3]
     assert rows["key"].to_pylist() == [None, b"3", b""]
@@ -94,7 +94,7 @@ def test_every_range_over_commits_and_aborts_holds_exactly_its_committed_rows(
         for end in (start, *range(start + 1, 14, 4), 13):
             if start <= end:
                 wanted = [offset for offset in committed if start <= offset < end]
-                assert numbers(read(kafka, topic, start, end)) == wanted, (start, end)
+                assert numbers(read_log(kafka, topic, start, end)) == wanted, (start, end)
 
 
 def test_batches_are_bounded_by_rows_and_by_bytes(kafka: KafkaProperties, topic: str, producer: Transactions) -> None:
@@ -111,7 +111,7 @@ def test_batches_are_bounded_by_rows_and_by_bytes(kafka: KafkaProperties, topic:
 
 def test_an_empty_range_asks_nobody() -> None:
     nobody = KafkaProperties.parse({"bootstrap.servers": "127.0.0.1:1"})
-    assert read(nobody, "t", 5, 5).num_rows == 0
+    assert read_log(nobody, "t", 5, 5).num_rows == 0
 
 
 def test_an_end_beyond_what_is_visible_is_waited_for(
@@ -121,7 +121,7 @@ def test_an_end_beyond_what_is_visible_is_waited_for(
     producer.begin(0, 5)
     commit = threading.Timer(0.7, producer.client.commit_transaction, [20])
     commit.start()
-    assert numbers(read(kafka, topic, 0, 5)) == [0, 1, 2, 3, 4]
+    assert numbers(read_log(kafka, topic, 0, 5)) == [0, 1, 2, 3, 4]
     commit.join()
 
 
@@ -151,10 +151,10 @@ def test_lost_records_are_an_error_with_both_offsets_and_the_fix(
     with pytest.raises(
         RecordsLostError, match=r"bucket=0 .*wanted_offset=2 earliest_offset=6 .*retention.*log\.retention"
     ) as caught:
-        read(kafka, topic, 2, 10)
+        read_log(kafka, topic, 2, 10)
     lost: RecordsLostError = pickle.loads(pickle.dumps(caught.value))
     assert (str(lost), lost.earliest_offset, lost.end_offset) == (str(caught.value), 6, 11)
-    assert numbers(read(kafka, topic, 6, 10)) == [6, 7, 8, 9]
+    assert numbers(read_log(kafka, topic, 6, 10)) == [6, 7, 8, 9]
 
 
 def test_a_log_that_is_shorter_than_it_was_is_an_error(
@@ -162,13 +162,13 @@ def test_a_log_that_is_shorter_than_it_was_is_an_error(
 ) -> None:
     producer.commit(0, 3)
     with pytest.raises(RecordsLostError, match=r"wanted_offset=50 .*end_offset=4 .*recreated"):
-        read(kafka, topic, 50, 60)
+        read_log(kafka, topic, 50, 60)
 
 
 def test_a_missing_topic_is_corrupt_data(broker: Broker) -> None:
     impatient = {"bootstrap.servers": broker.bootstrap_servers, "topic.metadata.propagation.max.ms": "100"}
     with pytest.raises(CorruptDataError, match=r"topic=nowhere bucket=0 .*missing"):
-        read(KafkaProperties.parse(impatient), "nowhere", 0, 1)
+        read_log(KafkaProperties.parse(impatient), "nowhere", 0, 1)
 
 
 def test_a_broker_that_is_away_is_unavailable() -> None:

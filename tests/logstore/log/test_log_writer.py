@@ -37,7 +37,7 @@ def target(kafka: KafkaProperties, new_topic: Callable[..., str]) -> LogTarget:
     return LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=0)
 
 
-def values(*texts: str) -> pa.Array:
+def text_values(*texts: str) -> pa.Array:
     return pa.array([text.encode() for text in texts], pa.binary())
 
 
@@ -50,17 +50,17 @@ def log_of(target: LogTarget, start: int = 0, end: int | None = None) -> list[tu
     return [pair for rows in batches for pair in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)]
 
 
-def write(target: LogTarget, batch: int, *texts: str, payload: bytes = b"files") -> Any:
+def write_texts(target: LogTarget, batch: int, *texts: str, payload: bytes = b"files") -> Any:
     with BucketLogWriter(target) as writer:
         writer.fence()
         writer.begin(query="q", batch=batch)
-        writer.append(None, values(*texts))
+        writer.append(None, text_values(*texts))
         return writer.commit(payload)
 
 
 def append_and_commit(writer: BucketLogWriter, *texts: str) -> None:
     for text in texts:
-        writer.append(None, values(text))
+        writer.append(None, text_values(text))
     writer.commit(b"")
 
 
@@ -75,7 +75,7 @@ def test_a_committed_batch_is_read_back_with_keys_tombstones_and_its_slice(targe
     with BucketLogWriter(target) as writer:
         writer.fence()
         writer.begin(query="q", batch=0)
-        writer.append(pa.array([b"1", None], pa.binary()), values("a", "b"))
+        writer.append(pa.array([b"1", None], pa.binary()), text_values("a", "b"))
         writer.append(pa.array([b"3"], pa.binary()), pa.array([None], pa.binary()))
         done = writer.commit(b"files")
     assert (done.start_offset, done.end_offset, done.row_count) == (0, 3, 3)
@@ -83,8 +83,8 @@ def test_a_committed_batch_is_read_back_with_keys_tombstones_and_its_slice(targe
 
 
 def test_the_marker_of_the_last_batch_carries_everything_a_repeated_attempt_needs(target: LogTarget) -> None:
-    write(target, 6, "a", payload=b"old")
-    done = write(target, 7, "b", "c", payload=b"\x00\nnew")
+    write_texts(target, 6, "a", payload=b"old")
+    done = write_texts(target, 7, "b", "c", payload=b"\x00\nnew")
     with BucketLogWriter(target) as writer:
         marker = writer.fence()
     assert marker is not None
@@ -99,9 +99,9 @@ def test_rows_are_invisible_until_the_commit_and_gone_after_an_abort(target: Log
     with BucketLogWriter(target) as writer:
         writer.fence()
         writer.begin(query="q", batch=0)
-        writer.append(None, values(*map(str, range(20_000))))
+        writer.append(None, text_values(*map(str, range(20_000))))
         writer.abort()
-    done = write(target, 0, "kept")
+    done = write_texts(target, 0, "kept")
     assert done.start_offset > 0
     assert log_of(target) == [(None, b"kept")]
 
@@ -111,7 +111,7 @@ def test_many_appends_stay_in_order_and_side_by_side(target: LogTarget) -> None:
         writer.fence()
         writer.begin(query="q", batch=0)
         for start in range(0, 60_000, 7_000):
-            writer.append(None, values(*map(str, range(start, min(start + 7_000, 60_000)))))
+            writer.append(None, text_values(*map(str, range(start, min(start + 7_000, 60_000)))))
         done = writer.commit(b"")
     assert done.end_offset - done.start_offset == done.row_count == 60_000
     assert [int(value or b"") for _, value in log_of(target, end=done.end_offset)] == list(range(60_000))
@@ -132,11 +132,11 @@ def test_memory_is_bounded_while_the_broker_takes_rows(target: LogTarget, monkey
 
 
 def test_a_batch_without_rows_leaves_the_log_alone(target: LogTarget) -> None:
-    before = write(target, 0, "a")
+    before = write_texts(target, 0, "a")
     with BucketLogWriter(target) as writer:
         writer.fence()
         writer.begin(query="q", batch=1)
-        writer.append(None, values())
+        writer.append(None, text_values())
         empty = writer.commit(b"files")
     assert (empty.start_offset, empty.end_offset, empty.row_count) == (before.end_offset, before.end_offset, 0)
     assert log_of(target) == [(None, b"a")]
@@ -146,10 +146,10 @@ def test_the_second_writer_shuts_out_the_first(target: LogTarget) -> None:
     with BucketLogWriter(target) as zombie, BucketLogWriter(target) as heir:
         zombie.fence()
         zombie.begin(query="q", batch=0)
-        zombie.append(None, values("zombie", "zombie"))
+        zombie.append(None, text_values("zombie", "zombie"))
         heir.fence()
         heir.begin(query="q", batch=0)
-        heir.append(None, values("heir"))
+        heir.append(None, text_values("heir"))
         heir.commit(b"")
         with pytest.raises((ConflictError, OutcomeUnknownError), match=f"topic={target.topic} bucket=0.*took over"):
             zombie.commit(b"")
@@ -161,11 +161,11 @@ def test_fencing_all_buckets_settles_what_dead_writers_left_open(
 ) -> None:
     topic = new_topic(bucket_count=6)
     targets = [LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in range(6)]
-    ends = {target.bucket: write(target, 3, "a", "b").end_offset for target in targets[:5]}
+    ends = {target.bucket: write_texts(target, 3, "a", "b").end_offset for target in targets[:5]}
     dead = BucketLogWriter(targets[0])
     dead.fence()
     dead.begin(query="q", batch=4)
-    dead.append(None, values("x", "y"))
+    dead.append(None, text_values("x", "y"))
     tails = fence_all(targets)
     assert {bucket: tail.end_offset for bucket, tail in tails.items()} == {**ends, 5: 0}
     assert {bucket: tail.marker.batch if tail.marker else None for bucket, tail in tails.items()} == {
@@ -183,9 +183,9 @@ def test_eventual_rows_are_visible_before_the_batch_ends(target: LogTarget, monk
     with BucketLogWriter(target, eventual=True) as writer:
         writer.fence()
         writer.begin(query="q", batch=0)
-        writer.append(None, values(*map(str, range(25))))
+        writer.append(None, text_values(*map(str, range(25))))
         early = [value for _, value in log_of(target, end=24)]
-        writer.append(None, values("last"))
+        writer.append(None, text_values("last"))
         done = writer.commit(b"files")
     assert early == [str(number).encode() for number in range(24)]
     assert done.row_count == 26
@@ -203,7 +203,7 @@ def test_eventual_chunks_are_also_cut_by_time(target: LogTarget, monkeypatch: py
     with BucketLogWriter(target, eventual=True) as writer:
         writer.fence()
         writer.begin(query="q", batch=0)
-        writer.append(None, values("a", "b"))
+        writer.append(None, text_values("a", "b"))
         assert log_of(target, end=1) == [(None, b"a")]
         writer.commit(b"")
 
@@ -212,10 +212,10 @@ def test_a_marker_that_is_too_large_is_refused_before_anything_is_visible(target
     with BucketLogWriter(target) as writer:
         writer.fence()
         writer.begin(query="q", batch=0)
-        writer.append(None, values("a"))
+        writer.append(None, text_values("a"))
         with pytest.raises(InvalidInputError, match="store the commit message in a file"):
             writer.commit(b"x" * INLINE_PAYLOAD_BYTES)
-    write(target, 0, "b", payload=b"x" * (INLINE_PAYLOAD_BYTES - 1))
+    write_texts(target, 0, "b", payload=b"x" * (INLINE_PAYLOAD_BYTES - 1))
     assert log_of(target) == [(None, b"b")]
 
 
@@ -244,7 +244,7 @@ def test_a_record_above_the_topics_limit_is_refused_and_never_half_committed(
         writer.begin(query="q", batch=0)
         with pytest.raises(InvalidInputError, match=r"max\.message\.bytes"):
             append_and_commit(writer, *texts)
-    write(target, 0, "ok")
+    write_texts(target, 0, "ok")
     assert log_of(target) == [(None, b"ok")]
 
 
@@ -253,7 +253,7 @@ def test_rows_of_a_foreign_producer_inside_a_batch_are_noticed(target: LogTarget
     with BucketLogWriter(target) as writer:
         writer.fence()
         writer.begin(query="q", batch=0)
-        writer.append(None, values(*map(str, range(1000))))
+        writer.append(None, text_values(*map(str, range(1000))))
         writer._producer.flush(10)
         foreign.produce(target.topic, b"foreign", partition=0)
         foreign.flush(10)

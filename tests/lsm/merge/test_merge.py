@@ -13,7 +13,7 @@ from lsm.merge.merge import RunSource, merge_runs
 from lsm.merge.merge_function import Deduplicate
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
 from tests.lsm.key_columns import KEY_TYPES
-from tests.lsm.stories import batch_of, source_of, told
+from tests.lsm.stories import emitted_changes, source_of, story_batch
 
 LAWS = settings(max_examples=150, deadline=None, derandomize=True)
 NAMES = ["a", "b"]
@@ -22,7 +22,7 @@ NAMES = ["a", "b"]
 def run(*keys: int, number: int = 0, batch_rows: int = 1000) -> list[pa.RecordBatch]:
     """A sorted run whose rows all have one sequence number."""
     changes = [("+I", number, {"k": key, "a": number}) for key in keys]
-    return [batch_of(changes[index : index + batch_rows]) for index in range(0, len(keys), batch_rows)]
+    return [story_batch(changes[index : index + batch_rows]) for index in range(0, len(keys), batch_rows)]
 
 
 def merge(*runs: list[pa.RecordBatch], section_rows: int = 131072) -> list[pa.Table]:
@@ -37,7 +37,7 @@ def keys_of(tables: list[pa.Table]) -> list[int]:
 def test_no_runs_give_nothing() -> None:
     assert merge() == []
     assert merge([]) == []
-    assert merge([batch_of([])], run(1)) == merge(run(1))
+    assert merge([story_batch([])], run(1)) == merge(run(1))
 
 
 def test_a_run_alone_passes_through_batch_by_batch() -> None:
@@ -109,14 +109,14 @@ def test_no_more_is_read_than_a_section_and_a_batch_of_each_run() -> None:
 
 
 def test_a_run_may_turn_out_to_have_no_rows() -> None:
-    empty = RunSource(min_key=(2,), open=lambda: iter([batch_of([])]))
+    empty = RunSource(min_key=(2,), open=lambda: iter([story_batch([])]))
     sources = [source_of(run(1, 2, 3)), empty, source_of(run(3, 4, number=1))]
     tables = merge_runs(sources, key_names=["k"], merge=Deduplicate(), drop_deletes=True)
     assert keys_of(list(tables)) == [1, 2, 3, 4]
 
 
 def test_a_table_without_rows_is_not_given() -> None:
-    adds, deletes = run(1, 2), [batch_of([("-D", 1, {"k": key}) for key in (1, 2)])]
+    adds, deletes = run(1, 2), [story_batch([("-D", 1, {"k": key}) for key in (1, 2)])]
     assert merge(adds, deletes) == []
     assert merge(deletes) == []
 
@@ -124,13 +124,13 @@ def test_a_table_without_rows_is_not_given() -> None:
 def test_values_of_equal_keys_meet_across_sections() -> None:
     tables = merge(run(*range(50), batch_rows=7), run(*range(50), number=1, batch_rows=3), section_rows=5)
     assert keys_of(tables) == list(range(50))
-    assert {values["a"] for _, _, values in told(tables)} == {1}
+    assert {values["a"] for _, _, values in emitted_changes(tables)} == {1}
 
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_the_order_of_runs_does_not_matter(number: int) -> None:
     left, right = run(1, 2, 3, number=1), run(2, 3, 4, number=number)
-    assert told(merge(left, right)) == told(merge(right, left))
+    assert emitted_changes(merge(left, right)) == emitted_changes(merge(right, left))
 
 
 @LAWS

@@ -24,7 +24,7 @@ GROUPED = PartialUpdate(key_names=("k",), sequence_groups=(GROUP,))
 REMOVING_GROUP = PartialUpdate(key_names=("k",), sequence_groups=(GROUP,), remove_on_sequence_groups=("g",))
 
 
-def read(merge: PartialUpdate, *story: tuple[str, dict[str, Any]]) -> tuple[Any, Any, Any] | None:
+def merged_row(merge: PartialUpdate, *story: tuple[str, dict[str, Any]]) -> tuple[Any, Any, Any] | None:
     """(a, b, g) of the one key, or None when it is gone."""
     changes: list[Change] = [(kind, number, values) for number, (kind, values) in enumerate(story)]
     rows = [values for _, _, values in merged(changes, merge)]
@@ -32,7 +32,7 @@ def read(merge: PartialUpdate, *story: tuple[str, dict[str, Any]]) -> tuple[Any,
 
 
 def test_nulls_leave_what_is_there() -> None:
-    assert read(PLAIN, ("+I", {"a": 1}), ("+I", {"b": "x"}), ("+U", {"a": 3})) == (3, "x", None)
+    assert merged_row(PLAIN, ("+I", {"a": 1}), ("+I", {"b": "x"}), ("+U", {"a": 3})) == (3, "x", None)
 
 
 def test_the_result_is_an_insert_as_new_as_the_newest_row() -> None:
@@ -43,57 +43,61 @@ def test_a_retract_is_refused_with_the_ways_out() -> None:
     with pytest.raises(
         InvalidInputError, match=r"retract_count=1 fix=set ignore-delete=true, or partial-update\.remove"
     ):
-        read(PLAIN, ("+I", {"a": 1}), ("-D", {"a": 1}))
-    assert read(PLAIN, ("-D", {"a": 1})) is None, "a single row is not merged"
+        merged_row(PLAIN, ("+I", {"a": 1}), ("-D", {"a": 1}))
+    assert merged_row(PLAIN, ("-D", {"a": 1})) is None, "a single row is not merged"
 
 
 def test_a_delete_removes_the_row_if_so_wished() -> None:
     story = [("+I", {"a": 1, "b": "x"}), ("-D", {"a": 1, "b": "x"}), ("+I", {"a": 7})]
-    assert read(REMOVING, *story[:2]) is None
-    assert read(REMOVING, *story) == (7, "x", None), "on the delete's own values, as Java 1.4 has it"
-    assert read(REMOVING, ("+I", {"a": 1, "b": "x"}), ("-U", {"a": 1, "b": "x"}), ("+U", {"a": 2})) == (2, "x", None)
+    assert merged_row(REMOVING, *story[:2]) is None
+    assert merged_row(REMOVING, *story) == (7, "x", None), "on the delete's own values, as Java 1.4 has it"
+    assert merged_row(REMOVING, ("+I", {"a": 1, "b": "x"}), ("-U", {"a": 1, "b": "x"}), ("+U", {"a": 2})) == (
+        2,
+        "x",
+        None,
+    )
 
 
 def test_ignored_deletes_leave_the_row() -> None:
-    assert read(IGNORING, ("+I", {"a": 1}), ("-D", {"a": 1}), ("+I", {"b": "z"})) == (1, "z", None)
+    assert merged_row(IGNORING, ("+I", {"a": 1}), ("-D", {"a": 1}), ("+I", {"b": "z"})) == (1, "z", None)
     # The version trap: an oldest row that is a retract still gives its values.
-    assert read(IGNORING, ("-D", {"a": 1, "b": "x"}), ("+I", {"g": 3})) == (1, "x", 3)
-    assert read(IGNORING, ("-D", {"a": 1}), ("-D", {"a": 1})) is None
+    assert merged_row(IGNORING, ("-D", {"a": 1, "b": "x"}), ("+I", {"g": 3})) == (1, "x", 3)
+    assert merged_row(IGNORING, ("-D", {"a": 1}), ("-D", {"a": 1})) is None
 
 
 def test_a_group_follows_its_sequence_nulls_included() -> None:
-    assert read(GROUPED, ("+I", {"a": 1, "b": "x", "g": 1}), ("+I", {"g": 2})) == (None, "x", 2)
-    assert read(GROUPED, ("+I", {"a": 1, "b": "x", "g": 5}), ("+I", {"a": 2, "b": "y", "g": 3})) == (1, "y", 5)
-    assert read(GROUPED, ("+I", {"a": 1, "g": 5}), ("+I", {"a": 2, "g": 5})) == (2, None, 5)
-    assert read(GROUPED, ("+I", {"a": 1, "g": 5}), ("+I", {"a": 2, "b": "y"})) == (1, "y", 5)
-    assert read(GROUPED, ("+I", {"a": 1}), ("+I", {"a": 2, "b": "y"})) == (None, "y", None)
+    assert merged_row(GROUPED, ("+I", {"a": 1, "b": "x", "g": 1}), ("+I", {"g": 2})) == (None, "x", 2)
+    assert merged_row(GROUPED, ("+I", {"a": 1, "b": "x", "g": 5}), ("+I", {"a": 2, "b": "y", "g": 3})) == (1, "y", 5)
+    assert merged_row(GROUPED, ("+I", {"a": 1, "g": 5}), ("+I", {"a": 2, "g": 5})) == (2, None, 5)
+    assert merged_row(GROUPED, ("+I", {"a": 1, "g": 5}), ("+I", {"a": 2, "b": "y"})) == (1, "y", 5)
+    assert merged_row(GROUPED, ("+I", {"a": 1}), ("+I", {"a": 2, "b": "y"})) == (None, "y", None)
 
 
 def test_a_retract_nulls_its_group_when_it_is_not_older() -> None:
     story = [("+I", {"a": 1, "b": "x", "g": 5})]
-    assert read(GROUPED, *story, ("-D", {"a": 1, "b": "x", "g": 6})) == (None, "x", 6)
-    assert read(GROUPED, ("+I", {"a": 1, "b": "x", "g": 6}), ("-D", {"a": 1, "b": "x", "g": 5})) == (1, "x", 6)
-    assert read(GROUPED, ("-D", {"a": 1, "b": "x", "g": 6}), ("+I", {"a": 9, "g": 5})) == (None, "x", 6)
-    assert read(GROUPED, ("-D", {"a": 1, "g": 5}), ("-D", {"a": 1, "g": 6})) is None
+    assert merged_row(GROUPED, *story, ("-D", {"a": 1, "b": "x", "g": 6})) == (None, "x", 6)
+    assert merged_row(GROUPED, ("+I", {"a": 1, "b": "x", "g": 6}), ("-D", {"a": 1, "b": "x", "g": 5})) == (1, "x", 6)
+    assert merged_row(GROUPED, ("-D", {"a": 1, "b": "x", "g": 6}), ("+I", {"a": 9, "g": 5})) == (None, "x", 6)
+    assert merged_row(GROUPED, ("-D", {"a": 1, "g": 5}), ("-D", {"a": 1, "g": 6})) is None
 
 
 def test_a_delete_of_a_removing_group_removes_the_row() -> None:
     story = [("+I", {"a": 1, "b": "x", "g": 5}), ("-D", {"a": 1, "b": "x", "g": 6}), ("+I", {"a": 8, "g": 7})]
-    assert read(REMOVING_GROUP, *story[:2]) is None
-    assert read(REMOVING_GROUP, *story) == (8, "x", 7)
-    assert read(REMOVING_GROUP, *story[:2], ("+I", {"a": 8, "g": 4})) == (1, "x", 6)
-    assert read(REMOVING_GROUP, story[0], ("-D", {"a": 1, "g": 3})) == (1, "x", 5)
+    assert merged_row(REMOVING_GROUP, *story[:2]) is None
+    assert merged_row(REMOVING_GROUP, *story) == (8, "x", 7)
+    assert merged_row(REMOVING_GROUP, *story[:2], ("+I", {"a": 8, "g": 4})) == (1, "x", 6)
+    assert merged_row(REMOVING_GROUP, story[0], ("-D", {"a": 1, "g": 3})) == (1, "x", 5)
 
 
 def test_aggregates_of_a_group_take_part_with_older_rows_too() -> None:
     total = PartialUpdate(key_names=("k",), sequence_groups=(GROUP,), aggregates={"a": FieldAggregate(function="sum")})
-    assert read(total, ("+I", {"a": 1, "g": 5}), ("+I", {"a": 10, "g": 3}), ("+I", {"a": 100, "g": 7})) == (
+    assert merged_row(total, ("+I", {"a": 1, "g": 5}), ("+I", {"a": 10, "g": 3}), ("+I", {"a": 100, "g": 7})) == (
         111,
         None,
         7,
     )
-    assert read(total, ("+I", {"a": 5, "g": 5}), ("-D", {"a": 2, "g": 3})) == (3, None, 5)
-    assert read(total, ("+I", {"a": 5, "g": 5}), ("+I", {"a": 2})) == (5, None, 5)
+    assert merged_row(total, ("+I", {"a": 5, "g": 5}), ("-D", {"a": 2, "g": 3})) == (3, None, 5)
+    assert merged_row(total, ("+I", {"a": 5, "g": 5}), ("+I", {"a": 2})) == (5, None, 5)
 
 
 def test_an_older_row_of_a_group_is_joined_in_front() -> None:
@@ -101,7 +105,7 @@ def test_an_older_row_of_a_group_is_joined_in_front() -> None:
     joined = PartialUpdate(
         key_names=("k",), sequence_groups=(group,), aggregates={"b": FieldAggregate(function="listagg")}
     )
-    assert read(joined, ("+I", {"b": "m", "g": 5}), ("+I", {"b": "a", "g": 3}), ("+I", {"b": "z", "g": 7})) == (
+    assert merged_row(joined, ("+I", {"b": "m", "g": 5}), ("+I", {"b": "a", "g": 3}), ("+I", {"b": "z", "g": 7})) == (
         None,
         "a,m,z",
         7,

@@ -24,7 +24,7 @@ def source(rows: Rows, batch_rows: int = 3) -> Any:
     return lambda: iter(whole.to_batches(max_chunksize=batch_rows))
 
 
-def told(tables: Iterator[pa.Table]) -> list[tuple[str, Any, Any, Any]]:
+def emitted_rows(tables: Iterator[pa.Table]) -> list[tuple[str, Any, Any, Any]]:
     found = []
     for table in tables:
         assert table.num_rows
@@ -34,12 +34,12 @@ def told(tables: Iterator[pa.Table]) -> list[tuple[str, Any, Any, Any]]:
 
 
 def diff(before: Sequence[Rows], after: Sequence[Rows], **options: Any) -> list[tuple[str, Any, Any, Any]]:
-    return told(
+    return emitted_rows(
         diff_runs([source(each) for each in before], [source(each) for each in after], key_names=["k"], **options)
     )
 
 
-def expected(before: Rows, after: Rows) -> list[tuple[str, Any, Any, Any]]:
+def expected_diff(before: Rows, after: Rows) -> list[tuple[str, Any, Any, Any]]:
     found: list[tuple[str, Any, Any, Any]] = []
     for key in sorted({*before, *after}):
         if key not in after:
@@ -88,7 +88,7 @@ def test_a_difference_is_the_dictionary_difference(
     def runs(rows: Rows) -> list[Rows]:
         return [{k: row for k, row in rows.items() if k % run_count == number} for number in range(run_count)]
 
-    assert diff(runs(before), runs(after), section_rows=section_rows) == expected(before, after)
+    assert diff(runs(before), runs(after), section_rows=section_rows) == expected_diff(before, after)
 
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

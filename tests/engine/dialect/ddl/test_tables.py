@@ -33,7 +33,7 @@ CREATE TABLE orders (
 """
 
 
-def write(session: SqlSession, dt: str, ids: list[int], **columns: list[Any]) -> None:
+def write_day(session: SqlSession, dt: str, ids: list[int], **columns: list[Any]) -> None:
     table = session.context.catalog.table("shop.orders")
     table.write(pa.table({"dt": [dt] * len(ids), "id": ids, **columns}))
 
@@ -151,7 +151,7 @@ def test_like_takes_what_it_is_told_to(run: Run, sql_session: SqlSession) -> Non
 
 def test_or_replace_leaves_the_old_table_when_the_new_one_is_wrong(run: Run, sql_session: SqlSession) -> None:
     run(ORDERS)
-    write(sql_session, "a", [1])
+    write_day(sql_session, "a", [1])
     with pytest.raises(InvalidInputError, match="unknown option"):
         run("CREATE OR REPLACE TABLE orders (a INT) WITH ('bukket' = '1')")
     assert run("SHOW PARTITIONS orders") == [("dt=a",)]
@@ -165,7 +165,7 @@ def test_partitions_are_dropped_and_tables_truncated(run: Run, sql_session: SqlS
     """FL-19, FL-103."""
     run(ORDERS)
     for day in ("a", "b", "c"):
-        write(sql_session, day, [1, 2])
+        write_day(sql_session, day, [1, 2])
     run("ALTER TABLE orders DROP IF EXISTS PARTITION (dt='a'), PARTITION (dt='nope')")
     assert run("SHOW PARTITIONS orders") == [("dt=b",), ("dt=c",)]
     run("TRUNCATE TABLE orders PARTITION (dt='b')")
@@ -181,7 +181,7 @@ def test_partitions_are_dropped_and_tables_truncated(run: Run, sql_session: SqlS
 def test_altered_tables(run: Run, sql_session: SqlSession) -> None:
     """FL-22."""
     run(ORDERS)
-    write(sql_session, "a", [1], amount=[Decimal("1.00")])
+    write_day(sql_session, "a", [1], amount=[Decimal("1.00")])
     run("""
         ALTER TABLE orders ADD COLUMN note STRING COMMENT 'n' AFTER id;
         ALTER TABLE orders ADD COLUMN IF NOT EXISTS note INT;
@@ -210,8 +210,8 @@ def test_compact_returns_when_it_is_done_and_leaves_other_partitions_alone(run: 
     """FL-20, FL-21."""
     run(ORDERS)
     for _ in range(2):
-        write(sql_session, "a", [1, 2, 3, 4])
-        write(sql_session, "b", [1, 2, 3, 4])
+        write_day(sql_session, "a", [1, 2, 3, 4])
+        write_day(sql_session, "b", [1, 2, 3, 4])
     ((snapshot, buckets, before, after),) = run("ALTER TABLE orders PARTITION (dt='a') COMPACT")
     assert (snapshot, buckets, before, after) == ("5", "2", "4", "2")
     facts = {day: dict(row[:2] for row in run(f"DESCRIBE orders PARTITION (dt='{day}')")) for day in "ab"}
@@ -232,7 +232,7 @@ def test_describe_shows_columns_and_how_the_table_is_kept(run: Run, sql_session:
         ("vat", "AS amount * 0.2", None),
     ]
     assert dict(run("DESCRIBE orders amount"))["comment"] == "in EUR"
-    write(sql_session, "a", [1, 2], ts=pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)], pa.timestamp("ms")))
+    write_day(sql_session, "a", [1, 2], ts=pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)], pa.timestamp("ms")))
     rows = run("DESCRIBE TABLE EXTENDED orders")
     root = sql_session.context.catalog.table("shop.orders").store.paths.root
     assert rows[rows.index(("# Detailed Table Information", "", "")) + 1 :] == [
@@ -256,17 +256,19 @@ def test_watermark_of_old_and_new_files(run: Run, sql_session: SqlSession, stati
     """FL-45."""
     run(ORDERS.replace("'bucket' = '2'", f"'bucket' = '2', 'metadata.stats-mode' = '{statistics}'"))
     run("ALTER TABLE orders ADD COLUMN at TIMESTAMP_LTZ(6); ALTER TABLE orders DROP WATERMARK")
-    write(sql_session, "a", [1])
+    write_day(sql_session, "a", [1])
     run("ALTER TABLE orders ADD WATERMARK FOR at AS at + INTERVAL 1 DAY")
-    write(sql_session, "a", [2], at=pa.array([datetime(2026, 1, 31, 23, 59, 59, 999999)], pa.timestamp("us", "UTC")))
-    write(sql_session, "b", [3], at=pa.array([None], pa.timestamp("us", "UTC")))
+    write_day(
+        sql_session, "a", [2], at=pa.array([datetime(2026, 1, 31, 23, 59, 59, 999999)], pa.timestamp("us", "UTC"))
+    )
+    write_day(sql_session, "b", [3], at=pa.array([None], pa.timestamp("us", "UTC")))
     assert dict(row[:2] for row in run("DESCRIBE EXTENDED orders"))["watermark"] == "2026-02-01 23:59:59.999"
 
 
 def test_describe_a_partition_and_a_table_without_any(run: Run, sql_session: SqlSession) -> None:
     """FL-46..FL-52."""
     run(ORDERS)
-    write(sql_session, "a", [1])
+    write_day(sql_session, "a", [1])
     root = sql_session.context.catalog.table("shop.orders").store.paths.root
     rows = {key: value for key, value, _ in run("DESCRIBE EXTENDED orders PARTITION (dt='a')")}
     (file,) = Path(root, "dt=a").glob("bucket-*/*.parquet")

@@ -16,6 +16,7 @@ from filestore.snapshot.change_tracking import CHANGES_KEY
 from filestore.types.data_types import DataField
 from lsm.errors import ConflictError, InvalidInputError
 from tests.engine.dialect.conftest import Warehouse
+from tests.support.rows import row_set
 
 pytestmark = pytest.mark.spark
 
@@ -63,12 +64,6 @@ def tables(warehouse: Warehouse) -> Iterator[Tables]:
     warehouse.context.settings.clear()
 
 
-def content(table: Table) -> set[tuple[Any, ...]]:
-    rows = [tuple(row.values()) for row in table.read().to_arrow().to_pylist()]
-    assert len(rows) == len(set(rows))
-    return set(rows)
-
-
 # ---- INSERT
 
 
@@ -84,7 +79,7 @@ def test_rows_are_inserted(tables: Tables) -> None:
     tables.run("INSERT INTO TABLE {t} (name, id) SELECT 'x', k FROM u WHERE k IN (3, 4)")
     tables.run("INSERT INTO {t} BY NAME SELECT 'y' AS NAME, 5 AS id")
     tables.run("WITH c AS (SELECT id + 10 AS id FROM {t} WHERE id < 2) INSERT INTO {t} (id, v) (SELECT id, 1 FROM c)")
-    assert content(table) == {
+    assert row_set(table) == {
         (1, 10, "a"),
         (2, None, "b"),
         (3, None, "x"),
@@ -98,11 +93,11 @@ def test_values_are_cast_as_spark_stores_them(tables: Tables) -> None:
     table = tables.make("t", primary_key=["id"])
     tables.run("INSERT INTO {t} VALUES (1.9BD, 3L, 12)")
     tables.run("INSERT INTO {t} VALUES (CAST(2 AS TINYINT), 1e1, DATE '2024-02-29')")
-    assert content(table) == {(1, 3, "12"), (2, 10, "2024-02-29")}
+    assert row_set(table) == {(1, 3, "12"), (2, 10, "2024-02-29")}
     assert "column=v" in tables.refused("INSERT INTO {t} VALUES (3, 3000000000, 'x')")
     assert "column=v given=string wanted=INT" in tables.refused("INSERT INTO {t} VALUES (3, '7', 'x')")
     assert "column=id" in tables.refused("INSERT INTO {t} VALUES (NULL, 7, 'x')")
-    assert len(content(table)) == 2
+    assert len(row_set(table)) == 2
 
 
 @pytest.mark.parametrize(
@@ -156,7 +151,7 @@ def test_defaults_fill_what_is_left_out(tables: Tables) -> None:
     tables.run("INSERT INTO {t} (id) VALUES (1)")
     tables.run("INSERT INTO {t} VALUES (2, DEFAULT, DEFAULT), (3, greatest(1, 2), NULL), (DEFAULT, 4, default)")
     day = dt.date(2024, 2, 29)
-    assert content(table) == {(1, 7, day), (2, 7, day), (3, 2, None), (None, 4, day)}
+    assert row_set(table) == {(1, 7, day), (2, 7, day), (3, 2, None), (None, 4, day)}
 
 
 def _type(root: str) -> Any:
@@ -170,11 +165,11 @@ def test_any_changelog_is_inserted(tables: Tables) -> None:
     table = tables.keyed()
     done = tables.run("INSERT INTO {t} (id, v, _row_kind) VALUES (1, 11, '+U'), (2, NULL, '-D'), (4, 40, '+I')")
     assert (done["rows_inserted"], done["rows_updated"], done["rows_deleted"]) == (1, 1, 1)
-    assert content(table) == {(1, 11, None), (3, 30, "c"), (4, 40, None)}
+    assert row_set(table) == {(1, 11, None), (3, 30, "c"), (4, 40, None)}
 
 
 def days(table: Table) -> set[tuple[int, int, int]]:
-    return {(day.day, hour, n) for day, hour, n in content(table)}
+    return {(day.day, hour, n) for day, hour, n in row_set(table)}
 
 
 @pytest.fixture
@@ -212,7 +207,7 @@ def test_an_overwrite_of_a_table_without_partitions_replaces_it(tables: Tables) 
     """FL-29."""
     table = tables.keyed()
     assert tables.run("INSERT OVERWRITE {t} SELECT id + 1, v, name FROM {t} WHERE id > 1")["rows_inserted"] == 2
-    assert content(table) == {(3, 20, "b"), (4, 30, "c")}
+    assert row_set(table) == {(3, 20, "b"), (4, 30, "c")}
 
 
 @pytest.mark.broker
@@ -237,14 +232,14 @@ def test_a_write_may_hide_its_changes_from_streams(tables: Tables, broker: Broke
     snapshot = table.latest_snapshot()
     assert snapshot is not None
     assert snapshot.properties[CHANGES_KEY] == "none"
-    assert content(table) == {(2, 1, "b"), (3, 30, "c"), (4, 40, "d"), (5, 50, "e")}
+    assert row_set(table) == {(2, 1, "b"), (3, 30, "c"), (4, 40, "d"), (5, 50, "e")}
 
 
 def test_a_table_made_for_a_query_is_filled(tables: Tables) -> None:
     table = tables.make("t", primary_key=["id"])
     (statement,) = parse_statements("SELECT k, v, label FROM u WHERE k < 2")
     assert run_ctas(tables.context, statement, table.name).column("rows_inserted").to_pylist() == [2]
-    assert content(table) == {(0, 0, "l0"), (1, None, "l1")}
+    assert row_set(table) == {(0, 0, "l0"), (1, None, "l1")}
 
 
 def test_a_table_of_spark_is_written_from_ours(tables: Tables) -> None:
@@ -267,10 +262,10 @@ def test_rows_are_deleted(tables: Tables) -> None:
     assert (
         tables.run("DELETE FROM {t} AS x WHERE x.v > 10 AND x.id IN (SELECT k FROM u WHERE k < 3)")["rows_deleted"] == 1
     )
-    assert content(table) == {(1, 10, "a"), (3, 30, "c")}
+    assert row_set(table) == {(1, 10, "a"), (3, 30, "c")}
     assert tables.run("DELETE FROM {t} WHERE v IS NULL")["rows_deleted"] == 0
     tables.run("DELETE FROM {t}")
-    assert content(table) == set()
+    assert row_set(table) == set()
 
 
 def test_whole_partitions_are_deleted_without_reading_them(tables: Tables, partitioned: Table) -> None:
@@ -283,16 +278,16 @@ def test_whole_partitions_are_deleted_without_reading_them(tables: Tables, parti
     plain.write(pa.table({"day": [1, 2], "hour": [1, 1], "n": [1, 2]}, schema=DAYS))
     assert "only tables with a primary key" in tables.refused("DELETE FROM {plain} WHERE n = 1")
     tables.run("DELETE FROM {plain} WHERE day = DATE '1970-01-02'")
-    assert len(content(plain)) == 1
+    assert len(row_set(plain)) == 1
 
 
 def test_rows_are_updated(tables: Tables) -> None:
     table = tables.keyed()
     done = tables.run("UPDATE {t} SET v = v + (SELECT max(v) FROM u), name = concat(name, ',', 'WHERE') WHERE id < 3")
     assert done["rows_updated"] == 2
-    assert content(table) == {(1, 15, "a,WHERE"), (2, 25, "b,WHERE"), (3, 30, "c")}
+    assert row_set(table) == {(1, 15, "a,WHERE"), (2, 25, "b,WHERE"), (3, 30, "c")}
     tables.run("UPDATE {t} AS x SET x.v = DEFAULT, name = CASE WHEN x.v > 20 THEN 'big' ELSE 'small' END")
-    assert content(table) == {(1, None, "small"), (2, None, "big"), (3, None, "big")}
+    assert row_set(table) == {(1, None, "small"), (2, None, "big"), (3, None, "big")}
 
 
 def test_fields_inside_a_row_are_updated(tables: Tables) -> None:
@@ -332,7 +327,7 @@ def test_an_update_tells_streams_what_was_before(tables: Tables) -> None:
     table = tables.make("t", primary_key=["id"], options={"log.changelog-mode": "all", "changelog-producer": "input"})
     table.write(pa.table({"id": [1], "v": [10], "name": ["a"]}, schema=KEY))
     tables.run("UPDATE {t} SET v = 11")
-    assert content(table) == {(1, 11, "a")}
+    assert row_set(table) == {(1, 11, "a")}
     snapshot = table.latest_snapshot()
     assert snapshot is not None
     assert snapshot.changelog_record_count == 2
@@ -352,7 +347,7 @@ def test_a_change_that_was_overtaken_is_computed_again(tables: Tables, monkeypat
 
     monkeypatch.setattr(Table, "append", slow)
     tables.run("UPDATE {t} SET v = v + 1")
-    assert content(table) == {(1, 101, "other"), (2, 201, "other"), (3, 31, "c")}
+    assert row_set(table) == {(1, 101, "other"), (2, 201, "other"), (3, 31, "c")}
 
 
 def test_a_change_that_is_overtaken_for_ever_is_given_up(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +366,7 @@ def test_a_change_that_is_overtaken_for_ever_is_given_up(tables: Tables, monkeyp
     with pytest.raises(ConflictError):
         tables.run("DELETE FROM {t} WHERE id < 3")
     monkeypatch.undo()
-    assert content(table) == {(1, 0, "other"), (2, 20, "b"), (3, 30, "c")}
+    assert row_set(table) == {(1, 0, "other"), (2, 20, "b"), (3, 30, "c")}
 
 
 # ---- MERGE
@@ -388,7 +383,7 @@ def test_a_merge_updates_deletes_and_inserts(tables: Tables) -> None:
         WHEN NOT MATCHED BY SOURCE AND a.v = 10 THEN UPDATE SET name = 'alone'"""
     )
     assert (done["rows_inserted"], done["rows_updated"], done["rows_deleted"]) == (2, 2, 1)
-    assert content(table) == {(1, 10, "alone"), (3, 33, "merged"), (4, None, "L1"), (5, None, "l2")}
+    assert row_set(table) == {(1, 10, "alone"), (3, 33, "merged"), (4, None, "L1"), (5, None, "l2")}
 
 
 @pytest.mark.parametrize(
@@ -415,7 +410,7 @@ def test_each_clause_of_a_merge(tables: Tables, clauses: str, expected: set[Any]
             tables.run(text)
     else:
         tables.run(text)
-    assert content(table) == (expected or {(1, 10, "a"), (2, 20, "b"), (3, 30, "c")})
+    assert row_set(table) == (expected or {(1, 10, "a"), (2, 20, "b"), (3, 30, "c")})
 
 
 @pytest.mark.parametrize(
@@ -452,7 +447,7 @@ def test_a_wrong_merge_is_refused_and_leaves_nothing(tables: Tables, source: str
 def test_a_key_that_stays_may_be_assigned(tables: Tables) -> None:
     table = tables.keyed()
     tables.run("MERGE INTO {t} t USING u ON t.id = u.k AND u.k = 2 WHEN MATCHED THEN UPDATE SET id = k, v = 5")
-    assert content(table) == {(1, 10, "a"), (2, 5, "b"), (3, 30, "c")}
+    assert row_set(table) == {(1, 10, "a"), (2, 5, "b"), (3, 30, "c")}
 
 
 # ---- deletion vectors
@@ -466,10 +461,10 @@ def test_rows_without_a_key_are_marked_where_they_are(tables: Tables) -> None:
         table.write(pa.table({"id": ids, "v": [each * 10 for each in ids], "name": ["a"] * 3}, schema=KEY))
     done = tables.run("DELETE FROM {t} AS x WHERE x.id IN (SELECT k FROM u WHERE k = 1) OR x.v = 50")
     assert done == {"snapshot_id": 3, "rows_deleted": 2}
-    assert content(table) == {(0, 0, "a"), (2, 20, "a"), (3, 30, "a"), (4, 40, "a")}
+    assert row_set(table) == {(0, 0, "a"), (2, 20, "a"), (3, 30, "a"), (4, 40, "a")}
     done = tables.run("UPDATE {t} SET v = v + (SELECT max(v) FROM {t}), name = 'b' WHERE id >= 3")
     assert done == {"snapshot_id": 4, "rows_updated": 2}
-    assert content(table) == {(0, 0, "a"), (2, 20, "a"), (3, 70, "b"), (4, 80, "b")}
+    assert row_set(table) == {(0, 0, "a"), (2, 20, "a"), (3, 70, "b"), (4, 80, "b")}
     assert tables.run("DELETE FROM {t} WHERE id > 100")["rows_deleted"] == 0
     spark = tables.context.spark
     found = table.dataframe(spark, filter="id > 0").select("id", "v").collect()
@@ -477,7 +472,7 @@ def test_rows_without_a_key_are_marked_where_they_are(tables: Tables) -> None:
     assert table.dataframe(spark).count() == 4
     assert "MERGE" in tables.refused("MERGE INTO {t} USING u ON {t}.id = u.k WHEN MATCHED THEN DELETE")
     table.compact(full=True)
-    assert content(table) == {(0, 0, "a"), (2, 20, "a"), (3, 70, "b"), (4, 80, "b")}
+    assert row_set(table) == {(0, 0, "a"), (2, 20, "a"), (3, 70, "b"), (4, 80, "b")}
 
 
 def test_statements_see_what_they_wrote_into_a_table_with_deletion_vectors(tables: Tables) -> None:

@@ -63,7 +63,7 @@ def queries(draw: st.DrawFn) -> str:
     return text.format(third=third)
 
 
-def rows_of(text: str, tables: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]]) -> list[tuple[Any, ...]]:
+def sqlite_rows(text: str, tables: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]]) -> list[tuple[Any, ...]]:
     with sqlite3.connect(":memory:") as database:
         for name, (names, rows) in tables.items():
             database.execute(f"CREATE TABLE {name} ({', '.join(names)})")
@@ -94,7 +94,7 @@ def pruned(text: str, content: dict[str, list[tuple[Any, ...]]]) -> list[tuple[A
             [tuple(row.get(c) for c in kept or "-") for row in rows.to_pylist()],
         )
         edits.append(Edit(each.start, each.stop, f"t{number}"))
-    return rows_of(Spliced.of(text, edits).text, tables)
+    return sqlite_rows(Spliced.of(text, edits).text, tables)
 
 
 @settings(max_examples=300)
@@ -114,4 +114,4 @@ def pruned(text: str, content: dict[str, list[tuple[Any, ...]]]) -> list[tuple[A
 )
 def test_no_row_is_missed(text: str, content: dict[str, list[tuple[Any, ...]]]) -> None:
     whole = {name: (COLUMNS[name], rows) for name, rows in content.items()}
-    assert pruned(text, content) == rows_of(text, whole)
+    assert pruned(text, content) == sqlite_rows(text, whole)

@@ -14,7 +14,7 @@ from engine.lineage.store.entities import DataLineage, TableLineage
 NOW = datetime(2026, 11, 21, 12, 0, 0)
 
 
-def table(job: str, name: str) -> TableLineage:
+def table_lineage(job: str, name: str) -> TableLineage:
     return TableLineage(job, *name.split("."), NOW)
 
 
@@ -23,8 +23,13 @@ def titles(graph: LineageGraph) -> set[str]:
 
 
 # the pipeline of the seed: table1 and table2 make table3, which makes table4
-SOURCES = [table("job1", "db.table1"), table("job1", "db.table2"), table("job2", "db.table3"), table("job3", "db.x")]
-SINKS = [table("job1", "db.table3"), table("job2", "db.table4"), table("job3", "db.y")]
+SOURCES = [
+    table_lineage("job1", "db.table1"),
+    table_lineage("job1", "db.table2"),
+    table_lineage("job2", "db.table3"),
+    table_lineage("job3", "db.x"),
+]
+SINKS = [table_lineage("job1", "db.table3"), table_lineage("job2", "db.table4"), table_lineage("job3", "db.y")]
 
 
 def test_upstream_and_downstream_of_a_table() -> None:

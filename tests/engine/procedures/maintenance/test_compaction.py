@@ -9,7 +9,7 @@ from engine import Catalog, Table
 from engine.monitor.inspection import inspect_table
 from engine.procedures import compact
 from lsm.errors import InvalidInputError
-from tests.engine.procedures.conftest import Call, rows
+from tests.engine.procedures.conftest import Call, order_rows
 
 Content = Callable[..., set[tuple[str, int, int]]]
 ALL = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
@@ -79,8 +79,8 @@ def test_with_little_time_the_bucket_that_costs_readers_most_is_compacted(
 ) -> None:
     """Of two buckets with rows in each the one with more runs; what is left is done by the next calls."""
     table = new_table()
-    table.write(rows(("d2", 3, 4)))
-    table.write(rows(("d2", 3, 5)))
+    table.write(order_rows(("d2", 3, 4)))
+    table.write(order_rows(("d2", 3, 5)))
     assert max(runs(table)["dt=d2"]) == 3
     done = [call("compact", compact_strategy="full", **limit) for _ in range(4)]
     assert [len(each) for each in done] == [1, 1, 0, 0]

@@ -1,7 +1,6 @@
 """copy, by Python, SQL and the shell."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -9,10 +8,7 @@ from engine import Catalog, Table
 from engine.procedures import PROCEDURES, copy
 from lsm.errors import InvalidInputError
 from tests.engine.procedures.conftest import Call
-
-
-def rows_of(table: Table) -> set[tuple[Any, ...]]:
-    return {tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
+from tests.support.rows import row_set
 
 
 def test_a_copy_has_the_same_columns_options_and_rows(
@@ -22,7 +18,7 @@ def test_a_copy_has_the_same_columns_options_and_rows(
     (done,) = call("copy", source_table="shop.orders", target_table="copies.orders")
     assert (done["rows"], done["snapshot_id"]) == (3, 1)
     made = catalog.table("copies.orders")
-    assert rows_of(made) == rows_of(source)
+    assert row_set(made) == row_set(source)
     assert [(each.name, each.type) for each in made.schema.fields] == [
         (each.name, each.type) for each in source.schema.fields
     ]
@@ -32,7 +28,7 @@ def test_a_copy_has_the_same_columns_options_and_rows(
     assert some["rows"] == 1
     (none,) = call("copy", source_table="shop.orders", target_table="copies.none", where="id > 20")
     assert (none["rows"], none["snapshot_id"]) == (0, None)
-    assert rows_of(catalog.table("copies.none")) == set()
+    assert row_set(catalog.table("copies.none")) == set()
 
 
 def test_nothing_is_made_when_it_cannot_be_copied(new_table: Callable[..., Table], catalog: Catalog) -> None:

@@ -47,7 +47,7 @@ def stored(catalog: Catalog, name: str = "db.t") -> list[dict[str, Any]]:
     return sorted(rows, key=repr)
 
 
-def expected(*tables: pa.Table) -> list[dict[str, Any]]:
+def all_rows(*tables: pa.Table) -> list[dict[str, Any]]:
     return sorted((row for table in tables for row in table.to_pylist()), key=repr)
 
 
@@ -63,7 +63,7 @@ def test_plain_files_become_the_tables_own_without_a_copy(catalog: Catalog, call
     assert catalog.list_databases() == []
     done = call("migrate_table", source=str(folder), target_table="db.t")
     assert done == [{**each, "snapshot_id": 1} for each in would]
-    assert stored(catalog) == expected(PLAIN, PLAIN.slice(0, 1))
+    assert stored(catalog) == all_rows(PLAIN, PLAIN.slice(0, 1))
     assert {path.stat().st_ino for path in data_files(catalog)} == {
         path.stat().st_ino for path in folder.rglob("*.parquet")
     }
@@ -71,7 +71,7 @@ def test_plain_files_become_the_tables_own_without_a_copy(catalog: Catalog, call
     assert table.read().to_arrow(filter="id = 2").num_rows == 1
     table.write(PLAIN.slice(1, 1))
     compact(table, compact_strategy="full")
-    assert stored(catalog) == expected(PLAIN, PLAIN.slice(0, 1), PLAIN.slice(1, 1))
+    assert stored(catalog) == all_rows(PLAIN, PLAIN.slice(0, 1), PLAIN.slice(1, 1))
     with pytest.raises(InvalidInputError, match="table exists"):
         migrate_table(catalog, str(folder), "db.t")
 
@@ -83,7 +83,7 @@ def test_bytes_are_copied_where_a_second_name_cannot_be(
     migrate_table(catalog, str(folder), "db.t")
     monkeypatch.undo()
     migrate_table(catalog, str(folder), "db.u", copy_files=True)
-    assert stored(catalog) == stored(catalog, "db.u") == expected(PLAIN, PLAIN.slice(0, 1))
+    assert stored(catalog) == stored(catalog, "db.u") == all_rows(PLAIN, PLAIN.slice(0, 1))
     theirs = {path.stat().st_ino for path in folder.rglob("*.parquet")}
     assert not theirs & {path.stat().st_ino for path in Path(catalog.warehouse).rglob("data-*")}
 

@@ -12,6 +12,7 @@ from engine.procedures import drop_partition, expire_partitions, mark_partition_
 from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from lsm.errors import InvalidInputError
 from tests.engine.procedures.conftest import Call
+from tests.support.option_keys import dashed
 
 Content = Callable[..., set[tuple[str, int, int]]]
 
@@ -44,7 +45,7 @@ DAY_MS = 86_400_000
 
 
 def table_of_days(catalog: Catalog, *days: int, **options: str) -> Table:
-    texts = {key.replace("__", ".").replace("_", "-"): text for key, text in options.items()}
+    texts = dashed(options)
     table = catalog.create_table(
         "shop.orders",
         DAYS,

@@ -11,7 +11,7 @@ from engine.procedures import PROCEDURES, create_tag, purge_files, reset_consume
 from filestore.maintenance.orphans import find_orphans
 from filestore.scan.snapshot_files import delta_manifests
 from lsm.errors import InvalidInputError
-from tests.engine.procedures.conftest import Call, rows
+from tests.engine.procedures.conftest import Call, order_rows
 
 Content = Callable[..., set[tuple[str, int, int]]]
 
@@ -49,7 +49,7 @@ def test_a_table_is_emptied_for_good(
     assert (content(catalog), data_files(table), table.store.snapshots.ids()) == (set(), [], [4])
     assert table.store.snapshots.tag_names() == []
     assert find_orphans(table.store, before_ms=1 << 60) == []
-    table.write(rows(("d9", 9, 9)))
+    table.write(order_rows(("d9", 9, 9)))
     assert content(catalog) == {("d9", 9, 9)}
 
 

@@ -18,6 +18,8 @@ from engine.write.batch_writer import BatchWriter
 from filestore.scan.live_files import LiveFiles
 from lsm.errors import InvalidInputError
 from tests.engine.procedures.conftest import Call
+from tests.support.logs import write_batch
+from tests.support.warehouses import new_table
 
 Content = Callable[..., set[tuple[str, int, int]]]
 ALL = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
@@ -83,10 +85,7 @@ def test_the_earliest_snapshot_can_be_said_again(new_table: Callable[..., Table]
 @pytest.mark.broker
 def test_a_batch_that_is_in_the_log_keeps_its_files(tmp_path: Path, broker: Broker) -> None:
     """design.md 3.5: log slice and files belong together, however long the query stands still."""
-    catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
-    schema = pa.schema([("id", pa.int64())])
-    name = f"db.orphans{abs(hash(str(tmp_path))) % 10**9}"
-    table = catalog.create_table(name, schema, primary_key=["id"], options={"bucket": "2"})
+    table = new_table(tmp_path, pa.schema([("id", pa.int64())]), broker=broker, options={"bucket": "2"})
     table.write(pa.table({"id": [1, 2, 3]}))
     assert verify(table).num_rows == 0
     writer = BatchWriter(table.files, table.log, commit_user="query")
@@ -114,12 +113,9 @@ def test_a_batch_that_is_in_the_log_keeps_its_files(tmp_path: Path, broker: Brok
 @pytest.mark.broker
 def test_a_batch_whose_snapshot_expired_is_known_by_the_log(tmp_path: Path, broker: Broker) -> None:
     """FL-72: a query that was away for longer than snapshots are kept does not write its last batch again."""
-    catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
-    schema = pa.schema([("id", pa.int64())])
-    name = f"db.away{abs(hash(str(tmp_path))) % 10**9}"
-    table = catalog.create_table(name, schema, primary_key=["id"], options={"bucket": "2"})
+    table = new_table(tmp_path, pa.schema([("id", pa.int64())]), broker=broker, options={"bucket": "2"})
     rows = pa.table({"id": list(range(20))})
-    BatchWriter(table.files, table.log, commit_user="query").write(7, lambda spec: write_part(spec, rows.to_batches()))
+    write_batch(BatchWriter(table.files, table.log, commit_user="query"), 7, rows)
     for _ in range(2):
         table.compact(full=True)
         drop = table.files.with_options({"log.system": "none"})
@@ -127,9 +123,9 @@ def test_a_batch_whose_snapshot_expired_is_known_by_the_log(tmp_path: Path, brok
     expire_snapshots(table, retain_max=1, retain_min=1)
     offsets = table.log_end_offsets()
     again = BatchWriter(table.files, table.log, commit_user="query")
-    done = again.write(7, lambda spec: write_part(spec, rows.to_batches()))
+    done = write_batch(again, 7, rows)
     assert done.already_committed
     assert table.log_end_offsets() == offsets
     assert sorted(table.read().to_arrow().column("id").to_pylist()) == [*range(20), 100]
-    assert not again.write(8, lambda spec: write_part(spec, pa.table({"id": [20]}).to_batches())).already_committed
+    assert not write_batch(again, 8, pa.table({"id": [20]})).already_committed
     assert verify(table).num_rows == 0

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,37 +9,19 @@ import pytest
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.procedures import create_tag, drop_partition, expire_snapshots, rescale, rollback_to_as_latest, verify
-from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.evolution.schema_change import SetOption
 from filestore.maintenance.rewriting import rescale as rescale_files
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import manifests_of
 from filestore.snapshot.change_tracking import ChangeSource, changes_of
-from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.snapshot.snapshot import CommitKind
 from lsm.errors import ConflictError, InvalidInputError
-from lsm.row_kind import RowKind
-from tests.engine.procedures.conftest import SCHEMA, Call, rows
+from tests.engine.procedures.conftest import SCHEMA, Call, order_rows
+from tests.support.changelogs import newest_changes
+from tests.support.tables import newest_snapshot
 
 Content = Callable[..., set[tuple[str, int, int]]]
 ALL = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
-
-
-def latest(table: Table) -> Snapshot:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    return snapshot
-
-
-def changes(table: Table) -> set[tuple[Any, ...]]:
-    """What a stream gets of the newest commit."""
-    snapshot = latest(table)
-    splits = plan_changes(table.store, table.store.snapshots.read(snapshot.id - 1), snapshot)
-    return {
-        (RowKind(kind).symbol, *row.values())
-        for split in splits
-        for batch, kinds in read_changes(table.files, split)
-        for kind, row in zip(kinds.to_pylist(), batch.to_pylist(), strict=True)
-    }
 
 
 # ---- older rows
@@ -52,21 +33,21 @@ def test_older_rows_come_back_as_a_new_commit(
     """TAG-02 without TAG-03: nothing of the history is lost, and streams get the exact difference."""
     table = new_table()
     create_tag(table, "good")
-    table.write(rows(("d1", 1, 100), ("d1", 7, 7)))
+    table.write(order_rows(("d1", 1, 100), ("d1", 7, 7)))
     drop_partition(table, partitions="dt=d2")
-    table.write(rows(("d3", 5, 5)))
+    table.write(order_rows(("d3", 5, 5)))
     done = call("rollback_to_as_latest", tag="good")
     assert [(each["partition"], each["restored_snapshot_id"], each["current_snapshot_id"]) for each in done] == [
         ("dt=d1", 2, 6), ("dt=d2", 2, 6), ("dt=d3", 2, 6),
     ]  # fmt: skip
     assert content(catalog) == ALL
     assert len(content(catalog, snapshot_id=5)) == 4
-    assert changes_of(latest(table), has_log=False) is ChangeSource.FILES
-    assert changes(table) == {
+    assert changes_of(newest_snapshot(table.store), has_log=False) is ChangeSource.FILES
+    assert {*newest_changes(table.store)} == {
         ("-U", "d1", 1, 100), ("+U", "d1", 1, 9), ("-D", "d1", 7, 7), ("+I", "d2", 3, 3), ("-D", "d3", 5, 5),
     }  # fmt: skip
     assert call("rollback_to_as_latest", snapshot=6) == []
-    table.write(rows(("d1", 1, 11)))
+    table.write(order_rows(("d1", 1, 11)))
     table.compact(full=True)
     expire_snapshots(table, retain_max=1, retain_min=1)
     assert content(catalog) == {*ALL} - {("d1", 1, 9)} | {("d1", 1, 11)}
@@ -81,7 +62,7 @@ def test_one_state_must_be_named(new_table: Callable[..., Table]) -> None:
             rollback_to_as_latest(table, **wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match=r"no such snapshot: .*version=snapshot.9 .*latest=2"):
         rollback_to_as_latest(table, snapshot=9)
-    assert rollback_to_as_latest(table, timestamp=latest(table).time_ms).num_rows == 0
+    assert rollback_to_as_latest(table, timestamp=newest_snapshot(table.store).time_ms).num_rows == 0
 
 
 @pytest.mark.broker
@@ -90,12 +71,12 @@ def test_a_table_with_a_log_goes_back_and_tells_its_streams(tmp_path: Path, brok
     catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
     name = f"db.rollback{abs(hash(str(tmp_path))) % 10**9}"
     table = catalog.create_table(name, SCHEMA, primary_key=["dt", "id"], partition_by=["dt"], options={"bucket": "2"})
-    table.write(rows(("d1", 1, 1)))
-    table.write(rows(("d1", 1, 2), ("d1", 2, 2)))
+    table.write(order_rows(("d1", 1, 1)))
+    table.write(order_rows(("d1", 1, 2), ("d1", 2, 2)))
     rollback_to_as_latest(table, snapshot=1)
-    assert changes_of(latest(table), has_log=True) is ChangeSource.FILES
-    assert changes(table) == {("-U", "d1", 1, 2), ("+U", "d1", 1, 1), ("-D", "d1", 2, 2)}
-    table.write(rows(("d1", 3, 3)))
+    assert changes_of(newest_snapshot(table.store), has_log=True) is ChangeSource.FILES
+    assert {*newest_changes(table.store)} == {("-U", "d1", 1, 2), ("+U", "d1", 1, 1), ("-D", "d1", 2, 2)}
+    table.write(order_rows(("d1", 3, 3)))
     assert verify(table).num_rows == 0
     with pytest.raises(InvalidInputError, match=r"partitions of the log.*bucket=2 fix=make a new table"):
         rescale(table, 4)
@@ -115,7 +96,7 @@ def test_files_get_the_indexes_that_the_options_ask_for(
     (done,) = call("rewrite_file_index")
     assert done["written_partitions"] == 1
     assert content(catalog) == ALL
-    assert changes_of(latest(table), has_log=False) is ChangeSource.NONE
+    assert changes_of(newest_snapshot(table.store), has_log=False) is ChangeSource.NONE
     live = LiveFiles.latest(table.store)
     assert all(file.embedded_index for key in live.buckets() for file in live.files(key))
     assert call("rewrite_file_index") == [{"written_partitions": 0, "written_indexes": 0, "snapshot_id": None}]
@@ -137,16 +118,16 @@ def test_all_rows_move_to_the_new_number_of_buckets(
     again = catalog.table("shop.orders")
     assert again.options.bucket == 5
     assert again.options.changelog_producer == options.get("changelog_producer", "none")
-    assert latest(again).commit_kind is CommitKind.COMPACT
-    assert changes_of(latest(again), has_log=False) is ChangeSource.NONE
-    again.write(rows(("d1", 1, 10), ("d4", 8, 8)))
+    assert newest_snapshot(again.store).commit_kind is CommitKind.COMPACT
+    assert changes_of(newest_snapshot(again.store), has_log=False) is ChangeSource.NONE
+    again.write(order_rows(("d1", 1, 10), ("d4", 8, 8)))
     assert set(LiveFiles.latest(again.store).partition_total_buckets().values()) == {5}
     assert content(catalog) == {*ALL} - {("d1", 1, 9)} | {("d1", 1, 10), ("d4", 8, 8)}
     assert content(catalog, snapshot_id=2) == ALL
     assert call("rescale", bucket_num=5)[0]["partitions"] == 0
     assert verify(again).num_rows == 0
     with pytest.raises(InvalidInputError, match="was written with another bucket count"):
-        table.write(rows(("d1", 1, 11)))
+        table.write(order_rows(("d1", 1, 11)))
 
 
 def test_a_rescaling_gives_way_to_who_wrote_meanwhile(new_table: Callable[..., Table], catalog: Catalog) -> None:
@@ -163,7 +144,7 @@ def test_a_rescaling_gives_way_to_who_wrote_meanwhile(new_table: Callable[..., T
         def uuid(self) -> str:
             if not self.is_done:
                 self.is_done = True
-                table.write(rows(("d1", 2, 99)))
+                table.write(order_rows(("d1", 2, 99)))
             return names.uuid()
 
     object.__setattr__(rescaled, "names", Writing())
@@ -185,7 +166,7 @@ def test_what_cannot_be_rescaled_says_so(new_table: Callable[..., Table], catalo
         "shop.first", SCHEMA, primary_key=["id"],
         options={"bucket": "1", "merge-engine": "first-row", "log.system": "none"},
     )  # fmt: skip
-    first.write(rows(("d1", 1, 1)))
+    first.write(order_rows(("d1", 1, 1)))
     with pytest.raises(InvalidInputError, match=r"not visible before they are compacted: .*merge-engine=first-row"):
         rescale(first, 4)
 
@@ -196,11 +177,11 @@ def test_what_cannot_be_rescaled_says_so(new_table: Callable[..., Table], catalo
 def test_manifests_become_one(new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content) -> None:
     table = new_table()
     for turn in range(5):
-        table.write(rows(("d2", 3, turn)))
-    assert len(manifests_of(table.store, latest(table))) == 7
+        table.write(order_rows(("d2", 3, turn)))
+    assert len(manifests_of(table.store, newest_snapshot(table.store))) == 7
     (done,) = call("compact_manifest")
     assert (done["manifests_before"], done["manifests_after"], done["snapshot_id"]) == (7, 1, 8)
-    assert len(manifests_of(table.store, latest(table))) == 1
+    assert len(manifests_of(table.store, newest_snapshot(table.store))) == 1
     assert content(catalog) == {*ALL} - {("d2", 3, 3)} | {("d2", 3, 4)}
     assert call("compact_manifest") == []
 

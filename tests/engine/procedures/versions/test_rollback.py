@@ -9,7 +9,7 @@ from engine.procedures import create_tag, rollback_to_timestamp, rollback_to_wat
 from engine.procedures.versions.rollback import rollback
 from filestore.commit.committable import Committable
 from lsm.errors import InvalidInputError
-from tests.engine.procedures.conftest import Call, rows
+from tests.engine.procedures.conftest import Call, order_rows
 from tests.support.tables import messages_of
 
 Content = Callable[..., set[tuple[str, int, int]]]
@@ -19,7 +19,7 @@ SECOND = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
 
 def watermarked(table: Table, identifier: int, watermark: int) -> None:
     """A commit of the streaming query ``query``."""
-    messages = messages_of(table.files, rows(("d3", identifier, 0)))
+    messages = messages_of(table.files, order_rows(("d3", identifier, 0)))
     base_id = table.store.snapshots.latest_id()
     committable = Committable(identifier=identifier, messages=messages, base_snapshot_id=base_id, watermark=watermark)
     table.files.new_commit("query").commit(committable)
@@ -31,7 +31,7 @@ def test_a_table_goes_back_and_says_what_went(
     """TAG-02, TAG-03, TAG-61: a dry run tells the same rows and does nothing."""
     table = new_table()
     create_tag(table, "late")
-    table.write(rows(("d2", 3, 4)))
+    table.write(order_rows(("d2", 3, 4)))
     told = call("rollback", snapshot=1, dry_run=True)
     assert content(catalog) == {*SECOND} - {("d2", 3, 3)} | {("d2", 3, 4)}
     assert [(each["kind"], each["name"], each["data_files"]) for each in told] == [
@@ -53,7 +53,7 @@ def test_a_table_goes_back_to_a_tag_or_a_time(
     table = new_table()
     create_tag(table, "good")
     time_ms = table.store.snapshots.read(1).time_ms
-    table.write(rows(("d2", 3, 4)))
+    table.write(order_rows(("d2", 3, 4)))
     assert [each["name"] for each in call("rollback", tag="good")] == ["3"]
     assert content(catalog) == SECOND
     assert [each["name"] for each in call("rollback_to_timestamp", timestamp=time_ms)] == ["good", "2"]

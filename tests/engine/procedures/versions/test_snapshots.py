@@ -14,7 +14,7 @@ from engine.procedures import (
     trigger_tag_automatic_creation,
 )
 from lsm.errors import InvalidInputError
-from tests.engine.procedures.conftest import Call, rows
+from tests.engine.procedures.conftest import Call, order_rows
 
 Content = Callable[..., set[tuple[str, int, int]]]
 ALL = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
@@ -51,7 +51,7 @@ def test_a_whole_history_goes_in_pieces(new_table: Callable[..., Table]) -> None
     """snapshot.expire.limit bounds what is held in memory, not what the procedure does."""
     table = new_table(snapshot__expire__limit="2")
     for turn in range(5):
-        table.write(rows(("d1", 1, turn)))
+        table.write(order_rows(("d1", 1, turn)))
     told: list[tuple[int, int | None]] = []
     done = expire_snapshots(table, retain_max=1, retain_min=1, progress=lambda done, of: told.append((done, of)))
     assert done.column("snapshot_id").to_pylist() == [1, 2, 3, 4, 5, 6]
@@ -66,7 +66,7 @@ def test_a_tag_outlives_its_snapshot_until_it_is_deleted(
     (made,) = call("create_tag", name="eod", snapshot=1, time_retained="7 d")
     assert (made["tagged_snapshot_id"], made["time_retained_ms"]) == (1, 7 * 86_400_000)
     table.compact(full=True)
-    table.write(rows(("d1", 1, 10)))
+    table.write(order_rows(("d1", 1, 10)))
     call("expire_snapshots", retain_max=1, retain_min=1)
     assert content(catalog, tag="eod") == {("d1", 1, 1), ("d1", 2, 2), ("d2", 3, 3)}
     (renamed,) = call("rename_tag", tag="eod", target_tag="month")

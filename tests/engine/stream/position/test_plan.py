@@ -106,7 +106,7 @@ def units(walked: Sequence[PlanStep]) -> list[tuple[object, ...]]:
     return found
 
 
-def expected(history: OracleHistory, start_id: int, until_id: int) -> list[tuple[object, ...]]:
+def expected_units(history: OracleHistory, start_id: int, until_id: int) -> list[tuple[object, ...]]:
     """What a reader of snapshot ``start_id`` and then of every later one must get, commit after commit."""
     content = history.commits[start_id - 1].content if start_id else ()
     found: list[tuple[object, ...]] = [("snapshot", start_id, each) for each in range(len(content))]
@@ -149,7 +149,7 @@ def test_every_change_is_delivered_once_and_in_the_order_of_the_snapshots(
         here = stored
     assert here.phase is Phase.LOG
     assert here.snapshot_id == len(commits)
-    wanted = expected(history, start_id, len(commits))
+    wanted = expected_units(history, start_id, len(commits))
     assert sorted(map(str, delivered)) == sorted(map(str, wanted))
     for bucket in range(3):
         assert in_buckets(delivered, bucket) == in_buckets(wanted, bucket)
@@ -216,7 +216,7 @@ def test_eventual_reads_to_the_end_of_the_log_and_repeats_only_after_file_change
         here = end
         newest = min(newest + 1, len(commits))
     last = {unit: index for index, unit in enumerate(delivered)}
-    assert set(last) == set(expected(history, 1, len(commits)))
+    assert set(last) == set(expected_units(history, 1, len(commits)))
     for snapshot_id, commit in enumerate(commits, 1):
         for split in range(len(commit.changed) if snapshot_id > 1 else 0):
             then = history.offsets(snapshot_id)

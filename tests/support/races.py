@@ -1,0 +1,16 @@
+"""Several processes that do the same thing at the same time."""
+
+import multiprocessing
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def race_of_processes(target: Callable[..., None], calls: Iterable[tuple[Any, ...]], **parts: Any) -> None:
+    """One new process for each call, all started before the first is waited for; fails when any of them fails."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=target, args=args, kwargs=parts) for args in calls]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * len(processes)
