@@ -33,8 +33,8 @@ def seen(peer: Any, warehouse: Path, table: str, **more: Any) -> dict[int, str]:
     return {row["k"]: row["v"] for row in peer.read(warehouse, table, **more)}
 
 
-def is_well(table: Table) -> bool:
-    return list(verify_files(table, progress=lambda done, of: None)) == []
+def is_well(table: FileTable) -> bool:
+    return list(verify_files(table.store, progress=lambda done, of: None)) == []
 
 
 def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> None:

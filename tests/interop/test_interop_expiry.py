@@ -29,8 +29,8 @@ COLUMNS = [("pt", "STRING NOT NULL"), ("k", "INT NOT NULL"), ("v", "STRING"), ("
 DAY_MS = 86_400_000
 
 
-def is_well(table: Table) -> bool:
-    return list(verify_files(table, progress=lambda done, of: None)) == []
+def is_well(table: FileTable) -> bool:
+    return list(verify_files(table.store, progress=lambda done, of: None)) == []
 
 
 def rows_at(peer: Any, warehouse: Path, tag: str) -> list[Row]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from filestore.changelog.snapshot_changes import ChangeSplit, plan_changes, read_changes
 from filestore.manifest.entries import DataFileMeta
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table import Table
+from filestore.table import FileTable
 from tests.support.rows import change_tuples
 from tests.support.tables import newest_snapshot
 
@@ -83,16 +83,16 @@ def apply(state: State, found: Iterable[Change], *, drops_equal: bool) -> None:
     assert held is None
 
 
-def changelog_entries(table: Table, snapshot: Snapshot) -> list[tuple[Any, int, DataFileMeta]]:
+def changelog_entries(table: FileTable, snapshot: Snapshot) -> list[tuple[Any, int, DataFileMeta]]:
     """Partition, bucket and file of every file of a snapshot's changelog."""
     if snapshot.changelog_manifest_list is None:
         return []
-    manifests = table.manifests.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-    entries = [entry for each in manifests for entry in table.manifests.read_manifest(each)]
+    manifests = table.store.manifests.read_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+    entries = [entry for each in manifests for entry in table.store.manifests.read_manifest(each)]
     return [(entry.partition, entry.bucket, entry.file) for entry in entries]
 
 
-def changelog_changes(table: Table, snapshot: Snapshot) -> list[Change]:
+def changelog_changes(table: FileTable, snapshot: Snapshot) -> list[Change]:
     """The changes of a snapshot's changelog, in the order of its files."""
     splits = [
         ChangeSplit(snapshot_id=snapshot.id, partition=partition, bucket=bucket, added=(file,), is_changelog=True)
@@ -101,8 +101,8 @@ def changelog_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     return [change for split in splits for change in change_tuples(read_changes(table, split))]
 
 
-def newest_changes(table: Table) -> list[Change]:
+def newest_changes(table: FileTable) -> list[Change]:
     """What a stream gets of the newest commit."""
     newest = newest_snapshot(table)
-    splits = plan_changes(table, table.snapshots.read(newest.id - 1), newest)
+    splits = plan_changes(table.store, table.store.snapshots.read(newest.id - 1), newest)
     return [change for split in splits for change in change_tuples(read_changes(table, split))]

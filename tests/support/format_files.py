@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from filestore.datafile.schema_mapping import map_schema
-from filestore.format.file_format import WriteSettings, file_format
+from filestore.format.file_format import file_format
+from filestore.format.interface import WriteSettings
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import file_schema
 from filestore.types.data_types import DataField

@@ -16,7 +16,7 @@ from filestore.manifest.lists import DeletionVectorRange, IndexManifestEntry
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
-from filestore.tag.automatic_tags import make_due_tags
+from filestore.tag.automatic_tags import create_due_tags
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.types.data_types import parse_field
 from logstore.log.marker import encode_marker
@@ -83,7 +83,7 @@ def eventful_table(io: Recorder) -> FileTable:
     for number in range(4):
         written.new_commit("query/1").commit(committable_of(written, number, rows((number, 1))))
     written.store.clock.sleep(3 * 86_400)
-    make_due_tags(written.store)
+    create_due_tags(written.store)
     written.store.consumers.write("reader", 3)
     create_savepoint(written.store, compact=False)
     delete_savepoint(written.store, 1)

@@ -90,7 +90,7 @@ def _paths(table: FileTable, entry: ManifestEntry) -> list[str]:
     return [f"{directory}/{name}" for name in (entry.file.file_name, *entry.file.extra_files)]
 
 
-def check_orphans_go(table: Table) -> None:
+def check_orphans_go(table: FileTable) -> None:
     """Once orphans are removed, the files that are there are those that the table refers to."""
-    delete_orphans(table, find_orphans(table, before_ms=10**15), progress=lambda done, of: None)
+    delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
     assert files_there(table) == used_files(table)

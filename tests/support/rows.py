@@ -9,7 +9,7 @@ from lsm.row_kind import RowKind
 
 if TYPE_CHECKING:
     from engine import Table as EngineTable
-    from filestore.table import Table as FileTable
+    from filestore.table import FileTable
 
     AnyTable = EngineTable | FileTable
 

@@ -15,9 +15,9 @@ from filestore.options.table_options import TableOptions
 from filestore.read.split_read import read_stored
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.table_scan import TableScan
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore
-from filestore.snapshot.snapshot import Snapshot
 from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
 from tests.support.rows import sorted_rows
 
@@ -53,7 +53,7 @@ def reopened(table: FileTable, io: FileIO) -> FileTable:
     return FileTable.open(table.name, table.store.paths.root, io=io, clock=table.store.clock, names=table.store.names)
 
 
-def copied(table: Table) -> Table:
+def copied(table: FileTable) -> FileTable:
     """The same table on another disk in memory."""
     return reopened(table, MemoryFileIO(table.io.files))  # type: ignore[attr-defined]
 
@@ -92,25 +92,25 @@ def committable_of(table: FileTable, identifier: int, data: pa.Table, **parts: A
     )
 
 
-def commit_batch(table: Table, user: str, identifier: int, data: pa.Table) -> None:
+def commit_batch(table: FileTable, user: str, identifier: int, data: pa.Table) -> None:
     """What a sink commits for a micro-batch: rows on top of the newest snapshot."""
     table.new_commit(user).commit(committable_of(table, identifier, data))
 
 
-def newest_snapshot(table: Table) -> Snapshot:
+def newest_snapshot(table: FileTable) -> Snapshot:
     """The newest snapshot of a table that has one."""
-    found = table.snapshots.latest()
+    found = table.store.snapshots.latest()
     assert found is not None
     return found
 
 
-def expire_all_but(table: Table, keep: int) -> list[int]:
+def expire_all_but(table: FileTable, keep: int) -> list[int]:
     """Expire all snapshots but the newest ``keep``; the ids of those expired."""
     retention = Retention(min_count=keep, max_count=keep, age_ms=0, limit=1000)
-    return [step.snapshot.id for step in expire_snapshots(table, retention)]
+    return [step.snapshot.id for step in expire_snapshots(table.store, retention)]
 
 
-def key_values(table: Table, **travel: Any) -> list[tuple[int, int | None]]:
+def key_values(table: FileTable, **travel: Any) -> list[tuple[int, int | None]]:
     """Sorted ``(id, v)`` of a table that has these columns; a key that is there twice shows."""
     return sorted_rows(table, "id", "v", **travel)
 

@@ -124,7 +124,7 @@ def table(tmp_path: Path) -> Table:
     """A table with batches 0 to 2 of the query."""
     made = Catalog(str(tmp_path / "w")).create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     for batch_id in range(3):
-        commit_batch(made.store, QUERY, batch_id, arrow_rows(SCHEMA, (1, batch_id)))
+        commit_batch(made.files, QUERY, batch_id, arrow_rows(SCHEMA, (1, batch_id)))
     return made
 
 
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_changes_meanwhile(
 
 def test_a_checkpoint_is_chosen_by_what_is_known_of_it(table: Table, tmp_path: Path) -> None:
     store = table.store
-    commit_batch(table.store, "other", 7, arrow_rows(SCHEMA, (1, 7)))
+    commit_batch(table.files, "other", 7, arrow_rows(SCHEMA, (1, 7)))
     first = CheckpointPlace.parse(str(new_checkpoint(tmp_path / "c", committed=4, planned=5)))
     second = CheckpointPlace.parse(f"other={new_checkpoint(tmp_path / 'd', committed=9, planned=9)}")
     saved = create_savepoint(
@@ -200,7 +200,7 @@ def test_a_stream_saves_before_a_batch(table: Table, tmp_path: Path, caplog: pyt
     Housekeeping(store, checkpoint=place).before_batch()  # nor for another process
     [saved] = list_savepoints(store)
     assert [each.batch_id for each in saved.checkpoints] == [2]
-    commit_batch(table.store, QUERY, 3, arrow_rows(SCHEMA, (1, 3)))
+    commit_batch(table.files, QUERY, 3, arrow_rows(SCHEMA, (1, 3)))
     with caplog.at_level("WARNING", logger="fluvial"):
         Housekeeping(table.store.with_options({"savepoint.create-interval": "1 ms"}), checkpoint=place).before_batch()
     assert [each.checkpoints for each in list_savepoints(store)] == [saved.checkpoints, ()]

@@ -17,7 +17,7 @@ import pytest
 
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
-from engine.cli.app import cli, run_command
+from engine.cli.app import cli
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.runtime.spark_messages import fluvial_error
 from logstore.kafka.clients import ErrorNotes, KafkaProperties

@@ -11,7 +11,6 @@ from engine import Catalog, Table
 from engine.compaction.background import BackgroundCompaction, CompactionFailures, compaction_debt
 from engine.compaction.dedicated import is_write_only
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
-from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from filestore.compact.compactor import run_task
 from filestore.compact.task import CompactionTask

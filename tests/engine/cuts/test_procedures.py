@@ -22,7 +22,7 @@ def cut_table(catalog: Catalog, name: str, **options: str) -> Table:
 
 def commit_ids(table: Table, user: str, batch_id: int, *ids: int) -> None:
     """What a sink commits for a micro-batch."""
-    commit_batch(table.store, user, batch_id, pa.table({"id": ids, "v": [batch_id] * len(ids)}, schema=SCHEMA))
+    commit_batch(table.files, user, batch_id, pa.table({"id": ids, "v": [batch_id] * len(ids)}, schema=SCHEMA))
 
 
 def ids(table: Table) -> list[int]:

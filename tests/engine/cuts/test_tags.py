@@ -85,8 +85,8 @@ def test_a_tag_that_cannot_be_made_takes_the_others_back() -> None:
 
 
 def sweep(
-    names: dict[str, Table], before: MemoryFileIO, when: When
-) -> Iterator[tuple[dict[str, Table], dict[str, Table]]]:
+    names: dict[str, FileTable], before: MemoryFileIO, when: When
+) -> Iterator[tuple[dict[str, FileTable], dict[str, FileTable]]]:
     """For each operation in turn: copies of the tables, and the same ones on a disk where it fails; then once more."""
     for fail_at in range(1, 200):
         io = MemoryFileIO(before.files)

@@ -96,7 +96,7 @@ def test_a_difference_without_kinds_is_the_rows_that_are_new(table: Table) -> No
 def test_a_piece_says_what_else_must_be_read_than_plain_files(table: Table) -> None:
     facts = {
         kind: {
-            (piece.own_split is not None, piece.is_fallback, piece.plain_files(table.store) is not None)
+            (piece.own_split is not None, piece.is_fallback, piece.plain_files(table.files) is not None)
             for piece in table.read(options=READS[kind]).plan().pieces
         }
         for kind in READS

@@ -10,7 +10,7 @@ from engine.catalog import Catalog
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
 from engine.kafka.options import KafkaSourceOptions
-from engine.lineage.settings import Ground, options_of_new
+from engine.lineage.settings import Storage, options_of_new
 from engine.procedures.registry import Parameter, ParameterKind
 from engine.request.writer_options import BATCH_WRITE_KEYS, SINK_KEYS, WriterOptions
 from engine.table import Table
@@ -35,7 +35,7 @@ PLACES: dict[str, Callable[[str], object]] = {
     "sink": lambda text: WriterOptions.parse({"write-only": text}, SINK_KEYS).write_only,
     "tracking": lambda text: WriterOptions.parse({"change-tracking": text}, BATCH_WRITE_KEYS).change_tracking,
     "kafka": lambda text: KafkaSourceOptions.parse({**KAFKA, "failOnDataLoss": text}).fail_on_data_loss,
-    "lineage": lambda text: options_of_new({"table-lineage": text}, Ground.LOCAL)["table-lineage"] == "true",
+    "lineage": lambda text: options_of_new({"table-lineage": text}, Storage.LOCAL)["table-lineage"] == "true",
     "procedure": lambda text: Parameter(name="p", kind=ParameterKind.BOOLEAN, doc="", is_required=True).accepted(text),
 }
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from filestore.options.table_keys import OPTIONS
 
 from engine import Catalog
 from engine.request.commit_handle import CommitHandle
@@ -131,15 +130,15 @@ def test_what_cannot_be_understood_is_refused_with_its_name(given: Mapping[str, 
 
 
 def test_options_name_the_branch_and_are_in_force_there(tmp_path: Path) -> None:
-    table = Catalog(str(tmp_path)).create_table("db.t", pa.schema([("a", pa.int64())])).store
+    table = Catalog(str(tmp_path)).create_table("db.t", pa.schema([("a", pa.int64())])).files
     same, newest = open_for_read(table, {})
     assert same is table
     assert newest.place == Newest()
     read, request = open_for_read(table, {"scan.branch": "main", "scan.timestamp-millis": "5"})
-    assert (read.paths.branch, request.place) == ("main", AtTime(5))
+    assert (read.store.paths.branch, request.place) == ("main", AtTime(5))
     with pytest.raises(InvalidInputError, match="no such branch"):
         open_for_read(table, {"branch": "dev"})
 
 
 def test_every_option_of_a_reader_is_declared() -> None:
-    assert {*BATCH_KEYS, *STREAM_KEYS} <= OPTIONS.keys()
+    assert {*BATCH_KEYS, *STREAM_KEYS} <= TableOptions.declared.keys()

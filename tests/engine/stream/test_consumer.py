@@ -112,7 +112,7 @@ def test_places_that_nobody_keeps_are_forgotten(table: Table) -> None:
     age("idle")
     assert idle.reader._watching is not None
     assert idle.reader._watching._place is not None
-    idle.reader._watching._place._noted_ms -= 7_200_000
+    idle.reader._watching._place._recorded_ms -= 7_200_000
     assert idle.available() == []
     busy.available()
     assert set(table.store.consumers.next_snapshots()) == {"idle", "idle.base", "busy", "busy.base"}

@@ -57,7 +57,7 @@ def test_the_log_does_not_get_an_overwrite_and_streams_get_its_difference(table:
     assert before is not None
     assert after is not None
     assert (after.log_offsets, table.log_end_offsets()) == (before.log_offsets, ends)
-    assert sorted(newest_changes(table.store)) == [("+I", "a", 3, "y"), ("-D", "a", 1, "x")]
+    assert sorted(newest_changes(table.files)) == [("+I", "a", 3, "y"), ("-D", "a", 1, "x")]
     table.write(arrow_rows(SCHEMA, ("a", 3, "z")))
     assert said(table) == ("log", "2")
     assert row_set(table) == {("a", 2, "x"), ("a", 3, "z"), ("b", 1, "x")}
@@ -107,7 +107,7 @@ def test_an_overwrite_takes_what_the_stream_committed_meanwhile(table: Table) ->
             stream.write(0, lambda spec: write_part(spec, streamed.to_batches()))
             return super().write(spec, rows)
 
-    streamed = rows(("a", 1, "s"), ("b", 1, "s"))
+    streamed = arrow_rows(SCHEMA, ("a", 1, "s"), ("b", 1, "s"))
     session = WriteSession(
         table.files,
         Slow(),
@@ -116,9 +116,9 @@ def test_an_overwrite_takes_what_the_stream_committed_meanwhile(table: Table) ->
         upkeep=Upkeep.REPLACE,
         origin=lambda batch_id, rows: None,
     )
-    session.overwrite(rows(("a", 9, "new")).to_batches(), None)
+    session.overwrite(arrow_rows(SCHEMA, ("a", 9, "new")).to_batches(), None)
     assert row_set(table) == {("a", 9, "new"), ("b", 7, "old"), ("b", 1, "s")}
-    assert ("-D", "a", 1, "s") in sorted(newest_changes(table.store))
+    assert ("-D", "a", 1, "s") in sorted(newest_changes(table.files))
 
 
 def test_a_compaction_whose_files_were_overwritten_is_refused(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_frames_overwrite_partitions_statically_and_dynamically(spark: SparkSess
     assert said(table) == ("files", "2")
     table.overwrite(numbers.limit(0), {"day": "b"})
     assert row_set(table) == wanted | {("c", 1, "x")}
-    assert sorted(newest_changes(table.store)) == [("-D", "b", 1, "x")]
+    assert sorted(newest_changes(table.files)) == [("-D", "b", 1, "x")]
     table.overwrite(numbers.limit(0), {})
     assert row_set(table) == set()
-    assert len(sorted(newest_changes(table.store))) == 1001
+    assert len(sorted(newest_changes(table.files))) == 1001

@@ -37,8 +37,8 @@ def partitioned(*, has_key: bool = True, **options: str) -> FileTable:
     return table
 
 
-def with_branch(table: Table, name: str = "dev") -> Table:
-    create_branch(table, name, tag="t")
+def with_branch(table: FileTable, name: str = "dev") -> FileTable:
+    create_branch(table.store, name, tag="t")
     return table.on_branch(name)
 
 

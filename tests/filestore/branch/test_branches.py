@@ -30,7 +30,7 @@ from tests.support.tables import (
 ALL = [(1, 10), (2, 20), (3, 30), (4, 40)]
 
 
-def filled(io: MemoryFileIO | None = None, **options: str) -> Table:
+def filled(io: MemoryFileIO | None = None, **options: str) -> FileTable:
     """Four snapshots of one row each; tag ``t1`` is the second."""
     table = key_table(io or MemoryFileIO(), **options)
     for pair in ALL:
@@ -39,8 +39,8 @@ def filled(io: MemoryFileIO | None = None, **options: str) -> Table:
     return table
 
 
-def under(table: Table, directory: str) -> list[str]:
-    start = f"{table.paths.root}/{directory}/"
+def under(table: FileTable, directory: str) -> list[str]:
+    start = f"{table.store.paths.root}/{directory}/"
     return sorted(path.removeprefix(start) for path in table.io.files if path.startswith(start))  # type: ignore[attr-defined]
 
 

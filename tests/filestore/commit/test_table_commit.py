@@ -170,7 +170,7 @@ def test_a_compaction_does_not_make_a_data_commit_look_done() -> None:
     assert content(table) == {1: 3}
 
 
-def rolled_back_to_1() -> tuple[Table, TableCommit]:
+def rolled_back_to_1() -> tuple[FileTable, TableCommit]:
     """A query committed 0, 1 and 2; the snapshots of 1 and 2 are gone, and its commit is still open."""
     table = key_table()
     commit = TableCommit(table.store, "query")

@@ -40,8 +40,8 @@ EXAMPLES = int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "8"))
 PRODUCERS = ["lookup", "full-compaction"]
 
 
-def newest(table: Table) -> list[Change]:
-    snapshot = table.snapshots.latest()
+def newest(table: FileTable) -> list[Change]:
+    snapshot = table.store.snapshots.latest()
     assert snapshot is not None
     return changelog_changes(table, snapshot)
 
@@ -272,7 +272,9 @@ def test_whatever_fails_the_changes_are_told_once(producer: str, when: When) -> 
             compact_buckets(reopened(table, faulty).store, full=True)
         after = reopened(table, disk)
         compact_buckets(after.store, full=True)
-        changes = [changelog_changes(after, after.store.snapshots.read(each)) for each in after.store.snapshots.ids()[4:]]
+        changes = [
+            changelog_changes(after, after.store.snapshots.read(each)) for each in after.store.snapshots.ids()[4:]
+        ]
         assert [each for each in changes if each] == [EXPECTED], f"fail_at={fail_at}"
         assert content(after) == {0: 0, 1: 10, 2: 21, 4: 4, 5: 5, 6: 6, 7: 7, 20: 1}
 

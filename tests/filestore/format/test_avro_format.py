@@ -13,8 +13,6 @@ from filestore.format.avro import avro_schema, read_avro
 from filestore.format.avro_blocks import encode_long
 from filestore.format.file_format import file_format
 from filestore.format.interface import WriteSettings
-from filestore.format.statistics import ColumnRange
-from filestore.schema.file_fields import file_schema
 from filestore.types.data_types import DataField, parse_data_type
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.format_files import FormatFiles

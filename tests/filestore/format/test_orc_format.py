@@ -6,9 +6,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from filestore.datafile.schema_mapping import map_schema
-from filestore.format.file_format import file_format
-from filestore.format.interface import WriteSettings
 from filestore.format.orc import read_orc
 from filestore.schema.file_fields import file_schema
 from filestore.types.data_types import DataField, parse_data_type

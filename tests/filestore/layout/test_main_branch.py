@@ -27,8 +27,8 @@ BASE = [(1, 10), (2, 20)]
 NUMBER = data_type_of(pa.int64(), nullable=True)
 
 
-def on(table: Table, io: object) -> Table:
-    return Table.open("db.t", table.paths.root, io=io, clock=table.clock, names=table.names)  # type: ignore[arg-type]
+def on(table: FileTable, io: object) -> FileTable:
+    return FileTable.open("db.t", table.store.paths.root, io=io, clock=table.store.clock, names=table.store.names)  # type: ignore[arg-type]
 
 
 def copied(table: FileTable) -> FileTable:
@@ -39,8 +39,8 @@ def catalog_of(table: FileTable) -> Catalog:
     return Catalog(WAREHOUSE, io=table.store.io, clock=table.store.clock, names=table.store.names)
 
 
-def under(table: Table) -> set[str]:
-    start = f"{table.paths.root}/"
+def under(table: FileTable) -> set[str]:
+    start = f"{table.store.paths.root}/"
     return {path.removeprefix(start).split("/")[0] for path in table.io.files}  # type: ignore[attr-defined]
 
 

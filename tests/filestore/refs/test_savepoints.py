@@ -324,14 +324,14 @@ def test_whatever_dies_a_savepoint_that_is_there_can_be_read(action: str, when: 
             assert all(table.store.io.exists(path) for path in each.own_paths(table.store.paths))
         assert content(table) == expected[2]
         if action == "create":
-            create_savepoint(table)
-            names = [f"savepoint-{each.id}" for each in list_savepoints(table)]
-            assert table.snapshots.tag_names() == names
-        elif savepoint_exists(table, 1):
-            delete_savepoint(table, 1)
+            create_savepoint(table.store)
+            names = [f"savepoint-{each.id}" for each in list_savepoints(table.store)]
+            assert table.store.snapshots.tag_names() == names
+        elif savepoint_exists(table.store, 1):
+            delete_savepoint(table.store, 1)
         check_orphans_go(table)
-        own = {path for each in list_savepoints(table) for path in each.own_paths(table.paths)}
-        assert {path for path in table.io.files if "/savepoint/checkpoint-" in path} == own
+        own = {path for each in list_savepoints(table.store) for path in each.own_paths(table.store.paths)}
+        assert {path for path in table.store.io.files if "/savepoint/checkpoint-" in path} == own
         if faulty.calls < fail_at:
             break
     else:

@@ -8,7 +8,7 @@ from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.evolution.schema_change import AddColumn, ChangeComment, RenameColumn, SetOption
 from filestore.schema.validation import STREAM_NAMES
-from filestore.table import Table
+from filestore.table import FileTable
 from filestore.types.data_types import STRING
 from lsm.errors import InvalidInputError
 from tests.support.tables import memory_catalog
@@ -16,15 +16,15 @@ from tests.support.tables import memory_catalog
 REFUSED = r"column name is reserved .*: column=_\w+ fix='rename it'"
 
 
-def old_table() -> Table:
+def old_table() -> FileTable:
     """A table that was made before the names were reserved."""
     catalog = memory_catalog()
     schema = pa.schema([("id", pa.int64()), ("kind", pa.string()), ("w", pa.int64())])
     table = catalog.create_table("db.t", schema, options={"bucket": "1", "bucket-key": "id"})
-    body = orjson.loads(table.io.read_bytes(table.paths.schema(0)))
+    body = orjson.loads(table.store.io.read_bytes(table.store.paths.schema(0)))
     body["fields"][1]["name"] = ROW_KIND_COLUMN
-    table.io.delete(table.paths.schema(0))
-    table.io.create_exclusive(table.paths.schema(0), orjson.dumps(body))
+    table.store.io.delete(table.store.paths.schema(0))
+    table.store.io.create_exclusive(table.store.paths.schema(0), orjson.dumps(body))
     return catalog.table("db.t")
 
 
@@ -53,7 +53,7 @@ def test_a_table_that_has_one_is_read_written_and_altered_as_before() -> None:
     assert table.schema.column_names == ("id", ROW_KIND_COLUMN, "w")
     table.write(pa.table({"id": [1], ROW_KIND_COLUMN: ["x"], "w": [2]}))
     assert table.read().to_arrow().to_pylist() == [{"id": 1, ROW_KIND_COLUMN: "x", "w": 2}]
-    catalog = memory_catalog(table.io)
+    catalog = memory_catalog(table.store.io)
     catalog.alter_table("db.t", [SetOption("write-only", "true"), ChangeComment(path=("w",), comment="y")])
     catalog.alter_table("db.t", [RenameColumn(path=(ROW_KIND_COLUMN,), name="kind")])
     assert catalog.table("db.t").read().to_arrow().to_pylist() == [{"id": 1, "kind": "x", "w": 2}]

@@ -40,7 +40,7 @@ def row_of(values: Mapping[str, Any]) -> Row:
     return tuple(tuple(value) if isinstance(value, list) else value for value in values.values())
 
 
-def counted_rows(table: Table, **how: Any) -> Counts:
+def counted_rows(table: FileTable, **how: Any) -> Counts:
     return Counter(row_of(row) for row in table.read().to_arrow(**how).to_pylist())
 
 

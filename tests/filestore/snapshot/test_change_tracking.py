@@ -122,7 +122,7 @@ def test_a_commit_that_says_nothing_has_bypassed_the_log(kind: CommitKind, track
     )
 
 
-def properties(table: Table) -> tuple[str, str | None]:
+def properties(table: FileTable) -> tuple[str, str | None]:
     found = newest_snapshot(table).properties
     return found[CHANGES_KEY], found.get(UNLOGGED_KEY)
 

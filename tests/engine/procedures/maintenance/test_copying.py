@@ -52,4 +52,4 @@ def test_the_rows_of_a_copy_are_visible_where_readers_wait_for_a_compaction(
     """With deletion vectors nothing of level 0 is read: a copy compacts what it wrote, as every batch write does."""
     source = new_table(**{"deletion-vectors.enabled": "true"})
     copy(catalog, "shop.orders", "copies.orders")
-    assert rows_of(catalog.table("copies.orders")) == rows_of(source) != set()
+    assert row_set(catalog.table("copies.orders")) == row_set(source) != set()

@@ -42,8 +42,8 @@ def test_older_rows_come_back_as_a_new_commit(
     ]  # fmt: skip
     assert content(catalog) == ALL
     assert len(content(catalog, snapshot_id=5)) == 4
-    assert changes_of(newest_snapshot(table.store), has_log=False) is ChangeSource.FILES
-    assert {*newest_changes(table.store)} == {
+    assert changes_of(newest_snapshot(table.files), has_log=False) is ChangeSource.FILES
+    assert {*newest_changes(table.files)} == {
         ("-U", "d1", 1, 100), ("+U", "d1", 1, 9), ("-D", "d1", 7, 7), ("+I", "d2", 3, 3), ("-D", "d3", 5, 5),
     }  # fmt: skip
     assert call("rollback_to_as_latest", snapshot=6) == []
@@ -62,7 +62,7 @@ def test_one_state_must_be_named(new_table: Callable[..., Table]) -> None:
             rollback_to_as_latest(table, **wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match=r"no such snapshot: .*version=snapshot.9 .*latest=2"):
         rollback_to_as_latest(table, snapshot=9)
-    assert rollback_to_as_latest(table, timestamp=newest_snapshot(table.store).time_ms).num_rows == 0
+    assert rollback_to_as_latest(table, timestamp=newest_snapshot(table.files).time_ms).num_rows == 0
 
 
 @pytest.mark.broker
@@ -74,8 +74,8 @@ def test_a_table_with_a_log_goes_back_and_tells_its_streams(tmp_path: Path, brok
     table.write(order_rows(("d1", 1, 1)))
     table.write(order_rows(("d1", 1, 2), ("d1", 2, 2)))
     rollback_to_as_latest(table, snapshot=1)
-    assert changes_of(newest_snapshot(table.store), has_log=True) is ChangeSource.FILES
-    assert {*newest_changes(table.store)} == {("-U", "d1", 1, 2), ("+U", "d1", 1, 1), ("-D", "d1", 2, 2)}
+    assert changes_of(newest_snapshot(table.files), has_log=True) is ChangeSource.FILES
+    assert {*newest_changes(table.files)} == {("-U", "d1", 1, 2), ("+U", "d1", 1, 1), ("-D", "d1", 2, 2)}
     table.write(order_rows(("d1", 3, 3)))
     assert verify(table).num_rows == 0
     with pytest.raises(InvalidInputError, match=r"partitions of the log.*bucket=2 fix=make a new table"):
@@ -96,7 +96,7 @@ def test_files_get_the_indexes_that_the_options_ask_for(
     (done,) = call("rewrite_file_index")
     assert done["written_partitions"] == 1
     assert content(catalog) == ALL
-    assert changes_of(newest_snapshot(table.store), has_log=False) is ChangeSource.NONE
+    assert changes_of(newest_snapshot(table.files), has_log=False) is ChangeSource.NONE
     live = LiveFiles.latest(table.store)
     assert all(file.embedded_index for key in live.buckets() for file in live.files(key))
     assert call("rewrite_file_index") == [{"written_partitions": 0, "written_indexes": 0, "snapshot_id": None}]
@@ -118,8 +118,8 @@ def test_all_rows_move_to_the_new_number_of_buckets(
     again = catalog.table("shop.orders")
     assert again.options.bucket == 5
     assert again.options.changelog_producer == options.get("changelog_producer", "none")
-    assert newest_snapshot(again.store).commit_kind is CommitKind.COMPACT
-    assert changes_of(newest_snapshot(again.store), has_log=False) is ChangeSource.NONE
+    assert newest_snapshot(again.files).commit_kind is CommitKind.COMPACT
+    assert changes_of(newest_snapshot(again.files), has_log=False) is ChangeSource.NONE
     again.write(order_rows(("d1", 1, 10), ("d4", 8, 8)))
     assert set(LiveFiles.latest(again.store).partition_total_buckets().values()) == {5}
     assert content(catalog) == {*ALL} - {("d1", 1, 9)} | {("d1", 1, 10), ("d4", 8, 8)}
@@ -178,10 +178,10 @@ def test_manifests_become_one(new_table: Callable[..., Table], catalog: Catalog,
     table = new_table()
     for turn in range(5):
         table.write(order_rows(("d2", 3, turn)))
-    assert len(manifests_of(table.store, newest_snapshot(table.store))) == 7
+    assert len(manifests_of(table.store, newest_snapshot(table.files))) == 7
     (done,) = call("compact_manifest")
     assert (done["manifests_before"], done["manifests_after"], done["snapshot_id"]) == (7, 1, 8)
-    assert len(manifests_of(table.store, newest_snapshot(table.store))) == 1
+    assert len(manifests_of(table.store, newest_snapshot(table.files))) == 1
     assert content(catalog) == {*ALL} - {("d2", 3, 3)} | {("d2", 3, 4)}
     assert call("compact_manifest") == []
 
