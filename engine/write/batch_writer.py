@@ -142,17 +142,23 @@ class BatchWriter:
         )
         self._adopted = {}
         self._report(Step.TABLE_COMMITTED, batch_id)
+        committed_s = time.perf_counter()
+        self._record(results, committed, flush_seconds=flushed_s - began_s, commit_seconds=committed_s - flushed_s)
+        return committed
+
+    def _record(
+        self, results: Iterable[BucketResult], committed: CommitResult, *, flush_seconds: float, commit_seconds: float
+    ) -> None:
         files = [file for result in results for message in result.messages for file in message.new_files]
         record_batch(
             self._store.name,
             rows=sum(file.row_count for file in files),
             size_bytes=sum(file.size_bytes for file in files),
             files=len(files),
-            flush_seconds=flushed_s - began_s,
-            commit_seconds=time.perf_counter() - flushed_s,
+            flush_seconds=flush_seconds,
+            commit_seconds=commit_seconds,
             snapshot_id=None if committed.snapshot is None else committed.snapshot.id,
         )
-        return committed
 
     def _check_updates(self, batch_id: int, results: Iterable[BucketResult]) -> None:
         """Warn when counted rows stay that updates replaced. One pair of -U and +U may be split between two batches."""
