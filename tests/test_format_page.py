@@ -7,7 +7,6 @@ from typing import Any
 
 import fastavro
 import pytest
-from filestore.options.table_keys import OPTIONS
 
 from engine.cuts.tags import CutRecord
 from engine.lineage.origins import CommitOrigin as RowOrigin
@@ -261,7 +260,7 @@ _NO_OPTIONS = ("bloom-filter", "debezium-json", "fast-forward", "replace-main")
 
 def test_options_of_the_page_exist() -> None:
     found = re.findall(r"`([a-z][a-z0-9]*(?:[.-][a-z0-9-]+)+)(?:=[\w-]+)?`", PAGE)
-    known = (*OPTIONS, *typed_properties(), *_NO_OPTIONS)
+    known = (*TableOptions.declared, *typed_properties(), *_NO_OPTIONS)
     assert [name for name in found if name not in known] == []
     assert len(found) > 15
 

@@ -188,7 +188,10 @@ def _check_together(given: SourceValues) -> None:
             f"fix=set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic, or neither"
         )
     if dead_letter_topic in given.topics:
-        raise InvalidInputError(f"a source cannot feed itself: option=dead-letter.topic value={dead_letter_topic}")
+        raise InvalidInputError(
+            "the topic of dead letters is a topic of the source, which would read them again: "
+            f"option=dead-letter.topic value={dead_letter_topic} fix=name another topic"
+        )
 
 
 def _properties(given: SourceValues) -> KafkaProperties:

@@ -64,9 +64,7 @@ def _check_option_may_change(
             "fix='create a new table and copy, or drop and create it'"
         )
     if key == "log.system" or (key == "log.kafka.bootstrap.servers" and not has_log and after is not None):
-        raise InvalidInputError(
-            f"a table gets its log when it is made: {values} fix='create a table with a log and copy'"
-        )
+        raise InvalidInputError(f"a table gets its log at creation: {values} fix='create a table with a log and copy'")
     option = TableOptions.declared.get(key)
     is_immutable = option is not None and option.is_immutable
     needs_vectors = key == "deletion-vectors.enabled" and schema.primary_keys  # older rows have none

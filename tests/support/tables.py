@@ -55,7 +55,7 @@ def reopened(table: FileTable, io: FileIO) -> FileTable:
 
 def copied(table: FileTable) -> FileTable:
     """The same table on another disk in memory."""
-    return reopened(table, MemoryFileIO(table.io.files))  # type: ignore[attr-defined]
+    return reopened(table, MemoryFileIO(table.store.io.files))  # type: ignore[attr-defined]
 
 
 def failing_at(before: FileTable, fail_at: int, when: When) -> tuple[FileTable, FileTable, FaultyFileIO]:

@@ -41,7 +41,7 @@ def filled(io: MemoryFileIO | None = None, **options: str) -> FileTable:
 
 def under(table: FileTable, directory: str) -> list[str]:
     start = f"{table.store.paths.root}/{directory}/"
-    return sorted(path.removeprefix(start) for path in table.io.files if path.startswith(start))  # type: ignore[attr-defined]
+    return sorted(path.removeprefix(start) for path in table.store.io.files if path.startswith(start))  # type: ignore[attr-defined]
 
 
 def test_a_branch_from_a_tag_copies_the_tag_its_snapshot_and_its_schemas() -> None:

@@ -401,7 +401,7 @@ def test_a_table_is_rescaled() -> None:
     table = marked(bucket="1")
     wider = table.with_options({"bucket": "3"})
     table.with_options({"write-only": "true"}).write(rows((4, 44)))
-    with pytest.raises(InvalidInputError, match="wait for a compaction"):
+    with pytest.raises(InvalidInputError, match="not compacted and emitted"):
         rescale(table.store, wider.store, keep=lambda _: True)
     table.compact()
     rescale(table.store, wider.store, keep=lambda _: True)

@@ -41,7 +41,7 @@ def catalog_of(table: FileTable) -> Catalog:
 
 def under(table: FileTable) -> set[str]:
     start = f"{table.store.paths.root}/"
-    return {path.removeprefix(start).split("/")[0] for path in table.io.files}  # type: ignore[attr-defined]
+    return {path.removeprefix(start).split("/")[0] for path in table.store.io.files}  # type: ignore[attr-defined]
 
 
 @cache

@@ -41,13 +41,13 @@ def test_a_default_is_told_as_a_text_that_means_it(option: Option[Any]) -> None:
 
 def test_the_strongest_place_that_gives_an_option_wins() -> None:
     """FL-68: each of these gives what the stronger ones leave open."""
-    origins = [OptionOrigin.CATALOG, OptionOrigin.SESSION, OptionOrigin.TABLE, OptionOrigin.REQUEST]
+    given_by = [OptionOrigin.CATALOG, OptionOrigin.SESSION, OptionOrigin.TABLE, OptionOrigin.REQUEST]
     weakest_first = [
         Layer(origin=origin, options={f"k{place}": origin.value for place in range(4) if place >= number})
-        for number, origin in enumerate(origins)
+        for number, origin in enumerate(given_by)
     ]
     assert origins(effective_options(weakest_first, {})) == {
-        f"k{place}": (origin.value, origin.value) for place, origin in enumerate(origins)
+        f"k{place}": (origin.value, origin.value) for place, origin in enumerate(given_by)
     }
 
 
