@@ -5,8 +5,10 @@ PYTHON ?= python3
 # pypaimon needs pyarrow < 20, which exists for Python 3.11 to 3.13: name one of these here when PYTHON is newer
 PEERS_PYTHON ?= $(PYTHON)
 ARGS ?=
-# processes that share the tests; each that needs one starts its own Spark or broker
-WORKERS ?= 2
+# Processes that share the tests; each that needs one starts its own Spark or broker. Most of the time they wait for
+# starts, stops and kills, so there are more of them than the two cores of the machines that CI has.
+WORKERS ?= 4
+FAST_WORKERS ?= 2
 
 VENV := .venv
 PEERS := .venv-peers
@@ -67,8 +69,8 @@ $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 test: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
 
-test-fast: venv ## the tests that need no broker, no Spark and no peer: seconds
-	$(PYTEST) -m "not (broker or spark or interop or soak)" $(ARGS)
+test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: under a minute
+	$(PYTEST) -n $(FAST_WORKERS) -m "not (broker or spark or interop or soak or store or sweep)" $(ARGS)
 
 bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each, kept in .bench/
 	$(PY) -m benchmarks $(ARGS)

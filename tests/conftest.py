@@ -25,21 +25,26 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("same")
 
 # What a session starts once, in seconds, and the process that has it: of the first that a test needs. Some tests need
-# both databases.
+# both databases. A module that takes minutes by itself (kills, restarts) names a group of its own.
 _PROCESSES = {
     **{name: name for name in ("spark", "broker", "java_peer", "pypaimon_peer", "object_store")},
     **dict.fromkeys(("postgres", "mysql"), "databases"),
 }
+_SERVERS = frozenset({"object_store", "postgres", "mysql"})
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tell ``pytest -n 2 --dist loadgroup`` which tests belong into one process."""
+    """Name for ``pytest -n 4 --dist loadgroup`` the process of each test, and mark those that need a server."""
     for item in items:
         needed = getattr(item, "fixturenames", ())
+        if not _SERVERS.isdisjoint(needed):
+            item.add_marker(pytest.mark.store)
+        if item.get_closest_marker("xdist_group") is not None:
+            continue
         process = next((_PROCESSES[name] for name in _PROCESSES if name in needed), None)
         if process is None and item.get_closest_marker("spark") is not None:
-            process = "spark in processes of its own"
+            process = item.path.stem  # starts Spark in processes of its own
         if process is not None:
             item.add_marker(pytest.mark.xdist_group(process))
 

@@ -610,6 +610,7 @@ JVM_CRASHES = [
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.timeout(600)
+@pytest.mark.xdist_group("kills of the format writer")
 @pytest.mark.parametrize(
     ("crashes", "kills_jvm"), [(PROCESS_CRASHES, False), (JVM_CRASHES, True)], ids=["process", "process-and-jvm"]
 )

@@ -20,7 +20,7 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from tests.support.streams import content, fold
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.xdist_group("kills of readers")]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 JOB = Path(__file__).with_name("reading_job.py")

@@ -37,7 +37,12 @@ TASK_STEPS = [
     Step.PART_DONE,
 ]
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("kills of the sink"),
+]
 
 
 class Job:

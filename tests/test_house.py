@@ -1,0 +1,155 @@
+"""The house: rooms of a size to hold in the head, one definition for a name, one word for a thing, no dead reference.
+
+In the manner of TigerBeetle's tidy: each rule names what to do instead.
+"""
+
+import ast
+import importlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGES: Final = ("engine", "logstore", "filestore", "lsm")
+FILES: Final = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+TREES: Final = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+MOST_MODULES: Final = 14
+
+# Public doors of a package: a program of a user imports these from the package itself.
+DOORS: Final = {"engine", "engine.dialect", "engine.procedures"}
+
+# Names that several modules may define: each module has its own logger, type variable or entry point.
+EACH_ITS_OWN: Final = {"logger", "main", "T"}
+
+WORDS: Final = {
+    r"told": "emitted, reported, notified",
+    r"tells": "emits, reports",
+    r"whoever": "callers, a reader, a writer",
+    r"somebody": "another writer, another process",
+    r"nobody": "no one, no writer, no reader",
+    r"anew": "again",
+    r"surely": "certainly, or nothing",
+    r"shall": "must",
+    r"for ever": "permanently",
+    r"goes on": "continues",
+    r"is over": "has ended",
+    r"put aside": "dead-lettered",
+    r"theirs": "the name of the system",
+    r"ours": "Fluvial's",
+    r"\w+: whose\.": "a full noun phrase",
+}
+"""Words of a private dialect, as patterns, and what an engineer elsewhere would write."""
+
+REFERENCES: Final = {
+    r"\breports/\w+\.md": "say the fact, or name FORMAT.md",
+    r"\bdesign\.md\b": "say the fact, or name FORMAT.md",
+    r"\bpaimon-format\.md\b": "say the fact, or name FORMAT.md",
+    r"\b[Dd]ecisions? \d+": "name the README of the room",
+    r"\b(?:FL|TAG|LN|BR|SP|CDC)-\d+\b": "requirements stand in the docstring of the test that shows them",
+}
+"""What no reader of the repository can follow, as patterns, and what to write instead."""
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES: Final = {module_of(path): path for path in FILES}
+
+
+def defined(statements: list[ast.stmt]) -> Iterator[str]:
+    """The names that a module's own statements define."""
+    for each in statements:
+        match each:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.If() | ast.Try():
+                yield from defined([node for node in ast.iter_child_nodes(each) if isinstance(node, ast.stmt)])
+            case _:
+                pass
+
+
+DEFINED: Final = {module: set(defined(TREES[path].body)) for module, path in MODULES.items()}
+
+
+def test_a_room_has_no_more_modules_than_a_reader_can_hold() -> None:
+    rooms = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    large = {str(room.relative_to(ROOT)): count for room, count in rooms.items() if count > MOST_MODULES}
+    assert large == {}, "which rooms are in these halls?"
+
+
+def test_the_tests_lie_in_rooms_of_the_same_names() -> None:
+    rooms = {path.parent.relative_to(ROOT) for path in FILES}
+    tests = {
+        path.parent.relative_to(ROOT / "tests")
+        for name in PACKAGES
+        for path in (ROOT / "tests" / name).rglob("test_*.py")
+    }
+    assert sorted(map(str, tests - rooms)) == []
+
+
+def test_a_public_name_is_defined_once() -> None:
+    homes = defaultdict(set)
+    for module, names in DEFINED.items():
+        if not module.startswith(("engine.procedures", "engine.cli.commands")):  # named as what they carry out
+            for name in names:
+                if not name.startswith("_") and name not in EACH_ITS_OWN:
+                    homes[name].add(module)
+    assert {name: sorted(found) for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_a_name_is_imported_from_where_it_is_defined() -> None:
+    found = []
+    for path in FILES:
+        for node in ast.walk(TREES[path]):
+            if isinstance(node, ast.ImportFrom) and node.module in MODULES and node.module not in DOORS:
+                for alias in node.names:
+                    if f"{node.module}.{alias.name}" not in MODULES and alias.name not in DEFINED[node.module]:
+                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {alias.name} from {node.module}")
+    assert found == []
+
+
+def matches(patterns: dict[str, str]) -> list[str]:
+    found = []
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        for pattern, instead in patterns.items():
+            for match in re.finditer(rf"(?<![\w.]){pattern}(?!\w)", text):
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(f"{path.relative_to(ROOT)}:{line}: {match.group()!r}: {instead}")
+    return found
+
+
+def test_the_words_are_those_of_the_field() -> None:
+    assert matches(WORDS) == []
+
+
+def test_no_module_refers_to_what_is_not_in_the_repository() -> None:
+    assert matches(REFERENCES) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [("told", "the changes are told"), ("goes on", "the query goes on"), (r"\w+: whose\.", "store: whose.")],
+)
+def test_a_word_is_found_in_a_sentence(pattern: str, text: str) -> None:
+    assert re.search(rf"(?<![\w.]){pattern}(?!\w)", text)
+
+
+def test_what_workers_preload_exists() -> None:
+    """An import that fails there is suppressed: every task would only be slower by what it imports."""
+    daemon = importlib.import_module("engine.worker_daemon")
+    ours = [name for name in daemon.PRELOADED if name.partition(".")[0] in PACKAGES]
+    assert ours
+    assert set(ours) <= MODULES.keys()
+    for name in daemon.PRELOADED:
+        importlib.import_module(name)
