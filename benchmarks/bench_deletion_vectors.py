@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import discard
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.compact.task import CompactionTask
@@ -34,7 +34,7 @@ def filled(root: Path, rows: int, options: dict[str, str]) -> FileTable:
     random = np.random.default_rng(SEED)
     schema = rows_of("int", np.arange(1), random).schema
     given = {"bucket": "1", "write-buffer-size": "4 gb", "write-only": "true", **APART, **options}
-    table = Catalog(str(root)).create_table("bench.t", schema, primary_key=["k"], options=given)
+    table = FileCatalog(str(root)).create_table("bench.t", schema, primary_key=["k"], options=given)
     table.write(rows_of("int", np.arange(rows), random))
     table.compact(full=True)
     for number in range(RUNS):

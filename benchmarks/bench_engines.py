@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.bench_merge_read import FLOOR
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.read.split_read import BucketFiles, read_split
 from filestore.scan.table_scan import TableScan
 from filestore.table import FileTable
@@ -55,7 +55,7 @@ def table_of(root: Path, engine: str, rows: int) -> FileTable:
         "num-sorted-run.compaction-trigger": "1000",
         "write-only": "true",
     }
-    table = Catalog(str(root)).create_table(
+    table = FileCatalog(str(root)).create_table(
         f"bench.{engine}",
         rows_of("int", np.arange(1), random).schema,
         primary_key=["k"],

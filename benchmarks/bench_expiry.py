@@ -22,7 +22,7 @@ from benchmarks.harness import commit, machine, peak_memory_bytes, sized
 from engine import Table as EngineTable
 from engine.procedures import expire_snapshots
 from engine.write.housekeeping import Housekeeping
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.format.simple_stats import EMPTY_STATS
 from filestore.io.file_io import LocalFileIO
@@ -77,7 +77,7 @@ def history(root: str, snapshots: int) -> FileTable:
     """A table of so many snapshots: each second one adds a file, the next merges it into the only other one."""
     schema = pa.schema([("id", pa.int64())])
     options = {"bucket": "1", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
-    table = Catalog(root).create_table("bench.original", schema, primary_key=["id"], options=options)
+    table = FileCatalog(root).create_table("bench.original", schema, primary_key=["id"], options=options)
     top: DataFileMeta | None = None
     new: DataFileMeta | None = None
     for number in range(1, snapshots + 1):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import KEYS, SEED, rows_of
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 
 FLOOR = "pq.write_table of the sorted rows"
 
@@ -25,7 +25,7 @@ def main() -> None:
                 random = np.random.default_rng(SEED)
                 rows = rows_of(kind, random.integers(0, size, size), random)
                 options = {"bucket": "1", "write-buffer-size": "4 gb"}
-                table = Catalog(root).create_table(
+                table = FileCatalog(root).create_table(
                     f"bench.{kind}{size}", rows.schema, primary_key=["k"], options=options
                 )
                 ordered = rows.sort_by("k")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 
@@ -55,7 +55,7 @@ def main() -> None:
     batches = batches_of(rows)
     count = sum(len(each) for each, _ in batches)
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
-        catalog = Catalog(root)
+        catalog = FileCatalog(root)
         made = 0
 
         def new(**more: str) -> FileTable:

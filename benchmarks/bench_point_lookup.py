@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import measure, sized
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.table import FileTable
 
 FILES = 20
@@ -27,7 +27,7 @@ def table_of_files(root: str, rows: int) -> tuple[FileTable, list[int], float, i
     random = np.random.default_rng(11)
     schema = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.float64()), ("text", pa.string())])
     options = {"file-index.bloom-filter.columns": "k", "file-index.bloom-filter.k.fpp": "0.01"}
-    table = Catalog(root).create_table("bench.t", schema, options=options)
+    table = FileCatalog(root).create_table("bench.t", schema, options=options)
     keys = random.permutation(rows * 4)[:rows]
     words = pa.array([f"word-{number}" for number in range(10_000)])
     began = time.perf_counter()

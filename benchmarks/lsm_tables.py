@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.table import FileTable
 
 KEYS = ("int", "string")
@@ -46,7 +46,9 @@ def table_of_runs(root: Path, *, kind: str, runs: int, rows: int) -> FileTable:
         "num-sorted-run.compaction-trigger": "1000",
         "write-only": "true",
     }
-    table = Catalog(str(root)).create_table(f"bench.{kind}{runs}x{rows}", schema, primary_key=["k"], options=options)
+    table = FileCatalog(str(root)).create_table(
+        f"bench.{kind}{runs}x{rows}", schema, primary_key=["k"], options=options
+    )
     for _ in range(runs):
         keys = np.unique(random.integers(0, rows // 2, rows // runs))
         table.write(rows_of(kind, keys, random))

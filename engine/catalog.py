@@ -17,7 +17,7 @@ from engine.system_tables.names import is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
 from engine.table import Table
 from engine.versions.branches import logs_of
-from filestore.catalog.catalog import Catalog as FileCatalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch

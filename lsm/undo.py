@@ -15,7 +15,7 @@ Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 @contextmanager
 def undoing(undo: Callable[[], object], *, unless: Errors = ()) -> Iterator[None]:
-    """Call ``undo`` when the block does not finish, also when it is interrupted; then the error goes on to the caller.
+    """Call ``undo`` when the block does not finish, also when interrupted; then the error reaches the caller.
 
     Args:
         undo: deletes what the block made. It is called once; what it raises replaces the error.

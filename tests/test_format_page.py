@@ -243,7 +243,9 @@ def test_data_files_have_the_columns_of_the_page() -> None:
 
 def test_tables_that_count_their_rows_are_stored_as_the_page_says() -> None:
     words = set(quoted(PARTS["Tables that count their rows"]))
-    form = stored_form(SCHEMA.fields, primary_keys=(), partitions=(), options={"row-counts": "true"})
+    form = stored_form(
+        SCHEMA.fields, primary_keys=(), partitions=(), options=TableOptions.parse({"row-counts": "true"})
+    )
     stored = {f"{key}={value}" for key, value in form.options.items() if "aggregat" in key + value}
     assert {*HIDDEN_NAMES, *stored} <= words
     assert [field.name for field in form.columns] == ["a", *HIDDEN_NAMES]

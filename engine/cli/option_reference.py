@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from engine.kafka.options import CLIENT_PREFIX as SOURCE_CLIENT_PREFIX
-from engine.kafka.options import SourceValues
+from engine.kafka.options import SOURCE_CLIENT_PREFIX, SourceValues
 from engine.request.place_options import PlaceOptions, RowOptions
 from engine.request.writer_options import CLIENT_PREFIX, WriterOptions
 from filestore.options.catalog_options import CATALOG_ALIASES, STORE_PREFIX, TABLE_DEFAULT_PREFIX, CatalogOptions

@@ -18,7 +18,7 @@ from logstore.kafka.clients import OPTION_PREFIX, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 
-CLIENT_PREFIX: Final = "kafka."
+SOURCE_CLIENT_PREFIX: Final = "kafka."
 EARLIEST_WORD: Final = "earliest"
 LATEST_WORD: Final = "latest"
 
@@ -142,8 +142,8 @@ class KafkaSourceOptions:
         known = {name.lower(): name for name in SourceValues.declared}
         named = {known.get(key.lower(), key.lower()): value for key, value in options.items()}
         for key in named:
-            if key not in SourceValues.declared and not key.startswith(CLIENT_PREFIX):
-                raise unknown_option(key, (*SourceValues.declared, f"{CLIENT_PREFIX}*"), "option of the source")
+            if key not in SourceValues.declared and not key.startswith(SOURCE_CLIENT_PREFIX):
+                raise unknown_option(key, (*SourceValues.declared, f"{SOURCE_CLIENT_PREFIX}*"), "option of the source")
         given = SourceValues(named)
         if not given.topics:
             raise InvalidInputError("no topic to read: option=subscribe example=orders,payments")
@@ -169,7 +169,7 @@ class KafkaSourceOptions:
 
 def with_source_option_names(error: FluvialError) -> FluvialError:
     """An error of Fluvial's Kafka client, with the option names of the source."""
-    return type(error)(str(error).replace(OPTION_PREFIX, CLIENT_PREFIX))
+    return type(error)(str(error).replace(OPTION_PREFIX, SOURCE_CLIENT_PREFIX))
 
 
 def check_reachable(properties: KafkaProperties) -> None:
@@ -196,7 +196,7 @@ def _check_together(given: SourceValues) -> None:
 
 def _properties(given: SourceValues) -> KafkaProperties:
     try:
-        return KafkaProperties.parse(given.behind(CLIENT_PREFIX))
+        return KafkaProperties.parse(given.behind(SOURCE_CLIENT_PREFIX))
     except InvalidInputError as error:
         raise with_source_option_names(error) from None
 

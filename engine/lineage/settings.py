@@ -82,7 +82,7 @@ class StoredOptions:
     options: Mapping[str, str]
 
 
-def read_stored(io: FileIO, warehouse: str) -> StoredOptions | None:
+def read_stored_options(io: FileIO, warehouse: str) -> StoredOptions | None:
     """The content of the catalog's file; None when it is missing. Raises: CorruptDataError."""
     path = _path(warehouse)
     try:
@@ -99,7 +99,7 @@ def read_stored(io: FileIO, warehouse: str) -> StoredOptions | None:
 
 def stored_options(catalog: OpenCatalog) -> Mapping[str, str]:
     """The options in the catalog's file; {} when it is missing. Raises: CorruptDataError."""
-    found = read_stored(catalog.file_io, catalog.warehouse)
+    found = read_stored_options(catalog.file_io, catalog.warehouse)
     return {} if found is None else found.options
 
 
@@ -109,7 +109,7 @@ def options_in_force(catalog: OpenCatalog) -> Mapping[str, str]:
     Raises:
         InvalidInputError: the options contradict the storage.
     """
-    found = read_stored(catalog.file_io, catalog.warehouse)
+    found = read_stored_options(catalog.file_io, catalog.warehouse)
     if found is None:
         choose = options_of_existing if catalog.list_databases() else options_of_new
         options: Mapping[str, str] = choose(CatalogOptions.parse(catalog.options).given, _storage(catalog))
@@ -120,7 +120,7 @@ def options_in_force(catalog: OpenCatalog) -> Mapping[str, str]:
 
 def settings_of(catalog: OpenCatalog) -> LineageSettings | None:
     """The settings of a catalog; None when it records no lineage."""
-    found = read_stored(catalog.file_io, catalog.warehouse)
+    found = read_stored_options(catalog.file_io, catalog.warehouse)
     if found is None:
         return None
     kept = CatalogOptions.parse({key: found.options[key] for key in FIXED_KEYS if key in found.options})
@@ -145,7 +145,7 @@ def settle_when_opened(catalog: OpenCatalog) -> None:
     given = CatalogOptions.parse(catalog.options).given
     if not {*FIXED_KEYS} & given.keys():
         return
-    found = read_stored(catalog.file_io, catalog.warehouse)
+    found = read_stored_options(catalog.file_io, catalog.warehouse)
     if found is not None:
         check_given(given, found.options, catalog.warehouse)
     elif catalog.list_databases():
@@ -160,7 +160,7 @@ def settle_before_first_database(catalog: OpenCatalog) -> None:
     Raises:
         InvalidInputError: the options are not possible, or another process has just stored different ones.
     """
-    given, found = CatalogOptions.parse(catalog.options).given, read_stored(catalog.file_io, catalog.warehouse)
+    given, found = CatalogOptions.parse(catalog.options).given, read_stored_options(catalog.file_io, catalog.warehouse)
     if found is not None:
         check_given(given, found.options, catalog.warehouse)  # the file may be newer than the catalog object
     if found is not None or catalog.list_databases():

@@ -120,7 +120,7 @@ def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None
 
 
 def clear_abandoned(store: TableStore, commit_user: str) -> None:
-    """Delete what other jobs and queries staged that are dead: nothing of theirs has changed for a day.
+    """Delete what dead jobs and queries staged: those whose files have not changed for a day.
 
     One that is alive after all loses nothing: its commit fails because staged rows are gone, and a query that is
     restarted stages its batch again.

@@ -145,9 +145,9 @@ def refuse_failures(table: str, outcomes: Sequence[Outcome]) -> None:
     """Raises: ExpectationError naming each that failed."""
     failed = [each for each in outcomes if not each.passed]
     if failed:
-        told = "".join(f"\n  {each}" for each in failed)
+        listed = "".join(f"\n  {each}" for each in failed)
         raise ExpectationError(
-            f"expectations failed, nothing was published: table={table} failed={len(failed)} of={len(outcomes)}{told}"
+            f"expectations failed, nothing was published: table={table} failed={len(failed)} of={len(outcomes)}{listed}"
         )
 
 

@@ -42,7 +42,7 @@ from filestore.table_store import TableStore
 from filestore.write.row_deletion import DeletedPositions, replace_rows
 from lsm.undo import undoing_unless_visible
 
-Rows = TypeVar("Rows")
+RowsT = TypeVar("RowsT")
 RowsOfRunner = TypeVar("RowsOfRunner", contravariant=True)
 
 
@@ -91,22 +91,22 @@ class Upkeep(Enum):
         return self in (Upkeep.STREAM, Upkeep.STREAM_ON_DEMAND)
 
 
-OriginOf = Callable[[int, Rows | None], CommitOrigin | None]
+OriginOf = Callable[[int, RowsT | None], CommitOrigin | None]
 """Where the rows of a batch come from, by its id, for the catalog's lineage; None: nothing is recorded."""
 
 
-class WriteSession(Generic[Rows], AbstractContextManager["WriteSession[Rows]"]):
+class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]):
     """The batches of one commit user into one table. Not for use by several threads."""
 
     def __init__(
         self,
         table: FileTable,
-        runner: Runner[Rows],
+        runner: Runner[RowsT],
         *,
         commit_user: str,
         options: WriterOptions,
         upkeep: Upkeep,
-        origin: OriginOf[Rows],
+        origin: OriginOf[RowsT],
         checkpoint: str | None = None,
         observe: Observer = ignore,
     ) -> None:
@@ -152,7 +152,7 @@ class WriteSession(Generic[Rows], AbstractContextManager["WriteSession[Rows]"]):
     # ---- one batch
 
     def write(
-        self, rows: Rows, *, batch_id: int = BATCH_IDENTIFIER, read_snapshot_id: int | None = None
+        self, rows: RowsT, *, batch_id: int = BATCH_IDENTIFIER, read_snapshot_id: int | None = None
     ) -> CommitResult:
         """Write a batch, in files and log, unless it is committed already.
 
@@ -171,7 +171,7 @@ class WriteSession(Generic[Rows], AbstractContextManager["WriteSession[Rows]"]):
 
         return self._batch(rows, batch_id, commit)
 
-    def overwrite(self, rows: Rows, partition: Mapping[str, object] | None) -> CommitResult:
+    def overwrite(self, rows: RowsT, partition: Mapping[str, object] | None) -> CommitResult:
         """Replace rows by others in one commit. The log does not get it: streams read the difference from the files.
 
         What others commit while the rows are written is replaced as well, if it lies in the same partitions.
@@ -210,7 +210,7 @@ class WriteSession(Generic[Rows], AbstractContextManager["WriteSession[Rows]"]):
         snapshot: Snapshot,
         splits: Iterable[DataSplit],
         deletes: DeletedPositions,
-        rows: Rows | None,
+        rows: RowsT | None,
     ) -> CommitResult:
         """Delete rows of a table without a key, and add others, in one commit.
 
@@ -239,7 +239,7 @@ class WriteSession(Generic[Rows], AbstractContextManager["WriteSession[Rows]"]):
 
     def _batch(
         self,
-        rows: Rows | None,
+        rows: RowsT | None,
         batch_id: int,
         commit: Callable[[RunParts, Mapping[str, str]], CommitResult],
     ) -> CommitResult:

@@ -36,7 +36,7 @@ _TABLES_LISTED: Final = 10
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
 
-class Catalog:
+class FileCatalog:
     """Databases and tables of one warehouse."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Catalog:
             if [each for each in leftovers if each != "schema"]:
                 raise InvalidInputError(
                     f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
-                    "fix='it belongs to somebody else or to a table whose drop was interrupted: drop or remove it'"
+                    "fix='it belongs to another program, or to a table whose drop was interrupted: drop or remove it'"
                 )
             self._tables.add_table(*name.split("."))
             try:

@@ -67,10 +67,10 @@ class SqlLock:
     def _release(self, lock_id: str, acquired_at: str) -> None:
         """Give the row back. Failing is logged, not raised: the action is done, and others only wait longer."""
         # By its time too: after the timeout the row may be another holder's.
-        ours = sa.and_(LOCKS.c.lock_id == lock_id, _time_text() == acquired_at)
+        held_here = sa.and_(LOCKS.c.lock_id == lock_id, _time_text() == acquired_at)
         try:
             with self._settings.database.transaction("release the lock") as connection:
-                connection.execute(sa.delete(LOCKS).where(ours))
+                connection.execute(sa.delete(LOCKS).where(held_here))
         except UnavailableError as error:
             logger.warning("lock not released, it ends by itself: lock=%s error=%s", lock_id, error)
 

@@ -29,8 +29,8 @@ class SqlNames:
         found: set[str] = set()
         with self.database.transaction("list databases") as connection:
             for table in (DATABASE_PROPERTIES, TABLES):
-                ours = sa.select(table.c.database_name).where(table.c.catalog_key == self.catalog_key).distinct()
-                found |= {*connection.execute(ours).scalars()}
+                named = sa.select(table.c.database_name).where(table.c.catalog_key == self.catalog_key).distinct()
+                found |= {*connection.execute(named).scalars()}
         return sorted(found)
 
     def has_database(self, database: str) -> bool:

@@ -270,7 +270,7 @@ def _changes_rows(store: TableStore, snapshot_id: int, latest: Snapshot) -> bool
 
 # ---- the checks of each kind of commit, in the order in which their reasons are reported
 
-Check = Callable[[Candidate], str | None]
+ConflictCheck = Callable[[Candidate], str | None]
 
 
 def _bucket_counts_appended(candidate: Candidate) -> str | None:
@@ -321,22 +321,22 @@ def _index_files(candidate: Candidate) -> str | None:
     return index_conflict(candidate.store, candidate.latest, candidate.base_id, candidate.committable.messages)
 
 
-_APPEND: Final[Sequence[Check]] = (
+_APPEND: Final[Sequence[ConflictCheck]] = (
     _bucket_counts_appended,
     _sequence_numbers_appended,
     _looked_up_changes,
     _index_files,
 )
-_DISTRIBUTE: Final[Sequence[Check]] = (
+_DISTRIBUTE: Final[Sequence[ConflictCheck]] = (
     _bucket_counts_appended,
     _sequence_numbers_appended,
     _looked_up_changes,
     _compacted_files,
     _index_files,
 )
-_COMPACT: Final[Sequence[Check]] = (_compacted_files, _delete_targets_compacted, _index_files)
-_REPLACE_PARTITIONS: Final[Sequence[Check]] = (_replaced_partitions,)
-_REPLACE_FILES: Final[Sequence[Check]] = (
+_COMPACT: Final[Sequence[ConflictCheck]] = (_compacted_files, _delete_targets_compacted, _index_files)
+_REPLACE_PARTITIONS: Final[Sequence[ConflictCheck]] = (_replaced_partitions,)
+_REPLACE_FILES: Final[Sequence[ConflictCheck]] = (
     _delete_targets_replaced,
     _bucket_counts_replaced,
     _sequence_numbers_replaced,

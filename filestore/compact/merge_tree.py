@@ -19,7 +19,7 @@ from filestore.scan.row_expiry import may_expire, not_expired
 from lsm.compaction.compaction import CompactionReason
 from lsm.levels import SortedRun
 
-Section = list[SortedRun]
+MergeSection = list[SortedRun]
 """Runs that overlap each other, and no run of another section."""
 
 
@@ -60,7 +60,7 @@ class LevelMerge:
             chosen={file.file_name: old.positions[file.file_name] for file in old.merged},
         )
         self._by_name = {file.file_name: file for file in self._inputs.files}
-        self._waiting: list[Section] = []
+        self._waiting: list[MergeSection] = []
 
     def run(self) -> None:
         """Merge everything; the files that are removed and added are then in ``TaskFiles``."""
@@ -83,7 +83,7 @@ class LevelMerge:
             self._files.before += [file for file in inputs if file.file_name not in self._inputs.chosen]
             self._files.after += outputs
 
-    def _move(self, section: Section) -> None:
+    def _move(self, section: MergeSection) -> None:
         """Take the only file of a section to the output level as it is."""
         file = self._first_file(section)
         if self._changelog and self._changelog.covers(file):
@@ -92,7 +92,7 @@ class LevelMerge:
             self._files.before.append(file)
             self._files.after.append(replace(file, level=self._task.output_level))
 
-    def _merged(self, section: Section) -> Iterator[pa.Table]:
+    def _merged(self, section: MergeSection) -> Iterator[pa.Table]:
         """The rows of a section; the changelog has no rows that are too old either."""
         rows = self._inputs.merged(
             section,
@@ -114,5 +114,5 @@ class LevelMerge:
             threshold = 0.0
         return bool(len(self._deleted.get(file.file_name, NO_POSITIONS)) > threshold * file.row_count)
 
-    def _first_file(self, section: Section) -> DataFileMeta:
+    def _first_file(self, section: MergeSection) -> DataFileMeta:
         return self._by_name[section[0].files[0].file_name]

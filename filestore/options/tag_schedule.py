@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from filestore.options.table.common import DAY_MS
 from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
 
-DAY_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 _MOST_AT_ONCE: Final = 100
@@ -24,7 +24,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TagClock(StrEnum):
-    """What says that a period is over."""
+    """What decides that a period has ended."""
 
     PROCESS_TIME = "process-time"
     WATERMARK = "watermark"
@@ -85,11 +85,11 @@ class TagSchedule:
         )
 
     def latest_end(self, clock_ms: int) -> int:
-        """The end of the last period that is over, and whose delay is."""
+        """The end of the last period that has ended, its delay included."""
         return (clock_ms - self.delay_ms - self.first_ms) // self.period_ms * self.period_ms + self.first_ms
 
     def wait_ms(self, clock_ms: int) -> int:
-        """From now until the next period is over; > 0."""
+        """Milliseconds until the next period ends; > 0."""
         return self.latest_end(clock_ms) + self.period_ms + self.delay_ms - clock_ms
 
     def name_of(self, end_ms: int) -> str:
@@ -98,7 +98,7 @@ class TagSchedule:
         return moment.strftime(self.form)
 
     def end_of(self, name: str) -> int | None:
-        """The end of the period whose tag this is; None: a tag that somebody else made."""
+        """The end of the period of a tag; None: not an automatic tag."""
         try:
             moment = datetime.strptime(name, self.form).replace(tzinfo=UTC)
         except ValueError:
@@ -121,7 +121,7 @@ def due_ends(
         again: that counts for nothing.
 
     Returns:
-        None of those whose tag is there. The last one that is over, and with ``tag.automatic-completion`` all since the
+        Without those that have a tag. The last one that has ended, and with ``tag.automatic-completion`` all since the
         newest tag, as many as may be kept; a hundred at most, the rest is due next time.
     """
     newest = schedule.latest_end(clock_ms)

@@ -51,7 +51,7 @@ def bloom_columns(schema: TableSchema, options: TableOptions) -> tuple[BloomColu
 
 
 def check_index_options(schema: TableSchema, options: TableOptions) -> None:
-    """Refuse indexes of a new table that nobody here would write. Raises: InvalidInputError."""
+    """Refuse indexes of a new table that Fluvial does not write. Raises: InvalidInputError."""
     named = {column.field.name for column in bloom_columns(schema, options)}
     for name in options.behind(_PREFIX):
         key = f"{_PREFIX}{name}"

@@ -78,7 +78,7 @@ def check_merging(schema: TableSchema, options: TableOptions) -> None:
 
 
 def resets_on_delete(options: TableOptions) -> bool:
-    """Whether a -D ends what a key was: later rows begin anew, and do not say so themselves.
+    """Whether a -D ends what a key was: later rows start from nothing, and do not say so themselves.
 
     So a merge must not put a -D and later rows of its key into one row while older ones lie elsewhere.
     """
@@ -195,7 +195,7 @@ def _check_functions(aggregates: Mapping[str, FieldAggregate]) -> None:
 
 
 def _only(group: SequenceGroup, columns: Collection[str] | None) -> SequenceGroup:
-    """The group without the columns that nobody asked for."""
+    """The group without the columns that are not wanted."""
     if columns is None:
         return group
     return SequenceGroup(

@@ -39,7 +39,7 @@ _VECTORS_KEY: Final = "deletion-vectors.enabled"
 _BIGINT: Final = DataType(root="BIGINT", nullable=False)
 _BATCH_ROWS: Final = 65_536  # of what is repeated, however often one row is there
 
-Ints = npt.NDArray[np.int64]
+CountInts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def _check_options(options: TableOptions) -> None:
 
 
 def check_change(schema: TableSchema, path: Sequence[str], *, keeps_values: bool) -> None:
-    """Refuse a change of a column by which rows would not be told apart as before.
+    """Refuse a change of a column after which equal rows would not be the same as before.
 
     Args:
         schema: stored, before the change.
@@ -257,12 +257,12 @@ def signed(found: CountedChanges, *, is_difference: bool = False) -> CountedChan
         yield from _pieces(rows, np.abs(changes), changes < 0)
 
 
-def _counts_of(rows: pa.RecordBatch) -> Ints:
-    counts: Ints = rows.column(ROW_COUNT).to_numpy()
+def _counts_of(rows: pa.RecordBatch) -> CountInts:
+    counts: CountInts = rows.column(ROW_COUNT).to_numpy()
     return counts
 
 
-def _pieces(rows: pa.RecordBatch, times: Ints, is_gone: npt.NDArray[np.bool_] | None) -> CountedChanges:
+def _pieces(rows: pa.RecordBatch, times: CountInts, is_gone: npt.NDArray[np.bool_] | None) -> CountedChanges:
     plain = rows.drop_columns([ROW_COUNT])
     gone = np.zeros(len(times), np.bool_) if is_gone is None else is_gone
     ends = np.cumsum(times)

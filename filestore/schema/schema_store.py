@@ -33,7 +33,8 @@ def new_schema(
     """The first schema of a new table, checked.
 
     Args:
-        columns: an Arrow schema, or fields when CHAR(n), comments or defaults matter; ids are given anew, depth first.
+        columns: an Arrow schema, or fields when CHAR(n), comments or defaults matter; ids are
+            assigned again, depth first.
         primary_key: key columns; they become NOT NULL. The option ``primary-key`` says the same.
         partition_by: partition columns, in directory order. The option ``partition`` says the same.
         options: texts by key. What others would otherwise guess is written out: bucket, bucket-key, file.format.
@@ -108,7 +109,7 @@ class SchemaStore:
         """Publish a version.
 
         Raises:
-            ConflictError: somebody else made this version: read it and decide anew.
+            ConflictError: another writer published this version: read it and decide again.
             OutcomeUnknownError: it may have been published: read the latest version.
         """
         path, body = self._paths.schema(schema.id), schema.to_json().encode()
@@ -187,7 +188,7 @@ def _written_out(
     if texts.get("bucket-key"):
         explicit["bucket-key"] = ",".join(name.strip() for name in texts["bucket-key"].split(","))
     elif bucket > 0 and not keys:
-        # Without a key the whole row chooses the bucket (FL-76): every column that can be hashed.
+        # Without a key the whole row chooses the bucket: every column that can be hashed.
         hashed = [field.name for field in fields if hashable(field) and field.name not in partitions]
         if not hashed or any("," in name for name in hashed):
             raise InvalidInputError(

@@ -97,7 +97,7 @@ def check_new_names(names: Iterable[str]) -> None:
 
 
 def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
-    """Refuse options that somebody sets now and that would have no effect; those that were there are passed over.
+    """Refuse options that are set now and would have no effect; those that the table already had are accepted.
 
     Raises: InvalidInputError naming what to change.
     """

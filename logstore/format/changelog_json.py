@@ -17,20 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logstore.format.envelopes import KindArray, pick_sides, read_envelopes
-from logstore.json.arrow_bytes import (
-    BoolArray,
-    IndexArray,
-    as_binary,
-    flags,
-    gathered,
-    rows_where,
-    texts_between,
-    value_bytes,
-)
+from logstore.json.arrow_bytes import as_binary, flags, gathered, rows_where, texts_between, value_bytes
 from logstore.json.decoding import DecodedObjects, decode_objects
 from logstore.json.reading import BadRecord, row_reading
 from logstore.json.text import object_texts
 from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
 LogFormat = Literal["debezium-json", "json"]

@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 
 from logstore.format.envelopes import Envelopes, KindArray, pick_sides, read_envelopes
 from logstore.format.schema_parts import Split, special_readings, split_payloads
-from logstore.json.arrow_bytes import BoolArray, IndexArray, as_binary, flags, gathered, rows_where
+from logstore.json.arrow_bytes import as_binary, flags, gathered, rows_where
 from logstore.json.decoding import decode_objects
 from logstore.json.reading import UNITS_PER_DAY, BadRecord, Reading, reading_of, row_reading
 from lsm.errors import InvalidInputError
+from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
 UNAVAILABLE_VALUE: Final = "__debezium_unavailable_value"

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logstore.json.arrow_bytes import BoolArray, IndexArray, flags, rows_where
+from logstore.json.arrow_bytes import flags, rows_where
 from logstore.json.decoding import decode_objects
 from logstore.json.reading import BadRecord, Reading, reading_of
+from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
 KindArray = NDArray[np.int8]

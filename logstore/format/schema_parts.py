@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logstore.json.arrow_bytes import BoolArray, IndexArray, flags, rows_where, texts_between, value_bytes
+from logstore.json.arrow_bytes import flags, rows_where, texts_between, value_bytes
 from logstore.json.reading import BadRecord, Reading, UnreadableError, parsed, reading_of
+from lsm.keys.words import BoolArray, IndexArray
 
 _UNIT_OF_SEMANTIC_TYPE: Final = {
     "io.debezium.time.Date": "D",

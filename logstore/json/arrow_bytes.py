@@ -9,9 +9,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lsm.errors import InvalidInputError
+from lsm.keys.words import BoolArray, IndexArray
 
-IndexArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 ByteArray = NDArray[np.uint8]
 
 _DECIMAL_BYTES: Final = 16

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from logstore.json.arrow_bytes import IndexArray, decimals_of_bytes, narrowed_decimals
+from logstore.json.arrow_bytes import decimals_of_bytes, narrowed_decimals
 from logstore.json.base64_text import base64_values
 from logstore.json.maps import JsonScan, UnscannableError
 from logstore.json.reading import (
@@ -32,6 +32,7 @@ from logstore.json.reading import (
 )
 from logstore.json.tiny_decimals import holds_tiny_decimals
 from lsm.errors import InvalidInputError
+from lsm.keys.words import IndexArray
 
 _FEW_RECORDS: Final = 64  # up to this many, reading one by one is cheaper than another call of the reader
 _MAX_LINES_BYTES: Final = 1 << 30

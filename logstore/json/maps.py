@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logstore.json.arrow_bytes import BoolArray, IndexArray, running_sum, texts_between, value_bytes
+from logstore.json.arrow_bytes import running_sum, texts_between, value_bytes
+from lsm.keys.words import BoolArray, IndexArray
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPENING_BRACE = b'"\\:,{'
 _IS_STRUCTURE: Final = np.isin(np.arange(256), list(b"{}[]:,"))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logstore.json.arrow_bytes import IndexArray
+from lsm.keys.words import IndexArray
 
 _PART_BYTES: Final = 1 << 18  # bytes per pass: fits the CPU cache
 _LARGE_EXPONENT: Final = re.compile(rb'-(?:[0-9]{3,}|[4-9][0-9])["\s,}\]]')

@@ -79,7 +79,7 @@ def _cheapest_stretch(
         if best is None or cost < best[0]:
             best = (cost, stretch)
         held_bytes -= first.size_bytes
-    assert best is not None, "a level that is over its limit has files"
+    assert best is not None, "a level above its limit has files"
     return best[1]
 
 

@@ -9,7 +9,7 @@ import pytest
 from engine.catalog import Catalog
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
-from filestore.catalog.catalog import Catalog as FileCatalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn
 from filestore.types.data_types import parse_data_type
 from tests.peers.agreement import Agreement

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.schema.row_counts import HIDDEN_NAMES
 from filestore.table import FileTable
 from tests.peers.java_peer import JavaPeer
@@ -39,7 +39,7 @@ def test_java_and_pypaimon_read_counts_and_java_compacts_them(
     tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer
 ) -> None:
     """FL-121, FL-184, FL-17: others sum the counts; what Java compacted or wrote reads right."""
-    catalog = Catalog(str(tmp_path))
+    catalog = FileCatalog(str(tmp_path))
     catalog.create_database("db")
     options = {"row-counts": "true", "bucket": "2", "num-sorted-run.compaction-trigger": "3"}
     table = catalog.create_table("db.t", SCHEMA, partition_by=["pt"], options=options)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.table import FileTable
 from filestore.types.data_types import DataField, parse_data_type
 from tests.peers import Condition, PeerRefusedError, Row, TableDefinition, normalise
@@ -22,7 +22,7 @@ class FluvialPeer:
             DataField(id=number, name=name, type=parse_data_type(kind))
             for number, (name, kind) in enumerate(definition.columns)
         ]
-        catalog = Catalog(str(warehouse))
+        catalog = FileCatalog(str(warehouse))
         catalog.create_database(table.split(".")[0], ignore_if_exists=True)
         catalog.create_table(
             table,
@@ -62,7 +62,7 @@ class FluvialPeer:
 
     def table(self, warehouse: Path, table: str) -> FileTable:
         """The table itself."""
-        return Catalog(str(warehouse)).table(table)
+        return FileCatalog(str(warehouse)).table(table)
 
 
 def sql_condition(condition: Condition) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, MoveColumn, RenameColumn, SchemaChange
 from filestore.schema.column_paths import ColumnPath, ColumnPosition
 from filestore.schema.table_schema import TableSchema
@@ -43,7 +43,7 @@ Row = dict[int, Any]
 class SchemaHistory:
     """One table, changed and written at random."""
 
-    catalog: Catalog
+    catalog: FileCatalog
     name: str
     random: random.Random
     compacts: bool = True

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import Committable
 from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import FileIO
@@ -25,9 +25,9 @@ WAREHOUSE = "/warehouse"
 KEY_SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
 
-def memory_catalog(io: FileIO | None = None) -> Catalog:
+def memory_catalog(io: FileIO | None = None) -> FileCatalog:
     """A catalog whose files, clock and names belong to the test."""
-    return Catalog(WAREHOUSE, io=io or MemoryFileIO(), clock=ManualClock(), names=CountedNames())
+    return FileCatalog(WAREHOUSE, io=io or MemoryFileIO(), clock=ManualClock(), names=CountedNames())
 
 
 def key_table(

@@ -11,7 +11,7 @@ from engine.dialect.dml.merge import run_merge
 from engine.dialect.dml.row_changes import run_delete, run_update
 from engine.dialect.dml.target import RESULT_SCHEMA
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.query.query import BoundText, Target
+from engine.dialect.query.query import BoundText, QueryTarget
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.scope.context import SqlContext
 from lsm.retry import retrying
@@ -67,6 +67,6 @@ def _in_spark(context: SqlContext, statement: Statement) -> pa.Table:
     tree: Any = statement.tree
     node = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
     start = node.meta.get("span", (-1,))[0]
-    with BoundText.bind(context, statement, StatementReads(context), target=Target(start)) as bound:
+    with BoundText.bind(context, statement, StatementReads(context), target=QueryTarget(start)) as bound:
         bound.frame().collect()
     return RESULT_SCHEMA.empty_table()

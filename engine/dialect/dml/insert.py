@@ -11,7 +11,7 @@ from engine.dialect.dml.assignment import default_sql, default_value, stored
 from engine.dialect.dml.target import WriteTarget, check_bounded, check_names, find_target
 from engine.dialect.grammar.splice import Edit
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.query.query import BoundText, Target
+from engine.dialect.query.query import BoundText, QueryTarget
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
@@ -129,7 +129,7 @@ class _Insert:
         start = self._node.meta["span"][0]
         edits = list(self._default_edits(names))
         reads = StatementReads(self._context)
-        return BoundText.bind(self._context, self._statement, reads, target=Target(start), extra=edits)
+        return BoundText.bind(self._context, self._statement, reads, target=QueryTarget(start), extra=edits)
 
     def _query_text(self, bound: BoundText) -> str:
         """The query, with its WITH clause."""

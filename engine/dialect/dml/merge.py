@@ -15,7 +15,7 @@ from engine.dialect.dml.merge_clauses import Clause, Match, MergeAction, MergeTe
 from engine.dialect.dml.row_changes import Assignment, expression_sql, read_snapshot_id
 from engine.dialect.dml.target import WriteTarget, check_names, find_target
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.query.query import BoundText, Target, TargetUse
+from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
@@ -45,7 +45,7 @@ def run_merge(context: SqlContext, statement: Statement) -> pa.Table | None:
     except InvalidInputError as error:
         raise statement.source.problem(str(error), 0, len(statement.text)) from error
     start: int = tree.this.meta["span"][0]
-    rows = Target(start, TargetUse.ROWS)
+    rows = QueryTarget(start, TargetUse.ROWS)
     with BoundText.bind(context, statement, StatementReads(context), target=rows) as bound:
         changes = _Merge(statement, tree, target, bound).changes()
         return target.append(changes, read_snapshot_id=read_snapshot_id(bound, start))

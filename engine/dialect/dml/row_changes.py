@@ -16,7 +16,7 @@ from sqlglot import exp
 from engine.dialect.dml.assignment import default_sql, stored
 from engine.dialect.dml.target import WriteTarget, find_field, find_target
 from engine.dialect.grammar.statements import Statement
-from engine.dialect.query.query import BoundText, Target, TargetUse
+from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
 from engine.dialect.query.reads import ReadPlan, StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.query.usage import condition_parts
@@ -231,7 +231,7 @@ def _check(target: WriteTarget, statement: Statement, what: str) -> None:
 
 def _bound(context: SqlContext, statement: Statement, tree: exp.Expr, *, with_places: bool = False) -> BoundText:
     use = TargetUse.PLACED_ROWS if with_places else TargetUse.ROWS
-    return BoundText.bind(context, statement, StatementReads(context), target=Target(_start(tree), use))
+    return BoundText.bind(context, statement, StatementReads(context), target=QueryTarget(_start(tree), use))
 
 
 def _start(tree: exp.Expr) -> int:

@@ -70,7 +70,7 @@ class TargetUse(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class QueryTarget:
     """The table that a statement writes; options behind its name are those of the write."""
 
     start: int  # of its name in the text
@@ -111,7 +111,7 @@ class BoundText:
         statement: Statement,
         reads: StatementReads,
         *,
-        target: Target | None = None,
+        target: QueryTarget | None = None,
         prunes: bool = True,
         extra: Sequence[Edit] = (),
     ) -> "BoundText":
@@ -253,7 +253,7 @@ class _Frames:
         references: Sequence[Reference],
         reads: StatementReads,
         *,
-        target: Target | None,
+        target: QueryTarget | None,
         prunes: bool,
     ) -> "_Frames":
         """Open the tables of a statement."""

@@ -56,8 +56,8 @@ def rollback(
         One row for each snapshot and tag that went, newest first; none when nothing is later.
 
     Raises:
-        InvalidInputError: not exactly one state is named or there is none like it; somebody would be hurt and force is
-            not given; a branch was made from a tag that would go.
+        InvalidInputError: not exactly one state is named or it does not exist; the rollback would cost
+            someone data, and force is not given; a branch was created from a tag that would go.
         ConflictError: others committed meanwhile: run it again.
     """
     if sum(each is not None for each in (snapshot, tag, version)) != 1:
@@ -119,8 +119,9 @@ def _rolled_back(table: Table, target: Snapshot, *, force: bool, dry_run: bool) 
     plan = plan_rollback(table.store, target)
     if plan.objections and not force and not dry_run:
         raise InvalidInputError(
-            f"somebody would be hurt: table={table.name} snapshot={target.id} cause='{'; '.join(plan.objections)}' "
-            "fix='use rollback_to_as_latest, which hurts nobody, or say force => true'"
+            f"the rollback would cost another reader or writer its state: table={table.name} snapshot={target.id} "
+            f"cause='{'; '.join(plan.objections)}' "
+            "fix='use rollback_to_as_latest, which costs no one anything, or say force => true'"
         )
     if plan.removals and not dry_run:
         roll_back(table.store, plan)

@@ -98,7 +98,7 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
     )
     yield (
         options.log_system == "kafka" and mode == "all" and producer == "full-compaction",
-        f"changes in the log are told with every batch, not by compactions: log.changelog-mode=all "
+        f"changes go to the log with every batch, not with compactions: log.changelog-mode=all "
         f"changelog-producer={producer} fix='use changelog-producer=lookup, or log.changelog-mode=upsert'",
     )
     yield (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.cuts.tags import CutRecord, find_incomplete_cut, plan_cut_rollback, read_cut, tag_cut
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.maintenance.rewriting import restore
 from filestore.table import FileTable
 from filestore.table_store import TableStore
@@ -20,7 +20,7 @@ RECORD = CutRecord(id="c1", tables={"db.a": 1, "db.b": 2}, batches={"q": 7})
 
 def two_tables(io: MemoryFileIO) -> dict[str, FileTable]:
     """The cut is behind row 1; row 2 came later."""
-    catalog = Catalog("/warehouse", io=io, clock=ManualClock(), names=CountedNames())
+    catalog = FileCatalog("/warehouse", io=io, clock=ManualClock(), names=CountedNames())
     made = {
         name: catalog.create_table(name, KEY_SCHEMA, primary_key=("id",), options={"bucket": "1"})
         for name in ("db.a", "db.b")

@@ -16,7 +16,7 @@ from engine.lineage.settings import Storage, options_in_force, options_of_existi
 from engine.lineage.store import disks
 from engine.lineage.store.disks import kind_of_disk
 from engine.lineage.store.entities import LineageRecords, TableLineage
-from filestore.catalog.catalog import Catalog as FileCatalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.options.catalog_options import CatalogOptions
 from lsm.errors import InvalidInputError
 from tests.stores.object_store import ObjectStore
@@ -71,8 +71,8 @@ def test_of_two_that_make_a_catalog_one_decides(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InvalidInputError, match="option=data-lineage given=False stored=true"):
         later.create_database("other")
     same.create_database("same")
-    whole = settings.read_stored
-    monkeypatch.setattr(settings, "read_stored", _once_none(whole))
+    whole = settings.read_stored_options
+    monkeypatch.setattr(settings, "read_stored_options", _once_none(whole))
     monkeypatch.setattr(Catalog, "list_databases", lambda _: [])
     with pytest.raises(InvalidInputError, match="option=data-lineage given=False stored=true"):
         racing.create_database("other")

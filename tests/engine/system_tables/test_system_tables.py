@@ -20,7 +20,7 @@ from engine.system_tables.binlog import packed
 from engine.system_tables.frames import system_frame
 from engine.system_tables.names import ROW_TABLES, SystemName, parse_system_name
 from engine.system_tables.read import system_arrow
-from filestore.catalog.catalog import Catalog as FileCatalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
 from tests.support.rows import write_changes

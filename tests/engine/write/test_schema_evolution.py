@@ -11,7 +11,7 @@ from engine import Catalog, Table
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows
-from filestore.catalog.catalog import Catalog as FileCatalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import ChangeComment, DropColumn, RenameColumn
 from filestore.evolution.schema_merge import MergeRules
 from filestore.io.file_io import LocalFileIO

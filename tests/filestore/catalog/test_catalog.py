@@ -4,7 +4,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.catalog.warehouse import warehouse_path
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
@@ -13,14 +13,14 @@ from tests.support.tables import KEY_SCHEMA, WAREHOUSE, content, memory_catalog,
 
 def test_a_created_table_is_there_with_directory_and_schema(tmp_path: Path) -> None:
     """FL-01, FL-17."""
-    catalog = Catalog(tmp_path.as_uri())
+    catalog = FileCatalog(tmp_path.as_uri())
     table = catalog.create_table("shop.orders", KEY_SCHEMA, primary_key=["id"], comment="all orders")
     assert (tmp_path / "shop.db" / "orders" / "schema" / "schema-0").is_file()
     assert table.schema.comment == "all orders"
     assert (catalog.list_databases(), catalog.list_tables("shop")) == (["shop"], ["orders"])
     table.write(rows((1, 1)))
     assert content(catalog.table("shop.orders")) == {1: 1}
-    assert content(Catalog(str(tmp_path)).table("shop.orders")) == {1: 1}
+    assert content(FileCatalog(str(tmp_path)).table("shop.orders")) == {1: 1}
 
 
 def test_a_table_is_made_once() -> None:
@@ -159,7 +159,7 @@ def test_names_that_cannot_be_tables_are_refused(name: str) -> None:
 
 
 def test_databases_are_made_listed_and_dropped(tmp_path: Path) -> None:
-    catalog = Catalog(str(tmp_path))
+    catalog = FileCatalog(str(tmp_path))
     catalog.create_database("one")
     assert catalog.list_databases() == ["one"]
     assert list((tmp_path / "one.db").iterdir()) == []
@@ -175,7 +175,7 @@ def test_databases_are_made_listed_and_dropped(tmp_path: Path) -> None:
 
 
 def test_catalog_defaults_hold_for_new_tables() -> None:
-    catalog = Catalog(WAREHOUSE, {"table-default.bucket": "3"}, io=MemoryFileIO())
+    catalog = FileCatalog(WAREHOUSE, {"table-default.bucket": "3"}, io=MemoryFileIO())
     assert catalog.create_table("db.a", KEY_SCHEMA, primary_key=["id"]).options.bucket == 3
     own = catalog.create_table("db.b", KEY_SCHEMA, primary_key=["id"], options={"bucket": "2"})
     assert own.options.bucket == 2
@@ -198,4 +198,4 @@ def test_warehouses_are_paths_or_file_uris(warehouse: str, path: str) -> None:
 @pytest.mark.parametrize("warehouse", ["data/w", "", "hdfs://host/w", "file://host/w"])
 def test_other_warehouses_are_refused(warehouse: str) -> None:
     with pytest.raises(InvalidInputError, match="warehouse"):
-        Catalog(warehouse)
+        FileCatalog(warehouse)

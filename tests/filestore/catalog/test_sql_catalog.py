@@ -16,7 +16,7 @@ import obstore
 import pytest
 import sqlalchemy as sa
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.catalog.sql_database import LOCKS, SqlDatabase
 from filestore.catalog.sql_lock import SqlLockFactory
 from filestore.io.file_io import SystemClock
@@ -46,8 +46,8 @@ def options(uri: str) -> Mapping[str, str]:
     return {"metastore": "jdbc", "uri": uri, "catalog-key": f"test-{next(_numbers)}"}
 
 
-def new_catalog(tmp_path: Path, options: Mapping[str, str], **more: Any) -> Catalog:
-    return Catalog(str(tmp_path / "warehouse"), options, **more)
+def new_catalog(tmp_path: Path, options: Mapping[str, str], **more: Any) -> FileCatalog:
+    return FileCatalog(str(tmp_path / "warehouse"), options, **more)
 
 
 def test_tables_are_there_for_whoever_opens_the_database_under_the_same_key(
@@ -115,8 +115,8 @@ def outcome(action: Callable[[], object]) -> object:
 
 def test_a_catalog_in_a_database_answers_as_one_of_directories_does(tmp_path: Path, options: Mapping[str, str]) -> None:
     """Random stories, told to both."""
-    ours = Catalog(str(tmp_path / "sql"), options)
-    oracle = Catalog(str(tmp_path / "directories"))
+    ours = FileCatalog(str(tmp_path / "sql"), options)
+    oracle = FileCatalog(str(tmp_path / "directories"))
     chance = random.Random(7)
 
     for _ in range(60):
@@ -125,10 +125,10 @@ def test_a_catalog_in_a_database_answers_as_one_of_directories_does(tmp_path: Pa
         assert ours.list_databases() == oracle.list_databases()
 
 
-def random_deed(chance: random.Random) -> Callable[[Catalog], object]:
+def random_deed(chance: random.Random) -> Callable[[FileCatalog], object]:
     database, table = chance.choice("ab"), chance.choice("xy")
     name, ignore = f"{database}.{table}", chance.random() < 0.5
-    deeds: list[Callable[[Catalog], object]] = [
+    deeds: list[Callable[[FileCatalog], object]] = [
         lambda catalog: catalog.create_table(name, KEY_SCHEMA, ignore_if_exists=ignore).name,
         lambda catalog: catalog.create_table(name, KEY_SCHEMA, ignore_if_exists=ignore).name,
         lambda catalog: catalog.drop_table(name, ignore_if_missing=ignore),
@@ -143,7 +143,9 @@ def random_deed(chance: random.Random) -> Callable[[Catalog], object]:
 
 def create_one(arguments: tuple[str, Mapping[str, str], int]) -> str:
     warehouse, options, number = arguments
-    said = outcome(lambda: Catalog(warehouse, options).create_table("race.t", KEY_SCHEMA, comment=f"made by {number}"))
+    said = outcome(
+        lambda: FileCatalog(warehouse, options).create_table("race.t", KEY_SCHEMA, comment=f"made by {number}")
+    )
     return "" if said == "table exists already" else f"made by {number}"
 
 
@@ -163,8 +165,8 @@ def test_an_interrupted_creation_shows_a_whole_table_or_none(tmp_path: Path, fai
     """A name without a schema is no table."""
     disk, options = MemoryFileIO(), {"metastore": "jdbc", "uri": f"sqlite:///{tmp_path}/catalog.db"}
     with suppress(Exception):
-        Catalog("/w", options, io=FaultyFileIO(disk, fail_at=fail_at, when=when)).create_table("db.t", KEY_SCHEMA)
-    catalog = Catalog("/w", options, io=disk)
+        FileCatalog("/w", options, io=FaultyFileIO(disk, fail_at=fail_at, when=when)).create_table("db.t", KEY_SCHEMA)
+    catalog = FileCatalog("/w", options, io=disk)
     assert catalog.table_exists("db.t") == (catalog.list_databases() == ["db"] and catalog.list_tables("db") == ["t"])
     catalog.create_table("db.t", KEY_SCHEMA, ignore_if_exists=True)
     assert catalog.list_tables("db") == ["t"]
@@ -174,10 +176,10 @@ def test_an_interrupted_creation_shows_a_whole_table_or_none(tmp_path: Path, fai
 @pytest.mark.parametrize("fail_at", range(1, 5))
 def test_an_interrupted_drop_can_be_repeated(tmp_path: Path, fail_at: int, when: When) -> None:
     disk, options = MemoryFileIO(), {"metastore": "jdbc", "uri": f"sqlite:///{tmp_path}/catalog.db"}
-    Catalog("/w", options, io=disk).create_table("db.t", KEY_SCHEMA, options={"bucket": "1"}).write(rows((1, 1)))
+    FileCatalog("/w", options, io=disk).create_table("db.t", KEY_SCHEMA, options={"bucket": "1"}).write(rows((1, 1)))
     with suppress(UnavailableError):
-        Catalog("/w", options, io=FaultyFileIO(disk, fail_at=fail_at, when=when)).drop_table("db.t")
-    catalog = Catalog("/w", options, io=disk)
+        FileCatalog("/w", options, io=FaultyFileIO(disk, fail_at=fail_at, when=when)).drop_table("db.t")
+    catalog = FileCatalog("/w", options, io=disk)
     catalog.drop_table("db.t", ignore_if_missing=True)
     assert disk.files == {}
     assert catalog.create_table("db.t", KEY_SCHEMA).name == "db.t"
@@ -257,9 +259,9 @@ def test_an_object_store_without_conditional_writes_is_safe_under_the_lock_of_th
     bucket = new_bucket()
     options = {**object_store.options, "s3.endpoint": proxy.endpoint}
     with pytest.raises(InvalidInputError, match=r"ignores If-None-Match.*metastore=jdbc with lock\.enabled=true"):
-        Catalog(f"s3://{bucket}/w", options).create_table("db.t", KEY_SCHEMA)
+        FileCatalog(f"s3://{bucket}/w", options).create_table("db.t", KEY_SCHEMA)
     options |= {"metastore": "jdbc", "uri": f"sqlite:///{tmp_path}/catalog.db", "lock-check-max-sleep": "50 ms"}
-    table = Catalog(f"s3://{bucket}/w", options).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    table = FileCatalog(f"s3://{bucket}/w", options).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
     patient = table.with_options({"commit.max-retries": "1000", "commit.max-retry-wait": "50 ms", "write-only": "true"})
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda number: patient.write(rows((number, number))), range(6)))
@@ -267,7 +269,7 @@ def test_an_object_store_without_conditional_writes_is_safe_under_the_lock_of_th
     assert table.store.snapshots.ids() == list(range(1, 7))
     keys = [each["path"] for each in obstore.list(object_store.client(bucket)).collect()]
     assert "w/db.db/t/schema/schema-0" in keys
-    without = Catalog(f"s3://{bucket}/w", {**options, "lock.enabled": "false"})
+    without = FileCatalog(f"s3://{bucket}/w", {**options, "lock.enabled": "false"})
     with pytest.raises(InvalidInputError, match="ignores If-None-Match"):
         without.table("db.t").write(rows((9, 9)))
 
@@ -312,20 +314,20 @@ def test_user_and_password_may_stand_apart() -> None:
 )
 def test_options_that_cannot_be_are_refused(given: Mapping[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message.replace("'filesystem | jdbc'", r"'filesystem \| jdbc'")):
-        Catalog("/w", given)
+        FileCatalog("/w", given)
 
 
 def test_a_database_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
     options = {"metastore": "jdbc", "uri": "postgresql://u:secret@127.0.0.1:1/d"}
     with pytest.raises(UnavailableError, match=r"database refused: .*127\.0\.0\.1:1/d") as refused:
-        Catalog(str(tmp_path), options).list_databases()
+        FileCatalog(str(tmp_path), options).list_databases()
     assert "secret" not in str(refused.value)
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(InvalidInputError, match=r"fix=pip install 'fluvial\[s3\]'"):
-        Catalog("s3://nobody/x", {})
+        FileCatalog("s3://nobody/x", {})
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(InvalidInputError, match=r"fix=pip install 'fluvial\[sql\]'"):
-        Catalog("/nowhere", {"metastore": "jdbc", "uri": "postgresql://h/a-database-of-its-own"}).list_databases()
+        FileCatalog("/nowhere", {"metastore": "jdbc", "uri": "postgresql://h/a-database-of-its-own"}).list_databases()

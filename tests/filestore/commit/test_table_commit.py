@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import pick_tasks, run_task
@@ -469,7 +469,7 @@ def _race(root: str, number: int, count: int) -> None:
 
 def test_processes_that_race_lose_nothing(tmp_path: Path) -> None:
     """FL-88, FL-89: every commit of every process is one snapshot, and every write is in the table."""
-    table = Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    table = FileCatalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
     context = multiprocessing.get_context("spawn")
     count = 6
     processes = [context.Process(target=_race, args=(table.store.paths.root, number, count)) for number in range(2)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import (
     AddColumn,
     ChangeComment,
@@ -237,8 +237,8 @@ def test_a_log_allows_new_names_and_wider_types() -> None:
 # The catalog publishes versions
 
 
-def catalog_with_table(tmp_path: Path, io: LocalFileIO | None = None) -> Catalog:
-    catalog = Catalog(str(tmp_path), io=io)
+def catalog_with_table(tmp_path: Path, io: LocalFileIO | None = None) -> FileCatalog:
+    catalog = FileCatalog(str(tmp_path), io=io)
     catalog.create_table("db.t", [DataField(id=0, name="a", type=INT), DataField(id=0, name="b", type=STRING)])
     return catalog
 
@@ -311,7 +311,7 @@ def test_a_name_that_cannot_be_given_changes_nothing(tmp_path: Path, new_name: s
 
 def test_a_writer_that_does_not_know_a_new_column_keeps_it(tmp_path: Path) -> None:
     """It writes nulls; and what it compacts keeps the columns that the files have and it has not."""
-    catalog = Catalog(str(tmp_path))
+    catalog = FileCatalog(str(tmp_path))
     columns = pa.schema([("id", pa.int64()), ("a", pa.int32())])
     catalog.create_table("db.t", columns, primary_key=["id"], options={"bucket": "1", "sequence.field": "a"})
     old = catalog.table("db.t")
@@ -433,7 +433,7 @@ def test_old_and_new_rows_are_read_as_the_columns_are_now(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[Any, ...]]
 ) -> None:
     """A dropped name that comes back is a new column: nothing of the old one appears in it."""
-    catalog, model = Catalog(str(tmp_path_factory.mktemp("history"))), Model()
+    catalog, model = FileCatalog(str(tmp_path_factory.mktemp("history"))), Model()
     fields = [
         DataField(id=0, name=each.name, type=STRING if each.is_text else BIGINT if each.is_wide else INT)
         for each in model.columns

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from tests.support.schema_histories import SchemaHistory
 
 HISTORIES = 12
@@ -17,7 +17,7 @@ def test_every_version_shows_every_row_by_field_id(tmp_path: Path, file_format: 
     """FL-121: nested fields too. Older versions show newer files, whose values fit their types, until a compaction
     leaves dropped columns out."""
     for seed in range(HISTORIES if file_format == "parquet" else HISTORIES // 3):
-        catalog = Catalog(str(tmp_path))
+        catalog = FileCatalog(str(tmp_path))
         history = SchemaHistory(
             catalog=catalog, name=f"db.t{seed}", random=random.Random(f"{seed} {compacts}"), compacts=compacts
         )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.io.commit_lock import LOCK_FILE_NAME, CatalogLockFactory, FileLock, FileLockFactory
 from filestore.io.file_io import SystemClock
 from filestore.table import FileTable
@@ -26,7 +26,9 @@ WRITERS, COMMITS = 4, 3
 
 def locked_table(tmp_path: Path, **options: str) -> FileTable:
     texts = {key.replace("_", "."): value for key, value in options.items()}
-    return Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts})
+    return FileCatalog(str(tmp_path)).create_table(
+        "db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts}
+    )
 
 
 def in_threads(root: str, **parts: Any) -> None:
@@ -99,7 +101,7 @@ class WitnessFactory:
 def test_a_catalog_brings_a_lock_of_its_own(tmp_path: Path) -> None:
     """FL-94: it is told database and table, runs the commit, and is closed."""
     factory = WitnessFactory()
-    catalog = Catalog(str(tmp_path), io=OverwritingFileIO(), lock_factory=factory)
+    catalog = FileCatalog(str(tmp_path), io=OverwritingFileIO(), lock_factory=factory)
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
     table.with_options({"write-buffer-size": "8 mb"}).write(rows((1, 1)))
     assert factory.calls == ["db.t", "closed"]
@@ -148,7 +150,7 @@ def test_a_commit_to_a_dropped_table_does_not_bring_its_directory_back(tmp_path:
 def test_tables_and_their_locks_cross_processes(tmp_path: Path) -> None:
     """FL-95: the factory is what travels."""
     factory: CatalogLockFactory = FileLockFactory(directory=str(tmp_path), clock=SystemClock())
-    table = Catalog(str(tmp_path), lock_factory=factory).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    table = FileCatalog(str(tmp_path), lock_factory=factory).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
     arrived = pickle.loads(pickle.dumps(table))
     arrived.write(rows((1, 1)))
     assert (tmp_path / LOCK_FILE_NAME).exists()

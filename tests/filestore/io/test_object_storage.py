@@ -16,7 +16,7 @@ from filestore.branch.branches import create_branch, delete_branch, rename_branc
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO, SystemClock
 from filestore.io.object_store import ObjectStorageIO
 from filestore.maintenance.verification import verify_files
@@ -32,9 +32,9 @@ MIB = 1024 * 1024
 OPTIONS = {"commit.max-retries": "1000", "commit.max-retry-wait": "50 ms"}
 
 
-def catalog_of(store: ObjectStore, bucket: str, *, endpoint: str | None = None, **parts: Any) -> Catalog:
+def catalog_of(store: ObjectStore, bucket: str, *, endpoint: str | None = None, **parts: Any) -> FileCatalog:
     options = {**store.options, "s3.endpoint": endpoint or store.endpoint}
-    return Catalog(f"s3://{bucket}/lake/house/", options, **parts)
+    return FileCatalog(f"s3://{bucket}/lake/house/", options, **parts)
 
 
 @pytest.fixture
@@ -43,17 +43,17 @@ def bucket(new_bucket: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def catalog(object_store: ObjectStore, bucket: str) -> Catalog:
+def catalog(object_store: ObjectStore, bucket: str) -> FileCatalog:
     return catalog_of(object_store, bucket)
 
 
 @pytest.fixture
-def files(catalog: Catalog) -> FileIO:
+def files(catalog: FileCatalog) -> FileIO:
     return catalog._io
 
 
 @pytest.fixture
-def root(catalog: Catalog) -> str:
+def root(catalog: FileCatalog) -> str:
     return catalog.warehouse
 
 
@@ -63,12 +63,12 @@ def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
         yield between
 
 
-def bucket_table(catalog: Catalog, **options: str) -> FileTable:
+def bucket_table(catalog: FileCatalog, **options: str) -> FileTable:
     texts = {key.replace("_", "."): value for key, value in options.items()}
     return catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts})
 
 
-def test_branches_live_in_an_object_store(catalog: Catalog) -> None:
+def test_branches_live_in_an_object_store(catalog: FileCatalog) -> None:
     """BR-07, BR-08, BR-15, BR-16: nothing is moved, only written and deleted; and nothing is left over."""
     table = bucket_table(catalog)
     table.write(rows((1, 10)))
@@ -135,7 +135,7 @@ def test_listing_and_deleting_go_on_over_pages(
     assert files.list_names(root) == ["many-more"]
 
 
-def test_an_empty_database_stays(catalog: Catalog) -> None:
+def test_an_empty_database_stays(catalog: FileCatalog) -> None:
     catalog.create_database("empty")
     assert (catalog.list_databases(), catalog.list_tables("empty")) == (["empty"], [])
     catalog.drop_database("empty")
@@ -238,7 +238,7 @@ def test_every_answer_of_a_commit_may_get_lost(object_store: ObjectStore, bucket
     check_metadata(table)
 
 
-def test_a_table_lives_in_a_bucket(object_store: ObjectStore, bucket: str, catalog: Catalog) -> None:
+def test_a_table_lives_in_a_bucket(object_store: ObjectStore, bucket: str, catalog: FileCatalog) -> None:
     """FL-92, FL-93: made, written, changed, compacted, read back in time, and gone."""
     table = bucket_table(catalog)
     keys = [each["path"] for each in obstore.list(object_store.client(bucket)).collect()]
@@ -256,7 +256,7 @@ def test_a_table_lives_in_a_bucket(object_store: ObjectStore, bucket: str, catal
     assert obstore.list(object_store.client(bucket)).collect() == []
 
 
-def test_a_table_and_its_keys_travel_to_other_processes_but_are_never_shown(catalog: Catalog) -> None:
+def test_a_table_and_its_keys_travel_to_other_processes_but_are_never_shown(catalog: FileCatalog) -> None:
     table = pickle.loads(pickle.dumps(bucket_table(catalog)))
     table.write(rows((1, 1)))
     assert content(table) == {1: 1}
@@ -283,7 +283,7 @@ def in_processes(table: FileTable) -> None:
 
 
 @pytest.mark.parametrize("race", [in_threads, in_processes])
-def test_of_many_writers_no_commit_is_lost(catalog: Catalog, race: Callable[[FileTable], None]) -> None:
+def test_of_many_writers_no_commit_is_lost(catalog: FileCatalog, race: Callable[[FileTable], None]) -> None:
     """FL-92, FL-93: N writers of M commits leave N times M snapshots and all rows."""
     table = bucket_table(catalog, **{"num-sorted-run.stop-trigger": "100", "write-only": "true"})
     race(table)
@@ -336,7 +336,7 @@ def test_a_store_without_conditional_writes_is_refused_without_a_lock_and_safe_w
 
 
 @pytest.mark.parametrize("commit_lock", ["rename", "file", "jdbc"])
-def test_ways_of_claiming_that_a_bucket_does_not_have_are_refused(catalog: Catalog, commit_lock: str) -> None:
+def test_ways_of_claiming_that_a_bucket_does_not_have_are_refused(catalog: FileCatalog, commit_lock: str) -> None:
     with pytest.raises(
         InvalidInputError, match=rf"in an object store.*commit\.lock={commit_lock} fix='use auto or con"
     ):
@@ -347,7 +347,7 @@ def test_ways_of_claiming_that_a_bucket_does_not_have_are_refused(catalog: Catal
 def test_stores_that_refuse_or_do_not_answer_are_unavailable(object_store: ObjectStore, bucket: str) -> None:
     def with_options(**options: str) -> FileIO:
         given = {f"s3.{key.replace('_', '-')}": value for key, value in options.items()}
-        return Catalog(f"s3://{bucket}/x", {**object_store.options, **given})._io
+        return FileCatalog(f"s3://{bucket}/x", {**object_store.options, **given})._io
 
     path = f"s3://{bucket}/x"
     wrong = with_options(secret_key="not-the-key")
@@ -359,7 +359,7 @@ def test_stores_that_refuse_or_do_not_answer_are_unavailable(object_store: Objec
     silent = ObjectStorageIO(settings=with_options(endpoint="http://127.0.0.1:1").settings)  # type: ignore[attr-defined]
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
         silent.read_bytes(path)
-    missing = Catalog("s3://no-such-bucket/x", object_store.options)._io
+    missing = FileCatalog("s3://no-such-bucket/x", object_store.options)._io
     with pytest.raises(UnavailableError, match=r"no such bucket: .*bucket=no-such-bucket"):
         missing.replace("s3://no-such-bucket/x", b"")
 
@@ -370,7 +370,7 @@ def test_keys_of_the_environment_reach_the_store_and_travel_with_the_table(
     monkeypatch.setenv("AWS_ENDPOINT_URL", object_store.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-    table = pickle.dumps(bucket_table(Catalog(f"s3://{bucket}/w")))
+    table = pickle.dumps(bucket_table(FileCatalog(f"s3://{bucket}/w")))
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     arrived = pickle.loads(table)
@@ -381,13 +381,13 @@ def test_keys_of_the_environment_reach_the_store_and_travel_with_the_table(
 def test_addresses_and_options_that_cannot_be(object_store: ObjectStore) -> None:
     for warehouse in ("s3://", "s3:///x", "s3://key:secret@bucket/x", "s3://bucket/../x"):
         with pytest.raises(InvalidInputError, match="not an address in an object store"):
-            Catalog(warehouse)
+            FileCatalog(warehouse)
     with pytest.raises(InvalidInputError, match=r"s3\.access-key and s3\.secret-key go together"):
-        Catalog("s3://bucket/x", {"s3.access-key": "a"})
+        FileCatalog("s3://bucket/x", {"s3.access-key": "a"})
     with pytest.raises(
         InvalidInputError, match=r"unknown option: option=s3\.acces-key did_you_mean=\['s3\.access-key'"
     ):
-        Catalog("s3://bucket/x", {"s3.acces-key": "a"})
+        FileCatalog("s3://bucket/x", {"s3.acces-key": "a"})
     with pytest.raises(InvalidInputError, match=r"s3\.endpoint=localhost:9000"):
-        Catalog("s3://bucket/x", {"s3.endpoint": "localhost:9000"})
-    assert Catalog("s3a://bucket//a/b/").warehouse == "s3://bucket/a/b"
+        FileCatalog("s3://bucket/x", {"s3.endpoint": "localhost:9000"})
+    assert FileCatalog("s3a://bucket//a/b/").warehouse == "s3://bucket/a/b"

@@ -11,7 +11,7 @@ import pytest
 from filestore.branch.branches import create_branch, delete_branch, list_branches, rename_branch
 from filestore.branch.fast_forward import FastForward, fast_forward
 from filestore.branch.main_replacement import replace_main
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn, SetOption
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.maintenance.verification import verify_files
@@ -35,8 +35,8 @@ def copied(table: FileTable) -> FileTable:
     return on(table, MemoryFileIO(table.store.io.files))  # type: ignore[attr-defined]
 
 
-def catalog_of(table: FileTable) -> Catalog:
-    return Catalog(WAREHOUSE, io=table.store.io, clock=table.store.clock, names=table.store.names)
+def catalog_of(table: FileTable) -> FileCatalog:
+    return FileCatalog(WAREHOUSE, io=table.store.io, clock=table.store.clock, names=table.store.names)
 
 
 def under(table: FileTable) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.partitions import drop_partitions
@@ -372,7 +372,7 @@ def paused_at(io: MemoryFileIO, operation: str, skipped: int, action: Callable[[
 
 def test_threads_that_expire_while_others_write_lose_nothing(tmp_path: Path) -> None:
     """FL-102: readers of the newest snapshot are never in the way of an expiry."""
-    table = Catalog(str(tmp_path)).create_table(
+    table = FileCatalog(str(tmp_path)).create_table(
         "db.t", KEY_SCHEMA, primary_key=["id"],
         options={"bucket": "1", "num-sorted-run.compaction-trigger": "3", "commit.max-retries": "50"},
     )  # fmt: skip
@@ -415,7 +415,7 @@ def test_empty_directories_go_where_that_is_asked_for(tmp_path: Path) -> None:
     """snapshot.clean-empty-directories."""
     schema = pa.schema([("day", pa.string()), ("hour", pa.int32()), ("id", pa.int64())])
     for setting, expected in (("true", set()), ("false", {"day=a"})):
-        table = Catalog(str(tmp_path / setting), io=LocalFileIO()).create_table(
+        table = FileCatalog(str(tmp_path / setting), io=LocalFileIO()).create_table(
             "db.t", schema, primary_key=["day", "hour", "id"], partition_by=["day", "hour"],
             options={"bucket": "1", "snapshot.clean-empty-directories": setting},
         )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.maintenance.orphans import OrphanFile, delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
@@ -63,7 +63,7 @@ def test_what_dead_writers_leave_is_found_and_nothing_else() -> None:
 
 
 def test_young_files_belong_to_running_writers(tmp_path: Path) -> None:
-    table = Catalog(str(tmp_path)).create_table(
+    table = FileCatalog(str(tmp_path)).create_table(
         "db.t", pa.schema([("day", pa.string()), ("id", pa.int64())]), primary_key=["day", "id"], partition_by=["day"],
         options={"bucket": "1"},
     )  # fmt: skip

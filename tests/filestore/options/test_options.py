@@ -197,7 +197,7 @@ TOGETHER: list[tuple[list[str], dict[str, str], str]] = [
     (
         KEY,
         {"log.kafka.bootstrap.servers": "a:1", "log.changelog-mode": "all", "changelog-producer": "full-compaction"},
-        r"told with every batch, not by compactions: .* fix='use changelog-producer=lookup, or log.changelog-mode=ups",
+        r"go to the log with every batch, not with compactions: .* fix='use changelog-producer=lookup, or log.ch",
     ),
     (KEY, {"log.scan": "from-timestamp"}, "needs a time"),
     (KEY, {"manifest.compression": "snappy"}, "cannot read this"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.compact.compactor import pick_tasks
 from filestore.compact.task import CompactionTask
 from filestore.evolution.schema_change import DropColumn
@@ -235,7 +235,7 @@ def test_a_time_column_stays_what_it_is() -> None:
     """Neither another type nor dropping it: rows would stay for ever."""
     with pytest.raises(InvalidInputError, match=r"not a time column: .* type=STRING fix='use INT"):
         expiring(pa.schema([("id", pa.int64()), ("t", pa.string())]))
-    catalog: Catalog = memory_catalog()
+    catalog: FileCatalog = memory_catalog()
     catalog.create_table("db.t", SCHEMA, primary_key=["id"], options=RULE)
     with pytest.raises(InvalidInputError, match=r"cannot be dropped: column=t used_by=\['record-level.time-field'\]"):
         catalog.alter_table("db.t", [DropColumn(path=("t",))])

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from filestore.catalog.catalog import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.scan.live_files import LiveFiles
 from filestore.system_tables import SYSTEM_TABLES
@@ -151,7 +151,7 @@ def test_compactions_say_what_they_read_and_wrote(table: FileTable) -> None:
 
 def test_tags_begin_with_the_columns_that_were_asked_for() -> None:
     """TAG-40, TAG-41."""
-    table = Catalog(str(GOLDEN)).table("db.app_branches")
+    table = FileCatalog(str(GOLDEN)).table("db.app_branches")
     assert SYSTEM_TABLES["tags"].schema.names[:5] == [
         "tag_name",
         "tagged_snapshot_id",
@@ -173,7 +173,7 @@ def test_tags_begin_with_the_columns_that_were_asked_for() -> None:
 
 def test_branches_begin_with_the_columns_that_were_asked_for() -> None:
     """BR-48: name, tag_name, tagged_snapshot_id; an empty branch was made from no tag."""
-    table = Catalog(str(GOLDEN)).table("db.app_branches")
+    table = FileCatalog(str(GOLDEN)).table("db.app_branches")
     assert SYSTEM_TABLES["branches"].schema.names[:3] == ["name", "tag_name", "tagged_snapshot_id"]
     assert [tuple(each.values())[:3] for each in read_system_table(table, "branches")] == [
         ("b1", None, None),

@@ -80,7 +80,7 @@ def test_whoever_would_be_hurt_is_named_and_force_goes_on(new_table: Callable[..
     said = str(caught.value)
     assert "a stream committed in the last 10 minutes and may be running: commit_user=query" in said
     assert "a reader has advanced further: consumer=report next_snapshot=4" in said
-    assert "fix='use rollback_to_as_latest, which hurts nobody, or say force => true'" in said
+    assert "fix='use rollback_to_as_latest, which costs no one anything, or say force => true'" in said
     assert table.store.snapshots.latest_id() == 3
     assert rollback(table, snapshot=2, force=True).num_rows == 1
     assert table.store.consumers.next_snapshots() == {"report": 3}
