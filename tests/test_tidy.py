@@ -74,6 +74,7 @@ def test_errors_survive_a_process_boundary(cls: type[FluvialError]) -> None:
     assert str(error) == "commit lost: table=t snapshot=3"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_says_what_it_is(module: str) -> None:
     source = (ROOT / module).read_text(encoding="utf-8")

@@ -245,6 +245,7 @@ class TableModel(RuleBasedStateMachine):
             assert data_files == referenced_files(self.table), "orphans, or files that are missing"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("style", ["universal", "leveled"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_table_is_a_dictionary(engine: str, style: str) -> None:

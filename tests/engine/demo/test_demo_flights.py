@@ -37,6 +37,7 @@ def records(stream: ChangeStream, rows_per_batch: int) -> list[tuple[str, str | 
     return found
 
 
+@pytest.mark.sweep
 def test_the_key_is_unique(all_flights: pa.Table) -> None:
     assert all_flights.num_rows == 336_776
     assert all_flights.group_by(list(KEY)).aggregate([]).num_rows == all_flights.num_rows

@@ -79,6 +79,7 @@ def made_again(session: SqlSession) -> TableSchema:
     return replace(session.context.catalog.table("default.t").schema, time_ms=0)
 
 
+@pytest.mark.sweep
 @settings(max_examples=60, deadline=None)
 @given(fields(TYPES, 4), COMMENTS, st.booleans(), COMMENTS)
 def test_any_columns_and_comments(

@@ -62,6 +62,7 @@ def test_every_file_is_drawn_once_and_none_over_another(path: Path) -> None:
     assert "<svg" in html_page(picture_of(table.store))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("days", [1, 3, 9, 20, 60])
 def test_pictures_hold_one_bucket_and_many(days: int) -> None:
     table = key_table(

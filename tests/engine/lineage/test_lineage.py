@@ -199,6 +199,7 @@ def test_nothing_is_lost_silently_when_the_queue_cannot_be_written_either() -> N
         lineage.store(batch(1))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres", "mysql"])
 def test_a_locked_database_is_one_that_does_not_answer(
     dialect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

@@ -34,6 +34,7 @@ def asked(store: JdbcLineageMeta, view: str, filter: str | None = None) -> list[
     return [tuple(value for key, value in row.items() if "database" not in key) for row in rows]
 
 
+@pytest.mark.sweep
 def test_tables_and_jobs_are_found_over_any_graph(store: JdbcLineageMeta) -> None:
     """LN-01, LN-03, LN-04, LN-26, LN-27: the shortest way to each, through cycles too."""
     random, tables = Random(5), [f"t{each}" for each in range(7)]
@@ -81,6 +82,7 @@ def _distances(edges: dict[str, set[str]], start: str) -> dict[str, int]:
     return found
 
 
+@pytest.mark.sweep
 def test_snapshots_lead_to_the_last_one_of_each_job(store: JdbcLineageMeta) -> None:
     """LN-02, LN-28, LN-29: A writes ``m`` at 1, 3 and 4, B reads it up to 2 and 5, which are compactions."""
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def text(found: dict[str, Any]) -> str:
     return repr(found)
 
 
+@pytest.mark.sweep
 @law
 @given(st.lists(rows, max_size=6), st.lists(st.tuples(rows, st.booleans()), min_size=1, max_size=25), st.data())
 def test_every_change_gets_its_kind_and_the_row_that_it_replaces(

@@ -73,6 +73,7 @@ def columns(pairs: Sequence[tuple[Any, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, schema=SCHEMA)
 
 
+@pytest.mark.sweep
 @law
 @given(
     st.dictionaries(keys, values),

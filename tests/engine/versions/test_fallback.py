@@ -82,6 +82,7 @@ def test_a_branch_that_does_not_fit_is_refused(catalog: Catalog) -> None:
     catalog.table("db.t").read()
 
 
+@pytest.mark.sweep
 def test_any_history_reads_as_a_dumb_oracle_says(catalog: Catalog) -> None:
     """Writes, deletes, overwrites and compactions on both sides; filters on partition, key and value."""
     world = random.Random(7)

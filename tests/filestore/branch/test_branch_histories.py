@@ -6,6 +6,8 @@ The machine is the one of ``test_file_references``, with everything that is done
 import random
 from collections.abc import Callable, Mapping
 
+import pytest
+
 from filestore.branch.branches import create_branch, delete_branch, list_branches, rename_branch
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
@@ -190,6 +192,7 @@ def history(kind: str, seed: int, *, steps: int = 80) -> Mapping[str, int]:
     return versioned.seen
 
 
+@pytest.mark.sweep
 def test_branches_read_as_they_did_whatever_happens_to_others() -> None:
     """BR-05 to BR-09, BR-15, BR-16, BR-24 to BR-32, BR-49; Traps 2, 5, 14."""
     histories = [history(kind, seed) for kind in OPTIONS for seed in range(2)]

@@ -274,6 +274,7 @@ def diverged_table(*, has_key: bool) -> FileTable:
     return table
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("has_key", [True, False])
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 def test_a_merge_that_dies_is_all_or_nothing(when: When, has_key: bool) -> None:

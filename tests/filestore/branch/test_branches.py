@@ -336,6 +336,7 @@ def test_a_renamed_branch_is_the_same_by_another_name() -> None:
     assert used_files(table) == files_there(table)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("action", ["delete", "rename"])
 def test_an_interrupted_change_of_a_branch_is_completed_by_the_next_call(action: str, when: When) -> None:

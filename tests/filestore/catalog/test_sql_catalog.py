@@ -251,6 +251,7 @@ def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
         yield between
 
 
+@pytest.mark.sweep
 def test_an_object_store_without_conditional_writes_is_safe_under_the_lock_of_the_database(
     tmp_path: Path, object_store: ObjectStore, new_bucket: Callable[[], str], proxy: FaultyProxy
 ) -> None:

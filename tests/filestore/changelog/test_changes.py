@@ -131,6 +131,7 @@ def do(table: FileTable, deed: tuple[str, Any], *, takes_deletes: bool) -> FileT
     return table
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(history=deeds, buckets=st.integers(1, 3), partitioned=st.booleans(), data=st.data())

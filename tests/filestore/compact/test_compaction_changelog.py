@@ -191,6 +191,7 @@ def rows_by_key(table: FileTable) -> State:
     return {(row["p"], row["id"]): tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -72,6 +72,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.sweep
 @given(STEPS, st.sampled_from([{}, {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}]))
 @settings(max_examples=40, deadline=None)
 def test_a_history_gives_what_a_dictionary_gives(steps: list[object], options: dict[str, str]) -> None:
@@ -145,6 +146,7 @@ def test_a_fault_anywhere_loses_and_repeats_nothing(when: When) -> None:
     pytest.fail("the sweep did not end")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("other", ["distribute", "write"])
 def test_somebody_else_at_any_moment_costs_at_most_a_conflict(other: str) -> None:
     """Another job distributes the same rows, or a writer adds some, right before any file operation."""

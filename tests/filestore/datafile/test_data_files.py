@@ -375,6 +375,7 @@ def test_old_files_are_read_in_todays_schema(file_format: str) -> None:
     assert everything.num_rows == 300
 
 
+@pytest.mark.sweep
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1))
 def test_a_filter_gives_exactly_the_rows_for_which_it_is_true(seed: int) -> None:

@@ -11,6 +11,7 @@ from tests.support.schema_histories import SchemaHistory
 HISTORIES = 12
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("compacts", [False, True])
 def test_every_version_shows_every_row_by_field_id(tmp_path: Path, file_format: str, compacts: bool) -> None:

@@ -110,6 +110,7 @@ def folded_names(table: FileTable) -> dict[int, str]:
     return names
 
 
+@pytest.mark.sweep
 @settings(max_examples=30, deadline=None)
 @given(OPTIONS, HISTORY, st.sampled_from(["none", "input", "full-compaction"]), st.booleans())
 def test_a_table_reads_the_same_whatever_its_files_are(

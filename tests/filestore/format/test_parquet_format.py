@@ -267,6 +267,7 @@ def test_ranges_of_a_column_stored_otherwise_than_declared_are_not_trusted() -> 
     assert seen == [{}]
 
 
+@pytest.mark.sweep
 def test_memory_is_that_of_a_batch_and_not_of_the_file() -> None:
     """A row group of 100 MB is read with a few MB."""
     size, width = 100 * 2**20, 100

@@ -78,6 +78,7 @@ def test_rows_have_one_hash_exactly_when_they_are_equal(one: Any, two: Any, thre
             assert (found[first][0] == found[second][0]) == (found[first][1] == found[second][1])
 
 
+@pytest.mark.sweep
 @given(st.lists(ROWS, min_size=1, max_size=6), st.data())
 @settings(max_examples=40)
 def test_the_hash_is_of_the_values_not_of_the_arrays(rows: list[dict[str, Any]], data: st.DataObject) -> None:

@@ -368,6 +368,7 @@ def test_writers_of_one_bucket_race_and_all_rows_are_seen() -> None:
     check_vectors(table)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", When)
 def test_whatever_fails_no_mark_is_lost(when: When) -> None:
     """FL-91, FL-163: over a write and its compaction; afterwards the same write again, and nothing is left over."""

@@ -217,6 +217,7 @@ def test_a_newer_version_is_never_passed_over(threshold: str) -> None:
         assert found(table, where) == {}
 
 
+@pytest.mark.sweep
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_read_with_indexes_has_the_rows_of_a_read_without(data: st.DataObject) -> None:
@@ -255,6 +256,7 @@ def _key_table(io: MemoryFileIO | None = None) -> FileTable:
     return key_table(io, bucket="1", **{BLOOM: "v", "file-index.in-manifest-threshold": "0 b"})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 def test_whatever_dies_no_index_is_left_that_nobody_knows(when: When) -> None:
     """Writers, compactions and the procedure leave nothing behind that the search for orphans does not take."""

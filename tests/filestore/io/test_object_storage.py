@@ -282,6 +282,7 @@ def in_processes(table: FileTable) -> None:
     race_of_processes(append_rows, [(table, writer, COMMITS) for writer in range(WRITERS)])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("race", [in_threads, in_processes])
 def test_of_many_writers_no_commit_is_lost(catalog: FileCatalog, race: Callable[[FileTable], None]) -> None:
     """FL-92, FL-93: N writers of M commits leave N times M snapshots and all rows."""
@@ -315,6 +316,7 @@ class OneAtATime:
         """Nothing is held between two runs."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["answers 501", "overwrites"])
 def test_a_store_without_conditional_writes_is_refused_without_a_lock_and_safe_with_one(
     object_store: ObjectStore, bucket: str, proxy: FaultyProxy, how: str

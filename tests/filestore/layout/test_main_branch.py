@@ -218,6 +218,7 @@ def test_a_writer_of_main_that_comes_between_stops_it() -> None:
     assert len(seen) >= 4
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_fast_forward_that_dies_is_completed_by_the_next_call(force: bool, when: When) -> None:
@@ -380,6 +381,7 @@ def test_a_log_is_not_lost_by_the_way() -> None:
     assert not on(table, table.store.io).store.has_log
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("target", "when"),
     [("dev", When.BEFORE), ("dev", When.AFTER), ("main", When.BEFORE), ("main", When.AFTER), ("next", When.AFTER)],
@@ -454,6 +456,7 @@ def test_a_writer_of_the_old_main_is_told(target: str, nth: int) -> None:
     assert (8, 80) in key_values(now)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("side", ["main", "dev"])
 @pytest.mark.parametrize("change", ["replace", "fast-forward", "rename"])
 def test_an_expiry_at_the_same_moment_breaks_nothing(change: str, side: str) -> None:

@@ -370,6 +370,7 @@ def paused_at(io: MemoryFileIO, operation: str, skipped: int, action: Callable[[
     return Pausing()  # type: ignore[return-value]
 
 
+@pytest.mark.sweep
 def test_threads_that_expire_while_others_write_lose_nothing(tmp_path: Path) -> None:
     """FL-102: readers of the newest snapshot are never in the way of an expiry."""
     table = FileCatalog(str(tmp_path)).create_table(

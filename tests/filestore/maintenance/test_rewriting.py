@@ -35,6 +35,7 @@ def restored(table: FileTable) -> None:
     restore(table.store, table.store.snapshots.read(1))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize(("rewrite", "after"), [(rescaled, NEW), (restored, OLD)], ids=["rescale", "restore"])
 def test_whatever_dies_the_rows_are_those_before_or_after(

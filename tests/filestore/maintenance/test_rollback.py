@@ -184,6 +184,7 @@ def test_a_commit_meanwhile_stops_it_and_nothing_is_lost() -> None:
     assert files_there(table) == used_files(table)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("target", ["snapshot", "expired tag"])
 def test_whatever_dies_the_next_run_finishes_it(target: str, when: When) -> None:
@@ -212,6 +213,7 @@ def test_whatever_dies_the_next_run_finishes_it(target: str, when: When) -> None
         pytest.fail("the sweep did not end")
 
 
+@pytest.mark.sweep
 @settings(max_examples=30, deadline=None)
 @given(
     steps=st.lists(st.sampled_from(["write", "write", "compact", "tag", "expire", "branch", "back"]), max_size=14),

@@ -102,6 +102,7 @@ def history(seed: int, commits: int) -> list[list[ManifestEntry]]:
     return changes
 
 
+@pytest.mark.sweep
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000), min_count=st.integers(1, 6), full=st.sampled_from([100, 400, 10_000]))
 def test_merging_never_changes_the_live_files_and_keeps_time_order(seed: int, min_count: int, full: int) -> None:

@@ -109,6 +109,7 @@ entries = st.builds(
 # ---- round trips
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(st.lists(entries, min_size=1, max_size=5), st.sampled_from(["zstd", "deflate", "none"]))
 def test_manifests_give_back_their_entries(written: list[ManifestEntry], compression: str) -> None:

@@ -264,6 +264,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_what_can_be_asked_for_stays_and_nothing_else(kind: str) -> None:
     """Issue 6 point 2; TAG-31, TAG-47..TAG-56, TAG-64; BR-50; SP-20."""

@@ -297,6 +297,7 @@ def test_savepoints_of_a_branch_stay_with_it() -> None:
 FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError, CorruptDataError)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("action", ["create", "delete"])
 def test_whatever_dies_a_savepoint_that_is_there_can_be_read(action: str, when: When) -> None:

@@ -128,6 +128,7 @@ def commit_with_watermark(table: FileTable, value: int, watermark: int | None) -
     table.new_commit(table.store.names.uuid()).commit(committable)
 
 
+@pytest.mark.sweep
 @given(
     watermarks=st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=6),
     tagged=st.sets(st.integers(1, 6)),

@@ -74,6 +74,7 @@ SHAPES: list[tuple[Sequence[str], Mapping[str, str]]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", SHAPES, ids=["plain", "partitioned", "indexed"])
 @given(steps=STEPS, wanted=st.integers(0, 2))
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

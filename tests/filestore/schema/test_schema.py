@@ -310,6 +310,7 @@ def test_a_version_whose_creation_failed_is_whole_or_absent(when: When) -> None:
     assert SchemaStore(disk, PATHS).latest() == (schema if when is When.AFTER else None)
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(
     st.binary(max_size=200)

@@ -255,6 +255,7 @@ def quickest(work: Callable[[], object]) -> float:
     return min(times)
 
 
+@pytest.mark.sweep
 def test_many_files_cost_little_more_than_reading_their_manifests() -> None:
     """Columns all the way: turning the entries into rows takes less time than decoding them."""
     table = key_table(bucket="1")

@@ -97,6 +97,7 @@ def slow_due(rule: TagSchedule, now: int, tags: Sequence[str], noted: int | None
     return missing[-(rule.most or 10**9) :][:100]
 
 
+@pytest.mark.sweep
 @given(
     options=st.sampled_from(
         [

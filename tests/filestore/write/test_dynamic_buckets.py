@@ -87,6 +87,7 @@ def test_new_keys_go_where_there_is_room(
         assert {each for each in range(60) if after[each]} >= set(range(wanted))
 
 
+@pytest.mark.sweep
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 40), st.integers(0, 99) | st.none()), min_size=1, max_size=20)
@@ -120,6 +121,7 @@ def test_a_key_is_in_one_bucket_whatever_happens(steps: list[object], options: d
     check_metadata(table)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", When)
 def test_a_fault_anywhere_leaves_keys_and_index_together(when: When) -> None:
     before = dynamic_table()
@@ -141,6 +143,7 @@ def test_a_fault_anywhere_leaves_keys_and_index_together(when: When) -> None:
     pytest.fail("the sweep did not end")
 
 
+@pytest.mark.sweep
 def test_two_writers_never_give_a_key_two_buckets() -> None:
     """The second one assigns again: another writer right before any file operation of the first."""
     for nth in count(1):

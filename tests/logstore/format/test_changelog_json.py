@@ -97,6 +97,7 @@ def test_what_a_format_cannot_hold_is_refused(key_names: list[str], log_format: 
         encode_changes(ROWS, KINDS, key_names=key_names, log_format=log_format, changelog_mode=mode)
 
 
+@pytest.mark.sweep
 @few
 @given(st.data())
 def test_what_is_written_is_read_back_exactly(data: st.DataObject) -> None:
@@ -112,6 +113,7 @@ def test_what_is_written_is_read_back_exactly(data: st.DataObject) -> None:
     assert read_kinds.to_pylist() == [RowKind.DELETE if kind.is_retract else RowKind.INSERT for kind in kinds]
 
 
+@pytest.mark.sweep
 @few
 @given(st.data())
 def test_upserts_are_read_back_with_deletes_by_key(data: st.DataObject) -> None:

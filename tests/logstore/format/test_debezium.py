@@ -554,6 +554,7 @@ events = st.one_of(
 )
 
 
+@pytest.mark.sweep
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(events, st.booleans()), max_size=12), st.booleans())
 def test_a_stream_is_read_as_a_loop_over_its_records_would(

@@ -82,6 +82,7 @@ def moment(text: str, data_type: pa.DataType) -> int:
     return int(np.datetime64(text.removesuffix("Z").replace(" ", "T"), unit).astype(np.int64))
 
 
+@pytest.mark.sweep
 @few
 @given(st.data())
 def test_every_value_of_every_type_is_written_as_json_that_means_it(data: st.DataObject) -> None:
@@ -95,6 +96,7 @@ def test_every_value_of_every_type_is_written_as_json_that_means_it(data: st.Dat
         assert text is None if value is None else means(parsed(text), value, data_type)
 
 
+@pytest.mark.sweep
 @few
 @given(st.data())
 def test_an_object_per_row_has_every_column_in_order(data: st.DataObject) -> None:
@@ -105,6 +107,7 @@ def test_an_object_per_row_has_every_column_in_order(data: st.DataObject) -> Non
         assert means(parsed(text), row, rows.type)
 
 
+@pytest.mark.sweep
 @few
 @given(st.data())
 def test_slices_and_chunks_are_written_as_what_they_show(data: st.DataObject) -> None:

@@ -345,6 +345,7 @@ SPECS: Mapping[str, tuple[pa.DataType, Callable[[Random], Any], FieldAggregate]]
 }
 
 
+@pytest.mark.sweep
 @LAWS
 @given(st.integers(0, 2**32), st.booleans())
 def test_columns_fold_like_rows_one_by_one(seed: int, remove_on_delete: bool) -> None:

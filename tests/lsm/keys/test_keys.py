@@ -76,6 +76,7 @@ def test_a_float_key_equals_the_same_number_as_double() -> None:
     assert key_at([pa.array([1.5], pa.float32())], 0) == key_at([pa.array([1.5], pa.float64())], 0)
 
 
+@pytest.mark.sweep
 @LAWS
 @given(key_columns(), st.booleans())
 def test_the_order_is_that_of_a_stable_sort_of_tuples(
@@ -158,6 +159,7 @@ def test_rows_in_order_are_left_alone() -> None:
     assert order_by_sequence(order, starts, [pa.array([1, 2, 0])]) is order
 
 
+@pytest.mark.sweep
 @LAWS
 @given(st.data())
 def test_rows_of_a_key_are_sorted_by_all_sequences(data: st.DataObject) -> None:

@@ -133,6 +133,7 @@ def test_the_order_of_runs_does_not_matter(number: int) -> None:
     assert emitted_changes(merge(left, right)) == emitted_changes(merge(right, left))
 
 
+@pytest.mark.sweep
 @LAWS
 @given(st.data())
 def test_a_merge_equals_a_dictionary(data: st.DataObject) -> None:

@@ -4,6 +4,7 @@ import sqlite3
 from typing import Any, cast
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ def pruned(text: str, content: dict[str, list[tuple[Any, ...]]]) -> list[tuple[A
     return sqlite_rows(Spliced.of(text, edits).text, tables)
 
 
+@pytest.mark.sweep
 @settings(max_examples=300)
 @given(queries(), contents)
 @example(

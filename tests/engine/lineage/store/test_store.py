@@ -79,6 +79,7 @@ def some_records(random: Random) -> LineageRecords:
     )
 
 
+@pytest.mark.sweep
 def test_any_history_leaves_what_dictionaries_would_hold(new_store: NewStore) -> None:
     """LN-17, LN-19, LN-21, LN-23, LN-54 to LN-63: keys, first and last ones, deletes, filters and limits."""
     schema = new_schema(LINEAGE_SCHEMAS["source_snapshot_lineage"], time_ms=0)
@@ -107,6 +108,7 @@ def test_any_history_leaves_what_dictionaries_would_hold(new_store: NewStore) ->
             assert list(store.sink_data_lineages(predicate)) == list(oracle.sink_data_lineages(predicate)), filter
 
 
+@pytest.mark.sweep
 def test_single_records_are_stored_once(new_store: NewStore) -> None:
     """LN-54, LN-57, LN-60, LN-61: the calls of the PIP, each made twice; the first time stays."""
     store, later = new_store(), BEGIN + timedelta(days=1)
@@ -182,6 +184,7 @@ def test_readers_wait_for_nobody(tmp_path: Path) -> None:
     assert [each.job for each in rows] == ["j1", "j2"], "a read sees one state"
 
 
+@pytest.mark.sweep
 def test_tables_that_were_removed_are_made_again(tmp_path: Path, new_store: NewStore) -> None:
     store = new_store()
     store.store_source_table_lineage(TableLineage("j", "db", "t", BEGIN))
@@ -237,6 +240,7 @@ def test_an_address_of_mysql_names_the_driver_that_is_missing(tmp_path: Path, mo
         list(store.job_startups())
 
 
+@pytest.mark.sweep
 def test_a_database_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
     """Down, full and locked are one answer, without the password: nothing was stored."""
     down = JdbcLineageMeta(SqlDatabase.of("postgresql://u:secret@127.0.0.1:1/d"))

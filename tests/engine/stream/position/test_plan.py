@@ -124,6 +124,7 @@ def in_buckets(found: Sequence[tuple[object, ...]], bucket: int) -> list[tuple[o
     return [each for each in found if each[0] != "log" or each[1] == bucket]
 
 
+@pytest.mark.sweep
 @law
 @given(histories, limits, st.data())
 def test_every_change_is_delivered_once_and_in_the_order_of_the_snapshots(
@@ -155,6 +156,7 @@ def test_every_change_is_delivered_once_and_in_the_order_of_the_snapshots(
         assert in_buckets(delivered, bucket) == in_buckets(wanted, bucket)
 
 
+@pytest.mark.sweep
 @law
 @given(histories, limits, limits, st.data())
 def test_what_lies_between_two_positions_never_changes(
@@ -172,6 +174,7 @@ def test_what_lies_between_two_positions_never_changes(
     assert len(set(units(again))) == len(units(again))
 
 
+@pytest.mark.sweep
 @law
 @given(histories, limits)
 def test_a_batch_keeps_its_limits_or_is_one_unit(commits: list[Commit], limits: Limits) -> None:
@@ -196,6 +199,7 @@ def test_a_batch_keeps_its_limits_or_is_one_unit(commits: list[Commit], limits: 
     raise AssertionError("the stream does not get to the end")
 
 
+@pytest.mark.sweep
 @law
 @given(histories, st.data())
 def test_eventual_reads_to_the_end_of_the_log_and_repeats_only_after_file_changes(
