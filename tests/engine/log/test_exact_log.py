@@ -68,6 +68,10 @@ def writer(table: Table, user: str = "q", observe: Observer = ignore) -> BatchWr
     return BatchWriter(table.store, TableLog.of(table.store), commit_user=user, observe=observe)
 
 
+def write_as(table: Table, batch: int, rows: pa.Table, user: str = "q", observe: Observer = ignore) -> None:
+    write_batch(writer(table, user, observe), batch, rows)
+
+
 def state_of(table: Table) -> State:
     """Every row of the newest snapshot, whichever level it is in."""
     found: State = {}
@@ -195,10 +199,10 @@ def test_the_log_folded_is_the_table_whoever_dies(
                 case "task dies" | "driver dies":
                     step = Step.LOG_COMMITTED if deed == "task dies" else Step.TASKS_DONE
                     with pytest.raises(DiedError):
-                        write_batch(table, number, rows, observe=dying_at(step))
-                    write_batch(table, number, rows)
+                        write_as(table, number, rows, observe=dying_at(step))
+                    write_as(table, number, rows)
                 case _:
-                    write_batch(table, number, rows)
+                    write_as(table, number, rows)
             consumer.read()
         expected = table.read().to_arrow().sort_by("id").sort_by("p")
         for snapshot_id in reversed([0, *table.store.snapshots.ids()]):
@@ -272,7 +276,7 @@ def test_whoever_writes_without_the_log_meanwhile_no_change_is_told_wrong(
     for number, step in enumerate(STEPS if other == "foreign" else around_the_look):
         table.write(data(("+I", 1, 10), ("+I", 2, 20), ("+I", 3, 30)))
         meanwhile = at(step, lambda: OTHERS[other](table))
-        write_batch(table, number, data(("+I", 1, 1), ("-D", 2), ("+I", 4, number)), observe=meanwhile)
+        write_as(table, number, data(("+I", 1, 1), ("-D", 2), ("+I", 4, number)), observe=meanwhile)
         is_late = other != "compact" and STEPS.index(step) > STEPS.index(Step.FILES_FLUSHED)
         assert newest(table).properties[CHANGES_KEY] == ("files" if is_late else "log"), step
         consumer.read()
@@ -291,10 +295,10 @@ def test_a_batch_that_was_overtaken_while_its_writer_was_dead_is_told_by_files(b
     consumer = Consumer(table)
     for number, other in enumerate([OTHERS["compact"], OTHERS["foreign"]]):
         with pytest.raises(DiedError):
-            write_batch(table, number, data(("+I", 1, 1)), observe=dying_at(Step.TASKS_DONE))
+            write_as(table, number, data(("+I", 1, 1)), observe=dying_at(Step.TASKS_DONE))
         other(table)
         consumer.read()
-        write_batch(table, number, data(("+I", 1, 1000)))  # what a replay computes does not matter
+        write_as(table, number, data(("+I", 1, 1000)))  # what a replay computes does not matter
         assert newest(table).properties[CHANGES_KEY] == ("log" if number == 0 else "files")
         consumer.read()
     assert consumer.state["a", 1][2] == 112
@@ -313,12 +317,12 @@ def test_another_writer_of_the_log_is_looked_up_or_stops_the_batch(broker: Broke
 
         def other(number: int = number, refused: list[str] = refused) -> None:
             try:
-                write_batch(table, number, data(("+I", 1, 100)), user="other")
+                write_as(table, number, data(("+I", 1, 100)), user="other")
             except FluvialError:
                 refused.append("other")
 
         try:
-            write_batch(table, number, data(("+I", 1, 1)), observe=at(step, other))
+            write_as(table, number, data(("+I", 1, 1)), observe=at(step, other))
         except FluvialError:
             refused.append("q")
         last_with_both = STEPS.index(Step.PART_STARTED)
@@ -326,7 +330,7 @@ def test_another_writer_of_the_log_is_looked_up_or_stops_the_batch(broker: Broke
         assert refused == ([] if number <= last_with_both else ["q"] if number < first_of_ours else ["other"]), step
         consumer.read()
         for user in refused:
-            write_batch(table, number, data(("+I", 1, 1 if user == "q" else 100)), user=user)
+            write_as(table, number, data(("+I", 1, 1 if user == "q" else 100)), user=user)
         expected += 101
         consumer.read()
         assert consumer.state == {("a", 1): ("a", 1, expected, None, None)}
