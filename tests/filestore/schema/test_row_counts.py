@@ -40,6 +40,10 @@ def row_of(values: Mapping[str, Any]) -> Row:
     return tuple(tuple(value) if isinstance(value, list) else value for value in values.values())
 
 
+def write_signed(table: Table, changes: Iterable[tuple[str, Row]]) -> None:
+    write_changes(table, *((kind, *values) for kind, values in changes))
+
+
 def counted_rows(table: Table, **how: Any) -> Counts:
     return Counter(row_of(row) for row in table.read().to_arrow(**how).to_pylist())
 
@@ -89,7 +93,7 @@ def test_a_history_of_rows_is_a_counter(
         elif isinstance(step, str):
             table.compact(full=step == "full")
         else:
-            write_changes(table, step)
+            write_signed(table, step)
             for kind, row in step:
                 counts[row] += 1 if kind[0] == "+" else -1
         visible = +counts
@@ -123,7 +127,7 @@ def test_a_history_of_rows_is_a_counter(
 def test_users_see_their_columns_only() -> None:
     """FL-06: hash and count are in no schema, read or batch that a user gets; files have them."""
     table = counted_table()
-    write_changes(table, [("+I", ("a", 1, None))] * 3)
+    write_signed(table, [("+I", ("a", 1, None))] * 3)
     assert table.schema.column_names == ("p", "n", "s")
     assert table.schema.primary_keys == ()
     assert table.read().to_arrow().column_names == ["p", "n", "s"]
@@ -140,12 +144,12 @@ def test_users_see_their_columns_only() -> None:
 def test_a_delete_before_its_row_takes_the_row_away_when_it_comes() -> None:
     """FL-184: a count below nothing reads as none, stays stored through compaction, and streams are told of it."""
     table = counted_table()
-    write_changes(table, [("-D", ("a", 1, None))] * 2)
+    write_signed(table, [("-D", ("a", 1, None))] * 2)
     table.compact(full=True)
     assert counted_rows(table) == Counter()
     (split,) = table.new_scan().plan().splits
     assert summed_changes(read_whole(table, split)) == {("a", 1, None): -2}
-    write_changes(table, [("+I", ("a", 1, None))] * 3)
+    write_signed(table, [("+I", ("a", 1, None))] * 3)
     table.compact(full=True)
     assert counted_rows(table) == {("a", 1, None): 1}
 
@@ -153,8 +157,8 @@ def test_a_delete_before_its_row_takes_the_row_away_when_it_comes() -> None:
 def test_counts_of_nothing_go_with_a_full_compaction() -> None:
     """FL-184: rows that came and went take no place once nothing older is left."""
     table = counted_table()
-    write_changes(table, [("+I", ("a", n, None)) for n in range(5)])
-    write_changes(table, [("-D", ("a", n, None)) for n in range(4)])
+    write_signed(table, [("+I", ("a", n, None)) for n in range(5)])
+    write_signed(table, [("-D", ("a", n, None)) for n in range(4)])
     table.compact(full=True)
     live = LiveFiles.latest(table)
     assert [file.row_count for key in live.buckets() for file in live.files(key)] == [1]
@@ -181,14 +185,14 @@ def test_an_index_key_sorts_and_prunes_files() -> None:
     schema = pa.schema([pa.field("k", pa.int64()), ("v", pa.string())])
     table = counted_table(schema, **{"row-counts.index-key": "k", "bucket-key": "k", "bucket": "4"})
     for start in (0, 1000):
-        write_changes(table, [("+I", (k, f"v{k % 3}")) for k in range(start, start + 1000)])
+        write_signed(table, [("+I", (k, f"v{k % 3}")) for k in range(start, start + 1000)])
         table.compact(full=True)
     assert table.schema.field("k").type.nullable is False
     read = table.read()
     assert len({split.bucket for split in read.plan("k = 7").splits}) == 1
     keys = read.to_arrow(columns=["k"], filter="k >= 990 and k < 1010").column("k").to_pylist()
     assert sorted(keys) == list(range(990, 1010))
-    write_changes(table, [("+I", (5000, "x"))])
+    write_signed(table, [("+I", (5000, "x"))])
     assert len(table.read().plan("k = 5000").splits[0].files) == 1
     with pytest.raises(InvalidInputError, match="column=k"):
         table.write(pa.table({"k": pa.array([None], pa.int64()), "v": ["x"]}))
@@ -231,12 +235,12 @@ def test_rows_keep_being_the_same_rows_when_columns_come() -> None:
     """FL-184: after ADD and RENAME COLUMN a delete still finds the row that was written before."""
     catalog = memory_catalog()
     table = catalog.create_table("db.t", SCHEMA, options={"row-counts": "true"})
-    write_changes(table, [("+I", ("a", 1, None))] * 2)
+    write_signed(table, [("+I", ("a", 1, None))] * 2)
     changes = [AddColumn(path=("c",), type=parse_data_type("DOUBLE")), RenameColumn(("n",), "m")]
     catalog.alter_table("db.t", changes)
     after = catalog.table("db.t")
     assert after.schema.column_names == ("p", "m", "s", "c")
-    write_changes(after, [("-D", ("a", 1, None, None)), ("+I", ("a", 1, None, 2.5))])
+    write_signed(after, [("-D", ("a", 1, None, None)), ("+I", ("a", 1, None, 2.5))])
     after.compact(full=True)
     assert counted_rows(after) == {("a", 1, None, None): 1, ("a", 1, None, 2.5): 1}
     assert summed_changes(open_diff(after, "1", "latest").changes()) == {
@@ -244,7 +248,7 @@ def test_rows_keep_being_the_same_rows_when_columns_come() -> None:
         ("a", 1, None, 2.5): 1,
     }
     assert summarized(open_diff(after, "1", "latest")).inserted == 1
-    write_changes(table, [("-D", ("a", 1, None))])  # a writer that was opened before
+    write_signed(table, [("-D", ("a", 1, None))])  # a writer that was opened before
     assert counted_rows(catalog.table("db.t")) == {("a", 1, None, 2.5): 1}
 
 
@@ -267,7 +271,7 @@ def test_changes_by_which_rows_would_be_others_are_refused(change: SchemaChange)
     """FL-184: what would make deletes miss their rows is said when it is asked for."""
     catalog = memory_catalog()
     table = catalog.create_table("db.t", SCHEMA, options={"row-counts": "true"})
-    write_changes(table, [("+I", ("a", 1, None))])
+    write_signed(table, [("+I", ("a", 1, None))])
     with pytest.raises(InvalidInputError):
         catalog.alter_table("db.t", [change])
 
@@ -277,6 +281,6 @@ def test_rows_are_counted_from_the_first_on() -> None:
     catalog = memory_catalog()
     table = catalog.create_table("db.t", SCHEMA)
     with pytest.raises(InvalidInputError, match="row-counts=true"):
-        write_changes(table, [("-D", ("a", 1, None))])
+        write_signed(table, [("-D", ("a", 1, None))])
     with pytest.raises(InvalidInputError, match="from the first on"):
         catalog.alter_table("db.t", [SetOption("row-counts", "true")])
