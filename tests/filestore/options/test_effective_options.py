@@ -23,7 +23,7 @@ from lsm.errors import InvalidInputError
 from tests.support.tables import KEY_SCHEMA, memory_catalog
 
 
-def values_and_origins(options: Any) -> dict[str, tuple[str | None, str]]:
+def with_origins(options: Any) -> dict[str, tuple[str | None, str]]:
     return {each.key: (each.value, each.origin.value) for each in options}
 
 
@@ -40,7 +40,7 @@ def test_the_strongest_place_that_gives_an_option_wins() -> None:
         Layer(origin=origin, options={f"k{place}": origin.value for place in range(4) if place >= number})
         for number, origin in enumerate(origins)
     ]
-    assert values_and_origins(effective_options(weakest_first, {})) == {
+    assert with_origins(effective_options(weakest_first, {})) == {
         f"k{place}": (origin.value, origin.value) for place, origin in enumerate(origins)
     }
 
@@ -54,7 +54,7 @@ def test_a_table_keeps_what_it_was_made_with_over_the_session_and_a_request_wins
         session={"table-storage.bucket": "9", "table-storage.log.retention": "7 d"},
         request={"scan.snapshot-id": "3"},
     )
-    found = values_and_origins(effective_options(layers, OPTIONS))
+    found = with_origins(effective_options(layers, OPTIONS))
     assert found["bucket"] == ("4", "table")
     assert found["log.retention"] == ("7 d", "session")
     assert found["scan.snapshot-id"] == ("3", "request")
@@ -80,7 +80,7 @@ def test_what_follows_from_other_options_is_told_as_such(
     stored: Mapping[str, str], key: str, expected: tuple[str, str]
 ) -> None:
     """FL-53, FL-54, FL-60: defaults that depend on the key and on servers."""
-    assert values_and_origins(effective_table_options(stored, primary_key=["id"]))[key] == expected
+    assert with_origins(effective_table_options(stored, primary_key=["id"]))[key] == expected
 
 
 def test_the_options_of_a_real_table_are_all_there() -> None:
@@ -100,13 +100,13 @@ def test_a_catalogs_options_come_from_file_command_line_and_environment() -> Non
         Layer(origin=OptionOrigin.COMMAND_LINE, options={"s3.endpoint": "http://b", "table-default.bucket": "3"}),
     ]
     environment = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "never", "AWS_ENDPOINT_URL": "http://c"}
-    found = values_and_origins(effective_catalog_options(given, environment))
+    found = with_origins(effective_catalog_options(given, environment))
     assert found["s3.endpoint"] == ("http://b", "command line")
     assert found["s3.access-key"] == ("id", "environment")
     assert found["s3.secret-key"] == (STARS, "environment")
     assert found["metastore"] == ("filesystem", "default")
     assert "bucket" not in found
-    tables = values_and_origins(effective_defaults(given))
+    tables = with_origins(effective_defaults(given))
     assert (tables["bucket"], tables["file.format"]) == (("3", "command line"), ("orc", "config file"))
 
 
@@ -121,7 +121,7 @@ def test_a_password_inside_an_address_is_not_told() -> None:
         ]
         found = effective_catalog_options(given, {})
         assert "never" not in str(found)
-        assert values_and_origins(found)["uri"] == (uri.replace("never@:/never", STARS).replace("never", STARS), "catalog")
+        assert with_origins(found)["uri"] == (uri.replace("never@:/never", STARS).replace("never", STARS), "catalog")
 
 
 def test_a_key_and_its_secret_come_from_one_place() -> None:
