@@ -246,7 +246,7 @@ def test_a_table_grows_with_the_columns_of_its_source(
     )
     known = decoder(options, pa.schema([("id", pa.int64()), ("amount", pa.string())]))
     with pytest.raises(
-        ConflictError, match=r"new columns: columns=\['note'\] new-fields=fail fix=start the query again"
+        ConflictError, match=r"new columns: columns=\['note'\] new-fields=fail fix=restart the query"
     ):
         known(pa.nulls(1, pa.binary()), pa.array([news.encode()]))
     run_job(config, spark=spark)

@@ -206,7 +206,7 @@ def test_a_topic_that_was_made_again_is_noticed(catalog: Catalog, topics: LogTop
     table.write(id_rows([1]))
     topics.delete_topic(table.name)
     topics.create_topic(table.name, bucket_count=2)
-    with pytest.raises(CorruptDataError, match="made again"):
+    with pytest.raises(CorruptDataError, match="deleted and recreated"):
         table.write(id_rows([2]))
     assert table.read().to_arrow().num_rows == 1
 

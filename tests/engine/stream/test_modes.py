@@ -351,7 +351,7 @@ def table_home(table: Table) -> str:
 def test_a_table_with_a_key_needs_kinds(new_table: NewTable) -> None:
     """FL-24."""
     table = new_table()
-    with pytest.raises(InvalidInputError, match=r"needs row kinds: .* fix=set read.changelog=true"):
+    with pytest.raises(InvalidInputError, match=r"needs their kinds: .* fix=set read.changelog=true"):
         Query(table_home(table), table.name, with_kinds=False)
 
 
