@@ -245,9 +245,7 @@ def test_a_table_grows_with_the_columns_of_its_source(
         {"subscribe": topic, "value.format": "debezium-json", "new-fields": "fail", "kafka.bootstrap.servers": "b:1"}
     )
     known = decoder(options, pa.schema([("id", pa.int64()), ("amount", pa.string())]))
-    with pytest.raises(
-        ConflictError, match=r"new columns: columns=\['note'\] new-fields=fail fix=restart the query"
-    ):
+    with pytest.raises(ConflictError, match=r"new columns: columns=\['note'\] new-fields=fail fix=restart the query"):
         known(pa.nulls(1, pa.binary()), pa.array([news.encode()]))
     run_job(config, spark=spark)
     rows = Catalog(config.warehouse).table("shop.orders").read().to_arrow().to_pylist()
