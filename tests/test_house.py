@@ -126,7 +126,7 @@ def matches(patterns: dict[str, str]) -> list[str]:
     for path in FILES:
         text = path.read_text(encoding="utf-8")
         for pattern, instead in patterns.items():
-            for match in re.finditer(rf"(?<![\w.]){pattern}(?!\w)", text):
+            for match in re.finditer(rf"(?i)(?<![\w.]){pattern}(?!\w)", text):
                 line = text.count("\n", 0, match.start()) + 1
                 found.append(f"{path.relative_to(ROOT)}:{line}: {match.group()!r}: {instead}")
     return found

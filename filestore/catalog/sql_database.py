@@ -1,6 +1,6 @@
 """SQL databases, and the tables that a catalog keeps its names and locks in: those of Paimon's JDBC catalog.
 
-Whoever opens the same database under the same ``catalog-key`` sees the same tables. SQLAlchemy speaks the dialects;
+All who open the same database under the same ``catalog-key`` see the same tables. SQLAlchemy speaks the dialects;
 SQLite and PostgreSQL are tested.
 Source: Paimon JdbcUtils, names of tables and columns.
 """
