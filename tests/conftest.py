@@ -1,6 +1,6 @@
 """The one Kafka broker of a test session, and what tests of the log need around it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
 import pytest
@@ -30,7 +30,14 @@ _PROCESSES = {
     **{name: name for name in ("spark", "broker", "java_peer", "pypaimon_peer", "object_store")},
     **dict.fromkeys(("postgres", "mysql"), "databases"),
 }
-_SERVERS = frozenset({"object_store", "postgres", "mysql"})
+# What a test needs is also its marker: `make test-fast` leaves out what starts more than Python.
+_MARKERS = {
+    "spark": "spark",
+    "broker": "broker",
+    "java_peer": "interop",
+    "pypaimon_peer": "interop",
+    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql"), "store"),
+}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,8 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Name for ``pytest -n 4 --dist loadgroup`` the process of each test, and mark those that need a server."""
     for item in items:
         needed = getattr(item, "fixturenames", ())
-        if not _SERVERS.isdisjoint(needed):
-            item.add_marker(pytest.mark.store)
+        values = [value for value in _values(item) if isinstance(value, str)]  # a fixture may be asked for by a value
+        for marker in {_MARKERS[name] for name in (*needed, *values) if name in _MARKERS}:
+            item.add_marker(getattr(pytest.mark, marker))
         if item.get_closest_marker("xdist_group") is not None:
             continue
         process = next((_PROCESSES[name] for name in _PROCESSES if name in needed), None)
@@ -47,6 +55,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             process = item.path.stem  # starts Spark in processes of its own
         if process is not None:
             item.add_marker(pytest.mark.xdist_group(process))
+
+
+def _values(item: pytest.Item) -> Iterable[object]:
+    callspec = getattr(item, "callspec", None)
+    return () if callspec is None else callspec.params.values()
 
 
 @pytest.fixture(scope="session")

@@ -74,11 +74,13 @@ def test_a_failed_command_ends_with_one_sentence_about_what_to_do(output: str, f
     assert "\n" not in advice
 
 
+@pytest.mark.sweep
 def test_this_machine_is_fit() -> None:
     done = preflight("check")
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.sweep
 def test_a_wrong_java_home_is_reported_before_anything_is_installed(tmp_path: Path) -> None:
     done = preflight("check", JAVA_HOME=str(tmp_path))
     assert done.returncode == 1
@@ -94,6 +96,7 @@ def test_a_commands_output_is_passed_on_and_its_failure_explained() -> None:
     assert preflight("run", "fetching", sys.executable, "-c", "").returncode == 0
 
 
+@pytest.mark.sweep
 def test_an_environment_without_network_fails_with_the_reason(tmp_path: Path) -> None:
     """Needs no network itself: the index it is sent to is a closed port."""
     constraints = tmp_path / "constraints.txt"

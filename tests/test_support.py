@@ -33,6 +33,7 @@ def test_helpers_are_functions_and_classes_that_are_no_tests() -> None:
     assert helpers("\n".join(source)) == {"a", "E"}
 
 
+@pytest.mark.sweep
 def test_a_helper_that_many_files_need_is_defined_in_support() -> None:
     """A name in more than a few files is one helper, which moves to tests/support, or several with a vague name."""
     files = defaultdict(list)

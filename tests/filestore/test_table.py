@@ -85,6 +85,7 @@ def test_a_refused_write_leaves_nothing_behind() -> None:
     assert {*disk.files} == before
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", When)
 def test_a_failed_write_is_visible_as_a_whole_or_leaves_no_data_file(when: When) -> None:
     """FL-165: the snapshot is the only thing that makes rows visible."""

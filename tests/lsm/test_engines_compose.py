@@ -52,6 +52,7 @@ ENGINES: Mapping[str, tuple[MergeFunction, Mapping[str, str], Mapping[str, Any],
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @LAWS
 @given(seed=st.integers(0, 2**32), cuts=st.tuples(st.integers(0, 15), st.integers(0, 15)))

@@ -76,6 +76,7 @@ def test_disjoint_files_of_a_section_are_chained_within_their_level() -> None:
     assert [names(run.files) for run in section] == [["big"], ["left", "right"]]
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees())
 def test_sections_partition_the_files_and_share_no_key(levels: Levels) -> None:
@@ -90,6 +91,7 @@ def test_sections_partition_the_files_and_share_no_key(levels: Levels) -> None:
         assert [run.max_sequence_number for run in section] == sorted(run.max_sequence_number for run in section)
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees())
 def test_a_section_has_as_many_runs_as_files_meet_in_one_key(levels: Levels) -> None:

@@ -160,6 +160,7 @@ def test_no_java_says_where_was_looked(tmp_path: Path, monkeypatch: pytest.Monke
         find_java()
 
 
+@pytest.mark.sweep
 def test_no_network_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of the mirror name a port where nobody listens."""
     settings = tmp_path / "settings.xml"

@@ -130,6 +130,7 @@ def test_rows_are_printed_for_people_and_for_programs(fluvial: Fluvial, warehous
     assert "dt" in fluvial("read", *place, "--filter", "id > 100")[1]
 
 
+@pytest.mark.sweep
 def test_csv_can_be_read_back(warehouse: str) -> None:
     command = [sys.executable, "-m", "engine.cli", "read", "shop.orders", "--warehouse", warehouse, "--format", "csv"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -198,6 +198,7 @@ def test_a_foreign_directory_is_left_as_it_is(world: World, command: str) -> Non
     assert world.table_files() == before
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("at", ["table", "source"])
 def test_a_missing_broker_is_said_within_ten_seconds(world: World, at: str) -> None:
     """Nobody listens at the address: it is named before Spark is started, and nothing is made."""

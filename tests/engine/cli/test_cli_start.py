@@ -54,6 +54,7 @@ def run_script(script: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.sweep
 def test_commands_without_spark_import_neither_spark_nor_pandas(tmp_path: Path) -> None:
     table = Catalog(str(tmp_path)).create_table(
         "db.t", pa.schema([("id", pa.int64())]), primary_key=["id"], options={"bucket": "1"}
@@ -154,6 +155,7 @@ def test_public_names_stay_what_they_are_when_their_modules_are_imported() -> No
     assert {*engine.__all__} <= {*names}
 
 
+@pytest.mark.sweep
 def test_pyarrow_makes_frames_of_pandas_though_it_did_not_look_for_it() -> None:
     script = (
         "import sys; from engine.cli.start import hide_pandas; hide_pandas(); import pyarrow as pa;"

@@ -104,6 +104,7 @@ def test_a_slow_compaction_does_not_hold_a_commit_back_before_the_stop_trigger(t
     assert runs(table) < STOP - 1
 
 
+@pytest.mark.sweep
 def test_at_the_stop_trigger_a_batch_waits_for_the_compaction(table: Table) -> None:
     writer, work = BatchWriter(table.files, None, commit_user="q"), RunHere(table)
     compaction = BackgroundCompaction(table.store, work)

@@ -235,6 +235,7 @@ def test_metrics_are_in_a_file_and_behind_a_port_while_the_job_runs(spark: Spark
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
 
 
+@pytest.mark.sweep
 def test_health_is_in_a_file_and_behind_a_port_while_the_job_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_long_results_are_cut_and_it_is_said(fluvial: Fluvial, tmp_path: Path) -
     assert "only 2 rows" in err
 
 
+@pytest.mark.sweep
 def test_a_terminal_is_a_conversation(tmp_path: Path) -> None:
     """Statements end with ``;``, mistakes do not end the session, and the history is kept."""
     history = tmp_path / "history"

@@ -16,6 +16,7 @@ def collected(frame: object) -> list[tuple[object, ...]]:
     return [tuple(row) for row in frame.collect()]  # type: ignore[attr-defined]
 
 
+@pytest.mark.sweep
 def test_commands_give_frames_and_state_stays(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
     done = sql(spark, "CREATE DATABASE a; USE a; SET table-storage.bucket = 3", catalog, **{"write-only": "true"})
@@ -30,6 +31,7 @@ def test_commands_give_frames_and_state_stays(spark: SparkSession, tmp_path: Pat
         sql(spark, "DESCRIBE t", other)
 
 
+@pytest.mark.sweep
 def test_what_is_sparks_is_run_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
     sql(spark, "CREATE TEMPORARY VIEW sparks AS SELECT 1 AS a; CACHE TABLE sparks", catalog)
@@ -69,6 +71,7 @@ def test_the_catalog_may_stand_in_sparks_configuration(spark: SparkSession, tmp_
             spark.conf.unset(key)
 
 
+@pytest.mark.sweep
 def test_watermarks_of_any_expression_are_worked_out(spark: SparkSession, tmp_path: Path) -> None:
     """FL-45."""
     catalog = Catalog(str(tmp_path))

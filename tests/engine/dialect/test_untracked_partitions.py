@@ -86,6 +86,7 @@ def stopped(spark: SparkSession) -> Iterator[None]:
         query.stop()
 
 
+@pytest.mark.sweep
 def test_streams_that_read_files_do_not_get_them(spark: SparkSession, stopped: None, tmp_path: Path) -> None:
     """FL-23."""
     session = session_of(Catalog(str(tmp_path / "warehouse")))

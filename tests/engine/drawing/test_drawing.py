@@ -155,6 +155,7 @@ def test_runs_in_a_terminal(places: list[tuple[int, int]], width: int, line: str
     assert run_cells(run, width, 10) == line
 
 
+@pytest.mark.sweep
 @given(st.text(max_size=30), st.integers(1, 200))
 def test_shortened_texts_fit(words: str, room: int) -> None:
     short = shortened(words, room, 5.0)

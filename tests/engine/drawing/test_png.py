@@ -36,6 +36,7 @@ def some_table() -> FileTable:
     return table
 
 
+@pytest.mark.sweep
 def test_every_box_has_its_colour_at_its_place() -> None:
     svg = svg_page(picture_of(some_table().store))
     root, image = ET.fromstring(svg), pixels(svg)

@@ -42,6 +42,7 @@ POSITIONS = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 3)),
 # ---------------------------------------------------------------------------------------------------- offsets
 
 
+@pytest.mark.sweep
 @given(POSITIONS, st.dictionaries(st.sampled_from("ab"), st.text()))
 def test_offsets_and_topic_ids_survive_a_checkpoint(offsets: dict[TopicPosition, int], ids: dict[str, str]) -> None:
     kept = json.loads(json.dumps(to_json(offsets, ids)))
@@ -55,6 +56,7 @@ def test_a_checkpoint_without_topic_ids_is_read_and_matches_any_topic() -> None:
     assert recreated_topics({"t": "old", "gone": "x"}, {"t": "new", "added": "y"}) == {"t"}
 
 
+@pytest.mark.sweep
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(POSITIONS, st.data())
 def test_a_limit_is_used_up_and_never_exceeded(start: dict[TopicPosition, int], data: st.DataObject) -> None:

@@ -86,6 +86,7 @@ def test_whatever_a_catalog_records_is_told_as_events_too(tmp_path: Path) -> Non
     assert stream[1]["inputs"][0]["facets"]["version"]["datasetVersion"] == "1"
 
 
+@pytest.mark.sweep
 def test_the_address_is_the_catalogs_and_a_process_that_ends_says_so(tmp_path: Path) -> None:
     """Who opens the catalog later need not know the address; its events are sent before it is gone."""
     path = tmp_path / "events.jsonl"
@@ -113,6 +114,7 @@ class _Collector(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+@pytest.mark.sweep
 def test_events_go_to_a_collector() -> None:
     _Collector.got = []
     server = HTTPServer(("localhost", 0), _Collector)

@@ -115,6 +115,7 @@ def test_snapshots_lead_to_the_last_one_of_each_job(store: JdbcLineageMeta) -> N
     assert asked(store, "downstream_jobs", "`table` = 's'") == []
 
 
+@pytest.mark.sweep
 def test_a_job_that_reads_what_it_writes_comes_to_an_end(store: JdbcLineageMeta) -> None:
     """LN-28: a hundred snapshots of a loop; at most 32 steps are followed."""
     store.store(

@@ -61,6 +61,7 @@ def orphans(table: Table) -> list[str]:
     ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_what_a_write_only_stream_leaves_is_compacted_while_it_writes(
     new_table: Callable[..., Table], catalog: Catalog, content: Content, parallelism: int
@@ -199,6 +200,7 @@ def test_tables_come_and_go_beside_others(
         job(catalog, recorder, "shop.c").run(threading.Event())
 
 
+@pytest.mark.sweep
 def test_new_options_are_taken(new_table: Callable[..., Table], catalog: Catalog) -> None:
     """Without a new snapshot: the trigger is lowered while the job runs."""
     new_table(num_sorted_run__compaction_trigger="50").write(order_rows(("d1", 1, 10)))
@@ -223,6 +225,7 @@ def test_waits_double_until_they_are_longest() -> None:
     assert JobPolicy(interval_s=10, most_wait_s=1).next_wait_s(0) == 10
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_tells_a_line_for_each_commit_and_ends_well(
     new_table: Callable[..., Table], catalog: Catalog, number: signal.Signals
@@ -277,6 +280,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to that")
 
 
+@pytest.mark.sweep
 def test_a_watching_job_ends_when_its_time_is_over(
     new_table: Callable[..., Table], catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_handle_has_the_offsets_after_the_commit(broker: Broker, tmp_path: Pat
     assert str(table.handle_of(table.write(one_row(1)))) == "1:0=1"
 
 
+@pytest.mark.sweep
 def test_a_reader_waits_for_a_commit(tmp_path: Path) -> None:
     """Idea 6, read your writes: whoever has the handle never sees an older state."""
     table = plain_table(tmp_path)

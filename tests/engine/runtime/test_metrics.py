@@ -144,6 +144,7 @@ def test_batches_and_compactions_are_counted(table: Table) -> None:
     assert of(samples(metrics_text()), "fluvial_compaction_failures_total", **labels) >= 1
 
 
+@pytest.mark.sweep
 def test_a_port_answers_while_the_block_runs(table: Table) -> None:
     registry = CollectorRegistry()
     watch_tables([table], registry)

@@ -39,6 +39,7 @@ def test_frames_and_sessions_have_their_objects_of_the_jvm(spark: SparkSession) 
     assert spark_internals.jvm_session(None) is None
 
 
+@pytest.mark.sweep
 def test_no_other_module_touches_them() -> None:
     others = (path for path in ENGINE.rglob("*.py") if path.name != "spark_internals.py")
     found = {f"{path.relative_to(ENGINE)}: {name}" for path in others for name in attributes(path)}

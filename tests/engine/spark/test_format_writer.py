@@ -178,6 +178,7 @@ def test_what_dead_jobs_left_goes_a_day_later_with_the_next_writer(tmp_path: Pat
     assert table.read().to_arrow().to_pylist() == [{"k": 5, "v": 5}]
 
 
+@pytest.mark.sweep
 def test_a_replay_after_the_commit_only_cleans_up(tmp_path: Path, broker: Broker) -> None:
     """FL-72, FL-164."""
     table = keyed_table(tmp_path, broker)

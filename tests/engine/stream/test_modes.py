@@ -125,6 +125,7 @@ def test_a_log_of_all_changes_has_updates_in_pairs(new_table: NewTable) -> None:
     assert fold(query(table).available()) == content(table)
 
 
+@pytest.mark.sweep
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("xy"), st.booleans()), max_size=30))
 def test_neighbours_of_one_key_are_a_pair(changes: list[tuple[int, str, bool]]) -> None:

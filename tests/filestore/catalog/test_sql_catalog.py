@@ -50,6 +50,7 @@ def new_catalog(tmp_path: Path, options: Mapping[str, str], **more: Any) -> File
     return FileCatalog(str(tmp_path / "warehouse"), options, **more)
 
 
+@pytest.mark.sweep
 def test_tables_are_there_for_whoever_opens_the_database_under_the_same_key(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
@@ -113,6 +114,7 @@ def outcome(action: Callable[[], object]) -> object:
         return str(error).partition(":")[0]
 
 
+@pytest.mark.sweep
 def test_a_catalog_in_a_database_answers_as_one_of_directories_does(tmp_path: Path, options: Mapping[str, str]) -> None:
     """Random stories, told to both."""
     ours = FileCatalog(str(tmp_path / "sql"), options)
@@ -149,6 +151,7 @@ def create_one(arguments: tuple[str, Mapping[str, str], int]) -> str:
     return "" if said == "table exists already" else f"made by {number}"
 
 
+@pytest.mark.sweep
 def test_of_many_that_create_a_table_exactly_one_wins(tmp_path: Path, options: Mapping[str, str]) -> None:
     """FL-07: threads and processes, into an empty database, whose tables they make too."""
     work = [(str(tmp_path / "warehouse"), options, number) for number in range(12)]
@@ -185,6 +188,7 @@ def test_an_interrupted_drop_can_be_repeated(tmp_path: Path, fail_at: int, when:
     assert catalog.create_table("db.t", KEY_SCHEMA).name == "db.t"
 
 
+@pytest.mark.sweep
 def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
@@ -209,6 +213,7 @@ def locks_of(options: Mapping[str, str], **more: Any) -> SqlLockFactory:
     return SqlLockFactory(database=SqlDatabase.of(options["uri"]), catalog_key=options["catalog-key"], **parts)
 
 
+@pytest.mark.sweep
 def test_a_lock_that_is_held_for_too_long_is_named_and_nothing_runs(options: Mapping[str, str]) -> None:
     """FL-94."""
     ran: list[int] = []

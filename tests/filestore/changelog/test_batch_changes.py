@@ -113,6 +113,7 @@ def state_of(table: FileTable) -> State:
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", [*ENGINES, "deletion-vectors"])
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(history=deeds, buckets=st.integers(1, 2), partitioned=st.booleans(), budget=st.sampled_from([None, 1]))

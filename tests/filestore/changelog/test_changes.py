@@ -190,6 +190,7 @@ def apply_to_bag(state: Counter[str], found: Iterable[tuple[str, Row]]) -> None:
         assert state[repr(row)] >= 0, "a row went that was not there"
 
 
+@pytest.mark.sweep
 @settings(max_examples=2 * EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(history=deeds, buckets=st.sampled_from([-1, 1, 2]), partitioned=st.booleans(), data=st.data())
 def test_changes_of_an_append_table_give_every_snapshot(

@@ -467,6 +467,7 @@ def _race(root: str, number: int, count: int) -> None:
         table.write(pa.table({"id": [number, 100], "v": [value, value]}, schema=KEY_SCHEMA))
 
 
+@pytest.mark.sweep
 def test_processes_that_race_lose_nothing(tmp_path: Path) -> None:
     """FL-88, FL-89: every commit of every process is one snapshot, and every write is in the table."""
     table = FileCatalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"])

@@ -123,6 +123,7 @@ def streamed(table: FileTable) -> dict[int, int | None]:
     raise AssertionError
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", When)
 def test_a_fault_anywhere_loses_and_repeats_nothing(when: When) -> None:
     before = postponed_table()

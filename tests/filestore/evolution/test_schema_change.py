@@ -427,6 +427,7 @@ class Model:
         return f"c{self.serial}"
 
 
+@pytest.mark.sweep
 @settings(max_examples=25, deadline=None)
 @given(histories())
 def test_old_and_new_rows_are_read_as_the_columns_are_now(

@@ -30,6 +30,7 @@ def files(request: pytest.FixtureRequest) -> FormatFiles:
     return FormatFiles(request.param)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("row_count", [0, 1, 999, 1000, 1500, 2500])
 def test_every_type_comes_back(files: FormatFiles, row_count: int) -> None:
     """FL-145."""

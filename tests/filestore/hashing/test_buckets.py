@@ -59,6 +59,7 @@ def test_hash_and_bucket_are_javas(vector: RowVector) -> None:
         assert bucket_ids(columns, vector.types, count).tolist() == [bucket]
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(typed_tables())
 def test_columns_hash_like_single_rows(table: tuple[list[tuple[Any, ...]], tuple[DataType, ...]]) -> None:
@@ -69,6 +70,7 @@ def test_columns_hash_like_single_rows(table: tuple[list[tuple[Any, ...]], tuple
         assert bucket_ids(columns_of(rows, types), types, count).tolist() == [abs(each) % count for each in expected]
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(typed_tables(), st.data())
 def test_slices_and_chunks_hash_like_whole_columns(

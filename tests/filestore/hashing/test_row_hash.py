@@ -63,6 +63,7 @@ def hashes_of(batch: pa.RecordBatch, names: list[str] | None = None) -> list[tup
     return list(zip(one.to_pylist(), two.to_pylist(), strict=True))
 
 
+@pytest.mark.sweep
 @given(ROWS, ROWS, ROWS)
 @settings(max_examples=60)
 def test_rows_have_one_hash_exactly_when_they_are_equal(one: Any, two: Any, three: Any) -> None:

@@ -260,6 +260,7 @@ class History:
             list(expire_snapshots(self.table.store, Retention(min_count=1, max_count=2, age_ms=0, limit=100)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", range(2))
 def test_any_history_gives_the_rows_of_a_table_without_vectors(engine: str, seed: int) -> None:

@@ -113,6 +113,7 @@ def test_a_filter_is_wrong_about_as_often_as_it_may() -> None:
         assert rate / 2 < found.may_hold(everything[20_000:]).mean() < rate * 1.5
 
 
+@pytest.mark.sweep
 @settings(deadline=None)
 @given(
     st.dictionaries(

@@ -44,6 +44,7 @@ def in_processes(root: str) -> None:
 EVERYTHING = {writer * 1000 + number: number for writer in range(WRITERS) for number in range(COMMITS)}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("race", [in_threads, in_processes])
 def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     tmp_path: Path, race: Callable[[str], None]
@@ -56,6 +57,7 @@ def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     check_metadata(table)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("commit_lock", "left"), [("file", {1: 1, 2: 2}), ("auto", {1: 1}), ("rename", {1: 1})])
 def test_a_commit_overtaken_at_the_last_moment_is_lost_without_the_lock_and_waits_with_it(
     tmp_path: Path, commit_lock: str, left: dict[int, int]
@@ -98,6 +100,7 @@ class WitnessFactory:
         return Witness(self)
 
 
+@pytest.mark.sweep
 def test_a_catalog_brings_a_lock_of_its_own(tmp_path: Path) -> None:
     """FL-94: it is told database and table, runs the commit, and is closed."""
     factory = WitnessFactory()

@@ -119,6 +119,7 @@ def test_manifests_give_back_their_entries(written: list[ManifestEntry], compres
     assert store.read_manifest(meta) == store.read_manifest(meta.file_name) == written
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(files)
 def test_files_cross_processes_as_json(each: DataFileMeta) -> None:
@@ -207,6 +208,7 @@ def test_partitions_that_are_not_numbers_have_no_bounds() -> None:
     assert decode_row(meta.partition_stats.min_values, (double,)) == (None,)
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(st.lists(typed_rows(), min_size=1, max_size=5))
 def test_partition_stats_bound_every_partition(rows: list[tuple[tuple[Any, ...], tuple[DataType, ...]]]) -> None:

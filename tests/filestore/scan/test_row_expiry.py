@@ -181,6 +181,7 @@ deeds = st.lists(
 )
 
 
+@pytest.mark.sweep
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(history=deeds)
 def test_at_any_time_the_newest_versions_that_are_young_enough_are_read(history: list[Any]) -> None:

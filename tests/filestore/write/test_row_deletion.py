@@ -131,6 +131,7 @@ def test_any_history_of_deletes_without_a_key(seed: int) -> None:
     check_metadata(table)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", When)
 def test_whatever_fails_a_delete_happens_once_or_not_at_all(when: When) -> None:
     """FL-91, FL-163."""

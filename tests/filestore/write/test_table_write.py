@@ -280,6 +280,7 @@ def test_missing_nullable_columns_are_null() -> None:
 # ---- routing
 
 
+@pytest.mark.sweep
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     data=st.lists(st.tuples(st.integers(-5, 5), st.sampled_from(["a", "b", None]), st.booleans()), min_size=1),

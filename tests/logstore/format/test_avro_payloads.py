@@ -181,6 +181,7 @@ VALUES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.sweep
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.sampled_from("cr"), VALUES), min_size=1, max_size=6))
 def test_avro_is_the_json_of_the_same_event(events: list[tuple[str, dict[str, Any]]]) -> None:

@@ -376,6 +376,7 @@ ODD_VALUES = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("lenient", [False, True], ids=["strict", "lenient"])
 @pytest.mark.parametrize(
     "data_type",
@@ -493,6 +494,7 @@ def test_types_that_no_table_has_are_refused(data_type: pa.DataType) -> None:
         )
 
 
+@pytest.mark.sweep
 @few
 @given(st.data())
 def test_any_json_parser_reads_the_rows(data: st.DataObject) -> None:

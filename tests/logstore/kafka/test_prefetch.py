@@ -71,6 +71,7 @@ def test_all_items_before_an_error_are_given() -> None:
     assert helpers() == []
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("depth", [1, 3])
 def test_no_more_is_made_than_asked_for(depth: int) -> None:
     """One is in the consumer's hands, ``depth`` wait, one is held by the producer."""

@@ -216,6 +216,7 @@ def test_a_leader_that_has_just_moved_is_asked_again(
     assert answers == []
 
 
+@pytest.mark.sweep
 def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     refusing = create_autospec(Consumer, instance=True)
     refusing.get_watermark_offsets.side_effect = KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))

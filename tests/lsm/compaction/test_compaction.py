@@ -79,6 +79,7 @@ def test_a_flush_numbered_by_a_second_writer_does() -> None:
     assert not _unit(levels.runs[1:], 1).drops_deletes(levels)
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees(), strategies)
 def test_what_is_picked_can_replace_its_inputs(levels: Levels, strategy: CompactionStrategy) -> None:
@@ -91,6 +92,7 @@ def test_what_is_picked_can_replace_its_inputs(levels: Levels, strategy: Compact
     levels.replaced(unit.runs, [file("out", level=unit.output_level, keys=(low[0], high[0]))])
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees(), strategies)
 def test_no_older_row_is_left_above_a_newer_one(levels: Levels, strategy: CompactionStrategy) -> None:
@@ -107,6 +109,7 @@ def test_no_older_row_is_left_above_a_newer_one(levels: Levels, strategy: Compac
                 assert age[left.file_name] < age[each.file_name], "an older file would lie above the output"
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees(), strategies)
 def test_deletes_are_dropped_only_when_no_older_file_has_the_key(levels: Levels, strategy: CompactionStrategy) -> None:
@@ -126,6 +129,7 @@ def test_deletes_are_dropped_only_when_no_older_file_has_the_key(levels: Levels,
     assert older == []
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees(), strategies)
 def test_compacting_until_nothing_is_picked_comes_to_an_end(levels: Levels, strategy: CompactionStrategy) -> None:

@@ -78,6 +78,7 @@ def test_impossible_numbers_are_refused(option: str) -> None:
         LeveledCompaction(**{option: 0})
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees())
 def test_nothing_is_picked_exactly_when_no_level_is_over_its_limit(levels: Levels) -> None:
@@ -91,6 +92,7 @@ def test_nothing_is_picked_exactly_when_no_level_is_over_its_limit(levels: Level
     assert (STRATEGY.pick(levels) is None) == (flushed < 2 and not over)
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees())
 def test_enough_leaves_a_level_to_bring_it_under_its_limit(levels: Levels) -> None:

@@ -114,6 +114,7 @@ def test_impossible_numbers_are_refused(options: dict[str, int]) -> None:
         UniversalCompaction(**options)
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees(), st.integers(1, 6), st.integers(0, 400), st.integers(0, 50))
 def test_a_unit_is_a_prefix_and_what_stays_lies_below_it(
@@ -152,6 +153,7 @@ def test_level_0_can_be_moved_at_once(runs: list[tuple[int, int]], expected: tup
     assert (None if unit is None else (len(unit.runs), unit.output_level)) == expected
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees())
 def test_moved_at_once_level_0_is_empty_afterwards(levels: Levels) -> None:

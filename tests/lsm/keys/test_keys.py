@@ -90,6 +90,7 @@ def test_the_order_is_that_of_a_stable_sort_of_tuples(
     assert starts.tolist() == [True, *changes][: len(keys)]
 
 
+@pytest.mark.sweep
 @LAWS
 @given(key_columns())
 def test_a_slice_is_ordered_like_its_copy(drawn: tuple[list[pa.Array], list[tuple[Any, ...]]]) -> None:
@@ -99,6 +100,7 @@ def test_a_slice_is_ordered_like_its_copy(drawn: tuple[list[pa.Array], list[tupl
     assert key_order(sliced, presorted=False)[0].tolist() == key_order(copied, presorted=False)[0].tolist()
 
 
+@pytest.mark.sweep
 @LAWS
 @given(key_columns())
 def test_key_tuples_compare_like_the_columns(drawn: tuple[list[pa.Array], list[tuple[Any, ...]]]) -> None:
@@ -109,6 +111,7 @@ def test_key_tuples_compare_like_the_columns(drawn: tuple[list[pa.Array], list[t
     )
 
 
+@pytest.mark.sweep
 @LAWS
 @given(key_columns(), st.data())
 def test_rows_before_a_key_are_counted_by_search(

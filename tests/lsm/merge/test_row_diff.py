@@ -78,6 +78,7 @@ states = st.dictionaries(
 )
 
 
+@pytest.mark.sweep
 @LAWS
 @given(before=states, after=states, section_rows=st.integers(1, 8), run_count=st.integers(1, 3))
 def test_a_difference_is_the_dictionary_difference(

@@ -44,6 +44,7 @@ def test_the_dialects_own_names_hide_none_of_sqlglot() -> None:
     assert [name for name in OWN if hasattr(SparkParser(), name)] == []
 
 
+@pytest.mark.sweep
 def test_no_other_class_touches_them() -> None:
     found = {
         f"{path.name}: {name}"
