@@ -6,7 +6,7 @@ as in Spark's own Kafka connector, and the id of each topic. The end of a query'
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -222,8 +222,3 @@ def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
 def waiting_count(start: Offsets, end: Offsets) -> int:
     """Number of offsets between two positions, over all partitions."""
     return sum(max(0, offset - start.get(position, 0)) for position, offset in end.items())
-
-
-def topics_of(positions: Iterable[TopicPosition]) -> tuple[str, ...]:
-    """The distinct topics of positions, sorted."""
-    return tuple(sorted({topic for topic, _ in positions}))

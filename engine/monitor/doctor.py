@@ -13,6 +13,7 @@ from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.runtime.units import count_text, size_text
 from engine.table import Table
 from filestore.options.effective import UNBUILT, unbuilt
+from filestore.options.table.common import DAY_MS
 from filestore.scan.snapshot_files import manifests_of
 from filestore.system_tables import SYSTEM_TABLES
 
@@ -21,7 +22,6 @@ _HUGE_BYTES: Final = 16 * 2**30
 _MANY_FILES: Final = 500
 _SKEW: Final = 8
 _STALE_LOG_MS: Final = 300_000
-_DAY_MS: Final = 86_400_000
 
 
 class Severity(IntEnum):
@@ -250,7 +250,7 @@ def _log_lag(seen: Examined) -> Symptom:
 
 
 def _held_snapshots(seen: Examined) -> Symptom:
-    old = [each for each in seen.holders if (each.age_ms or 0) > max(seen.longest_ms, _DAY_MS)]
+    old = [each for each in seen.holders if (each.age_ms or 0) > max(seen.longest_ms, DAY_MS)]
     values = {"holders": [asdict(each) for each in seen.holders]}
     if not old:
         fact = f"{_many(len(seen.holders), 'tag or consumer', 'tags and consumers')} hold snapshots, none too old"
@@ -328,7 +328,7 @@ def _many(count: int, one: str, many: str | None = None) -> str:
 
 
 def _time(age_ms: int) -> str:
-    for unit, size_ms in (("d", _DAY_MS), ("h", 3_600_000), ("min", 60_000)):
+    for unit, size_ms in (("d", DAY_MS), ("h", 3_600_000), ("min", 60_000)):
         if age_ms >= size_ms:
             return f"{age_ms / size_ms:.1f} {unit}"
     return f"{age_ms / 1000:.1f} s"

@@ -15,6 +15,7 @@ from engine.system_tables.row_tables import ROW_KIND, open_row_table
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
+from engine.types.sql_types import quoted
 from filestore.predicate.predicate import Predicate
 
 
@@ -59,7 +60,7 @@ def system_table_frame(spark: SparkSession, read: SystemRead, filter: Predicate 
     frame = table_frame(spark, opened.plan, constants=constants)
     if not has_kinds:
         return frame
-    columns = [F.col(f"`{each.replace('`', '``')}`") for each in frame.columns if each != ROW_KIND_COLUMN]
+    columns = [F.col(quoted(each)) for each in frame.columns if each != ROW_KIND_COLUMN]
     names = [each for each in frame.columns if each != ROW_KIND_COLUMN]
     if opened.is_packed:
         columns = [F.array(column).alias(name) for column, name in zip(columns, names, strict=True)]

@@ -21,7 +21,7 @@ from filestore.format.interface import FileFormat, KeepRows, WriteSettings
 from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, holds_nan, merge_ranges
 from filestore.schema.file_fields import file_schema, leaf_columns
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
 
 READ_BUFFER_BYTES: Final = 64 * 1024  # per column: a reader holds a page of each, not a whole column chunk
@@ -270,11 +270,6 @@ def _codec(compression: str) -> str:
     if name not in _CODECS:
         raise InvalidInputError(f"unknown compression: file.compression={compression} allowed={sorted(_CODECS)}")
     return name
-
-
-def as_corrupt(error: pa.ArrowException, path: str) -> CorruptDataError:
-    """An error of Arrow's reader as CorruptDataError."""
-    return CorruptDataError(f"data file cannot be read: path={path} error={error}")
 
 
 PARQUET: Final = FileFormat(name="parquet", writer=ParquetFileWriter, reader=read_parquet)

@@ -54,11 +54,6 @@ def matching(rows: pa.Table, predicate: Predicate) -> pa.Table:
     return pa.Table.from_batches(kept, rows.schema)
 
 
-def instants(times_ms: list[int | None]) -> pa.Array:
-    """Epoch milliseconds as UTC timestamps."""
-    return pa.array(times_ms, INSTANT)
-
-
 INSTANT = pa.timestamp("ms", tz="UTC")
 """An instant. Spark shows it in the session's time zone."""
 LOCAL_TIME = pa.timestamp("ms")

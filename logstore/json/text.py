@@ -84,11 +84,6 @@ def object_texts(
         ) from error
 
 
-def quoted_texts(texts: pa.Array) -> pa.Array:
-    """JSON string literals of strings; null stays null."""
-    return _quoted(_escaped(texts))
-
-
 @dataclass(frozen=True, slots=True)
 class _Text:
     """Texts of one column, null for null; either all still need quotes, or none."""

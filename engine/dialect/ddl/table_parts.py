@@ -13,6 +13,7 @@ from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import tokens_of
 from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import ComputedColumn, Watermark
+from engine.types.sql_types import quoted
 from lsm.errors import InvalidInputError
 
 COMPUTED_KEY_PREFIX: Final = "computed-column."
@@ -56,7 +57,7 @@ def computed_options(columns: Sequence[ComputedColumn], stored: Sequence[str]) -
 def quoted_where_needed(name: str) -> str:
     """A name in backticks where it needs them."""
     is_plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
-    return name if is_plain and name.upper() not in _RESERVED else f"`{name.replace('`', '``')}`"
+    return name if is_plain and name.upper() not in _RESERVED else quoted(name)
 
 
 _RESERVED: Final = frozenset({"CONSTRAINT", "PRIMARY", "WATERMARK", "AS", "PARTITION", "LIKE", "PERIOD"})

@@ -9,6 +9,7 @@ from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.scope.context import SqlContext
 from engine.runtime.spark_internals import jvm_session
 from engine.table import Table
+from engine.types.sql_types import quoted
 from lsm.errors import InvalidInputError
 
 SPARK_CATALOG = "spark_catalog"
@@ -37,7 +38,7 @@ def is_sparks(context: SqlContext, statement: object) -> bool:
     spark = context.running_spark
     if spark is None or not isinstance(statement, _OF_A_TABLE) or len(name) > 2 or _is_ours(context, name):
         return False
-    return bool(spark.catalog.tableExists(".".join(f"`{part.replace('`', '``')}`" for part in name)))
+    return bool(spark.catalog.tableExists(".".join(map(quoted, name))))
 
 
 def is_sparks_text(context: SqlContext, text: str, error: SqlSyntaxError) -> bool:

@@ -14,13 +14,13 @@ from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.verification import Finding, verify_files
+from filestore.options.table.common import DAY_MS
 from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from logstore.kafka.topics import LogTopics
 from logstore.log.marker import read_tail
 from lsm.errors import CorruptDataError, InvalidInputError
 
-_DAY_MS: Final = 86_400_000
 _LEAST_AGE_MS: Final = 3_600_000
 
 _FILES: Final = pa.schema(
@@ -67,7 +67,7 @@ def remove_orphan_files(
     """
     store = table.store
     now_ms = store.clock.now_ms()
-    before_ms = now_ms - _DAY_MS if older_than is None else moment_ms("older_than", older_than)
+    before_ms = now_ms - DAY_MS if older_than is None else moment_ms("older_than", older_than)
     if before_ms > now_ms - _LEAST_AGE_MS:
         raise InvalidInputError(
             f"files so young may belong to running writers: table={table.name} older_than={older_than} "
