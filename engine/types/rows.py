@@ -5,7 +5,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from filestore.hashing.buckets import bucket_ids

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from filestore.types.data_types import (
     data_type_of,
     parse_data_type,
     parse_field,
+    with_stored_times,
 )
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.keys.keys import internal_value
