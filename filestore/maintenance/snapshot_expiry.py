@@ -218,7 +218,7 @@ def _following(store: TableStore, snapshot_id: int) -> _Known | None:
             return None
         raise CorruptDataError(
             f"a file of the table is missing, so its snapshots cannot expire: table={store.name} "
-            f"snapshot={snapshot_id + 1} missing={error.filename or error}"
+            f"snapshot={snapshot_id + 1} missing={error.filename or error} fix='fluvial verify {store.name}'"
         ) from error
 
 
