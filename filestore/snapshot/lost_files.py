@@ -5,15 +5,34 @@ finds out which of the two it was, with ``explained``. All of them are also ``Fi
 expiry treats files and snapshots that are gone alike.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from filestore.snapshot.snapshot import SnapshotStore
+from filestore.snapshot.snapshot import Snapshot
 from lsm.errors import CorruptDataError
 
 E = TypeVar("E", bound="MissingFileError")
+
+
+class Snapshots(Protocol):
+    """What is asked of a table's snapshots."""
+
+    def exists(self, snapshot_id: int) -> bool:
+        """Whether a snapshot's file is there."""
+
+    def claimed_up_to(self) -> int:
+        """Snapshots before this id are deleted, or claimed for deletion."""
+
+    def earliest_id(self) -> int | None:
+        """The oldest snapshot."""
+
+    def tag_names(self) -> Sequence[str]:
+        """All tags."""
+
+    def find_tag(self, name: str) -> Snapshot | None:
+        """The snapshot of a tag."""
 
 
 class FileRole(Enum):
@@ -62,7 +81,7 @@ def missing_file(path: str, role: FileRole) -> MissingFileError:
 
 
 @contextmanager
-def explained(snapshots: SnapshotStore, table: str, snapshot_id: int) -> Iterator[None]:
+def explained(snapshots: Snapshots, table: str, snapshot_id: int) -> Iterator[None]:
     """Distinguishes lost files from an expired snapshot, in what is read for a snapshot.
 
     Args:
@@ -82,7 +101,7 @@ def explained(snapshots: SnapshotStore, table: str, snapshot_id: int) -> Iterato
         raise _explained(error, snapshots, table, snapshot_id) from error
 
 
-def _explained(error: MissingFileError, snapshots: SnapshotStore, table: str, snapshot_id: int) -> MissingFileError:
+def _explained(error: MissingFileError, snapshots: Snapshots, table: str, snapshot_id: int) -> MissingFileError:
     path, role = str(error.filename), error.role or FileRole.DATA
     holder = _holder(snapshots, snapshot_id)
     if holder is None:
@@ -108,7 +127,7 @@ def lost_file(path: str, role: FileRole, *, table: str, needed_by: str) -> LostF
     )
 
 
-def _holder(snapshots: SnapshotStore, snapshot_id: int) -> str | None:
+def _holder(snapshots: Snapshots, snapshot_id: int) -> str | None:
     """What needs a snapshot's files; None: it expired and no tag holds it."""
     if snapshots.claimed_up_to() <= snapshot_id and snapshots.exists(snapshot_id):
         return f"snapshot {snapshot_id}"

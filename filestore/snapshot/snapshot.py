@@ -14,6 +14,7 @@ import orjson
 
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
+from filestore.layout.file_version import check_version
 from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
@@ -21,6 +22,7 @@ logger = logging.getLogger("fluvial.snapshots")
 
 FIRST_SNAPSHOT_ID: Final = 1
 SNAPSHOT_VERSION: Final = 3
+_MOST_ID_DIGITS: Final = 19
 # Written by old writers for "no watermark".
 _NO_WATERMARK: Final = -(2**63)
 
@@ -83,11 +85,12 @@ class Snapshot:
     def from_json(cls, text: str | bytes, *, source: str = "text") -> "Snapshot":
         """Parse a snapshot or tag file of any writer; null means absent, unknown keys are ignored.
 
-        Raises: CorruptDataError naming the source when it is not a complete snapshot.
+        Raises: CorruptDataError naming the source when it is not a complete snapshot, or of a newer version.
         """
         try:
             body = orjson.loads(text)
             given = _given(body)
+            check_version(given.get("version", SNAPSHOT_VERSION), SNAPSHOT_VERSION, what="snapshot", source=source)
             given["commit_kind"] = CommitKind(given["commit_kind"])
             given["log_offsets"] = {int(bucket): int(at) for bucket, at in given.get("log_offsets", {}).items()}
             if given.get("watermark") == _NO_WATERMARK:
@@ -370,7 +373,7 @@ class SnapshotStore:
             text = self._io.read_bytes(path).strip()
         except (FileNotFoundError, UnavailableError):
             return None
-        return int(text) if text.isdigit() else None
+        return int(text) if text.isdigit() and len(text) <= _MOST_ID_DIGITS else None
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
         try:
