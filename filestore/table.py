@@ -253,7 +253,7 @@ class FileTable(TableView):
             live = (
                 LiveFiles.latest(self.store) if keeps_rows and (self.store.has_key or self.options.bucket > 0) else None
             )
-            base_id = live.snapshot_id if live else self.store.snapshots.latest_id() or 0
+            base = live.ref if live else self.store.snapshots.latest_ref()
             writer = self.new_write(
                 max_sequence_numbers=live.max_sequence_numbers() if live else {},
                 index=bucket_index(self.store, live.snapshot) if live else (),
@@ -264,8 +264,8 @@ class FileTable(TableView):
             with undoing_unless_visible(lambda: discard(self.store, messages)):
                 if live:
                     live.check_bucket_counts(messages)
-                committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base_snapshot_id=base_id)
-                return publish(self.new_commit(self.store.new_commit_user(), history_start=base_id), committable)
+                committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base=base)
+                return publish(self.new_commit(self.store.new_commit_user(), history_start=base.id), committable)
 
         options = self.options
         return retrying(

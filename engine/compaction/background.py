@@ -21,6 +21,7 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError
 from lsm.undo import undoing_unless_visible
@@ -192,7 +193,7 @@ class BackgroundCompaction:
         chosen, left = tasks[:most], tasks[most:]
         self._changed |= {task.key for task in left}
         if chosen:
-            self._running = self._pool.submit(self._compact, chosen, live.snapshot_id)
+            self._running = self._pool.submit(self._compact, chosen, live.ref)
         return bool(chosen)
 
     def _pick(self, live: LiveFiles) -> list[CompactionTask]:
@@ -213,16 +214,16 @@ class BackgroundCompaction:
             except TimeoutError:
                 return
 
-    def _compact(self, tasks: Sequence[CompactionTask], base_snapshot_id: int) -> None:
+    def _compact(self, tasks: Sequence[CompactionTask], base: SnapshotRef) -> None:
         """Never raises: a compaction that fails leaves the table as it was, and the next one tries again."""
         began = time.perf_counter()
         try:
             messages = [message for message in self._run_tasks(tasks) if not message.is_empty]
             if not messages:
                 return
-            commit = TableCommit(self._table, self._table.new_commit_user(), history_start=base_snapshot_id)
+            commit = TableCommit(self._table, self._table.new_commit_user(), history_start=base.id)
             with undoing_unless_visible(lambda: discard(self._table, messages)):
-                commit.commit_compaction(messages, base_snapshot_id=base_snapshot_id)
+                commit.commit_compaction(messages, base=base)
         except ConflictError as error:
             logger.info("compaction abandoned: table=%s reason=%s", self._table.name, error)
         except OutcomeUnknownError as error:

@@ -26,6 +26,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.predicate.evaluation import filter_mask
 from filestore.scan.live_files import BucketKey
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
@@ -47,7 +48,7 @@ class BatchSpec:
     log: TableLog | None
     commit_user: str
     batch_id: int
-    base_snapshot_id: int  # 0: the table was empty
+    base: SnapshotRef
     max_sequence_numbers: Mapping[BucketKey, int]  # in that snapshot; missing: no rows
     log_offsets: Mapping[int, int]  # next offset of each bucket's log, as that snapshot has it
     index: Sequence[IndexManifestEntry] = ()  # of that snapshot, see ``TableWrite``

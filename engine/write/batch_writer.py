@@ -29,7 +29,7 @@ from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
-from filestore.snapshot.snapshot import carried_offsets
+from filestore.snapshot.snapshot import SnapshotRef, carried_offsets
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import ConflictError, CorruptDataError
@@ -119,10 +119,10 @@ class BatchWriter:
             logger.info("batch is committed already, by its log: table=%s batch=%d", self._store.name, batch_id)
             return CommitResult(snapshot=self.live.snapshot, already_committed=True)
         spec = self._spec(batch_id, adopted)
-        if read_snapshot_id is not None and spec.base_snapshot_id != read_snapshot_id:
+        if read_snapshot_id is not None and spec.base.id != read_snapshot_id:
             raise ConflictError(
                 f"the table changed while the rows were computed: table={self._store.name} "
-                f"read_snapshot={read_snapshot_id} newest={spec.base_snapshot_id} fix=run it again"
+                f"read_snapshot={read_snapshot_id} newest={spec.base.id} fix=run it again"
             )
         began_s = time.perf_counter()
         results = [*run_parts(spec), *adopted.values()]
@@ -130,13 +130,13 @@ class BatchWriter:
         self._check_updates(batch_id, results)
         flushed_s = time.perf_counter()
         # adopted files were numbered by an earlier run, before commits that this run's base may include
-        base_id = None if adopted else spec.base_snapshot_id
+        base = None if adopted else spec.base
         is_exclusive = read_snapshot_id is not None and self._log is None
         committed = self._publish(
             self._commit,
             batch_id,
             results,
-            base_id,
+            base,
             is_exclusive=is_exclusive,
             properties=properties,
         )
@@ -176,7 +176,7 @@ class BatchWriter:
             log=self._log,
             commit_user=self._commit_user,
             batch_id=batch_id,
-            base_snapshot_id=self.live.snapshot_id,
+            base=self.live.ref,
             max_sequence_numbers=self.live.max_sequence_numbers(),
             index=bucket_index(self._store, self.live.snapshot),
             log_offsets=dict(self._log_offsets()),
@@ -239,7 +239,7 @@ class BatchWriter:
         commit: TableCommit,
         identifier: int,
         results: Sequence[BucketResult],
-        base_snapshot_id: int | None,
+        base: SnapshotRef | None,
         *,
         is_exclusive: bool = False,
         properties: Mapping[str, str] = NO_PROPERTIES,
@@ -248,7 +248,7 @@ class BatchWriter:
         wanted = committable(
             identifier,
             results,
-            base_snapshot_id=base_snapshot_id,
+            base=base,
             known_offsets=None if self._log is None else self._log_offsets(),
             changes=self._changes,
             properties=properties,
@@ -280,7 +280,7 @@ class BatchWriter:
         ]
         if moved == lost.messages and not lost.changelog_base_snapshot:
             raise conflict
-        following = replace(lost, messages=moved, base_snapshot_id=self.live.snapshot_id)
+        following = replace(lost, messages=moved, base=self.live.ref)
         if not lost.changelog_base_snapshot:
             return following
         logger.warning(
@@ -313,7 +313,7 @@ def committable(
     identifier: int,
     results: Sequence[BucketResult],
     *,
-    base_snapshot_id: int | None,
+    base: SnapshotRef | None,
     known_offsets: Mapping[int, int] | None,
     changes: ChangeSource,
     properties: Mapping[str, str],
@@ -323,7 +323,7 @@ def committable(
     Args:
         identifier: of the commit.
         results: of every bucket.
-        base_snapshot_id: see ``Committable``.
+        base: see ``Committable``.
         known_offsets: next log offset of each bucket before the batch; None: there is no log.
         changes: how streams get the rows.
         properties: of the snapshot, unless an empty batch of a batch job makes none.
@@ -334,7 +334,7 @@ def committable(
         identifier=identifier,
         messages=messages,
         log_offsets={} if known_offsets is None else {**known_offsets, **offsets},
-        base_snapshot_id=base_snapshot_id,
+        base=base,
         changes=changes,
         properties=properties if messages or identifier != BATCH_IDENTIFIER else {},
         changelog_base_snapshot={

@@ -36,7 +36,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.write.row_deletion import DeletedPositions, replace_rows
@@ -191,18 +191,18 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         table.check_partition(partition or {})
 
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
-            base_id = store.snapshots.latest_id() or 0
-            messages = self._messages(run_parts, base_id, {})  # no row stays that the new ones would have to follow
+            base = store.snapshots.latest_ref()
+            messages = self._messages(run_parts, base, {})  # no row stays that the new ones would have to follow
             wanted = Committable(
                 identifier=BATCH_IDENTIFIER,
                 messages=messages,
-                base_snapshot_id=base_id,
+                base=base,
                 changes=self._changes_of_files,
                 properties=properties if messages else {},
             )
             with undoing_unless_visible(lambda: discard(store, messages)):
                 return table.commit_overwrite(
-                    table.new_commit(self._commit_user, history_start=base_id), wanted, partition
+                    table.new_commit(self._commit_user, history_start=base.id), wanted, partition
                 )
 
         return self._batch(rows, BATCH_IDENTIFIER, commit)
@@ -231,7 +231,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
             added: list[CommitMessage] = []
             if rows is not None:
-                added = self._messages(run_parts, snapshot.id, LiveFiles(store, snapshot).max_sequence_numbers())
+                added = self._messages(run_parts, snapshot.ref, LiveFiles(store, snapshot).max_sequence_numbers())
             wanted = Committable(identifier=BATCH_IDENTIFIER, changes=self._changes_of_files, properties=properties)
             return replace_rows(
                 store, snapshot, splits, deletes, added=added, commit_user=self._commit_user, committable=wanted
@@ -311,7 +311,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         return ChangeSource.FILES if self._tracks_changes else ChangeSource.NONE
 
     def _messages(
-        self, run_parts: RunParts, base_snapshot_id: int, max_sequence_numbers: Mapping[BucketKey, int]
+        self, run_parts: RunParts, base: SnapshotRef, max_sequence_numbers: Mapping[BucketKey, int]
     ) -> list[CommitMessage]:
         """The files of rows that do not go to the log."""
         spec = BatchSpec(
@@ -319,7 +319,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             log=None,
             commit_user=self._commit_user,
             batch_id=BATCH_IDENTIFIER,
-            base_snapshot_id=base_snapshot_id,
+            base=base,
             max_sequence_numbers=max_sequence_numbers,
             log_offsets={},
         )

@@ -116,7 +116,7 @@ def _check_tags(main: TableStore, branch: TableStore, floor: int, *, force: bool
 def _publish(main: TableStore, branch: TableStore, wanted: Sequence[int], *, is_sealed: bool) -> None:
     if main.snapshots.claimed_up_to() > wanted[0]:  # the claimed snapshots have been removed
         ExpiredCommits(main.io, main.paths).forget_after(wanted[0] - 1)
-        main.io.replace(main.paths.earliest_hint, str(wanted[0]).encode())
+        main.snapshots.release_claims(wanted[0])
     for done, snapshot_id in enumerate(wanted):
         if not main.snapshots.publish(branch.snapshots.read(snapshot_id)):
             raise ConflictError(

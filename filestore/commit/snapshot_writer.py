@@ -13,7 +13,7 @@ from filestore.manifest.merging import MergeLimits, merge_manifests
 from filestore.options.table_options import TableOptions
 from filestore.scan.snapshot_files import live_files, manifests_of
 from filestore.snapshot.change_tracking import change_properties, default_changes
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot, carried_offsets
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, PARENT_KEY, CommitKind, Snapshot, carried_offsets
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
@@ -113,7 +113,11 @@ def write_snapshot(
         changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
         watermark=_later(latest.watermark if latest else None, committable.watermark),
         statistics=_carried_statistics(store, latest, schema_id),
-        properties={**committable.properties, **_change_properties(store, latest, kind, committable)},
+        properties={
+            **committable.properties,
+            **_change_properties(store, latest, kind, committable),
+            **({} if latest is None else {PARENT_KEY: latest.identity}),
+        },
         next_row_id=latest.next_row_id if latest else None,
         uuid=store.names.uuid(),
     )

@@ -206,12 +206,13 @@ def _compact(
     def attempt() -> CompactionOutcome:
         keys = [key for key in live.buckets() if keep(key)]
         tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all)[: limits.buckets]
-        messages = _run_tasks(store, tasks, stop_ms, progress)
+        with live.reading():
+            messages = _run_tasks(store, tasks, stop_ms, progress)
         if not messages:
             return CompactionOutcome()
         commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
         with undoing_unless_visible(lambda: discard(store, messages)):
-            committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+            committed = commit.commit_compaction(messages, base=live.ref)
         progress(len(tasks), len(tasks))
         return CompactionOutcome(messages=tuple(messages), committed=committed)
 

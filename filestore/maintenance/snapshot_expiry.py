@@ -139,6 +139,8 @@ def expire_snapshots(
         if not dry_run:
             _delete(store, spared)
         yield spared
+    if not dry_run and (store.snapshots.hints()[1] or span.stop) < span.stop:  # set by a writer that was paused
+        store.snapshots.repair_latest_hint()
 
 
 def _span(store: TableStore, retention: Retention, before_ms: int | None) -> range:
@@ -159,7 +161,7 @@ def _span(store: TableStore, retention: Retention, before_ms: int | None) -> ran
         time_ms_of=lambda each: _time_ms(store, each),
     )
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
-    return range(earliest, max(first_kept, min(store.snapshots.claimed_up_to(), latest.id)))
+    return range(earliest, max(first_kept, min(store.snapshots.claimed_for_deletion(), latest.id)))
 
 
 def _time_ms(store: TableStore, snapshot_id: int) -> int:
@@ -196,7 +198,7 @@ def _candidates(store: TableStore, span: range) -> Iterator[ExpiryStep]:
                 continue
             known = _Known(snapshot, metadata_files(store, snapshot, is_partial=True))
         following = _following(store, snapshot_id)
-        if following is not None:
+        if following is not None and following.snapshot.parent in (None, known.snapshot.identity):  # else it is a fork
             own, kept = known.metadata, following.metadata.all
             yield ExpiryStep(
                 snapshot=known.snapshot,

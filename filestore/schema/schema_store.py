@@ -93,16 +93,23 @@ class SchemaStore:
         ids = self.ids()
         return self.read(ids[-1]) if ids else None
 
-    def read(self, schema_id: int) -> TableSchema:
-        """One version. Raises: CorruptDataError when the file is missing, garbled or another version's."""
+    def find(self, schema_id: int) -> TableSchema | None:
+        """One version; None when there is no such file. Raises: CorruptDataError."""
         path = self._paths.schema(schema_id)
         try:
             body = self._io.read_bytes(path)
-        except FileNotFoundError as error:
-            raise CorruptDataError(f"schema file is missing: file={path}") from error
+        except FileNotFoundError:
+            return None
         schema = TableSchema.from_json(body, source=path)
         if schema.id != schema_id:
             raise CorruptDataError(f"schema file holds another version: file={path} id={schema.id}")
+        return schema
+
+    def read(self, schema_id: int) -> TableSchema:
+        """One version. Raises: CorruptDataError when the file is missing, garbled or another version's."""
+        schema = self.find(schema_id)
+        if schema is None:
+            raise CorruptDataError(f"schema file is missing: file={self._paths.schema(schema_id)}")
         return schema
 
     def create(self, schema: TableSchema) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.layout.paths import TablePaths
-from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotStore, carried_offsets
+from filestore.snapshot.snapshot import CommitKind, Snapshot, carried_offsets
+from filestore.snapshot.snapshot_store import SnapshotStore
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.vectors import GOLDEN, PROPERTY
