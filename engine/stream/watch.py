@@ -213,7 +213,7 @@ class TableWatch:
         return self._behind(before_id, offsets).before_splits(Phase.FILES, before_id, offsets, of=of)
 
     def _at_time(self, time_ms: int) -> Position:
-        before = self._store.snapshots.as_of(time_ms - 1)
+        before = self._store.snapshots.as_of(time_ms - 1, now_ms=self._store.clock.now_ms())
         facts = None if before is None else self.history.facts(before.id)
         base_id = 0 if before is None else before.id
         earliest = self._store.snapshots.earliest_id() or 1
