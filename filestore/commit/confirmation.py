@@ -4,11 +4,17 @@
 file exists, no other writer can use its number, so a snapshot of another writer is never deleted.
 """
 
+from collections.abc import Sequence
+from typing import Final
+
 from filestore.commit.succession import Standing, is_settled, standing, surroundings
 from filestore.layout.branch_state import is_gone
+from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError
+
+_LATE_MS: Final = 1_800_000  # half of the least age of a file that orphan cleaning deletes
 
 
 class LostRaceError(ConflictError):
@@ -64,6 +70,27 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
             if found.has_older:  # a rollback may have seen the snapshot, and delete its files: they are not used again
                 raise ConflictError(f"{text}: write the rows again")
             raise LostRaceError(f"{text}: commit again")
+
+
+def check_files(store: TableStore, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> None:
+    """For a commit long after its files were written: orphan cleaning may have taken them for leftovers.
+
+    Raises: ConflictError when one is gone; the snapshot was taken back.
+    """
+    now_ms = store.clock.local_ms()
+    for message in messages:
+        inputs = {file.file_name for file in message.compact_before}
+        for file in (*message.new_files, *message.compact_after, *message.changelog_files):
+            if file.file_name in inputs:
+                continue  # moved to another level
+            path = store.file_path(message.partition, message.bucket, file)
+            is_late = file.creation_time_ms is not None and now_ms - file.creation_time_ms > _LATE_MS
+            if is_late and not store.io.exists(path):
+                _take_back(store, snapshot)
+                raise ConflictError(
+                    f"a file of the commit was removed while this process was paused: table={store.name} file={path} "
+                    "cause='it was taken for an orphan': write the rows again"
+                )
 
 
 def check_not_removed(store: TableStore, snapshot: Snapshot, *, commit_user: str) -> None:

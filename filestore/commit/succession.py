@@ -100,8 +100,8 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
 
 def is_settled(store: TableStore, newest: Snapshot) -> bool:
     """Whether a commit may follow the newest snapshot: no writer is about to take it back."""
-    if newest.parent is None:
-        return True  # the first, or by another engine
+    if newest.parent is None or store.snapshots.hints()[1] == newest.id:
+        return True  # the first, by another engine, or acknowledged: only then the hint is moved
     found = surroundings(store, newest, SnapshotRef(newest.id - 1, newest.parent))
     return standing(replace(found, is_same_table=True)) is Standing.PUBLISHED
 

@@ -30,7 +30,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, clear_old_name, discard
-from filestore.commit.confirmation import GoneError, LostRaceError, check_not_removed, check_settled, confirm
+from filestore.commit.confirmation import (
+    GoneError,
+    LostRaceError,
+    check_files,
+    check_not_removed,
+    check_settled,
+    confirm,
+)
 from filestore.commit.conflicts import Candidate, find_published, why_not
 from filestore.commit.guards import check_safe, check_time
 from filestore.commit.history import CommitHistory
@@ -295,7 +302,7 @@ class TableCommit:
             progress.unknown = snapshot
             won = False  # the next attempt looks; when nothing is there it takes the same id again
         if won:
-            return self._finish(snapshot, progress)
+            return self._finish(snapshot, request, progress)
         raise LostRaceError(
             f"lost {progress.count} commit races: table={self._table.name} user={self._commit_user} "
             f"identifier={request.committable.identifier}: commit again"
@@ -311,7 +318,7 @@ class TableCommit:
             return None
         found = self._table.snapshots.find(mine.id)
         if found is not None and found.ref == mine.ref:
-            return self._finish(found, progress)
+            return self._finish(found, request, progress)
         if found is None:  # its id has expired, perhaps with it
             done = self._history.find(latest, request.committable.identifier)
             if done is None:
@@ -320,9 +327,10 @@ class TableCommit:
         progress.unknown = None
         return None
 
-    def _finish(self, snapshot: Snapshot, progress: _Progress) -> CommitResult:
+    def _finish(self, snapshot: Snapshot, request: _Request, progress: _Progress) -> CommitResult:
         progress.unknown = snapshot  # it is visible, so its files stay, whatever fails now
         try:
+            check_files(self._table, snapshot, request.committable.messages)
             confirm(self._table, snapshot, progress.parent, commit_user=self._commit_user)
         except ConflictError:
             progress.unknown = None

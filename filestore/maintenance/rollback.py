@@ -214,6 +214,15 @@ def _newest_first(store: TableStore, references: Sequence[LiveReference]) -> lis
     return found
 
 
+def removed_snapshots(store: TableStore) -> Iterator[tuple[bytes, Snapshot]]:
+    """The files of snapshots that an interrupted rollback removed, and what they say."""
+    directory = _directory(store)
+    for name in store.io.list_names(directory):
+        if name.startswith(f"{_GONE}{ReferenceKind.SNAPSHOT.value}-"):
+            body = store.io.read_bytes(f"{directory}/{name}")
+            yield body, Snapshot.from_json(body, source=f"{directory}/{name}")
+
+
 def _left_over(store: TableStore, later: Sequence[LiveReference]) -> Iterator[LiveReference]:
     """References that an interrupted rollback removed without deleting their files; excludes recreated ones."""
     directory = _directory(store)

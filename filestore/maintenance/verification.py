@@ -10,6 +10,7 @@ from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.index.index_manifest import index_files
 from filestore.layout.branch_state import is_sealed_main, read_work
 from filestore.layout.paths import MAIN_BRANCH
+from filestore.maintenance.history_repair import read_history
 from filestore.manifest.entries import EntryKind
 from filestore.refs.file_references import metadata_files
 from filestore.refs.live_references import LiveReference, branch_names, on_branch, readable_references
@@ -44,8 +45,7 @@ def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> 
         yield from _schemas(there, branch)
         yield from _savepoints(there)
         if there.snapshots.ids():
-            yield from _hints(there, branch)
-            yield from _gaps(there, branch)
+            yield from _guarded("history", branch, _history(there, branch))
             yield from _guarded("consumer", branch, _consumers(there))
     references, unreadable = readable_references(store)
     for name, error in unreadable:
@@ -91,23 +91,32 @@ def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
         yield Finding(check="branch", subject=branch, problem=problem)
 
 
-def _hints(store: TableStore, branch: str) -> Iterator[Finding]:
-    ids, paths = store.snapshots.ids(), store.paths
-    for path, expected in ((paths.latest_hint, ids[-1]), (paths.earliest_hint, ids[0])):
-        try:
-            text = store.io.read_bytes(path).decode(errors="replace")
-        except FileNotFoundError:
-            continue  # readers list the directory then
-        if text != str(expected):
-            problem = f"hint={text!r} snapshot={expected}"
-            yield Finding(check="hint", subject=f"{branch} {path.rpartition('/')[2]}", problem=problem)
-
-
-def _gaps(store: TableStore, branch: str) -> Iterator[Finding]:
-    ids = store.snapshots.ids()
-    missing = sorted({*range(ids[0], ids[-1] + 1)} - {*ids})
-    if missing:
-        yield Finding(check="snapshots", subject=branch, problem=f"missing={missing[:10]} count={len(missing)}")
+def _history(store: TableStore, branch: str) -> Iterator[Finding]:
+    """Forks, gaps and wrong hints."""
+    try:
+        state = read_history(store)
+    except FluvialError as error:
+        yield Finding(check="snapshots", subject=branch, problem=str(error))
+        return
+    for fork in state.forks:
+        problem = (
+            f"not part of the history: user={fork.commit_user} identifier={fork.commit_identifier} "
+            "cause='its writer was paused, and died before it took it back; or a version that did not look' fix=repair"
+        )
+        yield Finding(check="fork", subject=f"{branch} snapshot {fork.id}", problem=problem)
+    if state.missing_ids:
+        problem = f"missing={list(state.missing_ids[:10])} count={len(state.missing_ids)}"
+        yield Finding(check="snapshots", subject=branch, problem=problem)
+    if not state.chain:
+        return
+    for name, hint, expected in (
+        ("LATEST", state.latest_hint, state.chain[-1].id),
+        ("EARLIEST", state.earliest_hint, state.chain[0].id),
+    ):
+        if hint not in (None, expected):  # without a hint readers list the directory
+            yield Finding(
+                check="hint", subject=f"{branch} {name}", problem=f"hint={hint} snapshot={expected} fix=repair"
+            )
 
 
 def _consumers(store: TableStore) -> Iterator[Finding]:

@@ -112,10 +112,16 @@ class SchemaStore:
             raise CorruptDataError(f"schema file is missing: file={self._paths.schema(schema_id)}")
         return schema
 
-    def create(self, schema: TableSchema) -> None:
+    def create(self, schema: TableSchema, *, after: TableSchema | None = None) -> None:
         """Publish a version.
 
+        Args:
+            schema: the version.
+            after: the version that it was decided on.
+
         Raises:
+            InvalidInputError: the version before is not there any more, because the table was dropped, renamed or made
+                again; nothing was published.
             ConflictError: another writer published this version: read it and decide again.
             OutcomeUnknownError: it may have been published: read the latest version.
         """
@@ -126,6 +132,14 @@ class SchemaStore:
 
         if not (create() if self._lock is None else self._lock.run(create)):
             raise ConflictError(f"schema version exists already: file={path}")
+        if after is not None and self.find(after.id) != after:
+            self._io.delete(path)
+            for directory in (self._paths.schema_dir, self._paths.branch_root):
+                self._io.delete_empty_directory(directory)
+            raise InvalidInputError(
+                f"table was dropped, renamed or made again meanwhile: path={self._paths.root} "
+                "fix='open it under its new name'"
+            )
 
 
 def _columns_of(option: str, given: Sequence[str], texts: dict[str, str]) -> tuple[str, ...]:

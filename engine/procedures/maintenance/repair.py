@@ -12,6 +12,7 @@ from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
+from filestore.maintenance.history_repair import repair_history
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.row_verification import verify_rows
 from filestore.maintenance.verification import Finding, verify_files
@@ -36,6 +37,13 @@ _FINDINGS: Final = pa.schema(
         pa.field("check", pa.string(), nullable=False),
         pa.field("subject", pa.string(), nullable=False),
         pa.field("problem", pa.string(), nullable=False),
+    ]
+)
+_REPAIRS: Final = pa.schema(
+    [
+        pa.field("action", pa.string(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("detail", pa.string(), nullable=False),
     ]
 )
 _EARLIEST: Final = pa.schema(
@@ -115,6 +123,29 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
     )
 
 
+@procedure(_REPAIRS)
+def repair(table: Table, dry_run: bool = False) -> pa.Table:
+    """Repair the history of a branch: hints, forks, and what an interrupted rollback removed under other commits.
+
+    A fork is the snapshot of a writer that was paused while the snapshots before it expired or were rolled back. It
+    becomes a tag when its files are there. No process may be paused in a commit to the branch.
+
+    Args:
+        table: the table, on the branch.
+        dry_run: change nothing, only show what would be done.
+
+    Returns:
+        One row for each thing that was done; none if the history is whole.
+
+    Raises:
+        CorruptDataError: a snapshot cannot be decoded; see verify.
+    """
+    done = repair_history(table.store, dry_run=dry_run)
+    return rows_table(
+        _REPAIRS, [{"action": each.action, "subject": each.subject, "detail": each.detail} for each in done]
+    )
+
+
 @procedure(_EARLIEST)
 def repair_earliest_snapshot(table: Table, snapshot_id: int) -> pa.Table:
     """Set the oldest snapshot when its hint is wrong; older ones are deleted by the next expiry.
@@ -136,7 +167,8 @@ def repair_earliest_snapshot(table: Table, snapshot_id: int) -> pa.Table:
             f"not the oldest of a whole history: table={table.name} snapshot_id={snapshot_id} there={ids[:10]}"
         )
     previous = snapshots.earliest_id()
-    snapshots.write_earliest_hint(snapshot_id)
+    snapshots.release_claims(snapshot_id)
+    snapshots.claim_up_to(snapshot_id)
     return rows_table(_EARLIEST, [{"previous_snapshot_id": previous, "current_snapshot_id": snapshot_id}])
 
 

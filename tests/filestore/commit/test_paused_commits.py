@@ -243,6 +243,32 @@ def test_a_commit_to_a_table_that_is_another_one_is_refused(
         local_table(catalog)  # the name is free: nothing is left under it
 
 
+# ---- under a lock
+
+
+@pytest.mark.parametrize(
+    ("action", "others"),
+    [(five_more_then_expire, {*range(1, 9)}), (back_to_the_first, {1}), (back_and_forth, {1, 12, 13})],
+)
+def test_a_lock_does_not_hide_that_the_history_changed(tmp_path: Path, action: Action, others: set[int]) -> None:
+    """The number was chosen before the lock was taken; the pause is between the two."""
+    catalog = local_catalog(tmp_path)
+    options = {"bucket": "1", "write-only": "true", "commit.lock": "file"}
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+    for key in (1, 2, 3):
+        table.write(rows((key, key)))
+    io = Nth(table.store.io, 1, lambda: action(table), of=("list_names",))  # of schemas, the last look before the lock
+    try:
+        reopened(table, io).write(rows((42, 42)))  # type: ignore[arg-type]
+        others = others | {42}
+    except ConflictError:
+        pass
+    assert {*content(table)} == others
+    table.write(rows((50, 50)))
+    assert content(table)[50] == 50
+    check_metadata(table)
+
+
 # ---- hints
 
 
