@@ -16,6 +16,7 @@ from filestore.maintenance.history_repair import read_history
 from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table.common import DAY_MS
 from filestore.scan.snapshot_files import manifests_of
+from filestore.snapshot.commit_times import time_ahead_ms
 from filestore.system_tables import SYSTEM_TABLES
 
 _FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
@@ -81,6 +82,7 @@ class Examined:
     fork_ids: tuple[int, ...] = ()  # snapshots beside the history
     missing_ids: tuple[int, ...] = ()  # snapshots lost inside it
     has_wrong_hint: bool = False
+    ahead_ms: int | None = None  # of the newest snapshot before this machine's clock
 
 
 def examine(table: Table) -> Examined:
@@ -109,6 +111,7 @@ def examine(table: Table) -> Examined:
         fork_ids=tuple(each.id for each in history.forks),
         missing_ids=history.missing_ids,
         has_wrong_hint=history.has_wrong_hint,
+        ahead_ms=time_ahead_ms(snapshot, health.time_ms),
     )
 
 
@@ -328,6 +331,15 @@ def _history(seen: Examined) -> Symptom:
     return Symptom(check="history", severity=severity, fact=fact, fix=fix, values=values)
 
 
+def _clock(seen: Examined) -> Symptom:
+    if seen.ahead_ms is None:
+        return Symptom(check="clock", severity=Severity.OK, fact="the newest snapshot is not in the future")
+    fact = f"the newest snapshot is {_time(seen.ahead_ms)} ahead of this machine's clock"
+    fix = "correct the clock of this machine, or of the one that committed it; the next commit has the true time again"
+    values = {"ahead_ms": seen.ahead_ms}
+    return Symptom(check="clock", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
 _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _read_amplification,
     _compaction_debt,
@@ -340,6 +352,7 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _retention,
     _manifests,
     _history,
+    _clock,
     _options,
 )
 

@@ -125,6 +125,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         Raises:
             InvalidInputError: an option has no such value.
         """
+        table = options.applied(table)
         self._table, self._store = table, table.store
         self._runner, self._commit_user = runner, commit_user
         self._options, self._upkeep, self._origin, self._observe = options, upkeep, origin, observe
@@ -146,6 +147,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
 
     def continue_at(self, table: FileTable) -> None:
         """Write further batches at another version of the table's schema; compaction takes it from the files."""
+        table = self._options.applied(table)
         self._table, self._store = table, table.store
         self._writer, self._after = self._new_writer(table), AfterCommit(table.store)
 

@@ -4,8 +4,8 @@ A task reads the files that it names and nothing else, so it can be sent to anot
 visible is decided when it is committed: if another writer removed one of its inputs meanwhile, the result is deleted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +20,7 @@ from filestore.compact.strategy import compaction_strategy
 from filestore.compact.task import CompactionTask, TaskFiles
 from filestore.index.deletion_vector_changes import change_index, deleted_row_counts
 from filestore.index.deletion_vectors import read_deletion_vectors
+from filestore.index.index_manifest import index_files
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry, vectors_of
@@ -27,7 +28,9 @@ from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.row_expiry import RowExpiry, may_expire
+from filestore.scan.snapshot_files import live_files_of_partitions
 from filestore.schema.merge_engine import resets_on_delete
+from filestore.snapshot.lost_files import MissingFileError, lost_file
 from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason, CompactionUnit, full_compaction, merge_cost
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
@@ -74,7 +77,7 @@ def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
         if changelog:
             changelog.abort()
 
-    with undoing(undo):
+    with undoing(undo), _explained(store, task):
         deleted = read_deletion_vectors(store, vectors_of((*task.files, *task.lookup_files), task.indexes))
         old = OldRows()
         if task.deletes_old_rows:
@@ -92,6 +95,21 @@ def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
         index_before=index.before,
         index_after=index.after,
     )
+
+
+@contextmanager
+def _explained(store: TableStore, task: CompactionTask) -> Iterator[None]:
+    """A missing file is lost if the newest snapshot still has it; otherwise another compaction was faster."""
+    try:
+        yield
+    except MissingFileError as error:
+        latest, path = store.snapshots.latest(), str(error.filename)
+        live = live_files_of_partitions(store, latest, [task.partition])
+        names = {name for entry in live for name in (entry.file.file_name, *entry.file.extra_files)}
+        names |= {entry.file_name for entry in index_files(store, latest)}
+        if latest is None or error.role is None or path.rpartition("/")[2] not in names:
+            raise
+        raise lost_file(path, error.role, table=store.name, needed_by=f"snapshot {latest.id}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

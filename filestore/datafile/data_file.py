@@ -25,6 +25,7 @@ from filestore.predicate.evaluation import filter_mask, may_match
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.file_fields import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, file_fields, file_schema
 from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.lost_files import FileRole, missing_file
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from lsm.row_kind import KEY_PREFIX
 
@@ -195,7 +196,7 @@ def read_data_file(
         Non-empty batches in file order. Columns added after the file was written are null.
 
     Raises:
-        FileNotFoundError: the file was deleted, as happens to readers of expired snapshots.
+        MissingFileError: the file is lost, or its snapshot expired.
         CorruptDataError: the file does not match its schema.
     """
     extra = sorted(columns_of(filter) - set(columns)) if filter is not None else []
@@ -273,8 +274,8 @@ def _mapped(keep: KeepRows, mapping: SchemaMapping) -> KeepRows:
 def _reading(path: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise missing_file(path, FileRole.DATA) from error
     except pa.ArrowException as error:
         raise CorruptDataError(f"data file cannot be read: path={path} error={error}") from error
     except OSError as error:

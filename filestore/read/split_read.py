@@ -24,6 +24,7 @@ from filestore.scan.row_expiry import RowExpiry, not_expired
 from filestore.scan.table_scan import Filter
 from filestore.schema.merge_engine import columns_to_merge, merge_function
 from filestore.schema.row_counts import repeated, with_count
+from filestore.snapshot.lost_files import explained
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.levels import SortedRun, sections
@@ -207,11 +208,12 @@ def read_stored(
         rows = _merged_rows(store, split, names, predicate)
     else:
         rows = _raw_rows(store, split, names, predicate, with_system=with_system)
-    for batch in rows:
-        if batch.num_rows and not fields:
-            yield batch.select([])  # rows without columns are still counted
-        elif batch.num_rows:
-            yield pa.RecordBatch.from_arrays([batch.column(field.name) for field in schema], schema=schema)
+    with explained(store.snapshots, store.name, split.snapshot_id):
+        for batch in rows:
+            if batch.num_rows and not fields:
+                yield batch.select([])  # rows without columns are still counted
+            elif batch.num_rows:
+                yield pa.RecordBatch.from_arrays([batch.column(field.name) for field in schema], schema=schema)
 
 
 def _raw_rows(

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from filestore.layout.file_version import check_version
 from lsm.errors import CorruptDataError
 
 FIRST_SNAPSHOT_ID: Final = 1
@@ -106,11 +107,12 @@ class Snapshot:
     def from_json(cls, text: str | bytes, *, source: str = "text") -> "Snapshot":
         """Parse a snapshot or tag file of any writer; null means absent, unknown keys are ignored.
 
-        Raises: CorruptDataError naming the source when it is not a complete snapshot.
+        Raises: CorruptDataError naming the source when it is not a complete snapshot, or of a newer version.
         """
         try:
             body = orjson.loads(text)
             given = _given(body)
+            check_version(given.get("version", SNAPSHOT_VERSION), SNAPSHOT_VERSION, what="snapshot", source=source)
             given["commit_kind"] = CommitKind(given["commit_kind"])
             given["log_offsets"] = {int(bucket): int(at) for bucket, at in given.get("log_offsets", {}).items()}
             if given.get("watermark") == _NO_WATERMARK:

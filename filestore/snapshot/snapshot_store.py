@@ -6,16 +6,20 @@ nothing is deleted because of one. Source: Paimon SnapshotManager, HintFileUtils
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
 from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
 from filestore.snapshot.claims import ExpiryClaims
+from filestore.snapshot.commit_times import snapshot_as_of
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef, back_from
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
 logger = logging.getLogger("fluvial.snapshots")
+
+_MOST_ID_DIGITS: Final = 19  # of a hint
 
 
 class SnapshotStore:
@@ -201,20 +205,9 @@ class SnapshotStore:
                 return snapshot
         return None
 
-    def as_of(self, time_ms: int) -> Snapshot | None:
-        """The last snapshot committed at or before this time; None when there is none or all have expired."""
-        ids = self.ids()
-        found: Snapshot | None = None
-        low, high = 0, len(ids)
-        while low < high:
-            middle = (low + high) // 2
-            snapshot = self.find(ids[middle])
-            # One that expired since the listing is older than all remaining ones.
-            if snapshot is None or snapshot.time_ms <= time_ms:
-                found, low = snapshot or found, middle + 1
-            else:
-                high = middle
-        return found
+    def as_of(self, time_ms: int, *, now_ms: int) -> Snapshot | None:
+        """The last snapshot committed at or before a time; the newest for now and later. See ``snapshot_as_of``."""
+        return snapshot_as_of(self, time_ms, now_ms)
 
     def tag(self, name: str) -> Snapshot:
         """The tagged snapshot. Raises: InvalidInputError naming the existing tags; CorruptDataError."""
@@ -267,7 +260,7 @@ class SnapshotStore:
             text = self._io.read_bytes(path).strip()
         except (FileNotFoundError, UnavailableError):
             return None
-        return int(text) if text.isdigit() else None
+        return int(text) if text.isdigit() and len(text) <= _MOST_ID_DIGITS else None
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
         try:

@@ -131,7 +131,7 @@ class TableWrite:
         """The rows as they go to a bucket writer, checked."""
         table = self._table
         try:
-            batch = conform_batch(rows, self._given)
+            batch = conform_batch(rows, self._given, rounds=table.options.write_round_values)
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
             batch, kinds = self._without_ignored(batch, kinds)
             if self._counts is not None:

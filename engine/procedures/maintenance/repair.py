@@ -14,6 +14,7 @@ from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from filestore.maintenance.history_repair import repair_history
 from filestore.maintenance.orphans import delete_orphans, find_orphans
+from filestore.maintenance.row_verification import verify_rows
 from filestore.maintenance.verification import Finding, verify_files
 from filestore.options.table.common import DAY_MS
 from filestore.snapshot.snapshot import carried_offsets
@@ -100,17 +101,21 @@ def remove_orphan_files(
 
 
 @procedure(_FINDINGS, fails_with_rows=True)
-def verify(table: Table, progress: Progress = silent) -> pa.Table:
-    """Cross-check files, manifests, snapshots, hints and the log; changes nothing and reads no rows.
+def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.Table:
+    """Cross-check files, manifests, snapshots, hints and the log; changes nothing, and does not stop at what is broken.
 
     Args:
         table: the table.
+        rows: also read every row of every live file, with its checksums, and compare counts, keys, their order and
+            value ranges with the manifests.
         progress: called with the progress.
 
     Returns:
         One row for each problem; none if there are none.
     """
     found = list(verify_files(table.store, progress=progress))
+    if rows:
+        found += verify_rows(table.store, progress=progress)
     if table.log is not None:
         found += _verify_log(table, table.log)
     return rows_table(

@@ -170,6 +170,13 @@ class SchemaOptions(OptionValues):
     write_merge_schema_explicit_cast = Option(
         "write.merge-schema.explicit-cast", boolean, False, "Cast input that does not widen.", at=At.WRITE
     )
+    write_round_values = Option(
+        "write.round-values",
+        boolean,
+        False,
+        "Round times, decimals and DOUBLE to the column's precision; otherwise values that would change are refused.",
+        at=At.WRITE,
+    )
     alter_column_null_to_not_null_disabled = Option(
         "alter-column-null-to-not-null.disabled", boolean, True, "Columns cannot become NOT NULL."
     )
