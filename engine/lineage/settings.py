@@ -79,7 +79,7 @@ class StoredOptions:
     """The content of the catalog's file."""
 
     catalog_id: str | None
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
 
 
 def read_stored_options(io: FileIO, warehouse: str) -> StoredOptions | None:

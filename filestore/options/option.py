@@ -12,7 +12,7 @@ from enum import Flag, auto
 from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
 
 from filestore.options.parsing import Parser, not_valid
-from filestore.options.secret_names import STARS, shown_text
+from lsm.secret_names import STARS, shown_address, shown_text
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class Option(Generic[T]):
         try:
             return self.parse(text)
         except ValueError as error:
-            raise not_valid(self.key, STARS if self.is_secret else text, error) from error
+            raise not_valid(self.key, STARS if self.is_secret else shown_address(text), error) from error
 
 
 def derived(

@@ -15,6 +15,7 @@ from filestore.options.table.columns import FieldOptions
 from filestore.options.table.combinations import check_together
 from filestore.options.table.groups import SCHEMA_VERSION, TableValues, split_field_key
 from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_text
 
 SESSION_PREFIX: Final = "table-storage."
 
@@ -79,7 +80,10 @@ def canonical_options(options: Mapping[str, str]) -> dict[str, str]:
         if key == "log.scan.startup.mode":
             key, text = "log.scan", {"initial": "full", "latest-offset": "latest"}.get(text, text)
         if canonical.setdefault(key, text) != text:
-            raise InvalidInputError(f"option is given twice: option={key} values={[canonical[key], text]}")
+            values = [
+                shown_text(key, each, is_declared=key in TableOptions.declared) for each in (canonical[key], text)
+            ]
+            raise InvalidInputError(f"option is given twice: option={key} values={values}")
     return canonical
 
 
