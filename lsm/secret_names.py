@@ -30,6 +30,7 @@ _PAIR: Final = re.compile(
     r"(?P<value>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|[^&;,#\s'\"()]+(?:[ \t]+(?![\w.\-]+\s*=)[^&;,#\s'\"()]+)*)"
 )
 _BARE_LOGIN: Final = re.compile(r"^(?P<before>)(?P<user>[^/:@\s]*)(?P<mark>:)(?P<password>.*)@", re.DOTALL)
+_ADDRESS: Final = re.compile(r"[A-Za-z][\w+.\-]*://[^\s'\"<>,()]+")
 # Members of a text in JSON.
 _MEMBER: Final = re.compile(
     r"(?P<quote>[\"'])(?P<name>[\w.\-]+)(?P=quote)(?P<sign>\s*:\s*)(?P<value>\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^,}\]\s]+)"
@@ -74,6 +75,11 @@ def shown_address(text: str) -> str:
     if ":" in text and ("'" in text or '"' in text):
         text = _MEMBER.sub(_without_member, text)
     return shown_pairs(text)
+
+
+def shown_line(line: str) -> str:
+    """A line of a log, of any library, with stars for the logins and parameters of the addresses in it."""
+    return _ADDRESS.sub(lambda found: shown_address(found[0]), line) if "://" in line else line
 
 
 def without_value(given: str) -> str:

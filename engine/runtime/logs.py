@@ -14,6 +14,7 @@ from typing import Final, Literal
 import orjson
 
 from lsm.errors import InvalidInputError, printable
+from lsm.secret_names import shown_line
 
 Form = Literal["text", "json"]
 
@@ -29,7 +30,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without a line break."""
-        message = _writable(record.getMessage())
+        message = shown_line(_writable(record.getMessage()))
         body: dict[str, object] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -38,7 +39,7 @@ class JsonLines(logging.Formatter):
             **fields_of(message),
         }
         if record.exc_info:
-            body["error"] = _writable(self.formatException(record.exc_info))
+            body["error"] = shown_line(_writable(self.formatException(record.exc_info)))
         return orjson.dumps(body).decode()
 
 
@@ -47,7 +48,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The lines of a message and its traceback."""
-        return printable(super().format(record))
+        return printable(shown_line(super().format(record)))
 
 
 def fields_of(message: str) -> dict[str, int | str]:

@@ -156,6 +156,6 @@ def _job(
     try:
         job = JobConfig.model_validate(tree.plain())
     except ValidationError as error:
-        raise InvalidInputError(explained(error, tree, references.secrets)) from error
+        raise InvalidInputError(explained(error, tree, references.secrets)) from None  # pydantic shows values
     job._tree, job._secrets = tree, frozenset(references.secrets)
     return job
