@@ -138,7 +138,10 @@ def test_the_passwords_are_secrets() -> None:
         ("host=h password=never dbname=x", "host=h password=****** dbname=x"),
         ("host=h password='ne\\'ver' port=1", "host=h password=****** port=1"),
         ("Server=h;Pwd=my never;Database=x", "Server=h;Pwd=******;Database=x"),
-        ('x.LoginModule required username="u" password="never";', 'x.LoginModule required username="u" password=******;'),
+        (
+            'x.LoginModule required username="u" password="never";',
+            'x.LoginModule required username="u" password=******;',
+        ),
         ('{"user": "u", "api_key": "never"}', '{"user": "u", "api_key": "******"}'),
         ("a:9092,b:9092", "a:9092,b:9092"),
         ("s3://bucket/path", "s3://bucket/path"),
@@ -160,5 +163,5 @@ def test_pairs_of_sql_are_hidden_in_their_length() -> None:
 
 def test_long_words_cost_their_length() -> None:
     """No pattern goes back and forth over them."""
-    for text in ("a" * 200_000, "a " * 100_000, "'" * 200_000, "=" * 200_000, "a=" * 100_000, "://@:" * 40_000):
-        shown_address(text)
+    for each in ("a" * 200_000, "a " * 100_000, "'" * 200_000, "=" * 200_000, "a=" * 100_000, "://@:" * 40_000):
+        shown_address(each)
