@@ -101,7 +101,7 @@ class Option(Generic[T]):
             raise not_valid(self.key, STARS if self.is_secret else shown_address(text), error) from error
 
 
-def check_given(option: Option[Any], text: str) -> None:
+def check_text(option: Option[Any], text: str) -> None:
     """Refuse a text that is given for an option, see ``Option``. Raises: InvalidInputError."""
     option.read({option.key: text})
     if option.check is not None:

@@ -9,7 +9,7 @@ Source: Paimon CoreOptions; ``log.*``, ``compaction.style`` and its three option
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from filestore.options.option import At, Option, check_given, similar
+from filestore.options.option import At, Option, check_text, similar
 from filestore.options.rules import ALIASES, ELSEWHERE, FREE_PREFIXES
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table.combinations import check_together
@@ -95,7 +95,7 @@ def _text_of(value: object) -> str:
 def check_option(key: str, text: str) -> None:
     """Refuse what is no option of a table, or no value of one. Raises: InvalidInputError with similar keys."""
     if key in TableOptions.declared:
-        check_given(TableOptions.declared[key], text)
+        check_text(TableOptions.declared[key], text)
         return
     if key.startswith(FREE_PREFIXES) and key not in FREE_PREFIXES:
         return
