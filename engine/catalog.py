@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from engine.lineage.recording import check_lineage
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
@@ -21,7 +22,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
-from filestore.options.catalog_options import CatalogOptions
+from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import DataField
@@ -296,6 +297,7 @@ class Catalog:
 
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
         settle_before_first_database(self)
+        check_lineage(CatalogPlace(warehouse=self.warehouse, options=self._options.given), self.file_io)
         primary_key, partition_by, options, comment, if_not_exists = arguments
         return Table(
             self._files.create_table(

@@ -6,7 +6,7 @@ other, and nothing else knows of hash and count.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -48,7 +48,7 @@ class StoredForm:
 
     columns: tuple[DataField, ...]
     primary_keys: tuple[str, ...]
-    options: dict[str, str]
+    options: dict[str, str] = field(repr=False)
 
 
 def stored_form(

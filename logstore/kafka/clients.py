@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
+from lsm.secret_names import STARS, is_secret_name
 
 OPTION_PREFIX: Final = "log.kafka."
 OPERATION_TIMEOUT_S: Final = 60.0
@@ -211,6 +212,8 @@ class KafkaProperties:
 
     def _refused(self, error: KafkaError) -> InvalidInputError:
         text = error.str()
+        for name, value in self.by_name.items():
+            text = text.replace(value, STARS) if is_secret_name(name) and value else text
         unknown = re.search(r'No such configuration property: "(.*)"', text)
         if unknown is None:
             # the client may use an alias of the option: so list the given names

@@ -268,7 +268,7 @@ class LogTopics:
         if topic.bucket_count != bucket_count:
             raise InvalidInputError(
                 f"topic exists with another partition count: topic={topic.name} partitions={topic.bucket_count}"
-                f" buckets={bucket_count} fix=choose another log.topic or the same bucket count"
+                f" buckets={bucket_count} fix=choose another log.kafka.topic or the same bucket count"
             )
         # the end, not the retained records: any offset ever used belongs to another writer
         written = {
@@ -277,7 +277,7 @@ class LogTopics:
         if written:
             raise InvalidInputError(
                 f"topic exists and is not empty: topic={topic.name} end_offsets={written}"
-                " fix=choose another log.topic, or delete that one if it is not needed"
+                " fix=choose another log.kafka.topic, or delete that one if it is not needed"
             )
 
     def _until_complete(self, name: str) -> LogTopic:

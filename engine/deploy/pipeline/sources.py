@@ -1,7 +1,7 @@
 """The source of a pipeline for Spark's reader: format, options, columns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ class SourceSpec:
     """Arguments of Spark's reader."""
 
     format: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     schema: T.StructType | None  # None: the source has its own schema
 
 

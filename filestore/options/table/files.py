@@ -7,6 +7,8 @@ from filestore.options.option import At, Option, OptionValues, derived
 from filestore.options.parsing import (
     Parser,
     boolean,
+    check_directory,
+    check_prefix,
     choice,
     choice_per_level,
     duration_ms,
@@ -76,7 +78,7 @@ class FileOptions(OptionValues):
     )
     file_block_size_bytes = Option("file.block-size", size_bytes, None, "Row group or stripe size.")
     data_file_prefix = Option(
-        "data-file.prefix", verbatim, "data-", "Start of the names of data files.", essential=True
+        "data-file.prefix", verbatim, "data-", "Start of the names of data files.", essential=True, check=check_prefix
     )
     data_file_thin_mode = Option("data-file.thin-mode", boolean, False, "Leave the key columns out of data files.")
     data_file_directory = Option(
@@ -86,6 +88,7 @@ class FileOptions(OptionValues):
         "Directory in front of the partitions.",
         essential=True,
         immutable=True,
+        check=check_directory,
     )
     data_file_external_paths = Option(
         "data-file.external-paths", text, None, "Other places for data files (not supported)."
