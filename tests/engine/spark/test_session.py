@@ -1,6 +1,7 @@
 """A session suits pipelines, and never changes what its user gave."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -106,12 +107,7 @@ def test_the_defaults_file_of_spark_wins_over_ours_and_conf_wins_over_it(tmp_pat
         " 'spark.driver.host')\n"
         "print(json.dumps([spark.conf.get(key) for key in keys]))\n"
     )
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "SPARK_CONF_DIR": str(tmp_path),
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-    }
+    environment = environment_of(tmp_path, ROOT) | {"SPARK_CONF_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["Europe/Paris", "false", "local[1]", "probe", "127.0.0.1"]
@@ -135,8 +131,12 @@ print(json.dumps(found))
 
 
 def environment_of(home: Path, *paths: Path) -> dict[str, str]:
-    """No more than a shell has: our packages are found at these places, or where they are installed."""
-    return {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": ":".join(map(str, paths))}
+    """No more than a shell has: our packages are found at these places, or where they are installed.
+
+    And what makes a JVM of tests quick to start, see class_archive.py.
+    """
+    shell = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": ":".join(map(str, paths))}
+    return shell | {"SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"]}
 
 
 @pytest.mark.broker
