@@ -1,5 +1,7 @@
 """The one Kafka broker of a test session, and what tests of the log need around it."""
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
@@ -18,6 +20,11 @@ pytest_plugins = [
 
 
 class_archive.use()
+
+# Compiled modules are kept, also where the environment says otherwise: to compile and to rewrite the asserts of every
+# test takes each process of a run ten seconds, and every process that a test starts a third of one.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A run gives what the last one gave: what fails is the change's fault. `make explore` looks for what nobody has tried.
 settings.register_profile("same", derandomize=True, deadline=None)
