@@ -1,5 +1,6 @@
 """Tables by name. Creating one creates its files and its log; dropping it drops both."""
 
+import contextlib
 import logging
 import os
 import uuid
@@ -24,6 +25,7 @@ from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import new_schema
+from filestore.table import FileTable
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -32,6 +34,8 @@ from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 logger = logging.getLogger("fluvial.catalog")
 
 RETENTION_KEY: Final = "log.retention"
+SERVERS_KEY: Final = TableOptions.log_kafka_bootstrap_servers.key
+_LOGIN: Final = ("log.kafka.security.protocol", "log.kafka.sasl.", "log.kafka.ssl.")
 
 
 class Catalog:
@@ -49,7 +53,7 @@ class Catalog:
                 or ``s3://bucket/prefix``.
             options: of the catalog (``metastore``, ``uri``, ``s3.*``, ...: see docs/catalogs.md); all others are
                 defaults for tables that are made here, under the table's own names or behind ``table-default.``; a
-                table that exists keeps its own.
+                table that exists keeps its own, but the login to its brokers (``log.kafka.sasl.*``, ...) is this one.
 
         Raises:
             InvalidInputError: an address or an option that cannot be; names similar ones.
@@ -122,7 +126,7 @@ class Catalog:
                 not agree.
         """
         self._check_writable(name)
-        return Table(self._files.table(name, branch=branch))
+        return Table(self._with_login(self._files.table(name, branch=branch)))
 
     def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
         """What a table is made of, as rows: ``database.table$files``, or ``sys.tables`` for the whole catalog.
@@ -191,7 +195,10 @@ class Catalog:
         try:
             return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
         except FluvialError:
-            topics.delete_topic(topic.name)
+            with contextlib.suppress(
+                FluvialError
+            ):  # whoever may create a topic may be denied its deletion: it is empty
+                topics.delete_topic(topic.name)
             raise
 
     def has_log(self, options: Mapping[str, str]) -> bool:
@@ -262,7 +269,8 @@ class Catalog:
             The topics that may be left, [] without ``force``: delete them yourself if their brokers come back.
 
         Raises:
-            InvalidInputError: there is none and ``if_exists`` is false.
+            InvalidInputError: there is none and ``if_exists`` is false, or this user may not delete its topic: nothing
+                was dropped.
             UnavailableError: the brokers do not answer. Nothing was dropped.
         """
         self._check_writable(name)
@@ -294,6 +302,12 @@ class Catalog:
     def _log_of(self, name: str) -> TableLog | None:
         return TableLog.of(self.table(name).files, EVEN_UNTRACKED)  # there is one, whether it is used or not
 
+    def _with_login(self, files: FileTable) -> FileTable:
+        """The table with this catalog's login to the brokers, if it has one for the same brokers as the table."""
+        login = {key: value for key, value in self._defaults.items() if key.startswith(_LOGIN)}
+        servers = files.store.schema.options.get(SERVERS_KEY)
+        return files.with_options(login) if login and servers == self._defaults.get(SERVERS_KEY) else files
+
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
         settle_before_first_database(self)
         primary_key, partition_by, options, comment, if_not_exists = arguments
@@ -313,7 +327,7 @@ class Catalog:
 def _reached(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
     """The brokers of a log; None when they do not answer, and need not."""
     try:
-        return log.reached_topics()
+        topics = log.reached_topics()
     except UnavailableError as error:
         if force:
             return None
@@ -321,12 +335,15 @@ def _reached(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
             f"{error} table={table} topic={log.topic} fix='where the brokers are gone for good: DROP TABLE {table} "
             "FORCE, or drop_table(force=True)'"
         ) from error
+    if not force:
+        topics.check_deletable(log.topic)
+    return topics
 
 
 def _deleted(topics: LogTopics, topic: str, *, force: bool) -> bool:
     try:
         topics.delete_topic(topic)
-    except UnavailableError:
+    except (UnavailableError, InvalidInputError):
         if not force:
             raise
         return False

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -117,14 +118,9 @@ class LogTopics:
 
     def find_topic(self, name: str) -> LogTopic | None:
         """The topic, or None when it does not exist."""
-        future = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)[name]
-        doing = f"topic cannot be described: topic={name}"
-        try:
-            found = self._wait(future, doing)
-        except KafkaException as error:
-            if error.args[0].code() in _ABSENT:
-                return None
-            raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Describe", name)]) from error
+        found = self._description(name)
+        if found is None:
+            return None
         return LogTopic(
             name=name,
             topic_id=str(found.topic_id),
@@ -169,6 +165,15 @@ class LogTopics:
         deadline = time.monotonic() + self._timeout_s
         while self.find_topic(name) is not None:
             self._pause(deadline, f"topic still exists after its deletion: topic={name}")
+
+    def check_deletable(self, name: str) -> None:
+        """Check that `delete_topic` is allowed, before anything else is deleted. Raises: InvalidInputError."""
+        found = self._description(name)
+        allowed = [] if found is None else found.authorized_operations or []
+        if allowed and not {AclOperation.DELETE, AclOperation.ALL} & set(allowed):
+            denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "deletion is not allowed")
+            doing = f"topic cannot be deleted: topic={name}"
+            raise error_of_kafka(denied, doing, self._notes, needs=[topic_right("Delete", name)])
 
     def end_offsets(self, name: str, buckets: Iterable[int]) -> LogOffsets:
         """The last stable offset per bucket: records below it are committed or aborted.
@@ -258,6 +263,18 @@ class LogTopics:
                 if not (no_leader or leader_moved(error)) or time.monotonic() > deadline:
                     raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Describe", name)]) from error
             time.sleep(_POLL_S)
+
+    def _description(self, name: str) -> Any | None:
+        futures = self._admin.describe_topics(
+            TopicCollection([name]), request_timeout=self._timeout_s, include_authorized_operations=True
+        )
+        doing = f"topic cannot be described: topic={name}"
+        try:
+            return self._wait(futures[name], doing)
+        except KafkaException as error:
+            if error.args[0].code() in _ABSENT:
+                return None
+            raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Describe", name)]) from error
 
     def _refuse_external(self, topic: LogTopic, bucket_count: int) -> None:
         if topic.bucket_count != bucket_count:

@@ -1,11 +1,13 @@
 """A Kafka broker as companies run it: TLS with an authority of its own, logins with passwords, and access lists."""
 
 import subprocess
-from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -42,8 +44,15 @@ super.users=User:ANONYMOUS
 allow.everyone.if.no.acl.found=false
 """
 
-Right = tuple[str, str, str, bool]
-"""Operation, kind of resource, its name, and whether the name is a prefix."""
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What one entry of an access list allows."""
+
+    operation: str
+    kind: str  # TOPIC or TRANSACTIONAL_ID
+    name: str
+    is_prefix: bool = False
 
 
 class SecureBroker(Broker):
@@ -52,6 +61,7 @@ class SecureBroker(Broker):
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir)
         self._secure_port = free_port()
+        self._numbers = count(1)
 
     @property
     def secure_servers(self) -> str:
@@ -68,13 +78,13 @@ class SecureBroker(Broker):
         """The certificate of the authority that signed the broker's, in PEM."""
         return self.data_dir / "authority.pem"
 
-    @property
-    def other_authority(self) -> Path:
-        """The certificate of an authority that signed nothing."""
-        return self.data_dir / "other-authority.pem"
-
-    def options(self, user: str, password: str) -> dict[str, str]:
-        """The client's options of a user, by the names of the Java client."""
+    def new_user(self, *rights: Right) -> dict[str, str]:
+        """The client's options of a user that nothing else uses and that has exactly these rights."""
+        user, password = f"user-{next(self._numbers)}", f"secret-{uuid4().hex}"
+        login = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        _done(self._admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, login, password.encode())]))
+        if rights:
+            _done(self._admin.create_acls([_binding(user, right) for right in rights]))
         return {
             "bootstrap.servers": self.secure_servers,
             "security.protocol": "SASL_SSL",
@@ -83,17 +93,6 @@ class SecureBroker(Broker):
             "sasl.password": password,
             "ssl.ca.location": str(self.authority),
         }
-
-    def add_user(self, user: str, password: str) -> None:
-        """A user without a right."""
-        credential = UserScramCredentialUpsertion(
-            user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), password.encode()
-        )
-        _done(self._admin.alter_user_scram_credentials([credential]))
-
-    def allow(self, user: str, rights: Iterable[Right]) -> None:
-        """Exactly these rights for the user, who had none."""
-        _done(self._admin.create_acls([_binding(user, right) for right in rights]))
 
     @cached_property
     def _admin(self) -> AdminClient:
@@ -119,37 +118,25 @@ class SecureBroker(Broker):
     def _make_keys(self) -> Path:
         """The broker's key, signed by an authority that is made for it."""
         store = self._file("keys.p12")
-        for alias, more in (
-            ("authority", ("-ext", "bc:c")),
-            ("other-authority", ("-ext", "bc:c")),
-            ("broker", ("-signer", "authority", "-ext", "san=dns:localhost")),
-        ):
-            self._keytool(store, "-genkeypair", alias, "-dname", f"CN={alias}", "-keyalg", "EC", *more)
-        for alias in ("authority", "other-authority"):
-            self._keytool(store, "-exportcert", alias, "-rfc", "-file", str(self._file(f"{alias}.pem")))
-            if alias == "authority":
-                self._keytool(store, "-delete", alias)
-        self._keytool(store, "-delete", "other-authority")
+        name, curve = "-dname", ("-keyalg", "EC")
+        self._keytool(store, "-genkeypair", "authority", name, "CN=authority", *curve, "-ext", "bc:c")
+        signed = ("-signer", "authority", "-ext", "san=dns:localhost")
+        self._keytool(store, "-genkeypair", "broker", name, "CN=broker", *curve, *signed)
+        self._keytool(store, "-exportcert", "authority", "-rfc", "-file", str(self.authority))
+        self._keytool(store, "-delete", "authority")
         return store
 
     def _keytool(self, store: Path, command: str, alias: str, *more: str) -> None:
         keytool = find_java().with_name("keytool")
+        fast = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Xshare:auto")
         place = ("-keystore", str(store), "-storetype", "PKCS12", "-storepass", _STORE_PASSWORD)
-        subprocess.run([str(keytool), command, "-alias", alias, *place, *more], capture_output=True, check=True)
+        subprocess.run([str(keytool), *fast, command, "-alias", alias, *place, *more], capture_output=True, check=True)
 
 
 def _binding(user: str, right: Right) -> AclBinding:
-    operation, kind, name, is_prefix = right
-    pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
-    return AclBinding(
-        ResourceType[kind],
-        name,
-        pattern,
-        f"User:{user}",
-        "*",
-        AclOperation[operation],
-        AclPermissionType.ALLOW,
-    )
+    pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
+    operation, allow = AclOperation[right.operation], AclPermissionType.ALLOW
+    return AclBinding(ResourceType[right.kind], right.name, pattern, f"User:{user}", "*", operation, allow)
 
 
 def _done(futures: "dict[Any, Future[Any]]") -> None:
