@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
+from engine.log.catalog_login import CatalogLogin
 from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
@@ -25,7 +26,6 @@ from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import new_schema
-from filestore.table import FileTable
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -34,8 +34,6 @@ from lsm.errors import FluvialError, InvalidInputError, UnavailableError
 logger = logging.getLogger("fluvial.catalog")
 
 RETENTION_KEY: Final = "log.retention"
-SERVERS_KEY: Final = TableOptions.log_kafka_bootstrap_servers.key
-_LOGIN: Final = ("log.kafka.security.protocol", "log.kafka.sasl.", "log.kafka.ssl.")
 
 
 class Catalog:
@@ -53,7 +51,8 @@ class Catalog:
                 or ``s3://bucket/prefix``.
             options: of the catalog (``metastore``, ``uri``, ``s3.*``, ...: see docs/catalogs.md); all others are
                 defaults for tables that are made here, under the table's own names or behind ``table-default.``; a
-                table that exists keeps its own, but the login to its brokers (``log.kafka.sasl.*``, ...) is this one.
+                table that exists keeps its own, but the login to its brokers (``log.kafka.sasl.*``, ...) is this one,
+                and tables do not store its secrets.
 
         Raises:
             InvalidInputError: an address or an option that cannot be; names similar ones.
@@ -62,6 +61,7 @@ class Catalog:
         place = warehouse if urlsplit(warehouse).scheme else os.path.abspath(warehouse)
         self._files = FileCatalog(place, self._options.given)
         self._defaults = self._options.table_defaults
+        self._login = CatalogLogin(self._defaults)
         settle_when_opened(self)
 
     @property
@@ -126,7 +126,7 @@ class Catalog:
                 not agree.
         """
         self._check_writable(name)
-        return Table(self._with_login(self._files.table(name, branch=branch)))
+        return Table(self._login.applied(self._files.table(name, branch=branch)))
 
     def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
         """What a table is made of, as rows: ``database.table$files``, or ``sys.tables`` for the whole catalog.
@@ -192,12 +192,11 @@ class Catalog:
         )
         given |= {TOPIC_KEY: topic.name, TOPIC_ID_KEY: topic.topic_id, TABLE_ID_KEY: str(uuid.uuid4())}
         given.setdefault("log.system", "kafka")
+        stored = self._login.stored(given, canonical_options(options or {}))
         try:
-            return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
+            return self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         except FluvialError:
-            with contextlib.suppress(
-                FluvialError
-            ):  # whoever may create a topic may be denied its deletion: it is empty
+            with contextlib.suppress(FluvialError):  # the first error counts; the next try takes the empty topic over
                 topics.delete_topic(topic.name)
             raise
 
@@ -302,26 +301,19 @@ class Catalog:
     def _log_of(self, name: str) -> TableLog | None:
         return TableLog.of(self.table(name).files, EVEN_UNTRACKED)  # there is one, whether it is used or not
 
-    def _with_login(self, files: FileTable) -> FileTable:
-        """The table with this catalog's login to the brokers, if it has one for the same brokers as the table."""
-        login = {key: value for key, value in self._defaults.items() if key.startswith(_LOGIN)}
-        servers = files.store.schema.options.get(SERVERS_KEY)
-        return files.with_options(login) if login and servers == self._defaults.get(SERVERS_KEY) else files
-
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
         settle_before_first_database(self)
         primary_key, partition_by, options, comment, if_not_exists = arguments
-        return Table(
-            self._files.create_table(
-                name,
-                schema,
-                primary_key=primary_key,
-                partition_by=partition_by,
-                options=options,
-                comment=comment,
-                ignore_if_exists=if_not_exists,
-            )
+        made = self._files.create_table(
+            name,
+            schema,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options=options,
+            comment=comment,
+            ignore_if_exists=if_not_exists,
         )
+        return Table(self._login.applied(made))
 
 
 def _reached(log: TableLog, table: str, *, force: bool) -> LogTopics | None:

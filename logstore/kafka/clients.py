@@ -240,6 +240,11 @@ class KafkaProperties:
                 f"file of an option cannot be used: option={OPTION_PREFIX}{file[1]} value={self.by_name.get(file[1])}"
                 f" said={text!r} fix=name a file in PEM that every worker can read"
             )
+        if "sasl.password must be set" in text:
+            return InvalidInputError(
+                f"login is incomplete: option={OPTION_PREFIX}sasl.password said={text!r}"
+                " fix=give user and password to catalog, reader or writer: a table does not store those of its catalog"
+            )
         if "mechanism GSSAPI" in text:
             return InvalidInputError(
                 f"kind of login is missing: option={OPTION_PREFIX}sasl.mechanism"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
@@ -15,6 +16,9 @@ from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_INVALID
 from engine.deploy.config.operation_config import RESTART, OnFailureConfig
 from engine.deploy.pipeline.supervision import restart_after
+from engine.log.table_log import TableLog
+from engine.versions.branches import create_branch
+from filestore.evolution.schema_change import SetOption
 from logstore.kafka import topics as topics_module
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -48,9 +52,17 @@ class Place:
     def on_topic(self, *operations: str) -> list[Right]:
         return [Right(operation, "TOPIC", self.table) for operation in operations]
 
+    def owner(self) -> Mapping[str, str]:
+        """A user with every right."""
+        ids = Right("ALL", "TRANSACTIONAL_ID", "fluvial.", is_prefix=True)
+        return self.broker.new_user(Right("ALL", "TOPIC", self.table, is_prefix=True), ids)
+
     def make(self, rows: int = 0) -> Table:
         """The table, and the first of its rows, by a user with every right."""
-        owner = [*self.on_topic("ALL"), Right("ALL", "TRANSACTIONAL_ID", "fluvial.", is_prefix=True)]
+        owner = [
+            Right("ALL", "TOPIC", self.table, is_prefix=True),
+            Right("ALL", "TRANSACTIONAL_ID", "fluvial.", is_prefix=True),
+        ]
         made = create(self, self.broker.new_user(*owner))
         if rows:
             made.write(id_rows(list(range(rows))))
@@ -163,6 +175,37 @@ def test_a_drop_that_is_not_allowed_leaves_the_table_whole(place: Place) -> None
     assert place.open({}).table(place.table).read().to_arrow().num_rows == 2
 
 
+def test_no_file_of_a_table_has_the_secret_of_its_catalog(place: Place) -> None:
+    """Whoever may read the files would have the rights of who made the table."""
+    table = place.make(rows=2)
+    assert table.log is not None
+    given = {f"log.kafka.{name}": value for name, value in table.log.properties.by_name.items()}
+    secret = given["log.kafka.sasl.password"]
+    catalog = Catalog(place.warehouse, options=given)
+    wide = pa.table({"id": [9], "v": ["x"], "more": ["y"]})
+    catalog.table(place.table).write(wide, options={"write.merge-schema": "true"})
+    catalog.alter_table(place.table, [SetOption("log.retention", "3 h")])
+    create_branch(catalog.table(place.table).store, "side", log=True)
+    files = [path for path in Path(place.warehouse).rglob("*") if path.is_file()]
+    assert [str(path) for path in files if secret.encode() in path.read_bytes()] == []
+    assert any(given["log.kafka.sasl.username"].encode() in path.read_bytes() for path in files)
+    with pytest.raises(InvalidInputError, match=r"option=log\.kafka\.sasl\.password .*to catalog"):
+        Catalog(place.warehouse).table(place.table).log_end_offsets()
+
+
+def test_the_login_holds_on_every_branch(place: Place) -> None:
+    """The user of the catalog writes branches and drops their topics; the one who made the table may be gone."""
+    create_branch(place.make(rows=1).store, "side", log=True)
+    catalog = place.open(place.owner())
+    main = catalog.table(place.table)
+    for side in (catalog.table(place.table, branch="side").log, TableLog.of(main.files.on_branch("side"))):
+        assert side is not None
+        assert main.log is not None
+        assert (side.properties.user, side.topic) == (main.log.properties.user, f"{place.table}.side")
+    main.write(id_rows([3]), options={"branch": "side"})
+    assert catalog.drop_table(place.table) == []
+
+
 def test_the_login_is_that_of_the_catalog_and_not_of_who_made_the_table(place: Place) -> None:
     table = place.make(rows=1)
     creator, other = table.log, place.open(place.broker.new_user()).table(place.table).log
@@ -172,7 +215,10 @@ def test_the_login_is_that_of_the_catalog_and_not_of_who_made_the_table(place: P
     elsewhere = {**place.broker.new_user(), "bootstrap.servers": place.broker.misnamed_servers}
     kept = place.open(elsewhere).table(place.table).log
     assert kept is not None
-    assert kept.properties == creator.properties, "a login goes to the brokers that it is for, and to no others"
+    assert kept.properties.user == creator.properties.user, (
+        "a login goes to the brokers that it is for, and nowhere else"
+    )
+    assert "sasl.password" not in kept.properties.by_name
 
 
 WRONG: Mapping[str, tuple[Mapping[str, str | None], type[Exception], str]] = {
@@ -180,7 +226,7 @@ WRONG: Mapping[str, tuple[Mapping[str, str | None], type[Exception], str]] = {
     "user": ({"sasl.username": "mallory"}, InvalidInputError, "log.kafka.sasl.username"),
     "mechanism": ({"sasl.mechanism": "PLAIN"}, InvalidInputError, "fix=set log.kafka.sasl.mechanism"),
     "no mechanism": ({"sasl.mechanism": None}, InvalidInputError, "option=log.kafka.sasl.mechanism"),
-    "no password": ({"sasl.password": None}, InvalidInputError, "sasl.username and sasl.password must be set"),
+    "no password": ({"sasl.password": None}, InvalidInputError, "option=log.kafka.sasl.password"),
     "authority": ({"ssl.ca.location": None}, InvalidInputError, "fix=set log.kafka.ssl.ca.location"),
     "no such file": ({"ssl.ca.location": "/none.pem"}, InvalidInputError, "option=log.kafka.ssl.ca.location"),
     "host name": ({"bootstrap.servers": "@misnamed"}, InvalidInputError, "log.kafka.bootstrap.servers the host name"),
