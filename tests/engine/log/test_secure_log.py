@@ -89,8 +89,11 @@ def read(place: Place, options: Mapping[str, str]) -> None:
 
 
 def alter(place: Place, options: Mapping[str, str]) -> None:
-    settings = LogTopics(KafkaProperties.parse(options))
-    settings.set_retention(place.table, 60_000)
+    place.open(options).alter_table(place.table, [SetOption("log.retention", "3 h")])
+
+
+def watch(place: Place, options: Mapping[str, str]) -> None:
+    assert place.open(options).table(place.table).log_end_offsets()[0] >= 2
 
 
 def show(place: Place, options: Mapping[str, str]) -> None:
@@ -108,6 +111,7 @@ ROLES: Mapping[str, tuple[Callable[[Place, Mapping[str, str]], object], int, tup
     "creator": (create, -1, ("CREATE", "DESCRIBE")),
     "writer": (write, 2, ("READ", "WRITE", IDS)),
     "reader": (read, 2, ("READ",)),
+    "watcher": (watch, 2, ("DESCRIBE",)),
     "dropper": (drop, 0, ("DELETE",)),
     "administrator of settings": (alter, 0, ("ALTER_CONFIGS",)),
     "observer of settings": (show, 0, ("DESCRIBE_CONFIGS",)),
