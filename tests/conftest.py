@@ -34,13 +34,14 @@ settings.load_profile("same")
 # What a session starts once, in seconds, and the process that has it: of the first that a test needs. Some tests need
 # both databases. A module that takes minutes by itself (kills, restarts) names a group of its own.
 _PROCESSES = {
-    **{name: name for name in ("spark", "broker", "java_peer", "pypaimon_peer", "object_store")},
+    **{name: name for name in ("spark", "broker", "secure_broker", "java_peer", "pypaimon_peer", "object_store")},
     **dict.fromkeys(("postgres", "mysql"), "databases"),
 }
 # What a test needs is also its marker: `make test-fast` leaves out what starts more than Python.
 _MARKERS = {
     "spark": "spark",
     "broker": "broker",
+    "secure_broker": "broker",
     "java_peer": "interop",
     "pypaimon_peer": "interop",
     **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql"), "store"),

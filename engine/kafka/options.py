@@ -14,7 +14,8 @@ from engine.request.option_check import unknown_option
 from filestore.options.option import Option, OptionValues
 from filestore.options.parsing import Parser, boolean, integer, member, text, verbatim
 from logstore.format.schema_registry import SchemaRegistry
-from logstore.kafka.clients import OPTION_PREFIX, KafkaProperties
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.refusals import OPTION_PREFIX
 from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.secret_names import shown_address
