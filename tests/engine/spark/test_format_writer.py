@@ -221,16 +221,17 @@ def test_commits_that_stop_at_any_step_land_once(tmp_path: Path, broker: Broker,
     chance = random.Random(seed)
     table = keyed_table(tmp_path, broker)
     stopper = Stopper()
-    attempts = 0
+    attempts = run = 0
     for batch in range(4):
         stops = [(chance.choice(STEPS), chance.randrange(3)) for _ in range(chance.randrange(4))]
         for stop in [*stops, None]:
             attempts += 1
+            run += chance.randrange(2)  # a new start of the query, or the same
             keys = chance.sample(range(batch * 20, (batch + 1) * 20), chance.randrange(1, 9))
             parts = [key_batch(keys, [attempts * 2 + part] * len(keys)) for part in range(2)]  # the second is newer
             stopper.set(stop)
             with suppress(Stopped):
-                commit(table, stage(table, parts, batch), batch, run=str(chance.randrange(2)), observe=stopper)
+                commit(table, stage(table, parts, batch), batch, run=str(run), observe=stopper)
     folded = {}
     for changes in log_by_bucket(table).values():
         assert len(set(changes)) == len(changes)
