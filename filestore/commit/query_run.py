@@ -21,7 +21,7 @@ from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, FluvialError, TakenOverError
 
 RUNS_DIRECTORY: Final = "query-runs"  # beside snapshot/ and manifest/: names that no reader of the layout looks at
-_REMEMBERED: Final = 20  # runs before the newest one: a process of theirs that starts late takes nothing back
+_REMEMBERED: Final = 20  # runs before the newest one: their processes that start late take nothing back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class QueryRun:
     run_id: str  # differs from start to start
 
     def take_over(self, batch_id: int) -> None:
-        """Become the run that may commit, and so refuse all earlier ones. Once for each run, before its first batch.
+        """Become the run that may commit, and so refuse all earlier ones, before the first batch. Again: a check.
 
         Raises:
             TakenOverError: the run was taken over before this process of it started.
