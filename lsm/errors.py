@@ -2,6 +2,7 @@
 
     FluvialError
     ├── ConflictError         another writer was first: plan again
+    │   └── TakenOverError    another run of the same query continues: end this one
     ├── UnavailableError      a service or a file cannot be reached now: retry later
     ├── OutcomeUnknownError   the change may have been applied: keep every file, retry with the same identifier
     ├── InvalidInputError     the request is wrong: change it
@@ -31,6 +32,10 @@ class FluvialError(Exception):
 
 class ConflictError(FluvialError):
     """Another writer's change came first. Nothing of this change is visible: plan again on the new state."""
+
+
+class TakenOverError(ConflictError):
+    """Another run of the same streaming query has taken over its batches: end this run, and do not start it again."""
 
 
 class UnavailableError(FluvialError):

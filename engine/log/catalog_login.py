@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from filestore.options.log_login import SERVERS_KEY, login_for, login_of
-from filestore.options.secret_names import STARS
 from filestore.options.secrets import shown_value
 from filestore.table import FileTable
+from lsm.secret_names import STARS
 
 
 class CatalogLogin:
