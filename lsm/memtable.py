@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lsm.byte_sizes import MIB, rows_within
+from lsm.byte_sizes import MIB, release_after, rows_within
 from lsm.keys.key_groups import KeyGroups, one_chunk, take_rows
 from lsm.keys.keys import key_order, newest_last
 from lsm.keys.words import BoolArray, IndexArray
@@ -109,10 +109,12 @@ class MemTable:
         if batches:
             most_rows = rows_within(row_bytes, most_rows=rows_per_batch, most_bytes=bytes_per_batch)
             yield from self._merged(batches, most_rows)
+            release_after(row_bytes)
 
     def _merged(self, batches: list[pa.RecordBatch], rows_per_batch: int) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(batches).combine_chunks()
         batches.clear()
+        release_after(rows.nbytes / rows.num_rows)
         order, starts = key_order([one_chunk(rows.column(name)) for name in self._key_names], presorted=False)
         if self._sequence_names:
             order = newest_last(rows, order, starts, self._sequence_names, descending=self._sequence_descending)

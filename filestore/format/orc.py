@@ -22,7 +22,8 @@ from lsm.errors import InvalidInputError
 
 STRIPE_BYTES: Final = 16 * 1024 * 1024  # writers and readers hold one stripe in memory
 
-_FIRST_ROWS: Final = 32  # that say how wide rows are
+_FIRST_ROWS: Final = 8  # that say how wide rows are
+_COPIES: Final = 4  # of a batch that the library has in memory while it decodes the next ones
 
 _TICKS_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _CODECS: Final = {
@@ -156,7 +157,7 @@ def _rows_of_batch(source: pa.NativeFile, schema: pa.Schema, names: Sequence[str
     first = next(_scanned(source, names, _FIRST_ROWS), None)
     if first is None or not first.num_rows:
         return limit.rows
-    return rows_within(first.nbytes / first.num_rows, most_rows=limit.rows, most_bytes=limit.size_bytes)
+    return rows_within(first.nbytes / first.num_rows, most_rows=limit.rows, most_bytes=limit.size_bytes // _COPIES)
 
 
 def _is_fixed(kind: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from filestore.format.interface import USUAL_BATCH, BatchLimit, FileFormat, KeepRows, WriteSettings
+from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
 from filestore.format.parquet_batches import bounded_batches
 from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, holds_nan, merge_ranges
 from filestore.schema.file_fields import file_schema, leaf_columns
@@ -32,6 +32,7 @@ _MIN_GROUP_ROWS: Final = 1024  # smaller groups would be mostly metadata
 _GROUP_BYTES: Final = 32 * MIB  # in memory: what a writer holds back
 _PAGE_BYTES: Final = 8 * MIB  # readers hold a page of each column of each file that is open
 _PAGE_ROWS: Final = 1024  # the library's default
+_SMALL_BATCH: Final = BatchLimit(size_bytes=4 * MIB)
 SMALL_FILE_ROWS: Final = 512  # below this, looking for repetition costs more than it saves
 DICTIONARY_SHARE: Final = 4  # a dictionary must save this factor in the sample
 DELTA_ROOTS: Final = frozenset({"INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ"})
@@ -176,7 +177,7 @@ class ParquetFileWriter:
 def missing_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> dict[str, ColumnRange]:
     """Ranges of columns without footer bounds (values over 4 KB, nested columns), by reading the columns again."""
     collector = RangeCollector(fields)
-    for batch in read_parquet(source, fields, limit=USUAL_BATCH):
+    for batch in read_parquet(source, fields, limit=_SMALL_BATCH):
         collector.add(pa.Table.from_batches([batch]))
     return collector.ranges()
 

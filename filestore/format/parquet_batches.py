@@ -1,10 +1,10 @@
 """Batches of Parquet files by bytes: the footer says how wide rows are, before any of them is decoded.
 
-A row group is read in batches of so many rows as its average row allows. Texts and bytes that are in a dictionary in the
-file say nothing about the rows (a megabyte once in a dictionary may be a thousand rows), so they are read as dictionaries
-and become values slice by slice, by their exact sizes; that is also faster than Arrow's own way. Arrow decodes a page as
-a whole: a file with pages above the limit, as many writers make of wide values, is decoded once while nothing else is,
-into a local file in small batches, if other files are open at the same time.
+A row group is read in batches of as many rows as its average row allows. Texts and bytes in a dictionary of the file
+say nothing about the rows (a megabyte once in a dictionary may be a thousand rows), so they are read as dictionaries
+and become values slice by slice, by their exact sizes; that is also faster than Arrow's own way. Arrow decodes a page
+as a whole: a file with pages above the limit, as many writers make of wide values, is decoded once while nothing else
+is, into a local file in small batches, if other files are open at the same time.
 Source: Parquet format, "PageHeader" in Thrift's compact protocol.
 """
 

@@ -1,6 +1,6 @@
 """Reading a split: the rows of its files as one stream of batches, merged by key where files overlap.
 
-Memory is bounded by a batch of each open file and one section of the merge. Of ``sort-spill-buffer-size`` one quarter is
+Memory is bounded by a batch of each open file and a section of the merge. Of ``sort-spill-buffer-size`` a quarter is
 for a section, the rest for the batches of all open files together; at least one row of each is in memory.
 Source: Paimon MergeFileSplitRead, RawFileSplitRead.
 """
