@@ -12,6 +12,7 @@ from typing import Any, Final
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.runtime.units import count_text, size_text
 from engine.table import Table
+from filestore.compact.attempts import Deaths, deaths_of
 from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table.common import DAY_MS
 from filestore.scan.snapshot_files import manifests_of
@@ -77,6 +78,7 @@ class Examined:
     manifest_count: int
     manifest_merge_count: int
     options_without_effect: tuple[str, ...] = ()
+    dead_compactions: tuple[Deaths, ...] = ()
 
 
 def examine(table: Table) -> Examined:
@@ -101,6 +103,7 @@ def examine(table: Table) -> Examined:
         manifest_count=0 if snapshot is None else len(manifests_of(store, snapshot)),
         manifest_merge_count=options.manifest_merge_min_count,
         options_without_effect=tuple(unbuilt(options)),
+        dead_compactions=tuple(deaths_of(store).values()),
     )
 
 
@@ -304,9 +307,23 @@ def _options(seen: Examined) -> Symptom:
     return Symptom(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or ignore this", values=values)
 
 
+def _dead_compactions(seen: Examined) -> Symptom:
+    recent = [each for each in seen.dead_compactions if seen.health.time_ms - each.last_ms < DAY_MS]
+    count = sum(each.count for each in recent)
+    values = {"deaths": count, "buckets": ", ".join(sorted({str(each.bucket) for each in recent}))}
+    if not recent:
+        fact = "no compaction was killed within a day"
+        return Symptom(check="dead compactions", severity=Severity.OK, fact=fact, values=values)
+    severity = Severity.WARNING if any(each.is_final for each in recent) else Severity.NOTE
+    fact = f"{_many(count, 'compaction was killed', 'compactions were killed')} within a day, probably for memory"
+    fix = "give what compacts more memory, or set a smaller sort-spill-buffer-size; then run fluvial compact --full"
+    return Symptom(check="dead compactions", severity=severity, fact=fact, fix=fix, values=values)
+
+
 _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _read_amplification,
     _compaction_debt,
+    _dead_compactions,
     _space,
     _tombstones,
     _small_files,

@@ -272,7 +272,7 @@ def _mapped(keep: KeepRows, mapping: SchemaMapping) -> KeepRows:
 def _reading(path: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, MemoryError):
         raise
     except pa.ArrowException as error:
         raise CorruptDataError(f"data file cannot be read: path={path} error={error}") from error
