@@ -94,18 +94,19 @@ def put(rows: Rows, *, branch: str = MAIN, removed: frozenset[int] = frozenset()
     """Rows come or change, keys go."""
 
     def change(table: ModelTable) -> ModelTable | None:
-        known = table.rows(branch)
+        where = table.main if branch == MAIN else branch
+        known = table.rows(where)
         if known is None:
             return None
         left = {key: value for key, value in known.items() if key not in removed}
-        return table.with_rows(branch, {**left, **rows})
+        return table.with_rows(where, {**left, **rows})
 
     return change
 
 
 def overwrite(rows: Rows, *, branch: str = MAIN) -> Callable[..., ModelTable | None]:
     """All rows are replaced."""
-    return lambda table: None if table.rows(branch) is None else table.with_rows(branch, rows)
+    return lambda table: table.with_rows(table.main if branch == MAIN else branch, rows)
 
 
 def roll_back(snapshot: int, rows: Rows) -> Callable[..., ModelTable | None]:

@@ -1,6 +1,7 @@
 """Live references: all states of a table that can still be read, on every branch.
 
-A live reference is a snapshot, a tag, a savepoint, or a changelog that another engine keeps longer than its snapshot.
+A live reference is a snapshot, a tag, a savepoint, a tag that is being created, or a changelog that another engine
+keeps longer than its snapshot.
 Files without a live reference are not part of the table.
 """
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from filestore.layout.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
+from filestore.refs.pending_tags import find_pending, pending_tags
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -22,6 +24,7 @@ class ReferenceKind(Enum):
     TAG = "tag"
     SAVEPOINT = "savepoint"
     CHANGELOG = "changelog"  # the changes of one commit, without the rest of its snapshot
+    PENDING = "pending tag"  # being created, or left by a process that died; see ``pending_tags``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class LiveReference:
 
     kind: ReferenceKind
     branch: str
-    name: str  # name of a tag, else the id
+    name: str  # name of a tag, of the file of a pending one, else the id
     snapshot_id: int
     snapshot: Snapshot | None = field(default=None, compare=False)  # None: in the snapshot directory, not read yet
     files: frozenset[str] = field(default=frozenset(), compare=False)  # of a savepoint: paths of its additional files
@@ -71,6 +74,18 @@ def tag_references(store: TableStore) -> list[LiveReference]:
         if snapshot is not None:  # else it was deleted since the listing
             references.append(_reference(ReferenceKind.TAG, store, name, snapshot))
     return sorted(references, key=lambda reference: reference.snapshot_id)
+
+
+def pending_references(store: TableStore) -> list[LiveReference]:
+    """The tags of the table's own branch that are being created; those that get their name meanwhile, as tags."""
+    references = []
+    for name, tag in pending_tags(store):
+        snapshot = find_pending(store, name)
+        if snapshot is not None:
+            references.append(_reference(ReferenceKind.PENDING, store, name, snapshot))
+        elif (named := store.snapshots.find_tag(tag)) is not None:
+            references.append(_reference(ReferenceKind.TAG, store, tag, named))
+    return references
 
 
 def savepoint_references(store: TableStore) -> list[LiveReference]:
@@ -138,7 +153,9 @@ class DecidingReferences:
 
 
 def _lasting_references(store: TableStore) -> list[LiveReference]:
-    return [*tag_references(store), *savepoint_references(store), *changelog_references(store)]
+    pending = pending_references(store)  # before those that they become
+    lasting = [*tag_references(store), *savepoint_references(store), *changelog_references(store)]
+    return [*(each for each in pending if each not in lasting), *lasting]
 
 
 def _by_id(reference: LiveReference) -> int:
