@@ -31,7 +31,7 @@ FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo bench explore soak lint audit format clean
+.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo bench explore simulate soak lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -80,6 +80,9 @@ bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each,
 
 explore: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before
 	$(PYTEST) -n $(WORKERS) --dist loadgroup --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
+
+simulate: venv ## interleavings, crashes and storage faults of real operations; ARGS='--seconds 3600', '--matrix'
+	$(PY) -m engine.cli simulate $(ARGS)
 
 soak: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, before a release
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)

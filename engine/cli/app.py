@@ -121,6 +121,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).",
     ),
     "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
+    "simulate": (
+        "engine.cli.commands.simulate",
+        "Interleave, crash and fail real operations on small tables, and check what is left.",
+    ),
     "spark-conf": (
         "engine.cli.commands.deploy",
         "Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.",

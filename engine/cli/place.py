@@ -40,6 +40,20 @@ def with_place(command: Command) -> Command:
     def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
         return command(place=_place(warehouse, config, catalog_option), **rest)
 
+    return _with_place_options(command, run, envvar="FLUVIAL_WAREHOUSE")
+
+
+def with_optional_place(command: Command) -> Command:
+    """As ``with_place``; without ``--warehouse`` and ``--config`` the place is None, whatever the environment says."""
+
+    def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
+        is_given = warehouse is not None or config is not None
+        return command(place=_place(warehouse, config, catalog_option) if is_given else None, **rest)
+
+    return _with_place_options(command, run, envvar=None)
+
+
+def _with_place_options(command: Command, run: Command, *, envvar: str | None) -> Command:
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
@@ -48,8 +62,8 @@ def with_place(command: Command) -> Command:
         click.option(
             "--warehouse",
             metavar="DIR",
-            envvar="FLUVIAL_WAREHOUSE",
-            show_envvar=True,
+            envvar=envvar,
+            show_envvar=envvar is not None,
             help="Directory or URL of the tables.",
         ),
     ):
