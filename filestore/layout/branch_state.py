@@ -16,7 +16,7 @@ import orjson
 
 from filestore.io.file_io import FileIO
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
-from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError
 
 ORIGIN_FILE: Final = "ORIGIN"
 OPERATION_FILE: Final = "OPERATION"
@@ -159,7 +159,18 @@ def replace_work(io: FileIO, paths: TablePaths, work: Work) -> None:
 
 
 def end_work(io: FileIO, paths: TablePaths) -> None:
-    """Mark the operation as complete, so that others can start."""
+    """Mark the operation as complete, so that others can start.
+
+    Raises: OutcomeUnknownError when the table was dropped or renamed meanwhile: it may have the operation half done.
+    """
+    if not (io.exists(f"{paths.root}/schema") or io.exists(f"{paths.root}/{MAIN_BRANCH_FILE}")):
+        io.delete_tree(paths.branch_root if paths.branch != MAIN_BRANCH else paths.branch_dir)
+        for directory in (paths.branch_dir, paths.tag_dir, paths.root):
+            io.delete_empty_directory(directory)
+        raise OutcomeUnknownError(
+            f"the table was dropped or renamed during an operation on a branch: path={paths.root} "
+            f"branch={paths.branch} fix='open it under its new name, and run the operation again'"
+        )
     io.delete(f"{paths.branch_root}/{OPERATION_FILE}")
     io.delete_empty_directory(paths.branch_root)
 
