@@ -23,6 +23,7 @@ FIRST_SNAPSHOT_ID: Final = 1
 SNAPSHOT_VERSION: Final = 3
 # Written by old writers for "no watermark".
 _NO_WATERMARK: Final = -(2**63)
+_ID_DIGITS: Final = 19  # of a BIGINT
 
 
 class CommitKind(StrEnum):
@@ -370,7 +371,8 @@ class SnapshotStore:
             text = self._io.read_bytes(path).strip()
         except (FileNotFoundError, UnavailableError):
             return None
-        return int(text) if text.isdigit() else None
+        is_id = text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS
+        return int(text) if is_id else None
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
         try:

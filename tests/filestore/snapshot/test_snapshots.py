@@ -172,6 +172,7 @@ def test_an_empty_table_has_no_snapshot() -> None:
 
 
 HINTS: list[bytes | None] = [None, b"", b"garbage", b"0", b"1", b"2", b"3", b"3\n", b"4", b"999", b"-1", "٣".encode()]
+HINTS += ["²".encode(), b"9" * 5000]  # digits that are no number, and one that Python refuses to read
 
 
 @pytest.mark.parametrize("hint", HINTS)
@@ -183,7 +184,7 @@ def test_hints_never_change_the_answer(hint: bytes | None) -> None:
     assert store.latest() == snapshot(3)
 
 
-@pytest.mark.parametrize("hint", [None, b"", b"x", b"1", b"2", b"9"])
+@pytest.mark.parametrize("hint", [None, b"", b"x", b"1", b"2", b"9", b"9" * 5000])
 def test_the_earliest_is_found_without_a_good_hint(hint: bytes | None) -> None:
     io = MemoryFileIO()
     store = store_with(snapshot(2), snapshot(3), io=io)
