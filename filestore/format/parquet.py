@@ -84,11 +84,14 @@ class ParquetFileWriter:
             self._row_group_rows = max(int(self._row_group_bytes / row_bytes), _MIN_GROUP_ROWS)
             self._row_group_bytes = None
         for piece in pieces_within(rows, self._most_bytes // 2):
+            size_bytes = piece.nbytes
+            if self._pending_bytes + size_bytes > self._most_bytes:
+                self._flush(keep_partial=False)
             self._pending.append(piece)
             self._pending_rows += piece.num_rows
-            self._pending_bytes += piece.nbytes
-            if self._pending_rows >= self._row_group_rows or self._pending_bytes >= self._most_bytes:
-                self._flush(keep_partial=self._pending_bytes < self._most_bytes)
+            self._pending_bytes += size_bytes
+            if self._pending_rows >= self._row_group_rows:
+                self._flush(keep_partial=True)
 
     def bytes_written(self) -> int:
         """Bytes written to the sink, without the unfinished row group."""

@@ -91,7 +91,7 @@ class TableWrite:
         """
         given = None if kinds is None else check_kinds(kinds, rows.num_rows)
         batches, first = [], 0
-        for piece in _pieces(rows):
+        for piece in _pieces(rows, max(_BYTES_AT_ONCE, self._budget_bytes // 2)):
             kinds_here = None if given is None else given.slice(first, piece.num_rows)
             batches.append(self._prepared(piece, kinds_here, first))
             first += piece.num_rows
@@ -238,9 +238,9 @@ class TableWrite:
             writer.flush()
 
 
-def _pieces(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
+def _pieces(rows: pa.Table | pa.RecordBatch, most_bytes: int) -> Iterator[pa.Table | pa.RecordBatch]:
     for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
-        yield from pieces_within(rows.slice(start, _ROWS_AT_ONCE), _BYTES_AT_ONCE)
+        yield from pieces_within(rows.slice(start, _ROWS_AT_ONCE), most_bytes)
 
 
 def _inserts(count: int) -> pa.Array:
