@@ -19,6 +19,7 @@ from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.options.catalog_options import CatalogPlace
+from filestore.options.log_login import SERVERS_KEY, login_for
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
 from filestore.scan.live_files import LiveFiles
@@ -93,9 +94,12 @@ class FileTable(TableView):
         )
 
     def on_branch(self, branch: str) -> "FileTable":
-        """The same table on another branch, with the newest schema of that branch. Raises: as ``open``."""
+        """The same table on another branch, with the newest schema of that branch. Raises: as ``open``.
+
+        Of the options in force only the login to the brokers stays.
+        """
         store = self.store
-        return self.open(
+        there = self.open(
             store.name,
             store.paths.root,
             branch=branch,
@@ -105,6 +109,8 @@ class FileTable(TableView):
             lock_factory=store.lock_factory,
             catalog=store.catalog,
         )
+        login = login_for(there.store.schema.options.get(SERVERS_KEY), store.schema.options)
+        return there.with_options(login) if login else there
 
     def new_scan(self) -> TableScan:
         """Plans reads."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -11,6 +11,7 @@ from engine.catalog import Catalog
 from engine.table import Table
 from filestore.options.effective import Layer, OptionOrigin
 from lsm.errors import InvalidInputError
+from lsm.secret_names import without_value
 
 Command = Callable[..., Any]
 
@@ -20,7 +21,7 @@ class WarehousePlace:
     """The warehouse and the options of its catalog."""
 
     warehouse: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     layers: tuple[Layer, ...] = ()  # the options by origin, lowest precedence first
 
     @property
@@ -39,6 +40,20 @@ def with_place(command: Command) -> Command:
     def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
         return command(place=_place(warehouse, config, catalog_option), **rest)
 
+    return _with_place_options(command, run, envvar="FLUVIAL_WAREHOUSE")
+
+
+def with_optional_place(command: Command) -> Command:
+    """As ``with_place``; without ``--warehouse`` and ``--config`` the place is None, whatever the environment says."""
+
+    def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
+        is_given = warehouse is not None or config is not None
+        return command(place=_place(warehouse, config, catalog_option) if is_given else None, **rest)
+
+    return _with_place_options(command, run, envvar=None)
+
+
+def _with_place_options(command: Command, run: Command, *, envvar: str | None) -> Command:
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
@@ -47,8 +62,8 @@ def with_place(command: Command) -> Command:
         click.option(
             "--warehouse",
             metavar="DIR",
-            envvar="FLUVIAL_WAREHOUSE",
-            show_envvar=True,
+            envvar=envvar,
+            show_envvar=envvar is not None,
             help="Directory or URL of the tables.",
         ),
     ):
@@ -68,7 +83,7 @@ def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[
     for given in catalog_options:
         key, equals, value = given.partition("=")
         if not equals:
-            raise InvalidInputError(f"a catalog option is written key=value: given={given}")
+            raise InvalidInputError(f"a catalog option is written key=value: given={without_value(given)}")
         from_command_line[key] = value
     if not warehouse:
         raise InvalidInputError("no warehouse: fix=give --warehouse DIR or --config FILE, or set FLUVIAL_WAREHOUSE")

@@ -95,15 +95,17 @@ def is_awaited_by_readers(store: TableStore) -> bool:
 class BackgroundCompaction:
     """Compactions of one table for one writer. One runs at a time; each is one commit of several buckets."""
 
-    def __init__(self, store: TableStore, run_tasks: RunTasks) -> None:
+    def __init__(self, store: TableStore, run_tasks: RunTasks, *, check: Callable[[], object] = lambda: None) -> None:
         """Start idle.
 
         Args:
             store: to compact.
             run_tasks: where the work is done.
+            check: raises ConflictError when this writer may not change the table any more.
         """
         self._table = store
         self._run_tasks = run_tasks
+        self._check = check
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-compaction")
         self._running: Future[None] | None = None
         self._changed: set[BucketKey] = set()
@@ -218,10 +220,12 @@ class BackgroundCompaction:
         """Never raises: a compaction that fails leaves the table as it was, and the next one tries again."""
         began = time.perf_counter()
         try:
+            self._check()
             messages = [message for message in self._run_tasks(tasks) if not message.is_empty]
             if not messages:
                 return
-            commit = TableCommit(self._table, self._table.new_commit_user(), history_start=base.id)
+            user = self._table.new_commit_user()
+            commit = TableCommit(self._table, user, history_start=base.id, check=self._check)
             with undoing_unless_visible(lambda: discard(self._table, messages)):
                 commit.commit_compaction(messages, base=base)
         except ConflictError as error:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.runtime.units import count_text, size_text
 from engine.table import Table
+from filestore.compact.attempts import Deaths, deaths_of
 from filestore.maintenance.history_repair import read_history
 from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table.common import DAY_MS
@@ -83,6 +84,7 @@ class Examined:
     missing_ids: tuple[int, ...] = ()  # snapshots lost inside it
     has_wrong_hint: bool = False
     ahead_ms: int | None = None  # of the newest snapshot before this machine's clock
+    dead_compactions: tuple[Deaths, ...] = ()
 
 
 def examine(table: Table) -> Examined:
@@ -112,6 +114,7 @@ def examine(table: Table) -> Examined:
         missing_ids=history.missing_ids,
         has_wrong_hint=history.has_wrong_hint,
         ahead_ms=time_ahead_ms(snapshot, health.time_ms),
+        dead_compactions=tuple(deaths_of(store).values()),
     )
 
 
@@ -340,9 +343,23 @@ def _clock(seen: Examined) -> Symptom:
     return Symptom(check="clock", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
+def _dead_compactions(seen: Examined) -> Symptom:
+    recent = [each for each in seen.dead_compactions if seen.health.time_ms - each.last_ms < DAY_MS]
+    count = sum(each.count for each in recent)
+    values = {"deaths": count, "buckets": ", ".join(sorted({str(each.bucket) for each in recent}))}
+    if not recent:
+        fact = "no compaction was killed within a day"
+        return Symptom(check="dead compactions", severity=Severity.OK, fact=fact, values=values)
+    severity = Severity.WARNING if any(each.is_final for each in recent) else Severity.NOTE
+    fact = f"{_many(count, 'compaction was killed', 'compactions were killed')} within a day, probably for memory"
+    fix = "give what compacts more memory, or set a smaller sort-spill-buffer-size; then run fluvial compact --full"
+    return Symptom(check="dead compactions", severity=severity, fact=fact, fix=fix, values=values)
+
+
 _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _read_amplification,
     _compaction_debt,
+    _dead_compactions,
     _space,
     _tombstones,
     _small_files,

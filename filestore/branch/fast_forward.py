@@ -32,6 +32,7 @@ from filestore.layout.branch_state import (
 )
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, on_branch
+from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
@@ -176,6 +177,8 @@ def _remove_newer(
         for reference in removed:
             if reference.kind is ReferenceKind.TAG:
                 main.io.delete(main.paths.tag(reference.name))
+            if reference.kind is ReferenceKind.PENDING:  # its creation fails
+                main.io.delete(pending_path(main.paths, reference.name))
         while left := [each for each in reversed(main.snapshots.ids()) if each > lowest]:
             for each in left:
                 main.io.delete(main.paths.snapshot(each))

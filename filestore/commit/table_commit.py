@@ -84,7 +84,9 @@ class _Progress:
 class TableCommit:
     """Commits of one user, one after the other. Not for use by several threads."""
 
-    def __init__(self, store: TableStore, commit_user: str, *, history_start: int = 0) -> None:
+    def __init__(
+        self, store: TableStore, commit_user: str, *, history_start: int = 0, check: Callable[[], object] = lambda: None
+    ) -> None:
         """Commit as ``commit_user``.
 
         Args:
@@ -92,11 +94,13 @@ class TableCommit:
             commit_user: stable for one streaming query (its identifiers rise), fresh for each batch write.
             history_start: no snapshot up to this id is by this user; saves a fresh user the walk through the whole
                 history.
+            check: called by each attempt once it has read the newest snapshot; what it raises ends the commit.
         """
         check_writable(store.schema)
         store.check_commit_lock()
         self._table = store
         self._commit_user = commit_user
+        self._check_writer = check
         self._history = CommitHistory(store, commit_user, start=history_start)
         self._settled = EMPTY_TABLE  # the newest snapshot that is known to be part of the history
 
@@ -257,6 +261,7 @@ class TableCommit:
         if latest is not None and latest.ref != self._settled:
             check_settled(table, latest)
             self._settled = latest.ref
+        self._check_writer()
         if progress.unknown is None:
             self._delete(progress.scratch)  # the attempt before is known to have lost
         progress.scratch.clear()

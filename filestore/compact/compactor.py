@@ -12,6 +12,7 @@ from typing import Final
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.compact.append import concatenate, pick_appended
+from filestore.compact.attempts import attempt, worth_trying
 from filestore.compact.changelog import CompactionChangelog, files_to_look_up, known_level
 from filestore.compact.merge_tree import LevelMerge
 from filestore.compact.old_rows import OldRows, find_old_rows
@@ -48,6 +49,7 @@ def pick_tasks(
     keys: Iterable[BucketKey] | None = None,
     full: bool = False,
     rewrites_all: bool = False,
+    insists: bool = False,
 ) -> list[CompactionTask]:
     """What is worth compacting; the buckets that cost readers most come first, for callers that stop early.
 
@@ -57,17 +59,24 @@ def pick_tasks(
         keys: buckets to look at, for example those that changed; None is all.
         full: everything into one run, whether it is worth it or not.
         rewrites_all: with ``full``, also what is one run already.
+        insists: also files on which attempts keep dying, see ``attempts``.
     """
     found = [
         task
         for key in (live.buckets() if keys is None else keys)
         for task in _pick(store, live, key, full=full, rewrites_all=rewrites_all)
     ]
-    return sorted(found, key=lambda task: task.read_cost, reverse=True)
+    return sorted(worth_trying(store, found, insists=insists), key=lambda task: task.read_cost, reverse=True)
 
 
 def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
-    """Write the files that replace those of a task; nothing is left behind when it fails."""
+    """Write the files that replace those of a task; nothing but a note is left behind when its process is killed."""
+    with attempt(store, task) as allowed:
+        return _run_task(allowed, task)
+
+
+def _run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
+    """The same without a note; nothing is left behind when it fails."""
     store = store.with_columns_of((*task.files, *task.lookup_files))
     changelog = _changelog(store, task)
     rewrite = TaskFiles(store, task)
@@ -205,7 +214,8 @@ def _compact(
 
     def attempt() -> CompactionOutcome:
         keys = [key for key in live.buckets() if keep(key)]
-        tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all)[: limits.buckets]
+        tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all, insists=full)
+        tasks = tasks[: limits.buckets]
         with live.reading():
             messages = _run_tasks(store, tasks, stop_ms, progress)
         if not messages:

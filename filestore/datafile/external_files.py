@@ -15,6 +15,8 @@ from pyarrow import parquet as pq
 
 from filestore.datafile.rolling_writer import APPEND_SOURCE
 from filestore.datafile.schema_mapping import conform
+from filestore.format.interface import USUAL_BATCH
+from filestore.format.parquet_batches import bounded_batches
 from filestore.format.simple_stats import EMPTY_STATS
 from filestore.io.file_io import FileIO, LinksFiles, copy_file
 from filestore.manifest.commit_message import CommitMessage
@@ -26,7 +28,6 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _SUFFIX: Final = ".parquet"
-_BATCH_ROWS: Final = 65_536
 Values = Mapping[str, str | None]
 """Partition values from directory names, by column."""
 
@@ -137,7 +138,15 @@ def external_rows(io: FileIO, file: ExternalFile, fields: Sequence[DataField]) -
     Raises: CorruptDataError for a value that its column cannot hold.
     """
     with io.open_input(file.path) as source:
-        for batch in pq.ParquetFile(source).iter_batches(batch_size=_BATCH_ROWS):
+        stored = pq.ParquetFile(source)
+        for batch in bounded_batches(
+            stored,
+            source,
+            stored.schema_arrow.names,
+            USUAL_BATCH,
+            row_groups=range(stored.num_row_groups),
+            reopen=lambda dictionaries: pq.ParquetFile(source, read_dictionary=list(dictionaries)),
+        ):
             arrays = [_column(batch, file, field) for field in fields]
             yield pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from filestore.layout.paths import MAIN_BRANCH, escape_path
 from filestore.refs.file_references import FileReferences
-from filestore.refs.live_references import all_references, branch_names, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
+from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import CHECKPOINT_PREFIX
 from filestore.table_store import TableStore
 
@@ -54,10 +55,11 @@ def find_orphans(
     if not candidates:
         return []
     kept = set(spared())
-    known = set(all_references(store))
+    abandoned = {file.path for file in candidates}
+    known = _without(store, all_references(store), abandoned)
     references = FileReferences(store)
     kept |= references.data(known) | references.metadata(known)
-    later = set(all_references(store)) - known  # committed while the others were read
+    later = _without(store, all_references(store), abandoned) - known  # committed while the others were read
     kept |= references.data(later) | references.metadata(later)
     return sorted((file for file in candidates if file.path not in kept), key=lambda file: file.path)
 
@@ -68,6 +70,16 @@ def delete_orphans(store: TableStore, orphans: Collection[OrphanFile], *, progre
         progress(done, len(orphans))
         store.io.delete(orphan.path)
     progress(len(orphans), len(orphans))
+
+
+def _without(store: TableStore, references: Collection[LiveReference], abandoned: set[str]) -> set[LiveReference]:
+    """The references without pending tags that are orphans themselves."""
+    return {
+        each
+        for each in references
+        if each.kind is not ReferenceKind.PENDING
+        or pending_path(on_branch(store, each.branch).paths, each.name) not in abandoned
+    }
 
 
 def _old_file(store: TableStore, path: str, before_ms: int) -> OrphanFile | None:

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from filestore.datafile.data_file import BATCH_ROWS, read_data_file
+from filestore.datafile.data_file import read_data_file
 from filestore.format.file_format import format_of_file
+from filestore.format.interface import USUAL_BATCH
 from filestore.format.statistics import ColumnRange, RangeCollector, has_order
 from filestore.maintenance.verification import Finding
 from filestore.manifest.entries import DataFileMeta
@@ -119,7 +120,7 @@ def _unreadable_keys(store: TableStore, path: str, schema: TableSchema) -> Itera
     keys = [each for each in file_fields(schema, key_values=True, thin=False) if each.name.startswith(KEY_PREFIX)]
     try:
         with store.io.open_input(path) as source:
-            for _ in format_of_file(path).reader(source, keys, batch_rows=BATCH_ROWS, keep=None, keep_fields=()):
+            for _ in format_of_file(path).reader(source, keys, limit=USUAL_BATCH, keep=None, keep_fields=()):
                 pass
     except (pa.ArrowException, OSError) as error:
         yield f"key columns cannot be read: error={error}"

@@ -162,8 +162,7 @@ class FileReferences:
                 return set()
             raise CorruptDataError(
                 "a file in use is missing, so it is unknown which other files are in use: "
-                f"table={table.name} reference={reference} missing={error.filename or error} "
-                f"fix=delete that {reference.kind.value}"
+                f"table={table.name} reference={reference} missing={error.filename or error} {_fix(reference)}"
             ) from error
 
     def _data(self, store: TableStore, reference: LiveReference, snapshot: Snapshot) -> set[str]:
@@ -238,3 +237,11 @@ def _is_live(store: TableStore, reference: LiveReference) -> bool:
             return store.io.exists(store.paths.savepoint(int(reference.name)))
         case ReferenceKind.CHANGELOG:
             return store.io.exists(store.paths.changelog(reference.snapshot_id))
+        case ReferenceKind.PENDING:
+            return False  # an expiry had claimed its files before it was there: it never becomes a tag
+
+
+def _fix(reference: LiveReference) -> str:
+    if reference.kind is ReferenceKind.SNAPSHOT:
+        return "fix='run verify, which names every missing file'"
+    return f"fix=delete that {reference.kind.value}"

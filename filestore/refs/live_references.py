@@ -1,6 +1,7 @@
 """Live references: all states of a table that can still be read, on every branch.
 
-A live reference is a snapshot, a tag, a savepoint, or a changelog that another engine keeps longer than its snapshot.
+A live reference is a snapshot, a tag, a savepoint, a tag that is being created, or a changelog that another engine
+keeps longer than its snapshot.
 Files without a live reference are not part of the table.
 """
 
@@ -11,6 +12,7 @@ from enum import Enum
 from functools import partial
 
 from filestore.layout.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
+from filestore.refs.pending_tags import find_pending, pending_tags
 from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -24,6 +26,7 @@ class ReferenceKind(Enum):
     TAG = "tag"
     SAVEPOINT = "savepoint"
     CHANGELOG = "changelog"  # the changes of one commit, without the rest of its snapshot
+    PENDING = "pending tag"  # being created, or left by a process that died; see ``pending_tags``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class LiveReference:
 
     kind: ReferenceKind
     branch: str
-    name: str  # name of a tag, else the id
+    name: str  # name of a tag, of the file of a pending one, else the id
     snapshot_id: int
     snapshot: Snapshot | None = field(default=None, compare=False)  # None: in the snapshot directory, not read yet
     files: frozenset[str] = field(default=frozenset(), compare=False)  # of a savepoint: paths of its additional files
@@ -69,6 +72,18 @@ def tag_references(store: TableStore) -> list[LiveReference]:
     """The tags of the table's own branch, by snapshot. Raises: CorruptDataError for a tag that cannot be read."""
     found = [_tag(store, name) for name in store.snapshots.tag_names()]
     return sorted((each for each in found if each is not None), key=_by_id)
+
+
+def pending_references(store: TableStore) -> list[LiveReference]:
+    """The tags of the table's own branch that are being created; those that get their name meanwhile, as tags."""
+    references = []
+    for name, tag in pending_tags(store):
+        snapshot = find_pending(store, name)
+        if snapshot is not None:
+            references.append(_reference(ReferenceKind.PENDING, store, name, snapshot))
+        elif (named := store.snapshots.find_tag(tag)) is not None:
+            references.append(_reference(ReferenceKind.TAG, store, tag, named))
+    return references
 
 
 def savepoint_references(store: TableStore) -> list[LiveReference]:
@@ -154,7 +169,9 @@ class DecidingReferences:
 
 
 def _lasting_references(store: TableStore) -> list[LiveReference]:
-    return [*tag_references(store), *savepoint_references(store), *changelog_references(store)]
+    pending = pending_references(store)  # before those that they become
+    lasting = [*tag_references(store), *savepoint_references(store), *changelog_references(store)]
+    return [*(each for each in pending if each not in lasting), *lasting]
 
 
 def _by_id(reference: LiveReference) -> int:

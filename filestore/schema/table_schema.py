@@ -5,6 +5,7 @@ Source: Paimon spec "Schema", SchemaSerializer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, Final
 
 import orjson
@@ -29,7 +30,7 @@ class TableSchema:
     highest_field_id: int  # of every id ever used, nested ones included
     partition_keys: tuple[str, ...]
     primary_keys: tuple[str, ...]
-    options: Mapping[str, str]
+    options: Mapping[str, str] = dataclass_field(repr=False)  # may hold secrets
     comment: str | None = None
     time_ms: int
     version: int = SCHEMA_VERSION  # of the file format; decides what missing options mean

@@ -112,7 +112,9 @@ class Snapshot:
         try:
             body = orjson.loads(text)
             given = _given(body)
-            refuse_unknown_version(given.get("version", SNAPSHOT_VERSION), SNAPSHOT_VERSION, what="snapshot", source=source)
+            refuse_unknown_version(
+                given.get("version", SNAPSHOT_VERSION), SNAPSHOT_VERSION, what="snapshot", source=source
+            )
             given["commit_kind"] = CommitKind(given["commit_kind"])
             given["log_offsets"] = {int(bucket): int(at) for bucket, at in given.get("log_offsets", {}).items()}
             if given.get("watermark") == _NO_WATERMARK:

@@ -15,6 +15,7 @@ from filestore.compact.compactor import compact_buckets
 from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
+from filestore.refs.pending_tags import with_pending_tag
 from filestore.refs.savepoint_files import (
     FIRST_SAVEPOINT_ID,
     SavedCheckpoint,
@@ -67,10 +68,17 @@ def create_savepoint(
         _compact(store)
     snapshot = _self_contained_snapshot(store)
     checkpoints = tuple(keep_checkpoints(snapshot))
-    savepoint = _create(store, snapshot, checkpoints)
-    _check_still_exists(store, savepoint)
+    created: list[Savepoint] = []
+    with_pending_tag(
+        store,
+        PURPOSE,
+        snapshot,
+        lambda: created.append(_create(store, snapshot, checkpoints)),
+        undo=lambda: store.io.delete(store.paths.savepoint(created[0].id)),
+        purpose="saved",
+    )
     renew_tags(store)
-    return savepoint
+    return created[0]
 
 
 def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = False) -> DeletedSavepoint:
@@ -197,15 +205,3 @@ def _next_id(store: TableStore) -> int:
 
 def _latest_path(store: TableStore) -> str:
     return f"{store.paths.savepoint_dir}/{_LATEST}"
-
-
-def _check_still_exists(store: TableStore, savepoint: Savepoint) -> None:
-    """Check that the savepoint was created before an expiry claimed its snapshot; else delete it and raise."""
-    snapshots, snapshot_id = store.snapshots, savepoint.saved_snapshot_id
-    if snapshots.claimed_up_to() <= snapshot_id and snapshots.exists(snapshot_id):
-        return
-    store.io.delete(store.paths.savepoint(savepoint.id))
-    raise ConflictError(
-        f"the snapshot expired while it was saved: table={store.name} snapshot={snapshot_id} "
-        f"earliest={snapshots.earliest_id()} fix=run it again"
-    )

@@ -17,11 +17,12 @@ import orjson
 from filestore.layout.paths import SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch
+from filestore.refs.pending_tags import is_same_table, with_pending_tag
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError
 
 logger = logging.getLogger("fluvial.tags")
 
@@ -98,12 +99,15 @@ def create_tag(
     if notes:
         body = orjson.dumps({**orjson.loads(body), **notes}, option=orjson.OPT_INDENT_2)
     path = store.paths.tag(name)
-    if not store.io.create_exclusive(path, body):
-        raise InvalidInputError(
-            f"tag exists already: table={store.name} tag={name} snapshot={read_tag(store, name).snapshot.id} "
-            "fix=choose another name, or replace it"
-        )
-    _check_still_exists(store, tag, undo=lambda: store.io.delete(path))
+
+    def create() -> None:
+        if not store.io.create_exclusive(path, body):
+            raise InvalidInputError(
+                f"tag exists already: table={store.name} tag={name} snapshot={read_tag(store, name).snapshot.id} "
+                "fix=choose another name, or replace it"
+            )
+
+    with_pending_tag(store, name, tag.snapshot, create, undo=lambda: store.io.delete(path))
     _write_success_file(store, name)
     return tag
 
@@ -114,8 +118,13 @@ def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
     if existing is None:
         tag, _ = _new_tag(store, name, snapshot_id, None)
         tag, path = replace(tag, created_ms=None, retained_ms=None), store.paths.tag(name)
-        if store.io.create_exclusive(path, store.io.read_bytes(store.paths.snapshot(snapshot_id))):
-            _check_still_exists(store, tag, undo=lambda: store.io.delete(path))
+        body, created = store.io.read_bytes(store.paths.snapshot(snapshot_id)), []
+
+        def create() -> None:
+            created.append(store.io.create_exclusive(path, body))
+
+        with_pending_tag(store, name, tag.snapshot, create, undo=lambda: store.io.delete(path))
+        if created == [True]:
             return tag
         existing = read_tag(store, name)
     if existing.snapshot.id != snapshot_id:
@@ -139,8 +148,13 @@ def replace_tag(
     check_no_branch(store, old.name, old.snapshot)
     old_body = store.io.read_bytes(path)
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
-    store.io.replace(path, body)
-    _check_still_exists(store, tag, undo=lambda: store.io.replace(path, old_body))
+    with_pending_tag(
+        store,
+        name,
+        tag.snapshot,
+        lambda: store.io.replace(path, body),
+        undo=lambda: store.io.replace(path, old_body) if is_same_table(store) else store.io.delete(path),
+    )
     _write_success_file(store, name)
     unused = unused_files(store, old.snapshot, is_deleted=_is_reference_of(store, old), source=path)
     delete_files(store, unused)
@@ -295,18 +309,6 @@ def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms:
         more = {_CREATED: _parts(created_ms), _RETAINED: lifetime_ms / 1000}
         body = orjson.dumps({**orjson.loads(body), **more}, option=orjson.OPT_INDENT_2)
     return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=lifetime_ms), body
-
-
-def _check_still_exists(store: TableStore, tag: Tag, *, undo: Callable[[], None]) -> None:
-    """Check that the tag was written before an expiry claimed its snapshot; else undo it and raise."""
-    snapshots = store.snapshots
-    if snapshots.claimed_up_to() <= tag.snapshot.id and snapshots.exists(tag.snapshot.id):
-        return
-    undo()
-    raise ConflictError(
-        f"the snapshot expired while it was tagged: table={store.name} tag={tag.name} snapshot={tag.snapshot.id} "
-        f"earliest={snapshots.earliest_id()} fix=tag a newer one"
-    )
 
 
 def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | None:

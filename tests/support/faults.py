@@ -1,96 +1,23 @@
 """A file system in memory and one that fails on purpose, with a clock and names that a test controls."""
 
-import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 from typing import Any
 
-import pyarrow as pa
-
 from filestore.io.file_io import FileIO
-from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from filestore.io.memory_files import FileTree, MemoryObjects
+from lsm.errors import OutcomeUnknownError, UnavailableError
 
 
-class MemoryFileIO:
-    """Files as a dictionary; directories exist as long as a file is below them."""
+class MemoryFileIO(MemoryObjects):
+    """Files as a dictionary, which tests may change; directories exist as long as a file is below them."""
 
-    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
-        """``files`` are copied."""
-        self.files: dict[str, bytes] = dict(files or {})
-
-    def read_bytes(self, path: str) -> bytes:
-        if path not in self.files:
-            raise FileNotFoundError(path)
-        return self.files[path]
-
-    def exists(self, path: str) -> bool:
-        return path in self.files or self.is_directory(path)
-
-    def is_directory(self, path: str) -> bool:
-        return any(name.startswith(f"{path}/") for name in self.files)
-
-    def size_bytes(self, path: str) -> int:
-        return len(self.read_bytes(path))
-
-    def modified_ms(self, path: str) -> int:
-        self.read_bytes(path)
-        return 0
-
-    def stamp(self, path: str) -> tuple[int, ...] | None:
-        self.read_bytes(path)
-        return None
-
-    def list_names(self, directory: str) -> list[str]:
-        start = f"{directory}/"
-        return sorted({name[len(start) :].split("/")[0] for name in self.files if name.startswith(start)})
-
-    def make_directory(self, path: str) -> None:
-        pass
-
-    def write_new(self, path: str, body: bytes) -> None:
-        if path in self.files:
-            raise ConflictError(f"file exists already, nothing was written: path={path}")
-        self.files[path] = body
-
-    def create_exclusive(self, path: str, body: bytes) -> bool:
-        return self.files.setdefault(path, body) is body
-
-    def replace(self, path: str, body: bytes) -> None:
-        self.files[path] = body
-
-    def sync(self, path: str) -> None:
-        self.read_bytes(path)
-
-    def delete(self, path: str) -> None:
-        self.files.pop(path, None)
-
-    def delete_tree(self, path: str) -> None:
-        for name in [name for name in self.files if name == path or name.startswith(f"{path}/")]:
-            del self.files[name]
-
-    def delete_empty_directory(self, path: str) -> bool:
-        return False  # there is none without a file
-
-    def open_input(self, path: str) -> pa.NativeFile:
-        return pa.BufferReader(self.read_bytes(path))
-
-    def open_output(self, path: str) -> pa.NativeFile:
-        return pa.PythonFile(_Sink(self.files, path), mode="w")
-
-
-class _Sink(io.BytesIO):
-    def __init__(self, files: dict[str, bytes], path: str) -> None:
-        super().__init__()
-        self._files = files
-        self._path = path
-
-    def close(self) -> None:
-        if not self.closed:
-            self._files[self._path] = self.getvalue()
-        super().close()
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_plain = name == "files" and not isinstance(value, FileTree)
+        super().__setattr__(name, FileTree(value, keeps_directories=False) if is_plain else value)
 
 
 class When(Enum):

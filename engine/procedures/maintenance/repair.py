@@ -12,6 +12,7 @@ from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
+from filestore.compact.attempts import ATTEMPT_DIRECTORY
 from filestore.maintenance.history_repair import repair_history
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.row_verification import verify_rows
@@ -24,6 +25,7 @@ from logstore.log.marker import read_tail
 from lsm.errors import CorruptDataError, InvalidInputError
 
 _LEAST_AGE_MS: Final = 3_600_000
+_PRIVATE_DIRECTORIES: Final = (STAGING_DIRECTORY, PAYLOAD_DIRECTORY, ATTEMPT_DIRECTORY)
 
 _FILES: Final = pa.schema(
     [
@@ -86,7 +88,7 @@ def remove_orphan_files(
     orphans = find_orphans(
         store,
         before_ms=before_ms,
-        private_directories=[f"{store.paths.root}/{name}" for name in (STAGING_DIRECTORY, PAYLOAD_DIRECTORY)],
+        private_directories=[f"{store.paths.root}/{name}" for name in _PRIVATE_DIRECTORIES],
         spared=lambda: () if log is None else _to_be_committed(store, log),
     )
     if not dry_run:

@@ -170,12 +170,27 @@ def test_a_savepoint_that_comes_too_late_is_undone() -> None:
         list(expire_snapshots(table.store, ALL_BUT_ONE))
 
     with (
-        paused_before(table.store.io, "create_exclusive", expire) as io,
+        paused_before(table.store.io, "write_new", expire) as io,
         pytest.raises(ConflictError, match=r"the snapshot expired while it was saved: .*snapshot=5 earliest=6"),
     ):
         create_savepoint(reopened(table, io).store)
     assert [each.id for each in list_savepoints(table.store)] == [1]
     assert content(table, tag="savepoint-1") == ROWS
+
+
+def test_a_savepoint_that_an_expiry_meets_half_made_keeps_its_files() -> None:
+    table = written_table()
+    create_savepoint(table.store)
+
+    def expire() -> None:
+        table.write(rows((5, 5)))
+        compact_buckets(table.store, full=True)
+        list(expire_snapshots(table.store, ALL_BUT_ONE))
+
+    with paused_before(table.store.io, "create_exclusive", expire) as io:
+        saved = create_savepoint(reopened(table, io).store)
+    assert content(table, tag=saved.tag_name) == ROWS
+    check_orphans_go(table)
 
 
 # ---- keeping and deleting

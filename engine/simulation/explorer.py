@@ -1,0 +1,152 @@
+"""Exploration: many histories, random ones by seeds or one intervention at every place of a pair of operations."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from engine.simulation.history import History, HistoryPlan, Place, fits, run_history
+from engine.simulation.operations import OPERATION_NAMES, WITH_BRANCH
+from engine.simulation.scheduler import UNTIL_OTHERS_END, Choice, Fault
+from engine.simulation.schedules import RATES, PlacedSchedule
+from engine.simulation.setups import SETUPS
+
+_WRITERS: Final = ("write", "upsert", "overwrite", "stream", "delete")
+_FORMATS: Final = ("parquet", "avro")
+_MOST_ACTORS: Final = 4
+_MOST_OPERATIONS: Final = 3
+
+PAUSE: Final = Choice(pause=UNTIL_OTHERS_END)
+CRASH: Final = Choice(pause=UNTIL_OTHERS_END, crash=True)
+"""It dies where it was paused, behind what the others did: so it differs from a crash before them."""
+INTERVENTIONS: Final = {
+    "pause": PAUSE,
+    "crash": Choice(crash=True),
+    "pause, crash": CRASH,
+    "refused": Choice(fault=Fault.REFUSED),
+    "lost answer": Choice(fault=Fault.LOST_ANSWER),
+    "unsure": Choice(fault=Fault.UNSURE),
+    "pause, lost answer": Choice(pause=UNTIL_OTHERS_END, fault=Fault.LOST_ANSWER),
+}
+"""What is done at a place, by name."""
+
+Pair = tuple[tuple[str, ...], ...]
+
+
+@dataclass(slots=True)
+class Exploration:
+    """What many histories showed."""
+
+    histories: int = 0
+    steps: int = 0
+    operations: dict[str, int] = field(default_factory=dict)  # acknowledged, by name
+    failed: list[History] = field(default_factory=list)
+
+    def add(self, history: History) -> None:
+        """Count a history."""
+        self.histories += 1
+        self.steps += history.steps
+        for deed in history.deeds:
+            if deed.is_acknowledged:
+                self.operations[deed.name] = self.operations.get(deed.name, 0) + 1
+        if history.problems:
+            self.failed.append(history)
+
+
+def random_plan(seed: int, operations: Sequence[str] = OPERATION_NAMES) -> HistoryPlan:
+    """The random history of a seed: a setup, two to four actors of one to three operations, and a schedule.
+
+    Args:
+        seed: the same one gives the same history.
+        operations: names of those to choose from.
+    """
+    rng = random.Random(f"plan {seed}")
+    setup = SETUPS[rng.choice(["keyed", "keyed", "versioned", "versioned", "append"])]
+    possible = [
+        name
+        for name in operations
+        if fits(setup, name) and (setup.has_branch or name not in (*WITH_BRANCH, "replace-tag", "delete-tag"))
+    ]
+    writers = [name for name in possible if name in _WRITERS] or possible
+    actors = []
+    for index in range(rng.randint(2, _MOST_ACTORS)):
+        names = writers if index == 0 else possible
+        actors.append(tuple(rng.choice(names) for _ in range(rng.randint(1, _MOST_OPERATIONS))))
+    return HistoryPlan(
+        actors=tuple(actors),
+        setup=setup.name,
+        file_format=rng.choice(_FORMATS),
+        is_object_store=rng.random() < 0.5 and "rename" not in {name for names in actors for name in names},
+        seed=seed,
+        rates=rng.choice(RATES),
+    )
+
+
+def every_place(
+    plan: HistoryPlan,
+    interventions: Iterable[Choice],
+    *,
+    changes_only: bool = False,
+    is_wanted: Callable[[str, str], bool] = lambda operation, path: True,
+) -> Iterator[HistoryPlan]:
+    """The histories with one intervention at each place of the first actor.
+
+    Args:
+        plan: without interventions.
+        interventions: tried at each place; faults only where files are read or changed.
+        changes_only: only at places before files change, and before the answer.
+        is_wanted: only at places with these operations and paths.
+    """
+    alone = run_history(replace(plan, actors=plan.actors[:1], choices=()))
+    assert isinstance(alone.schedule, PlacedSchedule)
+    choices = [*interventions]
+    for place in alone.schedule.reached:
+        is_answer = place.operation in ("answer", "rest")
+        if (changes_only and not place.changes and not is_answer) or not is_wanted(place.operation, place.path):
+            continue
+        for choice in choices:
+            if choice.fault is not None and (is_answer or not (place.changes or choice.fault is Fault.REFUSED)):
+                continue
+            yield replace(plan, choices=((0, place.own_step, choice),))
+
+
+def two_preemptions(plan: HistoryPlan, rng: random.Random, *, count: int) -> Iterator[HistoryPlan]:
+    """Histories in which the first actor and then the second are each paused at a random place, and so interleave.
+
+    Args:
+        plan: without interventions.
+        rng: chooses the places.
+        count: of the histories.
+    """
+    lengths = []
+    for index in (0, 1):
+        alone = run_history(replace(plan, actors=(plan.actors[index],), choices=()))
+        lengths.append(max(alone.steps, 1))
+    for _ in range(count):
+        first, second = (rng.randint(1, length) for length in lengths)
+        yield replace(plan, choices=((0, first, PAUSE), (1, second, Choice(pause=rng.choice((3, 10, 40))))))
+
+
+def explore(
+    plans: Iterable[HistoryPlan],
+    *,
+    goes_on: Callable[[Exploration], bool] = lambda found: True,
+    place: Callable[[int], Place | None] = lambda number: None,
+    done: Callable[[History], None] = lambda history: None,
+) -> Exploration:
+    """Run histories.
+
+    Args:
+        plans: of the histories, in order.
+        goes_on: asked before each; False ends the exploration.
+        place: where the n-th history has its files; None: in memory.
+        done: called with each history.
+    """
+    found = Exploration()
+    for plan in plans:
+        if not goes_on(found):
+            break
+        history = run_history(plan, place=place(found.histories))
+        found.add(history)
+        done(history)
+    return found

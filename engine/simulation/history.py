@@ -1,0 +1,285 @@
+"""One history: actors with their operations, a schedule, and what was wrong at the end."""
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from engine.simulation.invariants import Checker
+from engine.simulation.model import Deed
+from engine.simulation.operations import Session, SimulatedOperation, needs_key, operation
+from engine.simulation.scheduler import Actor, Choice, Crash, EndlessError, Event, Fault, Schedule, Scheduler
+from engine.simulation.schedules import PlacedSchedule, RandomSchedule, Rates
+from engine.simulation.seams import ActorClock, ActorNames, SimulatedTime, files_of
+from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, setup_named
+from filestore.catalog.catalog import FileCatalog
+from filestore.io.file_io import FileIO
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
+
+_REPEATS: Final = 4
+_REPAIRER: Final = 97
+_ROOT: Final = "/w"
+_SNAPSHOT: Final = "/snapshot/snapshot-"
+_NAME: Final = re.compile(r"0*(\d+)-0000-4000-8000-0*(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPlan:
+    """Everything that decides a history."""
+
+    actors: tuple[tuple[str, ...], ...]  # names of operations
+    setup: str = "keyed"
+    file_format: str = "parquet"
+    is_object_store: bool = False
+    seed: int | None = None  # of a random schedule
+    rates: Rates | None = None  # of a random schedule
+    choices: tuple[tuple[int, int, Choice], ...] = ()  # of a placed one: actor, own step
+
+    def schedule(self) -> Schedule:
+        """The schedule, from its beginning."""
+        if self.seed is not None and self.rates is not None:
+            return RandomSchedule(random.Random(f"schedule {self.seed}"), self.rates)
+        return PlacedSchedule({(actor, step): choice for actor, step, choice in self.choices})
+
+    def to_json(self) -> str:
+        """The plan as text, from which ``of_json`` makes it again."""
+        return orjson.dumps(self).decode()
+
+    @classmethod
+    def of_json(cls, text: str) -> "HistoryPlan":
+        """The plan of a text. Raises: InvalidInputError."""
+        try:
+            body = orjson.loads(text)
+            choices = tuple((actor, step, _choice(found)) for actor, step, found in body.pop("choices"))
+            rates = None if body["rates"] is None else Rates(**body["rates"])
+            actors = tuple(tuple(names) for names in body.pop("actors"))
+            return cls(**{**body, "rates": rates}, actors=actors, choices=choices)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidInputError(f"not the plan of a history: text={text[:200]} error={error!r}") from error
+
+    def __str__(self) -> str:
+        where = "object store" if self.is_object_store else "disk"
+        actors = " | ".join(" ".join(names) for names in self.actors)
+        places = " ".join(f"{actor}@{step}={_choice_text(choice)}" for actor, step, choice in self.choices)
+        how = f"seed={self.seed}" if self.seed is not None else places or "no intervention"
+        return f"{actors} ({self.setup}, {self.file_format}, {where}; {how})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What happened."""
+
+    plan: HistoryPlan
+    problems: tuple[str, ...]
+    deeds: tuple[Deed, ...]
+    events: tuple[Event, ...]
+    steps: int
+    schedule: Schedule = field(repr=False)
+
+    def trace(self, *, most: int = 200) -> list[str]:
+        """The changes of files and what was done to actors, one line each; the last ones when there are too many."""
+        lines = []
+        names = [" ".join(each) for each in self.plan.actors]
+        for event in self.events:
+            actor = names[event.actor] if event.actor < len(names) else "repair"
+            path = _NAME.sub(r"\1.\2", event.path.partition("/d.db/")[2] or event.path)
+            lines.append(f"{event.step:5} {event.actor} {actor:<20.20} {event.what} {path} {event.note}".rstrip())
+        left = len(lines) - most
+        return [f"  ... {left} lines before", *lines[-most:]] if left > 0 else lines
+
+
+def run_history(plan: HistoryPlan, *, place: "Place | None" = None) -> History:
+    """Run one history and check it.
+
+    Args:
+        plan: what decides it.
+        place: where its files are; None: in memory.
+    """
+    setup = setup_named(plan.setup, file_format=plan.file_format)
+    ready = prepared(setup)
+    root = _ROOT if place is None else place.root
+    time = SimulatedTime(ready.time_ms)
+    in_memory = memory_of(ready.files, root, time, is_object_store=plan.is_object_store)
+    io = in_memory if place is None else place.filled(ready.files)
+    schedule = plan.schedule()
+    scheduler = Scheduler(schedule)
+    run = _Run(setup=setup, root=root, io=io, time=time, scheduler=scheduler, began_ms=time.ms)
+    number = iter(range(1000))
+    programs = [
+        (" ".join(names), run.program([operation(name, next(number)) for name in names])) for names in plan.actors
+    ]
+    try:
+        scheduler.run(programs)
+    except EndlessError as error:
+        run.problems.append(str(error))
+    else:
+        run.repair()
+        run.check(ready.state)
+    events = tuple(scheduler.trace)
+    return History(
+        plan=plan, problems=tuple(run.problems), deeds=tuple(run.deeds), events=events, steps=scheduler.step,
+        schedule=schedule,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory of a real warehouse for one history, which is deleted behind it."""
+
+    root: str
+    io: FileIO
+
+    def filled(self, files: Mapping[str, bytes]) -> FileIO:
+        """The file system, with these files below the root."""
+        for path, body in files.items():
+            self.io.replace(f"{self.root}/{path}", body)
+        return self.io
+
+
+@dataclass(slots=True)
+class _Run:
+    """A history while it runs."""
+
+    setup: Setup
+    root: str
+    io: FileIO
+    time: SimulatedTime
+    scheduler: Scheduler
+    began_ms: int
+    problems: list[str] = field(default_factory=list)
+    deeds: list[Deed] = field(default_factory=list)
+    interrupted: list[tuple[Deed, SimulatedOperation]] = field(default_factory=list)
+    errors: list[tuple[Deed, str]] = field(default_factory=list)
+    removals: list[Deed] = field(default_factory=list)
+    names: dict[int, ActorNames] = field(default_factory=dict)  # by actor, over its operations and restarts
+
+    def program(self, operations: list[SimulatedOperation]) -> Callable[[Actor], None]:
+        """An actor that carries out operations one after the other; as a new process behind each crash."""
+
+        def live(actor: Actor) -> None:
+            for each in operations:
+                self._carry_out(each, actor)
+                if actor.is_dead and not self.scheduler.is_endless:
+                    actor.restart()
+
+        return live
+
+    def repair(self) -> None:
+        """Run again what was interrupted and has to be run again, without interventions."""
+        for deed, each in self.interrupted:
+            actor = Actor(Scheduler(PlacedSchedule()), _REPAIRER, "repair")
+            self.scheduler.step += 1
+            try:
+                each.run(self._session(actor))
+            except (ConflictError, InvalidInputError):
+                pass
+            except Exception as error:  # noqa: BLE001  (it is reported)
+                self.problems.append(f"{each.name} cannot be completed: {type(error).__name__}: {error}")
+            else:
+                deed.is_acknowledged = True
+                deed.published = _published(actor, deed) if deed.published is None and each.publishes_rows else None
+            deed.ended = self.scheduler.step
+
+    def check(self, start: Any) -> None:
+        """The state at the end, and the errors on the way."""
+        for deed, error in self.errors:
+            if not any(each.began < deed.ended for each in self.removals):
+                self.problems.append(f"{deed.name} fails on a healthy table: {error}")
+        checker = Checker(self.io, self.root, self.time, self.setup)
+        try:
+            checker.check(start, self.deeds)
+        except (FluvialError, OSError, AssertionError, ValueError, LookupError, TypeError) as error:
+            self.problems.append(f"the table cannot be used at the end: {type(error).__name__}: {error}")
+        self.problems += checker.problems
+
+    def _carry_out(self, each: SimulatedOperation, actor: Actor) -> None:
+        deed = Deed(actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step)
+        self.deeds.append(deed)
+        if each.removes_table:
+            self.removals.append(deed)
+        actor.note(f"begins {each.name}")
+        actor.created.clear()
+        for attempt in range(_REPEATS):
+            if self._attempt(each, deed, actor) or not each.is_repeated or self.scheduler.is_endless:
+                break
+            deed.attempts += 1
+            if actor.is_dead:
+                if attempt + 1 == _REPEATS:
+                    break
+                actor.restart()
+        deed.ended = self.scheduler.step
+        deed.published = _published(actor, deed) if each.publishes_rows else None
+        said = "is acknowledged" if deed.is_acknowledged else deed.error or "has died"
+        actor.note(f"{each.name} {said}")
+        if deed.may_be_done and not deed.is_acknowledged and each.is_repeated:
+            self.interrupted.append((deed, each))
+
+    def _attempt(self, each: SimulatedOperation, deed: Deed, actor: Actor) -> bool:
+        """Whether the operation has an answer that ends it."""
+        try:
+            each.run(self._session(actor))
+            actor.reach("answer", each.name, changes=False)
+        except Crash:
+            deed.may_be_done = True
+        except OutcomeUnknownError as error:
+            deed.may_be_done = True
+            deed.error = f"has an unknown outcome: {error}"
+        except (ConflictError, InvalidInputError) as error:
+            deed.error = f"is refused: {type(error).__name__}: {error}"
+            return True
+        except UnavailableError as error:
+            deed.error = f"is unavailable: {error}"
+            if each.is_repeated:
+                deed.may_be_done = True  # it says what to do again, not that nothing was done
+            if not self.scheduler.has_faults:
+                self.errors.append((deed, f"UnavailableError: {error}"))
+        except Exception as error:  # noqa: BLE001  (any other error is a finding)
+            deed.error = f"fails: {type(error).__name__}: {error}"
+            deed.may_be_done = True
+            self.errors.append((deed, f"{type(error).__name__}: {error}"))
+            return True
+        else:
+            deed.is_acknowledged = True
+            return True
+        return False
+
+    def _session(self, actor: Actor) -> Session:
+        io = files_of(self.io, actor)
+        catalog: FileCatalog = catalog_of(self.root, io, ActorClock(self.time, actor), self._names_of(actor))
+        return Session(
+            catalog=catalog, actor=actor, began_ms=self.began_ms, options=self.setup.options,
+            primary_key=self.setup.primary_key, is_repair=actor.index == _REPAIRER,
+        )  # fmt: skip
+
+    def _names_of(self, actor: Actor) -> ActorNames:
+        return self.names.setdefault(actor.index, ActorNames(actor.index))
+
+
+def _published(actor: Actor, deed: Deed) -> int | None:
+    """The step of the last snapshot with rows that an operation created; None: it created none."""
+    steps = [
+        step
+        for step, path, body in actor.created
+        if _SNAPSHOT in path and step >= deed.began and orjson.loads(body)["commitKind"] != "COMPACT"
+    ]
+    return steps[-1] if steps else None
+
+
+def fits(setup: Setup, name: str) -> bool:
+    """Whether an operation can be carried out on a setup."""
+    return setup.has_key or not needs_key(name)
+
+
+def _choice(body: Mapping[str, Any]) -> Choice:
+    fault = body["fault"]
+    return Choice(pause=body["pause"], crash=body["crash"], fault=None if fault is None else Fault(fault))
+
+
+def _choice_text(choice: Choice) -> str:
+    parts = [f"pause{choice.pause}"] if choice.pause else []
+    parts += ["crash"] if choice.crash else []
+    parts += [choice.fault.value] if isinstance(choice.fault, Fault) else []
+    return "+".join(parts)

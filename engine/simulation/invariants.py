@@ -1,0 +1,151 @@
+"""What must hold at the end of every history, whatever was interleaved, interrupted or unanswered."""
+
+from collections.abc import Iterator, Sequence
+
+from engine.simulation.model import Catalogue, Deed, possible_states, visible
+from engine.simulation.operations import arrow_rows
+from engine.simulation.seams import ActorNames, SimulatedTime
+from engine.simulation.setups import Setup, catalog_of
+from engine.simulation.stored_state import StoredTable, files_below
+from filestore.branch.branches import list_branches
+from filestore.catalog.catalog import FileCatalog
+from filestore.io.file_io import FileIO
+from filestore.maintenance.orphans import delete_orphans, find_orphans
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.table import FileTable
+from lsm.errors import FluvialError
+
+_CHECKER = 98
+_NEWEST_ONLY = Retention(min_count=1, max_count=1, age_ms=0, limit=2**62)
+_FAR_FUTURE_MS = 2**60
+_PROBE = {999_999: 1}
+
+
+class Checker:
+    """The checks of one history; ``problems`` grows."""
+
+    def __init__(self, io: FileIO, root: str, time: SimulatedTime, setup: Setup) -> None:
+        self.problems: list[str] = []
+        self._io, self._root, self._setup = io, root, setup
+        self._catalog: FileCatalog = catalog_of(root, io, time, ActorNames(_CHECKER))
+
+    def check(self, start: Catalogue, deeds: Sequence[Deed]) -> None:
+        """All checks, in an order in which a broken state shows before it is changed."""
+        directory = f"{self._root}/d.db"
+        names = [f"d.{name}" for name in self._io.list_names(directory)]
+        tables = {name: StoredTable(self._io, f"{directory}/{name[2:]}") for name in names}
+        whole = {name: table for name, table in tables.items() if self._has_schema(table)}
+        for name, table in whole.items():
+            self._check_roots(name, table)
+        if not self.problems:
+            self._check_rows(start, deeds, whole)
+        if not self.problems:
+            for name, table in whole.items():
+                self._check_operations(name)
+                self._check_reads(name, table)
+                self._check_cleaning(name, table)
+                self._check_writable(name)
+        for name in tables.keys() - whole.keys():
+            self._check_free(name)
+
+    def _has_schema(self, table: StoredTable) -> bool:
+        return any(self._io.list_names(f"{path}/schema") for path in table.branches().values())
+
+    def _check_roots(self, name: str, table: StoredTable) -> None:
+        """Every snapshot, tag and savepoint has its files, and the numbers of snapshots have no gap."""
+        for root in table.roots():
+            try:
+                missing = sorted(path for path in table.used(root) if not self._io.exists(path))
+            except FileNotFoundError as error:
+                missing = [str(error.filename or error)]
+            if missing:
+                self.problems.append(f"files are missing: table={name} {root} first={missing[0]}")
+        for branch in table.branches():
+            ids = [int(root.name) for root in table.snapshots(branch)]
+            if ids and ids != list(range(ids[0], ids[-1] + 1)):
+                self.problems.append(f"the history of snapshots has gaps: table={name} branch={branch} ids={ids}")
+
+    def _check_rows(self, start: Catalogue, deeds: Sequence[Deed], tables: dict[str, StoredTable]) -> None:
+        """The tables are in a state that the answers of the operations allow."""
+        found = []
+        for name, table in sorted(tables.items()):
+            found.append((name, table.observed(lambda root, table=table: table.rows(root.snapshot))))  # type: ignore[misc]
+            self.problems += table.problems
+        allowed = {visible(state) for state in possible_states(start, list(deeds))}
+        if tuple(found) not in allowed:
+            wanted = " or ".join(_text(state) for state in sorted(allowed, key=repr)[:3])
+            self.problems.append(f"rows are not as acknowledged: found={_text(tuple(found))} expected={wanted}")
+
+    def _check_operations(self, name: str) -> None:
+        """No operation on a branch is left behind by one that has ended."""
+        for path in files_below(self._io, f"{self._root}/d.db/{name[2:]}/branch"):
+            if path.endswith("/OPERATION"):
+                self.problems.append(f"an operation is in progress for good: table={name} file={path}")
+
+    def _check_reads(self, name: str, table: StoredTable) -> None:
+        """The code reads what the files hold."""
+        for found in self._opened(name):
+            branch = found.store.paths.branch
+            snapshots = table.snapshots(branch)
+            if not snapshots:
+                continue
+            wanted = table.rows(snapshots[-1].snapshot)
+            read = sorted((row["id"], row["v"]) for row in found.read().to_arrow().to_pylist())
+            if read != wanted or found.store.snapshots.latest_id() != int(snapshots[-1].name):
+                self.problems.append(f"a read differs from the files: table={name} read={read} files={wanted}")
+            self._check_tags(found, table)
+
+    def _check_tags(self, found: FileTable, table: StoredTable) -> None:
+        own = [root for root in table.roots() if root.branch == found.store.paths.branch and root.kind == "tag"]
+        listed = found.store.snapshots.tag_names()
+        if sorted(root.name for root in own) != sorted(listed):
+            self.problems.append(f"tags are not listed: table={found.name} listed={listed} files={own}")
+
+    def _check_cleaning(self, name: str, table: StoredTable) -> None:
+        """Expiry leaves one snapshot, and cleaning leaves no file without a use."""
+        for found in self._opened(name):
+            for _ in expire_snapshots(found.store, _NEWEST_ONLY):
+                pass
+            left = found.store.snapshots.ids()
+            if len(left) > 1:
+                self.problems.append(f"expiry makes no progress: table={found.name} snapshots={left}")
+        store = self._catalog.table(name).store
+        delete_orphans(store, find_orphans(store, before_ms=_FAR_FUTURE_MS), progress=lambda done, of: None)
+        self._check_roots(name, table)
+        if not self.problems:
+            used = {path for root in table.roots() for path in table.used(root)}
+            unused = sorted(table.kept_files() - used)
+            if unused:
+                self.problems.append(f"files without a use stay: table={name} count={len(unused)} first={unused[0]}")
+
+    def _check_writable(self, name: str) -> None:
+        for found in self._opened(name):
+            found.write(arrow_rows(_PROBE))
+            rows = {row["id"]: row["v"] for row in found.read().to_arrow().to_pylist()}
+            if not _PROBE.items() <= rows.items():
+                self.problems.append(f"a row that was written is not there: table={found.name} rows={rows}")
+
+    def _check_free(self, name: str) -> None:
+        """A name without a table can be used again, perhaps behind another drop of what was left there."""
+        try:
+            self._catalog.drop_table(name, ignore_if_missing=True)
+            self._catalog.create_table(name, arrow_rows({}).schema, options=dict(self._setup.options))
+        except FluvialError as error:
+            self.problems.append(f"a name is blocked: table={name} error={error}")
+
+    def _opened(self, name: str) -> Iterator[FileTable]:
+        """The table on each of its branches."""
+        main = self._catalog.table(name)
+        yield main
+        for branch in list_branches(main.store):
+            yield main.on_branch(branch.name)
+
+
+def _text(state: Catalogue) -> str:
+    parts = []
+    for name, table in state:
+        said = {branch: dict(rows) for branch, rows in table.branches}
+        more = {tag: dict(rows) for tag, _, rows in table.tags}
+        saved = sorted(dict(rows).items() for rows in table.savepoints)
+        parts.append(f"{name}(main={table.main} {said} tags={more} savepoints={saved})")
+    return "; ".join(parts) or "no table"

@@ -1,0 +1,284 @@
+"""What tables must contain: a model of one catalog, and the effect of each operation on it.
+
+A second, simple implementation: dictionaries and no files. Rows are integers by integer key.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+Rows = Mapping[int, int]
+Frozen = tuple[tuple[int, int], ...]
+
+MAIN: Final = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTable:
+    """A table: the rows of its branches, its tags and its savepoints."""
+
+    main: str = MAIN  # name of the main branch
+    branches: tuple[tuple[str, Frozen], ...] = ((MAIN, ()),)  # by name
+    bases: tuple[tuple[str, Frozen], ...] = ()  # rows of main that a branch has in common with it
+    tags: tuple[tuple[str, int, Frozen], ...] = ()  # name, snapshot and rows
+    savepoints: frozenset[Frozen] = frozenset()
+
+    def rows(self, branch: str) -> dict[int, int] | None:
+        """The rows of a branch; None: there is no such branch."""
+        return next((dict(rows) for name, rows in self.branches if name == branch), None)
+
+    def base(self, branch: str) -> dict[int, int]:
+        """The rows that a branch had in common with main at last."""
+        return next((dict(rows) for name, rows in self.bases if name == branch), {})
+
+    def with_rows(self, branch: str, rows: Rows) -> "ModelTable":
+        """The table with other rows in a branch."""
+        return replace(self, branches=_entered(self.branches, branch, frozen(rows)))
+
+    def with_base(self, branch: str, rows: Rows) -> "ModelTable":
+        """The table with other common rows of a branch."""
+        return replace(self, bases=_entered(self.bases, branch, frozen(rows)))
+
+    def without_branch(self, branch: str) -> "ModelTable":
+        """The table without a branch."""
+        return replace(
+            self,
+            branches=tuple(each for each in self.branches if each[0] != branch),
+            bases=tuple(each for each in self.bases if each[0] != branch),
+        )
+
+    @property
+    def visible(self) -> "ModelTable":
+        """The table without what cannot be observed."""
+        return replace(self, bases=())
+
+
+Catalogue = tuple[tuple[str, ModelTable], ...]
+"""Tables by name."""
+
+Effect = Callable[[Catalogue], Catalogue | None]
+"""What an operation does; None: it cannot succeed in this state."""
+
+
+def frozen(rows: Rows) -> Frozen:
+    """Rows as a value, by key."""
+    return tuple(sorted(rows.items()))
+
+
+def unchanged(catalogue: Catalogue) -> Catalogue:
+    """The effect of what changes no row: compactions, expiry, cleaning, reading."""
+    return catalogue
+
+
+def on_table(table: str, change: Callable[[ModelTable], ModelTable | None]) -> Effect:
+    """An effect on one table; impossible where there is none."""
+
+    def effect(catalogue: Catalogue) -> Catalogue | None:
+        known = dict(catalogue).get(table)
+        changed = None if known is None else change(known)
+        return None if changed is None else _with_table(catalogue, table, changed)
+
+    return effect
+
+
+def on_either(tables: tuple[str, str], change: Callable[[ModelTable], ModelTable | None]) -> Effect:
+    """An effect on a table that may have been renamed meanwhile."""
+
+    def effect(catalogue: Catalogue) -> Catalogue | None:
+        return next((done for table in tables if (done := on_table(table, change)(catalogue)) is not None), None)
+
+    return effect
+
+
+def put(rows: Rows, *, branch: str = MAIN, removed: frozenset[int] = frozenset()) -> Callable[..., ModelTable | None]:
+    """Rows come or change, keys go."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        where = table.main if branch == MAIN else branch
+        known = table.rows(where)
+        if known is None:
+            return None
+        left = {key: value for key, value in known.items() if key not in removed}
+        return table.with_rows(where, {**left, **rows})
+
+    return change
+
+
+def overwrite(rows: Rows, *, branch: str = MAIN) -> Callable[..., ModelTable | None]:
+    """All rows are replaced."""
+    return lambda table: table.with_rows(table.main if branch == MAIN else branch, rows)
+
+
+def roll_back(snapshot: int, rows: Rows) -> Callable[..., ModelTable | None]:
+    """The table goes back to a snapshot; later tags go."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        if table.rows(MAIN) is None or table.main != MAIN:
+            return None
+        return replace(table.with_rows(MAIN, rows), tags=tuple(each for each in table.tags if each[1] <= snapshot))
+
+    return change
+
+
+def tag(name: str, snapshot: int, rows: Rows, *, replaces: bool = False) -> Callable[..., ModelTable | None]:
+    """A tag of a snapshot."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        others = tuple(each for each in table.tags if each[0] != name)
+        if (len(others) < len(table.tags)) is not replaces:
+            return None
+        return replace(table, tags=tuple(sorted((*others, (name, snapshot, frozen(rows))))))
+
+    return change
+
+
+def untag(name: str) -> Callable[..., ModelTable | None]:
+    """A tag goes."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        others = tuple(each for each in table.tags if each[0] != name)
+        return None if len(others) == len(table.tags) else replace(table, tags=others)
+
+    return change
+
+
+def save(table: ModelTable) -> ModelTable | None:
+    """A savepoint of the newest state."""
+    rows = table.rows(MAIN)
+    return None if rows is None else replace(table, savepoints=table.savepoints | {frozen(rows)})
+
+
+def branch_off(name: str, rows: Rows) -> Callable[..., ModelTable | None]:
+    """A branch that begins with these rows of main."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        if table.rows(name) is not None:
+            return None
+        return table.with_rows(name, rows).with_base(name, rows)
+
+    return change
+
+
+def delete_branch(name: str) -> Callable[..., ModelTable | None]:
+    """A branch goes."""
+    return lambda table: None if table.rows(name) is None or table.main == name else table.without_branch(name)
+
+
+def merge(name: str) -> Callable[..., ModelTable | None]:
+    """What changed in a branch changes in main."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        main, theirs, base = table.rows(table.main), table.rows(name), table.base(name)
+        if main is None or theirs is None:
+            return None
+        merged = {key: value for key, value in main.items() if key in theirs or key not in base}
+        merged |= {key: value for key, value in theirs.items() if base.get(key) != value}
+        return table.with_rows(table.main, merged).with_base(name, theirs)
+
+    return change
+
+
+def replace_main(name: str) -> Callable[..., ModelTable | None]:
+    """A branch becomes main, and the old main goes."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        if table.rows(name) is None or table.main == name:
+            return None
+        return replace(table.without_branch(table.main), main=name, bases=())
+
+    return change
+
+
+def create(table: str) -> Effect:
+    """A table without rows."""
+
+    def effect(catalogue: Catalogue) -> Catalogue | None:
+        return None if table in dict(catalogue) else _with_table(catalogue, table, ModelTable())
+
+    return effect
+
+
+def drop(table: str) -> Effect:
+    """A table goes."""
+
+    def effect(catalogue: Catalogue) -> Catalogue | None:
+        if table not in dict(catalogue):
+            return None
+        return tuple(each for each in catalogue if each[0] != table)
+
+    return effect
+
+
+def rename(table: str, target: str) -> Effect:
+    """A table gets another name."""
+
+    def effect(catalogue: Catalogue) -> Catalogue | None:
+        tables = dict(catalogue)
+        if table not in tables or target in tables:
+            return None
+        tables[target] = tables.pop(table)
+        return tuple(sorted(tables.items()))
+
+    return effect
+
+
+@dataclass(slots=True)
+class Deed:
+    """One operation of a history, as its caller saw it."""
+
+    actor: int
+    name: str
+    effect: Effect
+    began: int  # step
+    ended: int = 0
+    is_acknowledged: bool = False
+    may_be_done: bool = False  # not acknowledged, but the caller cannot exclude that it took effect
+    error: str | None = None
+    published: int | None = None  # step in which its rows became visible; None: some step between
+    attempts: int = field(default=1)
+
+
+def possible_states(start: Catalogue, deeds: list[Deed]) -> set[Catalogue]:
+    """Every state that some order of the operations leads to, if each takes effect at one moment between its ends.
+
+    Acknowledged operations have taken effect, those of unknown outcome may have, all others have not.
+    """
+    found: set[Catalogue] = set()
+    seen: set[tuple[frozenset[int], Catalogue]] = set()
+    spans = {
+        index: (deed.began, deed.ended) if deed.published is None else (deed.published, deed.published)
+        for index, deed in enumerate(deeds)
+        if deed.is_acknowledged or deed.may_be_done
+    }
+
+    def follow(left: frozenset[int], state: Catalogue) -> None:
+        if (left, state) in seen:
+            return
+        seen.add((left, state))
+        if not left:
+            found.add(state)
+            return
+        must = min((spans[index][1] for index in left if deeds[index].is_acknowledged), default=None)
+        for index in left:
+            if deeds[index].may_be_done and not deeds[index].is_acknowledged:
+                follow(left - {index}, state)  # it did not take effect
+            if must is None or spans[index][0] <= must:
+                after = deeds[index].effect(state)
+                if after is not None:
+                    follow(left - {index}, after)
+
+    follow(frozenset(spans), start)
+    return found
+
+
+def visible(catalogue: Catalogue) -> Catalogue:
+    """What of a state can be observed."""
+    return tuple((name, table.visible) for name, table in catalogue)
+
+
+def _with_table(catalogue: Catalogue, name: str, table: ModelTable) -> Catalogue:
+    return tuple(sorted({**dict(catalogue), name: table}.items(), key=lambda each: each[0]))
+
+
+def _entered(known: tuple[tuple[str, Frozen], ...], name: str, rows: Frozen) -> tuple[tuple[str, Frozen], ...]:
+    return tuple(sorted({**dict(known), name: rows}.items()))

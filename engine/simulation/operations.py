@@ -1,0 +1,274 @@
+"""Real operations of users and jobs, by name, with the effect that each has on the model.
+
+All work on the table ``d.t``, which begins with three snapshots: see ``setups``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from engine.procedures.maintenance.rewriting import rescale
+from engine.simulation import model
+from engine.simulation.model import Effect, ModelTable, on_either, unchanged
+from engine.simulation.scheduler import Actor
+from engine.table import Table
+from engine.write.batch_part import write_part
+from engine.write.batch_writer import BatchWriter
+from filestore.branch.branches import create_branch, delete_branch
+from filestore.branch.fast_forward import fast_forward
+from filestore.branch.main_replacement import replace_main
+from filestore.branch.merge import merge_branch
+from filestore.catalog.catalog import FileCatalog
+from filestore.commit.committable import discard
+from filestore.compact.compactor import pick_tasks, run_task
+from filestore.evolution.schema_change import AddColumn
+from filestore.maintenance.orphans import delete_orphans, find_orphans
+from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.scan.live_files import LiveFiles
+from filestore.table import FileTable
+from filestore.tag.savepoints import create_savepoint
+from filestore.tag.tags import create_tag, delete_tag, replace_tag
+from filestore.types.data_types import parse_data_type
+from lsm.errors import InvalidInputError
+from lsm.row_kind import RowKind
+from lsm.undo import undoing_unless_visible
+
+TABLE: Final = "d.t"
+RENAMED: Final = "d.u"
+BRANCH: Final = "dev"
+TAG: Final = "old"
+SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+FIRST: Final = {1: 10}
+SECOND: Final = {1: 10, 2: 20}
+THIRD: Final = {1: 10, 2: 20, 3: 30}
+ON_BRANCH: Final = {**THIRD, 4: 40}
+SNAPSHOTS: Final = {1: FIRST, 2: SECOND, 3: THIRD}
+_DONE_ALL: Final = 2**62
+
+
+@dataclass(slots=True)
+class Session:
+    """What an operation works with: the catalog as its process sees it."""
+
+    catalog: FileCatalog
+    actor: Actor
+    began_ms: int  # when the history began; what is older may be cleaned
+    options: Mapping[str, str] = field(default_factory=dict)  # of new tables
+    primary_key: Sequence[str] = ("id",)
+    is_repair: bool = False  # behind the history
+
+    def table(self, branch: str | None = None) -> FileTable:
+        """The table, opened now; what is repeated behind a rename finds it by its new name."""
+        name = RENAMED if self.is_repair and not self.catalog.table_exists(TABLE) else TABLE
+        return self.catalog.table(name, branch=branch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedOperation:
+    """One operation of an actor."""
+
+    name: str
+    effect: Effect
+    run: Callable[[Session], object]
+    is_repeated: bool = False  # after a crash or an unknown outcome, as its documentation asks for or allows
+    publishes_rows: bool = False  # its effect is that of one snapshot, and of that moment
+    removes_table: bool = False  # others may find no table, or not its files
+    keyed_only: bool = False  # for tables with a primary key
+
+
+def _on_table(change: Callable[[ModelTable], ModelTable | None]) -> Effect:
+    return on_either((TABLE, RENAMED), change)
+
+
+def arrow_rows(rows: Mapping[int, int]) -> pa.Table:
+    """Rows as the table holds them."""
+    return pa.table({"id": list(rows), "v": list(rows.values())}, schema=SCHEMA)
+
+
+def _write(rows: Mapping[int, int], *, branch: str | None = None) -> Callable[[Session], object]:
+    return lambda session: session.table(branch).write(arrow_rows(rows))
+
+
+def _delete(key: int) -> Callable[[Session], object]:
+    kinds = pa.array([int(RowKind.DELETE)], pa.int8())
+    return lambda session: session.table().write(arrow_rows({key: 0}), kinds)
+
+
+def _stream(number: int, rows: Mapping[int, int]) -> Callable[[Session], object]:
+    def run(session: Session) -> object:
+        writer = BatchWriter(session.table(), None, commit_user=f"stream-{session.actor.index}")
+        return writer.write(number, lambda spec: write_part(spec, arrow_rows(rows).to_batches()))
+
+    return run
+
+
+def _compact(*, full: bool) -> Callable[[Session], object]:
+    return lambda session: session.table().compact(full=full)
+
+
+def _compact_dedicated(session: Session) -> object:
+    """As the job that compacts: it looks once, works for long and commits once."""
+    store = session.table().store
+    live = LiveFiles.latest(store)
+    tasks = pick_tasks(store, live, keys=list(live.buckets()), full=True)
+    messages = [message for task in tasks if not (message := run_task(store, task)).is_empty]
+    if not messages:
+        return None
+    commit = FileTable(store).new_commit(store.new_commit_user(), history_start=live.snapshot_id)
+    with undoing_unless_visible(lambda: discard(store, messages)):
+        return commit.commit_compaction(messages, base=live.ref)
+
+
+def _rescale(session: Session) -> object:
+    return rescale(Table(session.table()), 2)
+
+
+def _tag(name: str, snapshot: int) -> Callable[[Session], object]:
+    return lambda session: create_tag(session.table().store, name, snapshot_id=snapshot)
+
+
+def _expire(keep: int, *, branch: str | None = None) -> Callable[[Session], object]:
+    retention = Retention(min_count=keep, max_count=keep, age_ms=0, limit=_DONE_ALL)
+    return lambda session: [*expire_snapshots(session.table(branch).store, retention)]
+
+
+def _clean(session: Session) -> object:
+    store = session.table().store
+    found = find_orphans(store, before_ms=session.began_ms)
+    delete_orphans(store, found, progress=lambda done, of: None)
+    return found
+
+
+def _roll_back(snapshot_id: int) -> Callable[[Session], object]:
+    def run(session: Session) -> object:
+        store = session.table().store
+        target = store.snapshots.find(snapshot_id)
+        if target is None:
+            raise InvalidInputError(f"no such snapshot: snapshot={snapshot_id}")
+        roll_back(store, plan_rollback(store, target))
+        return target
+
+    return run
+
+
+def _create(session: Session) -> object:
+    return session.catalog.create_table(TABLE, SCHEMA, primary_key=session.primary_key, options=session.options)
+
+
+def _operations(number: int) -> list[SimulatedOperation]:
+    """All operations; ``number`` makes rows and names of this one its own."""
+    new, value = {100 + number: number}, {1: 1000 + number}
+    make = SimulatedOperation
+    return [
+        make(name="write", effect=_on_table(model.put(new)), run=_write(new), publishes_rows=True),
+        make(
+            name="upsert", effect=_on_table(model.put(value)), run=_write(value), publishes_rows=True,
+            keyed_only=True,
+        ),
+        make(
+            name="delete", effect=_on_table(model.put({}, removed=frozenset({2}))), run=_delete(2),
+            publishes_rows=True, keyed_only=True,
+        ),
+        make(
+            name="overwrite", effect=_on_table(model.overwrite(new)),
+            run=lambda session: session.table().overwrite(arrow_rows(new), {}), publishes_rows=True,
+        ),
+        make(
+            name="stream", effect=_on_table(model.put(new)), run=_stream(number, new), publishes_rows=True,
+            is_repeated=True,
+        ),
+        make(name="compact", effect=unchanged, run=_compact(full=False)),
+        make(name="compact-full", effect=unchanged, run=_compact(full=True)),
+        make(name="compact-dedicated", effect=unchanged, run=_compact_dedicated),
+        make(name="rescale", effect=unchanged, run=_rescale, is_repeated=True, keyed_only=True),
+        make(name="tag", effect=_on_table(model.tag(f"t{number}", 2, SECOND)), run=_tag(f"t{number}", 2)),
+        make(name="tag-newest", effect=_on_table(model.tag(f"n{number}", 3, THIRD)), run=_tag(f"n{number}", 3)),
+        make(
+            name="replace-tag", effect=_on_table(model.tag(TAG, 3, THIRD, replaces=True)),
+            run=lambda session: replace_tag(session.table().store, TAG, snapshot_id=3),
+        ),
+        make(
+            name="delete-tag", effect=_on_table(model.untag(TAG)),
+            run=lambda session: delete_tag(session.table().store, TAG),
+        ),
+        make(
+            name="savepoint", effect=_on_table(model.save),
+            run=lambda session: create_savepoint(session.table().store),
+        ),
+        make(
+            name="branch", effect=_on_table(model.branch_off(f"b{number}", SECOND)),
+            run=lambda session: create_branch(session.table().store, f"b{number}", snapshot_id=2), is_repeated=True,
+        ),
+        make(
+            name="write-branch", effect=_on_table(model.put(new, branch=BRANCH)), run=_write(new, branch=BRANCH),
+            publishes_rows=True,
+        ),
+        make(
+            name="merge", effect=_on_table(model.merge(BRANCH)),
+            run=lambda session: merge_branch(session.table().store, BRANCH), is_repeated=True,
+        ),
+        make(
+            name="fast-forward", effect=_on_table(model.merge(BRANCH)),
+            run=lambda session: fast_forward(session.table().store, BRANCH), is_repeated=True,
+        ),
+        make(
+            name="replace-main", effect=_on_table(model.replace_main(BRANCH)),
+            run=lambda session: replace_main(session.table().store, BRANCH), is_repeated=True, removes_table=True,
+        ),
+        make(
+            name="delete-branch", effect=_on_table(model.delete_branch(BRANCH)),
+            run=lambda session: delete_branch(session.table().store, BRANCH), is_repeated=True, removes_table=True,
+        ),
+        make(name="expire", effect=unchanged, run=_expire(1)),
+        make(name="expire-some", effect=unchanged, run=_expire(2)),
+        make(name="expire-branch", effect=unchanged, run=_expire(1, branch=BRANCH)),
+        make(name="clean", effect=unchanged, run=_clean),
+        make(
+            name="rollback", effect=_on_table(model.roll_back(2, SECOND)), run=_roll_back(2), is_repeated=True,
+            removes_table=True,
+        ),
+        make(
+            name="drop", effect=model.drop(TABLE), run=lambda session: session.catalog.drop_table(TABLE),
+            is_repeated=True, removes_table=True,
+        ),
+        make(name="create", effect=model.create(TABLE), run=_create),
+        make(
+            name="rename", effect=model.rename(TABLE, RENAMED),
+            run=lambda session: session.catalog.rename_table(TABLE, RENAMED), removes_table=True,
+        ),
+        make(
+            name="alter", effect=unchanged,
+            run=lambda session: session.catalog.alter_table(
+                TABLE, [AddColumn(path=(f"c{number}",), type=parse_data_type("INT"))]
+            ),
+        ),
+    ]  # fmt: skip
+
+
+OPERATION_NAMES: Final = tuple(each.name for each in _operations(0))
+_KEYED: Final = frozenset(each.name for each in _operations(0) if each.keyed_only)
+WITH_BRANCH: Final = frozenset(
+    {"write-branch", "merge", "fast-forward", "replace-main", "delete-branch", "expire-branch"}
+)
+"""Operations that need the branch of the setup."""
+
+
+def operation(name: str, number: int) -> SimulatedOperation:
+    """An operation by its name. Raises: InvalidInputError naming all.
+
+    Args:
+        name: see ``OPERATION_NAMES``; ``a+b`` is both, one after the other.
+        number: of the operation in its history, from 0.
+    """
+    found = next((each for each in _operations(number) if each.name == name), None)
+    if found is None:
+        raise InvalidInputError(f"no such operation: operation={name} operations={list(OPERATION_NAMES)}")
+    return found
+
+
+def needs_key(name: str) -> bool:
+    """Whether an operation is for tables with a primary key."""
+    return name in _KEYED

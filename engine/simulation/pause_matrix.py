@@ -1,0 +1,61 @@
+"""The pause matrix: each operation, paused at each place, beside all that others can do to the table meanwhile."""
+
+import random
+from collections.abc import Iterator
+from typing import Final
+
+from engine.simulation.explorer import CRASH, PAUSE, every_place
+from engine.simulation.history import HistoryPlan, fits
+from engine.simulation.operations import WITH_BRANCH
+from engine.simulation.setups import SETUPS
+
+PAUSED: Final = (
+    "write", "upsert", "overwrite", "delete", "stream", "compact-full", "compact-dedicated", "rescale", "tag",
+    "tag-newest", "savepoint", "branch", "merge", "fast-forward", "expire", "clean",
+)  # fmt: skip
+"""What is paused."""
+
+MEANWHILE: Final = {
+    "expire": ("write", "write", "expire"),
+    "rollback": ("rollback",),
+    "rollback and write": ("rollback", "write", "write"),
+    "drop": ("drop",),
+    "drop and create": ("drop", "create", "write", "write"),
+    "rename": ("rename",),
+    "rescale": ("rescale",),
+    "replace-main": ("replace-main",),
+    "compaction": ("compact-full",),
+    "another writer": ("upsert", "write"),
+}
+"""What others do meanwhile, by name."""
+
+
+def pairs() -> Iterator[HistoryPlan]:
+    """Every pair, on a setup that has what both need; without a pause."""
+    for name in PAUSED:
+        for others in MEANWHILE.values():
+            needs_branch = bool({name, *others} & WITH_BRANCH)
+            yield HistoryPlan(actors=((name,), others), setup="versioned" if needs_branch else "keyed")
+            if not needs_branch and all(fits(SETUPS["append"], each) for each in (name, *others)):
+                yield HistoryPlan(actors=((name,), others), setup="append")
+
+
+def matrix() -> Iterator[HistoryPlan]:
+    """Every pair with a pause, and with a pause that ends in a crash, at every place."""
+    for pair in pairs():
+        yield from every_place(pair, (PAUSE, CRASH))
+
+
+def sampled_matrix(seed: int, *, more: int = 1) -> Iterator[HistoryPlan]:
+    """Every pair, paused at the steps that publish, and at some others.
+
+    Args:
+        seed: chooses the others.
+        more: how many others of each pair.
+    """
+    rng = random.Random(seed)
+    for pair in pairs():
+        places = [*every_place(pair, (PAUSE,))]
+        publishing = [*every_place(pair, (PAUSE,), is_wanted=lambda operation, path: operation == "create_exclusive")]
+        chosen = [*publishing, *rng.sample(places, min(more, len(places)))]
+        yield from dict.fromkeys(chosen)

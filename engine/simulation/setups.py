@@ -1,0 +1,105 @@
+"""The tables that histories begin with; each is made once by the code itself, and copied for every history."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Final
+
+from engine.simulation.model import MAIN, Catalogue, ModelTable, frozen
+from engine.simulation.operations import BRANCH, FIRST, ON_BRANCH, SCHEMA, TABLE, TAG, THIRD, arrow_rows
+from engine.simulation.seams import ActorNames, SimulatedTime
+from filestore.branch.branches import create_branch
+from filestore.catalog.catalog import FileCatalog
+from filestore.io.file_io import FileIO
+from filestore.io.memory_files import MemoryFiles, MemoryObjects
+from filestore.tag.tags import create_tag
+from lsm.errors import InvalidInputError
+
+BEGAN_MS: Final = 1_700_000_000_000
+_MAKER: Final = 99
+_MEMORY: Final = "/w"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a history begins with."""
+
+    name: str
+    has_key: bool = True
+    has_branch: bool = False  # and a tag of the first snapshot
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Of the table."""
+        return ("id",) if self.has_key else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Files of a setup below its root, and the state that the model begins with."""
+
+    files: Mapping[str, bytes]
+    state: Catalogue
+    time_ms: int
+
+
+_OPTIONS: Final = {
+    "bucket": "1",
+    "num-sorted-run.compaction-trigger": "3",
+    "manifest.merge-min-count": "4",
+}
+SETUPS: Final = {
+    each.name: each
+    for each in (
+        Setup(name="keyed", options=_OPTIONS),
+        Setup(name="versioned", options=_OPTIONS, has_branch=True),
+        Setup(name="append", options={**_OPTIONS, "bucket": "-1", "compaction.min.file-num": "2"}, has_key=False),
+    )
+}
+
+
+def setup_named(name: str, *, file_format: str = "parquet") -> Setup:
+    """A setup with its data files in a format. Raises: InvalidInputError naming all."""
+    if name not in SETUPS:
+        raise InvalidInputError(f"no such setup: setup={name} setups={sorted(SETUPS)}")
+    found = SETUPS[name]
+    return replace(found, options={**found.options, "file.format": file_format})
+
+
+def prepared(setup: Setup) -> Prepared:
+    """The files of a setup; made at the first call."""
+    return _prepared(setup.name, setup.options["file.format"])
+
+
+def memory_of(
+    files: Mapping[str, bytes], root: str, time: SimulatedTime, *, is_object_store: bool
+) -> MemoryFiles | MemoryObjects:
+    """A file system with these files, which are old, below a root; changes are dated by ``time``."""
+    kind = MemoryObjects if is_object_store else MemoryFiles
+    return kind({f"{root}/{path}": body for path, body in files.items()}, clock=time)
+
+
+@cache
+def _prepared(name: str, file_format: str) -> Prepared:
+    setup, io, time = setup_named(name, file_format=file_format), MemoryFiles(), SimulatedTime(BEGAN_MS)
+    catalog = catalog_of(_MEMORY, io, time, ActorNames(_MAKER))
+    table = catalog.create_table(TABLE, SCHEMA, primary_key=setup.primary_key, options=setup.options)
+    for key, value in THIRD.items():
+        time.sleep(1)
+        table.write(arrow_rows({key: value}))
+    state = ModelTable(branches=((MAIN, frozen(THIRD)),))
+    if setup.has_branch:
+        create_tag(table.store, TAG, snapshot_id=1)
+        create_branch(table.store, BRANCH, snapshot_id=3)
+        new = {key: value for key, value in ON_BRANCH.items() if key not in THIRD}
+        catalog.table(TABLE, branch=BRANCH).write(arrow_rows(new))
+        state = replace(state, tags=((TAG, 1, frozen(FIRST)),))
+        state = state.with_rows(BRANCH, ON_BRANCH).with_base(BRANCH, THIRD)
+    files = {path.removeprefix(f"{_MEMORY}/"): body for path, body in io.files.items()}
+    return Prepared(files, ((TABLE, state),), time.ms)
+
+
+def catalog_of(root: str, io: FileIO, clock: object, names: ActorNames) -> FileCatalog:
+    """A catalog with nothing of its own."""
+    return FileCatalog(root, io=io, clock=clock, names=names)  # type: ignore[arg-type]

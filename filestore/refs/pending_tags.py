@@ -1,0 +1,112 @@
+"""Tags that are being created. They keep the files of their snapshot before they have their name.
+
+A tag is created in three steps: a pending file, which live references include; the check that no expiry had claimed the
+snapshot before; the tag's own file. So a name exists only with its files, wherever the creating process dies. What it
+leaves is a hidden file, which keeps files until orphan cleaning finds it old enough, and which nothing waits for: when
+its own files are missing, an expiry had claimed them before, and the check fails.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from filestore.io.file_io import delete_leftover
+from filestore.layout.paths import TablePaths
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from lsm.undo import undoing
+
+_PREFIX: Final = ".pending-"  # hidden from engines that parse every name of the directory
+_SUFFIX: Final = ".tmp"  # what orphan cleaning deletes when it is old
+
+
+def pending_path(paths: TablePaths, name: str) -> str:
+    """Path of a pending tag, by the name of its file."""
+    return f"{paths.tag_dir}/{name}"
+
+
+def pending_tags(store: TableStore) -> Iterator[tuple[str, str]]:
+    """File names of the pending tags of the table's branch, with the tags that they become."""
+    for name in store.io.list_names(store.paths.tag_dir):
+        if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+            yield name, name.removeprefix(_PREFIX).removesuffix(_SUFFIX).rpartition(".")[0]
+
+
+def find_pending(store: TableStore, name: str) -> Snapshot | None:
+    """The snapshot of a pending tag, by the name of its file; None: it is not pending any more, or not complete."""
+    path = pending_path(store.paths, name)
+    with suppress(FileNotFoundError):
+        body = store.io.read_bytes(path)
+        return Snapshot.from_json(body, source=path) if body else None
+    return None
+
+
+def with_pending_tag(
+    store: TableStore,
+    name: str,
+    snapshot: Snapshot,
+    create: Callable[[], None],
+    *,
+    undo: Callable[[], None],
+    purpose: str = "tagged",
+) -> None:
+    """Create something that keeps the files of a snapshot, while a pending tag keeps them.
+
+    Args:
+        store: the table, on the branch of the snapshot.
+        name: of the tag.
+        snapshot: that is kept.
+        create: creates the file that keeps them from now on. What it raises ends the creation.
+        undo: deletes that file again.
+        purpose: for the message.
+
+    Raises:
+        ConflictError: the snapshot expired, was rolled back or is of another table by now; nothing was created.
+    """
+    file_name = f"{_PREFIX}{name}.{store.names.uuid()}{_SUFFIX}"
+    path = pending_path(store.paths, file_name)
+    with undoing(lambda: _delete(store, path), unless=OutcomeUnknownError):
+        store.io.write_new(path, snapshot.to_json().encode())
+        check_unclaimed(store, name, snapshot, purpose)
+        create()
+        if not store.io.exists(path):  # the table was dropped or renamed, or main replaced, with everything in it
+            undo()
+            raise _expired(store, name, snapshot, purpose)
+    delete_leftover(store.io, path)
+
+
+def check_unclaimed(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> None:
+    """Check that no expiry has claimed a snapshot, and that it is the same one. Raises: ConflictError."""
+    found = store.snapshots.find(snapshot.id)
+    is_same = found is not None and _identity(found) == _identity(snapshot)
+    if store.snapshots.claimed_up_to() > snapshot.id or not is_same:
+        raise _expired(store, name, snapshot, purpose)
+
+
+def is_same_table(store: TableStore) -> bool:
+    """Whether the table was neither dropped nor renamed since it was opened."""
+    try:
+        return store.schemas.read(store.schema.id).time_ms == store.schema.time_ms
+    except FileNotFoundError:
+        return False
+
+
+def _identity(snapshot: Snapshot) -> tuple[str | None, ...]:
+    return snapshot.uuid, snapshot.base_manifest_list, snapshot.delta_manifest_list
+
+
+def _delete(store: TableStore, path: str) -> None:
+    """Delete a pending tag, and the directories that it made where the table was dropped or renamed."""
+    delete_leftover(store.io, path)
+    with suppress(UnavailableError):
+        for directory in (store.paths.tag_dir, store.paths.branch_root):
+            if not store.io.delete_empty_directory(directory):
+                break
+
+
+def _expired(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> ConflictError:
+    return ConflictError(
+        f"the snapshot expired while it was {purpose}: table={store.name} tag={name} snapshot={snapshot.id} "
+        f"earliest={store.snapshots.earliest_id()} fix=take a newer one"
+    )
