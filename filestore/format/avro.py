@@ -27,7 +27,7 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 NAMESPACE: Final = "org.apache.paimon.avro.generated"
 BLOCK_ROWS: Final = 4096
-BLOCK_BYTES: Final = 4 * MIB  # in memory; a larger row is a block of its own
+AVRO_BLOCK_BYTES: Final = 4 * MIB  # in memory; a larger row is a block of its own
 
 _NUMBERS: Final = {
     "BOOLEAN": "boolean",
@@ -60,7 +60,9 @@ class AvroFileWriter:
         self._collector.add(rows)
         names = [field.name for field in self._fields]
         starts = range(0, rows.num_rows, BLOCK_ROWS)
-        for piece in (each for start in starts for each in pieces_within(rows.slice(start, BLOCK_ROWS), BLOCK_BYTES)):
+        for piece in (
+            each for start in starts for each in pieces_within(rows.slice(start, BLOCK_ROWS), AVRO_BLOCK_BYTES)
+        ):
             columns = [_to_python(piece.column(field.name), field.type) for field in self._fields]
             self._writer.write([dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)])
 

@@ -16,7 +16,7 @@ from engine.broker.broker import Broker
 from engine.runtime.steps import Step
 from logstore.log.log_writer import CHUNK_ROWS
 from tests.peers.agreement import Agreement
-from tests.support.kills.oracle import check_table, committed_records, folded
+from tests.support.kills.oracle import check_table, committed_records, last_changes
 from tests.support.kills.points import Strike
 from tests.support.kills.processes import Cluster
 from tests.support.kills.rounds import TAKEN_OVER, Rounds
@@ -174,4 +174,4 @@ def test_an_eventual_log_folded_by_key_is_the_table_though_killed_tasks_had_show
     assert len(changes) > len(lane.source.changes)  # duplicates: at-once visibility has its price
     found = table.read().to_arrow().to_pylist()
     check_table(lane.source, found)
-    assert {row["id"]: row["salt"] for row in found} == {key: row.salt for key, row in folded(changes).items()}
+    assert {row["id"]: row["salt"] for row in found} == {key: row.salt for key, row in last_changes(changes).items()}

@@ -70,7 +70,7 @@ def state(table: Table) -> Any:
     return newest, table.read().to_arrow().sort_by("id").to_pylist(), log
 
 
-def data_files(table: Table) -> set[str]:
+def files_of_rows(table: Table) -> set[str]:
     return {path.name for path in Path(table.store.paths.root).rglob("data-*")}
 
 
@@ -97,7 +97,7 @@ def test_a_run_that_was_paused_at_any_step_changes_nothing(
             newer.write(batch)
             newer.write(batch + 1)
             newer.session.close()
-            found.append((state(table), data_files(table)))
+            found.append((state(table), files_of_rows(table)))
 
     old, newer = Start(table, "old", pause), Start(table, "new")
     for each in range(batch):
@@ -106,7 +106,7 @@ def test_a_run_that_was_paused_at_any_step_changes_nothing(
         old.write(batch)
     [(after, files)] = found
     assert state(table) == after
-    late = data_files(table) - files
+    late = files_of_rows(table) - files
     assert late == set() or (log and step is Step.LOG_COMMITTED), "files that only the log may name stay"
     for each in range(batch, batch + 3):
         with pytest.raises(TakenOverError, match=REFUSED):
@@ -170,7 +170,7 @@ def test_a_run_that_is_paused_in_its_first_batch_is_refused_by_what_has_only_beg
     with pytest.raises(TakenOverError, match="newer_run=new"):
         Start(table, "old", begin).write(0)
     assert table.latest_snapshot() is None
-    assert data_files(table) == set()
+    assert files_of_rows(table) == set()
     Start(table, "third").write(0)
     assert table.read().to_arrow().num_rows == 6
 
@@ -192,7 +192,7 @@ def test_compaction_and_expiry_of_an_old_run_change_nothing(tmp_path: Path) -> N
     compaction.after_commit(old.session._writer.live)
     compaction.close()
     assert made
-    assert data_files(table).isdisjoint(file.file_name for each in made for file in each.compact_after)
+    assert files_of_rows(table).isdisjoint(file.file_name for each in made for file in each.compact_after)
     Housekeeping(kept, check=lambda: old.session.check_run("expiry")).after_commit()
     assert table.store.snapshots.ids() == [1, 2, 3, 4, 5]
     newest = table.latest_snapshot()

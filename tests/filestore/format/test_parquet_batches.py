@@ -25,7 +25,7 @@ def fields_of(rows: pa.Table) -> tuple[DataField, ...]:
     return schema_of({field.name: field.type for field in rows.schema}).fields
 
 
-def foreign(rows: pa.Table, **how: Any) -> bytes:
+def foreign_parquet(rows: pa.Table, **how: Any) -> bytes:
     sink = io.BytesIO()
     pq.write_table(rows, sink, **how)
     return sink.getvalue()
@@ -42,20 +42,20 @@ def wide(count: int, size: int = 10 * KIB, values: int | None = None) -> pa.Tabl
 
 def test_batches_of_plain_values_have_as_many_rows_as_fit() -> None:
     rows = wide(100)
-    batches = batches_of(foreign(rows, use_dictionary=False), rows, size_bytes=100 * KIB)
+    batches = batches_of(foreign_parquet(rows, use_dictionary=False), rows, size_bytes=100 * KIB)
     assert {batch.num_rows for batch in batches} <= {9, 10, 1}
     assert pa.Table.from_batches(batches) == rows
 
 
 def test_narrow_rows_are_not_cut() -> None:
     rows = pa.table({"id": pa.array(range(3000), pa.int64()), "few": [f"w{number % 3}" for number in range(3000)]})
-    assert [batch.num_rows for batch in batches_of(foreign(rows), rows, rows=1000)] == [1000, 1000, 1000]
+    assert [batch.num_rows for batch in batches_of(foreign_parquet(rows), rows, rows=1000)] == [1000, 1000, 1000]
 
 
 def test_a_value_that_is_once_in_a_dictionary_counts_for_each_row() -> None:
     """The footer knows of 20 kB; the rows are 20 MB."""
     rows = wide(2000, values=2)
-    body = foreign(rows)
+    body = foreign_parquet(rows)
     assert pq.ParquetFile(io.BytesIO(body)).metadata.row_group(0).total_byte_size < 50 * KIB
     batches = batches_of(body, rows, size_bytes=200 * KIB)
     assert max(batch.nbytes for batch in batches) <= 200 * KIB
@@ -66,7 +66,7 @@ def test_a_value_that_is_once_in_a_dictionary_counts_for_each_row() -> None:
 def test_slices_follow_the_values_and_not_their_average() -> None:
     values = [*["y"] * 500, *["x" * 10 * KIB] * 20, *[None] * 500]
     rows = pa.table({"v": pa.array(values, pa.string())})
-    batches = batches_of(foreign(rows), rows, size_bytes=60 * KIB)
+    batches = batches_of(foreign_parquet(rows), rows, size_bytes=60 * KIB)
     assert batches[0].num_rows > 500
     assert max(batch.nbytes for batch in batches) <= 61 * KIB
     assert pa.Table.from_batches(batches) == rows
@@ -74,7 +74,7 @@ def test_slices_follow_the_values_and_not_their_average() -> None:
 
 def test_a_dictionary_of_a_nested_column_is_looked_at() -> None:
     rows = pa.table({"v": [["x" * 10 * KIB, None]] * 300})
-    batches = batches_of(foreign(rows), rows, size_bytes=200 * KIB)
+    batches = batches_of(foreign_parquet(rows), rows, size_bytes=200 * KIB)
     assert max(batch.nbytes for batch in batches) <= 400 * KIB
     assert pa.Table.from_batches(batches) == rows
 
@@ -82,11 +82,11 @@ def test_a_dictionary_of_a_nested_column_is_looked_at() -> None:
 def test_a_large_dictionary_is_told_from_plain_values_by_its_page() -> None:
     """More than a megabyte of dictionary: kept where its values are wide; else most of the chunk is plain."""
     rows = wide(600, size=20 * KIB, values=100)
-    batches = batches_of(foreign(rows, dictionary_pagesize_limit=8 * KIB * KIB), rows, size_bytes=400 * KIB)
+    batches = batches_of(foreign_parquet(rows, dictionary_pagesize_limit=8 * KIB * KIB), rows, size_bytes=400 * KIB)
     assert max(batch.nbytes for batch in batches) <= 400 * KIB
     assert pa.Table.from_batches(batches) == rows
     many = pa.table({"v": [f"{number:0100d}" for number in range(30_000)]})
-    assert pa.Table.from_batches(batches_of(foreign(many), many, rows=10_000)) == many
+    assert pa.Table.from_batches(batches_of(foreign_parquet(many), many, rows=10_000)) == many
 
 
 @pytest.mark.parametrize("spills", [False, True])
@@ -98,11 +98,11 @@ def test_a_page_above_the_limit_is_decoded_once_where_other_files_are_open(
     real = tempfile.TemporaryFile
     monkeypatch.setattr(parquet_batches.tempfile, "TemporaryFile", lambda **how: made.append(how) or real(**how))
     rows = wide(100)
-    body = foreign(rows, use_dictionary=False)
+    body = foreign_parquet(rows, use_dictionary=False)
     batches = batches_of(body, rows, size_bytes=100 * KIB, spills=spills)
     assert len(made) == spills
     assert pa.Table.from_batches(batches) == rows
-    small_pages = foreign(rows, use_dictionary=False, write_batch_size=1, data_page_size=20 * KIB)
+    small_pages = foreign_parquet(rows, use_dictionary=False, write_batch_size=1, data_page_size=20 * KIB)
     assert pa.Table.from_batches(batches_of(small_pages, rows, size_bytes=100 * KIB, spills=spills)) == rows
     assert len(made) == spills
 
@@ -123,7 +123,7 @@ def test_rows_are_the_same_whatever_the_limit(
             "n": pa.array(range(len(rows)), pa.int64()),
         }
     )
-    body = foreign(table, row_group_size=group, use_dictionary=dictionary)
+    body = foreign_parquet(table, row_group_size=group, use_dictionary=dictionary)
     batches = batches_of(body, table, rows=most_rows, size_bytes=size, spills=spills)
     assert pa.Table.from_batches(batches, schema=table.schema).to_pylist() == table.to_pylist()
     assert all(0 < batch.num_rows <= most_rows for batch in batches)
