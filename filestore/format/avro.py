@@ -173,6 +173,7 @@ def read_avro(
     limit: BatchLimit,
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
+    verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """All rows, a block at a time in memory; see ``interface.ReadFile``. The format has no statistics.
 

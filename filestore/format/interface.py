@@ -76,6 +76,7 @@ class ReadFile(Protocol):
         limit: BatchLimit,
         keep: KeepRows | None = None,
         keep_fields: Sequence[DataField] = (),
+        verify: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """The columns that the file has of ``fields``, in file order of rows.
 
@@ -86,6 +87,7 @@ class ReadFile(Protocol):
             keep: says of ranges of ``keep_fields`` and a number of rows whether they are wanted; a format may ask it
                 and leave such rows out, or give all.
             keep_fields: columns whose ranges ``keep`` looks at.
+            verify: compare pages with their checksums, in a format that has a choice.
 
         Raises:
             CorruptDataError: the file cannot be decoded.

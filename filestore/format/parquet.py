@@ -192,6 +192,7 @@ def read_parquet(
     limit: BatchLimit,
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
+    verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the row groups that ``keep`` wants, a batch and a page per column in memory; see ``interface.ReadFile``.
 
@@ -200,7 +201,7 @@ def read_parquet(
     Raises:
         CorruptDataError: the bytes are not Parquet.
     """
-    file = _open(source, fields)
+    file = _open(source, fields, verify=verify)
     arrow = file.schema_arrow
     names = [field.name for field in fields if field.name in arrow.names]
     metadata = file.metadata
@@ -211,7 +212,7 @@ def read_parquet(
         row_groups = [i for i in row_groups if keep(ranges[i], metadata.row_group(i).num_rows)]
 
     def reopen(dictionaries: Collection[str]) -> pq.ParquetFile:
-        return _open(source, fields, metadata=metadata, dictionaries=dictionaries)
+        return _open(source, fields, verify=verify, metadata=metadata, dictionaries=dictionaries)
 
     yield from bounded_batches(file, source, names, limit, row_groups=row_groups, reopen=reopen)
 
@@ -220,6 +221,7 @@ def _open(
     source: pa.NativeFile,
     fields: Sequence[DataField],
     *,
+    verify: bool,
     metadata: pq.FileMetaData | None = None,
     dictionaries: Collection[str] = (),
 ) -> pq.ParquetFile:
@@ -231,7 +233,7 @@ def _open(
         pre_buffer=False,
         buffer_size=READ_BUFFER_BYTES,
         coerce_int96_timestamp_unit=unit,
-        page_checksum_verification=True,
+        page_checksum_verification=verify,
         metadata=metadata,
         read_dictionary=list(dictionaries) or None,
     )

@@ -104,6 +104,7 @@ class BucketFiles:
             with_system=with_system,
             filter=filter,
             limit=limit,
+            verify=table.options.read_verify_checksums,
         )
 
     def sections(self) -> list[list[SortedRun]]:
