@@ -7,8 +7,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from filestore.format.statistics import ColumnRange
+from filestore.options.table.common import MIB
 from filestore.types.data_types import DataField
-from lsm.byte_sizes import MIB
 
 KeepRows = Callable[[Mapping[str, ColumnRange], int], bool]
 """Whether a group of rows with these ranges may hold a row that is wanted."""
@@ -19,7 +19,7 @@ class BatchLimit:
     """The most that a batch of a reader holds."""
 
     rows: int = 65_536
-    size_bytes: int = 32 * MIB  # in memory, as far as the format lets readers know it before; one row may be larger
+    size_bytes: int = 16 * MIB  # in memory, as far as the format lets readers know it before; one row may be larger
     spills: bool = False  # other files are open too: what cannot be read in such batches goes through a local file
 
 

@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
 from filestore.format.parquet_batches import bounded_batches
 from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, holds_nan, merge_ranges
+from filestore.options.table.common import MIB
 from filestore.schema.file_fields import file_schema, leaf_columns
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
-from lsm.byte_sizes import MIB, pieces_within, release_after, rows_within
+from lsm.byte_sizes import pieces_within, release_after, rows_within
 from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
 
