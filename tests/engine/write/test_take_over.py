@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from engine import Table
 from engine.broker.broker import Broker
@@ -14,6 +15,8 @@ from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.spark.staged_commit import StreamSessions
 from engine.spark.staged_rows import stage_rows
+from engine.spark.staged_writer import StagedStreamWriter, StagedTask
+from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
 from engine.write.housekeeping import Housekeeping
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.compact.task import CompactionTask
@@ -221,3 +224,27 @@ def test_the_committing_process_of_an_old_run_is_refused_when_it_is_started_agai
             with pytest.raises(TakenOverError, match=rf"{REFUSED}: .*run=old newer_run=new"):
                 commit(process, "old", batch)
     assert state(table) == before
+
+
+def test_the_tasks_of_a_run_take_over_and_those_of_an_old_one_stage_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """format("fluvial"): a run that was paused before its first commit is refused as well."""
+    table = new_table(tmp_path, SCHEMA, options=OPTIONS)
+    place = {"warehouse": str(tmp_path), "table": table.name, "checkpointLocation": str(tmp_path / "checkpoint")}
+    options = WriteOptions.parse(place, STREAM_WRITE_KEYS)
+    writer = StagedStreamWriter(
+        options, StructType().add("id", "long").add("v", "string").add("_row_kind", "string"), overwrite=False
+    )
+
+    def task(run: str) -> StagedTask:
+        monkeypatch.setattr("engine.spark.staged_writer._place", lambda: ("query", run, 0))
+        return writer.write(iter(rows_of(0, run)))
+
+    old, new = task("old"), task("new")
+    with pytest.raises(TakenOverError, match=r"batch=0 run=old newer_run=new"):
+        task("old")
+    with pytest.raises(TakenOverError, match=r"batch=0 run=old newer_run=new"):
+        writer.commit([old], 0)
+    writer.commit([new], 0)
+    assert {row["v"] for row in table.read().to_arrow().to_pylist()} == {"0 new"}

@@ -211,12 +211,13 @@ class World:
             self.release(point)
 
     def state(self, lane: str) -> Any:
-        """Everything that a run could change of a lane's table and log."""
+        """What a run could change of a lane's rows, log and schema; compactions of others may come in between."""
         table = self.lanes[lane].table
-        root = Path(table.store.paths.root)
-        files = sorted(path.name for kind in ("snapshot", "schema", "tag") for path in (root / kind).glob("*"))
+        snapshots = table.store.snapshots
+        kept = [each for each in map(snapshots.find, snapshots.ids()) if each is not None]
+        commits = [(each.id, each.uuid) for each in kept if each.commit_kind.value != "COMPACT"]
         ends = table.log_end_offsets() if table.log is not None else {}
-        return files, dict(ends), sorted(map(str, table.read().to_arrow().to_pylist()))
+        return commits, dict(ends), table.store.schemas.ids(), sorted(map(str, table.read().to_arrow().to_pylist()))
 
     def check(self) -> None:
         """Every lane holds what its source says. Raises: AssertionError with the place."""
