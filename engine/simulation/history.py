@@ -196,6 +196,7 @@ class _Run:
         self.problems += checker.problems
 
     def _carry_out(self, each: SimulatedOperation, actor: Actor) -> None:
+        self.scheduler.step += 1  # what is done from now on is later than what has ended
         deed = Deed(actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step)
         self.deeds.append(deed)
         if each.removes_table:
@@ -211,6 +212,7 @@ class _Run:
                     break
                 actor.restart()
         deed.ended = self.scheduler.step
+        self.scheduler.step += 1
         deed.published = _published(actor, deed) if each.publishes_rows else None
         said = "is acknowledged" if deed.is_acknowledged else deed.error or "has died"
         actor.note(f"{each.name} {said}")
