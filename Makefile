@@ -18,6 +18,9 @@ CONSTRAINTS := conf/constraints.txt
 PEERS_CONSTRAINTS := conf/peers-constraints.txt
 BENCH := .venv-bench
 BENCH_CONSTRAINTS := conf/bench-constraints.txt
+AUDIT := .venv-audit
+AUDIT_CONSTRAINTS := conf/audit-constraints.txt
+PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
 PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
 
@@ -28,7 +31,7 @@ FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo bench explore simulate soak lint format clean
+.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo bench explore simulate soak lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -90,10 +93,21 @@ lint: venv ## format, lint, types and the import rules, without changing anythin
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
+$(AUDIT)/.stamp: $(AUDIT_CONSTRAINTS)
+	@$(PYTHON) -I $(PREFLIGHT) venv $(AUDIT) $(AUDIT_CONSTRAINTS) pip-audit
+	@touch $@
+
+# Strict: a pin that the service does not know is an error, or a service that answers nothing would look like no advisory.
+audit: $(AUDIT)/.stamp ## compare every pinned version with published advisories (ARGS='-s osv': with another service's)
+	@failed=0; for pins in $(PINS); do \
+	  $(PYTHON) -I $(PREFLIGHT) run "auditing $$pins" $(AUDIT)/bin/python -m pip_audit --strict --no-deps --disable-pip \
+	    --progress-spinner off --requirement $$pins $(ARGS) || failed=1; \
+	done; exit $$failed
+
 format: venv ## rewrite the code in the house's format
 	$(VENV)/bin/ruff check --fix $(CHECKED)
 	$(VENV)/bin/ruff format $(CHECKED)
 
 clean: ## remove everything that was made in the checkout
-	rm -rf $(VENV) $(PEERS) $(BENCH) .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) $(BENCH) $(AUDIT) .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,6 +28,7 @@ from filestore.format.simple_stats import EMPTY_STATS
 from filestore.io.file_io import LocalFileIO
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table import FileTable
 from filestore.types.binary_row import encode_row
 
@@ -86,12 +87,12 @@ def history(root: str, snapshots: int) -> FileTable:
         done = table.new_commit(table.store.names.uuid(), history_start=number)
         if new is None:
             message = CommitMessage(**parts, new_files=(file,))  # type: ignore[arg-type]
-            done.commit(Committable(identifier=BATCH_IDENTIFIER, messages=[message], base_snapshot_id=number - 1))
+            done.commit(Committable(identifier=BATCH_IDENTIFIER, messages=[message], base=SnapshotRef(number - 1, "")))
             new = file
         else:
             before = (new,) if top is None else (new, top)
             message = CommitMessage(**parts, compact_before=before, compact_after=(file,))  # type: ignore[arg-type]
-            done.commit_compaction([message], base_snapshot_id=number - 1)
+            done.commit_compaction([message], base=SnapshotRef(number - 1, ""))
             new, top = None, file
     return table
 

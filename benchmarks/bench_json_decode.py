@@ -65,7 +65,7 @@ def compare_events(rows: pa.RecordBatch, *, with_schema: bool) -> Measurement:
     return measure("debezium", variants, rows=len(rows))
 
 
-if __name__ == "__main__":
+def main() -> None:
     row_count = sized(8 * BATCH_ROWS, quick=BATCH_ROWS, tiny=500)
     flat, nested = compare("json_decode", flat_rows(row_count)), compare("nested", nested_rows(row_count))
     others = {
@@ -81,3 +81,7 @@ if __name__ == "__main__":
         }
         facts |= {f"{name}_rows_per_cpu_s": round(other.rows_per_cpu_s("fluvial"))}
     print(flat.line(peer=PEER, **facts))
+
+
+if __name__ == "__main__":
+    main()

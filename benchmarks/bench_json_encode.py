@@ -54,7 +54,7 @@ def _each(encode: Callable[[pa.RecordBatch], list[bytes]], batches: Sequence[pa.
         encode(batch)
 
 
-if __name__ == "__main__":
+def main() -> None:
     row_count = sized(8 * BATCH_ROWS, quick=BATCH_ROWS, tiny=500)
     flat, nested = compare("json_encode", flat_rows(row_count)), compare("nested", nested_rows(row_count))
     facts = {
@@ -63,3 +63,7 @@ if __name__ == "__main__":
     }
     facts |= {"nested_rows_per_cpu_s": round(nested.rows_per_cpu_s("fluvial"))}
     print(flat.line(peer=PEER, **facts))
+
+
+if __name__ == "__main__":
+    main()

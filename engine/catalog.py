@@ -1,5 +1,6 @@
 """Tables by name. Creating one creates its files and its log; dropping it drops both."""
 
+import contextlib
 import logging
 import os
 import uuid
@@ -9,8 +10,10 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from engine.lineage.recording import check_lineage
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
+from engine.log.catalog_login import CatalogLogin
 from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
@@ -21,7 +24,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
-from filestore.options.catalog_options import CatalogOptions
+from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import DataField
@@ -49,7 +52,8 @@ class Catalog:
                 or ``s3://bucket/prefix``.
             options: of the catalog (``metastore``, ``uri``, ``s3.*``, ...: see docs/catalogs.md); all others are
                 defaults for tables that are made here, under the table's own names or behind ``table-default.``; a
-                table that exists keeps its own.
+                table that exists keeps its own, but the login to its brokers (``log.kafka.sasl.*``, ...) is this one,
+                and tables do not store its secrets.
 
         Raises:
             InvalidInputError: an address or an option that cannot be; names similar ones.
@@ -58,6 +62,7 @@ class Catalog:
         place = warehouse if urlsplit(warehouse).scheme else os.path.abspath(warehouse)
         self._files = FileCatalog(place, self._options.given)
         self._defaults = self._options.table_defaults
+        self._login = CatalogLogin(self._defaults)
         settle_when_opened(self)
 
     @property
@@ -122,7 +127,7 @@ class Catalog:
                 not agree.
         """
         self._check_writable(name)
-        return Table(self._files.table(name, branch=branch))
+        return Table(self._login.applied(self._files.table(name, branch=branch)))
 
     def system_table(self, name: str, options: Mapping[str, str] | None = None) -> SystemRead:
         """What a table is made of, as rows: ``database.table$files``, or ``sys.tables`` for the whole catalog.
@@ -188,10 +193,12 @@ class Catalog:
         )
         given |= {TOPIC_KEY: topic.name, TOPIC_ID_KEY: topic.topic_id, TABLE_ID_KEY: str(uuid.uuid4())}
         given.setdefault("log.system", "kafka")
+        stored = self._login.stored(given, canonical_options(options or {}))
         try:
-            return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
+            return self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         except FluvialError:
-            topics.delete_topic(topic.name)
+            with contextlib.suppress(FluvialError):  # the first error counts; the next try takes the empty topic over
+                topics.delete_topic(topic.name)
             raise
 
     def has_log(self, options: Mapping[str, str]) -> bool:
@@ -262,7 +269,8 @@ class Catalog:
             The topics that may be left, [] without ``force``: delete them yourself if their brokers come back.
 
         Raises:
-            InvalidInputError: there is none and ``if_exists`` is false.
+            InvalidInputError: there is none and ``if_exists`` is false, or this user may not delete its topic: nothing
+                was dropped.
             UnavailableError: the brokers do not answer. Nothing was dropped.
         """
         self._check_writable(name)
@@ -296,24 +304,24 @@ class Catalog:
 
     def _created(self, name: str, schema: Any, *arguments: Any) -> Table:
         settle_before_first_database(self)
+        check_lineage(CatalogPlace(warehouse=self.warehouse, options=self._options.given), self.file_io)
         primary_key, partition_by, options, comment, if_not_exists = arguments
-        return Table(
-            self._files.create_table(
-                name,
-                schema,
-                primary_key=primary_key,
-                partition_by=partition_by,
-                options=options,
-                comment=comment,
-                ignore_if_exists=if_not_exists,
-            )
+        made = self._files.create_table(
+            name,
+            schema,
+            primary_key=primary_key,
+            partition_by=partition_by,
+            options=options,
+            comment=comment,
+            ignore_if_exists=if_not_exists,
         )
+        return Table(self._login.applied(made))
 
 
 def _reached(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
     """The brokers of a log; None when they do not answer, and need not."""
     try:
-        return log.reached_topics()
+        topics = log.reached_topics()
     except UnavailableError as error:
         if force:
             return None
@@ -321,12 +329,15 @@ def _reached(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
             f"{error} table={table} topic={log.topic} fix='where the brokers are gone for good: DROP TABLE {table} "
             "FORCE, or drop_table(force=True)'"
         ) from error
+    if not force:
+        topics.check_deletable(log.topic)
+    return topics
 
 
 def _deleted(topics: LogTopics, topic: str, *, force: bool) -> bool:
     try:
         topics.delete_topic(topic)
-    except UnavailableError:
+    except (UnavailableError, InvalidInputError):
         if not force:
             raise
         return False

@@ -42,6 +42,8 @@ NETWORK_SIGNS = (
 )
 CERTIFICATE_SIGNS = ("CERTIFICATE_VERIFY_FAILED", "SSLHandshakeException", "PKIX path building failed", "SSLError")
 DISK_SIGNS = ("No space left on device", "Errno 28")
+VULNERABLE_SIGNS = ("known vulnerabilit",)
+UNAUDITED_SIGNS = ("could not be audited",)
 MISSING_SIGNS = ("No matching distribution found", "unresolved dependency", "not found in the index")
 
 
@@ -125,6 +127,16 @@ def failure_advice(output: str, purpose: str) -> str:
     again = "then run make again: files already fetched are kept"
     for signs, fact, advice in (
         (DISK_SIGNS, "the disk is full", "make room"),
+        (
+            VULNERABLE_SIGNS,
+            "a pinned version has a published advisory",
+            "raise the pin to a version that the lines above name",
+        ),
+        (
+            UNAUDITED_SIGNS,
+            "the advisory service does not know a pin, or is not the real one",
+            "reach it without a mirror between, or name another one (`make audit ARGS='-s osv'`)",
+        ),
         (
             CERTIFICATE_SIGNS,
             "the server's certificate was not trusted",

@@ -19,6 +19,7 @@ from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.options.catalog_options import CatalogPlace
+from filestore.options.log_login import SERVERS_KEY, login_for
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
 from filestore.scan.live_files import LiveFiles
@@ -93,9 +94,12 @@ class FileTable(TableView):
         )
 
     def on_branch(self, branch: str) -> "FileTable":
-        """The same table on another branch, with the newest schema of that branch. Raises: as ``open``."""
+        """The same table on another branch, with the newest schema of that branch. Raises: as ``open``.
+
+        Of the options in force only the login to the brokers stays.
+        """
         store = self.store
-        return self.open(
+        there = self.open(
             store.name,
             store.paths.root,
             branch=branch,
@@ -105,6 +109,8 @@ class FileTable(TableView):
             lock_factory=store.lock_factory,
             catalog=store.catalog,
         )
+        login = login_for(there.store.schema.options.get(SERVERS_KEY), store.schema.options)
+        return there.with_options(login) if login else there
 
     def new_scan(self) -> TableScan:
         """Plans reads."""
@@ -253,7 +259,7 @@ class FileTable(TableView):
             live = (
                 LiveFiles.latest(self.store) if keeps_rows and (self.store.has_key or self.options.bucket > 0) else None
             )
-            base_id = live.snapshot_id if live else self.store.snapshots.latest_id() or 0
+            base = live.ref if live else self.store.snapshots.latest_ref()
             writer = self.new_write(
                 max_sequence_numbers=live.max_sequence_numbers() if live else {},
                 index=bucket_index(self.store, live.snapshot) if live else (),
@@ -264,8 +270,8 @@ class FileTable(TableView):
             with undoing_unless_visible(lambda: discard(self.store, messages)):
                 if live:
                     live.check_bucket_counts(messages)
-                committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base_snapshot_id=base_id)
-                return publish(self.new_commit(self.store.new_commit_user(), history_start=base_id), committable)
+                committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base=base)
+                return publish(self.new_commit(self.store.new_commit_user(), history_start=base.id), committable)
 
         options = self.options
         return retrying(

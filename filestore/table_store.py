@@ -19,7 +19,7 @@ from filestore.options.table_options import TableOptions
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.consumers import ConsumerStore
-from filestore.snapshot.snapshot import SnapshotStore
+from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.types.binary_row import decode_row
 from filestore.types.data_types import DataType
 from lsm.keys.keys import KeyTuple, comparable

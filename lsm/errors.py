@@ -2,6 +2,7 @@
 
     FluvialError
     ├── ConflictError         another writer was first: plan again
+    │   └── TakenOverError    another run of the same query continues: end this one
     ├── UnavailableError      a service or a file cannot be reached now: retry later
     ├── OutcomeUnknownError   the change may have been applied: keep every file, retry with the same identifier
     ├── InvalidInputError     the request is wrong: change it
@@ -11,13 +12,30 @@ Messages are a lower-case fact followed by ``key=value`` pairs, because only the
 boundaries. Each class takes one positional message, so that it can be pickled.
 """
 
+import re
+from typing import Final
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters but tab and line feed as escapes: a terminal obeys them, and logs are split."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
 
 class FluvialError(Exception):
     """Root of every error that Fluvial raises on purpose."""
 
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
 
 class ConflictError(FluvialError):
     """Another writer's change came first. Nothing of this change is visible: plan again on the new state."""
+
+
+class TakenOverError(ConflictError):
+    """Another run of the same streaming query has taken over its batches: end this run, and do not start it again."""
 
 
 class UnavailableError(FluvialError):

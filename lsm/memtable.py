@@ -1,15 +1,19 @@
 """The write buffer of a bucket: rows in arrival order, numbered, and sorted only when flushed."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from lsm.byte_sizes import MIB, release_after, rows_within
 from lsm.keys.key_groups import KeyGroups, one_chunk, take_rows
 from lsm.keys.keys import key_order, newest_last
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.merge.merge_function import MergeFunction
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
+
+FLUSHED_BYTES: Final = 16 * MIB  # of a batch; by the average row
 
 
 class MemTable:
@@ -89,7 +93,7 @@ class MemTable:
         self._keep(batch)
         self._next_sequence_number = stop
 
-    def flush(self, *, rows_per_batch: int = 32768) -> Iterator[pa.RecordBatch]:
+    def flush(self, *, rows_per_batch: int = 32768, bytes_per_batch: int = FLUSHED_BYTES) -> Iterator[pa.RecordBatch]:
         """Drain the buffer; sequence numbers continue.
 
         Rows after a delete that resets their key remain buffered: once all batches are consumed, flush to another file.
@@ -99,14 +103,18 @@ class MemTable:
             kept, since they retract older rows. Each batch is gathered lazily.
         """
         batches, self._batches = self._batches, []
+        row_bytes = self._size_bytes / max(self._row_count, 1)
         self._row_count = 0
         self._size_bytes = 0
         if batches:
-            yield from self._merged(batches, rows_per_batch)
+            most_rows = rows_within(row_bytes, most_rows=rows_per_batch, most_bytes=bytes_per_batch)
+            yield from self._merged(batches, most_rows)
+            release_after(row_bytes)
 
     def _merged(self, batches: list[pa.RecordBatch], rows_per_batch: int) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(batches).combine_chunks()
         batches.clear()
+        release_after(rows.nbytes / rows.num_rows)
         order, starts = key_order([one_chunk(rows.column(name)) for name in self._key_names], presorted=False)
         if self._sequence_names:
             order = newest_last(rows, order, starts, self._sequence_names, descending=self._sequence_descending)

@@ -1,5 +1,7 @@
 """The one Kafka broker of a test session, and what tests of the log need around it."""
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
@@ -19,6 +21,11 @@ pytest_plugins = [
 
 class_archive.use()
 
+# Compiled modules are kept, also where the environment says otherwise: to compile and to rewrite the asserts of every
+# test takes each process of a run ten seconds, and every process that a test starts a third of one.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A run gives what the last one gave: what fails is the change's fault. `make explore` looks for what nobody has tried.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
@@ -27,13 +34,14 @@ settings.load_profile("same")
 # What a session starts once, in seconds, and the process that has it: of the first that a test needs. Some tests need
 # both databases. A module that takes minutes by itself (kills, restarts) names a group of its own.
 _PROCESSES = {
-    **{name: name for name in ("spark", "broker", "java_peer", "pypaimon_peer", "object_store")},
+    **{name: name for name in ("spark", "broker", "secure_broker", "java_peer", "pypaimon_peer", "object_store")},
     **dict.fromkeys(("postgres", "mysql"), "databases"),
 }
 # What a test needs is also its marker: `make test-fast` leaves out what starts more than Python.
 _MARKERS = {
     "spark": "spark",
     "broker": "broker",
+    "secure_broker": "broker",
     "java_peer": "interop",
     "pypaimon_peer": "interop",
     **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql"), "store"),

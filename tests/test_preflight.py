@@ -63,6 +63,8 @@ def test_an_old_python_names_a_newer_one_on_the_path() -> None:
         (":::: ERRORS Server access error at url ... java.net.UnknownHostException", "the network did not answer"),
         ("Max retries exceeded: SSLError(CERTIFICATE_VERIFY_FAILED)", "certificate was not trusted"),
         ("ERROR: No matching distribution found for pyarrow==19.0.1", "a pinned version was not offered"),
+        ("Found 1 known vulnerability in 1 package", "a pinned version has a published advisory"),
+        ("ERROR: six: Dependency not found on PyPI and could not be audited: six (1.0)", "service does not know a pin"),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("SyntaxError: invalid syntax", "the lines above say why"),
     ],

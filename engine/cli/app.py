@@ -17,7 +17,8 @@ import click
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.runtime.logs import Form, configure_logging
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError, printable
+from lsm.secret_names import shown_line
 
 _HELP_WIDTH: Final = 200
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -46,7 +47,7 @@ def run_command(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except FluvialError as error:
         if is_debug:
-            traceback.print_exc()
+            sys.stderr.write(shown_line(printable(traceback.format_exc())))
         if _is_caused_by_interrupt(error):
             sys.stderr.write("interrupted\n")
             return EXIT_INTERRUPTED
@@ -54,11 +55,11 @@ def run_command(arguments: Sequence[str]) -> int:
         return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001  (the edge of the process: an unexpected error is a bug)
         if is_debug:
-            traceback.print_exc()
+            sys.stderr.write(shown_line(printable(traceback.format_exc())))
         if _is_caused_by_interrupt(error):
             sys.stderr.write("interrupted\n")
             return EXIT_INTERRUPTED
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = printable(" ".join(f"{type(error).__name__}: {error}".split()))
         sys.stderr.write(f"error: unexpected: {reason} fix=run it with --debug and report the output\n")
         return EXIT_FAILED
     return code if isinstance(code, int) else 0

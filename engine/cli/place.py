@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -11,6 +11,7 @@ from engine.catalog import Catalog
 from engine.table import Table
 from filestore.options.effective import Layer, OptionOrigin
 from lsm.errors import InvalidInputError
+from lsm.secret_names import without_value
 
 Command = Callable[..., Any]
 
@@ -20,7 +21,7 @@ class WarehousePlace:
     """The warehouse and the options of its catalog."""
 
     warehouse: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     layers: tuple[Layer, ...] = ()  # the options by origin, lowest precedence first
 
     @property
@@ -82,7 +83,7 @@ def _place(warehouse: str | None, config: str | None, catalog_options: Sequence[
     for given in catalog_options:
         key, equals, value = given.partition("=")
         if not equals:
-            raise InvalidInputError(f"a catalog option is written key=value: given={given}")
+            raise InvalidInputError(f"a catalog option is written key=value: given={without_value(given)}")
         from_command_line[key] = value
     if not warehouse:
         raise InvalidInputError("no warehouse: fix=give --warehouse DIR or --config FILE, or set FLUVIAL_WAREHOUSE")

@@ -21,6 +21,7 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError
 from lsm.undo import undoing_unless_visible
@@ -94,15 +95,17 @@ def is_awaited_by_readers(store: TableStore) -> bool:
 class BackgroundCompaction:
     """Compactions of one table for one writer. One runs at a time; each is one commit of several buckets."""
 
-    def __init__(self, store: TableStore, run_tasks: RunTasks) -> None:
+    def __init__(self, store: TableStore, run_tasks: RunTasks, *, check: Callable[[], object] = lambda: None) -> None:
         """Start idle.
 
         Args:
             store: to compact.
             run_tasks: where the work is done.
+            check: raises ConflictError when this writer may not change the table any more.
         """
         self._table = store
         self._run_tasks = run_tasks
+        self._check = check
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-compaction")
         self._running: Future[None] | None = None
         self._changed: set[BucketKey] = set()
@@ -192,7 +195,7 @@ class BackgroundCompaction:
         chosen, left = tasks[:most], tasks[most:]
         self._changed |= {task.key for task in left}
         if chosen:
-            self._running = self._pool.submit(self._compact, chosen, live.snapshot_id)
+            self._running = self._pool.submit(self._compact, chosen, live.ref)
         return bool(chosen)
 
     def _pick(self, live: LiveFiles) -> list[CompactionTask]:
@@ -213,16 +216,18 @@ class BackgroundCompaction:
             except TimeoutError:
                 return
 
-    def _compact(self, tasks: Sequence[CompactionTask], base_snapshot_id: int) -> None:
+    def _compact(self, tasks: Sequence[CompactionTask], base: SnapshotRef) -> None:
         """Never raises: a compaction that fails leaves the table as it was, and the next one tries again."""
         began = time.perf_counter()
         try:
+            self._check()
             messages = [message for message in self._run_tasks(tasks) if not message.is_empty]
             if not messages:
                 return
-            commit = TableCommit(self._table, self._table.new_commit_user(), history_start=base_snapshot_id)
+            user = self._table.new_commit_user()
+            commit = TableCommit(self._table, user, history_start=base.id, check=self._check)
             with undoing_unless_visible(lambda: discard(self._table, messages)):
-                commit.commit_compaction(messages, base_snapshot_id=base_snapshot_id)
+                commit.commit_compaction(messages, base=base)
         except ConflictError as error:
             logger.info("compaction abandoned: table=%s reason=%s", self._table.name, error)
         except OutcomeUnknownError as error:

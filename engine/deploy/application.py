@@ -16,6 +16,7 @@ from engine.deploy.plan import DeployPlan, DeployStep, PlannedAction
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
 from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_pairs
 
 _TABLE = "table"
 
@@ -71,8 +72,8 @@ def apply_steps(config: JobConfig, steps: Sequence[DeployStep]) -> list[AppliedS
             try:
                 session.execute(step.statement)
             except InvalidInputError as error:
-                before = [each.statement or f"CREATE TABLE {each.table}" for each in done]
-                raise InvalidInputError(f"{error} statement={step.statement} done_before={before}") from error
+                before = [shown_pairs(each.statement or "") or f"CREATE TABLE {each.table}" for each in done]
+                raise InvalidInputError(f"{error} statement={step.shown_statement} done_before={before}") from error
         done.append(AppliedStep(table=step.name, statement=step.statement))
     return done
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import sqlglot
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import SqlglotError
 
 from engine.deploy.config.config_file import KeyPath
 from engine.deploy.config.job_config import JobConfig
@@ -13,6 +13,7 @@ from engine.deploy.pipeline.table_changes import job_fields
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.table_options import canonical_options
+from filestore.predicate.sql_problems import problem_of
 from filestore.schema.schema_store import new_schema
 from lsm.errors import InvalidInputError
 
@@ -94,6 +95,8 @@ def _check_sql(sql: str) -> None:
     """Catches mistakes like a missing bracket; names and functions are left to Spark."""
     try:
         sqlglot.parse_one(sql, read="spark")
-    except (ParseError, TokenError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInputError(f"not a query: reason={reason} fix=correct the SQL") from error
+    except SqlglotError as error:
+        reason, place = problem_of(error, sql)
+        raise InvalidInputError(f"not a query: reason={reason} sql={place} fix=correct the SQL") from error
+    except RecursionError:
+        raise InvalidInputError("not a query: reason=it is nested too deeply fix=leave out brackets") from None

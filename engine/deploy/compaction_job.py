@@ -281,7 +281,7 @@ class _Watch:
 def _commit(store: TableStore, live: LiveFiles, messages: Sequence[CommitMessage]) -> CommitResult:
     commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
     with undoing_unless_visible(lambda: discard(store, messages)):
-        return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        return commit.commit_compaction(messages, base=live.ref)
 
 
 def _compacted(

@@ -4,7 +4,7 @@ Reads warehouse, brokers and checkpoints, and changes nothing.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -23,6 +23,7 @@ from filestore.options.table_options import TableOptions
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
+from lsm.secret_names import shown_pairs
 
 
 class PlannedAction(Enum):
@@ -44,7 +45,12 @@ class DeployStep:
     kind: str  # table, topic or pipeline
     name: str
     fact: str = ""
-    statement: str | None = None  # SQL that makes it match the job file
+    statement: str | None = field(default=None, repr=False)  # SQL that makes it match the job file; may hold secrets
+
+    @property
+    def shown_statement(self) -> str | None:
+        """The statement with stars for secrets."""
+        return None if self.statement is None else shown_pairs(self.statement)
 
     @property
     def is_change(self) -> bool:
@@ -71,7 +77,7 @@ class DeployPlan:
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
-        steps = [asdict(each) | {"action": each.action.value} for each in self.steps]
+        steps = [asdict(each) | {"action": each.action.value, "statement": each.shown_statement} for each in self.steps]
         return {"job": self.job, "possible": self.is_possible, "changes": self.has_changes, "steps": steps}
 
 

@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from engine.kafka.offsets import OffsetRange
 from logstore.json.reading import BadRecord
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
-from lsm.errors import UnavailableError
+from logstore.kafka.refusals import topic_right
+from lsm.errors import FluvialError, UnavailableError
 
 TOPIC_HEADER: Final = "fluvial.topic"
 PARTITION_HEADER: Final = "fluvial.partition"
@@ -54,9 +55,12 @@ class DeadLetters:
         """
         if self._producer is None:
             return
-        left = self._producer.flush(OPERATION_TIMEOUT_S)
+        try:
+            left = self._producer.flush(OPERATION_TIMEOUT_S)
+        except SystemError as error:  # what the client makes of its own fatal error: see error_of_kafka
+            raise self._error(error) from error
         if self._refusal is not None:
-            raise error_of_kafka(self._refusal, f"dead letter was refused: topic={self._topic}", self._notes)
+            raise self._error(self._refusal)
         if left:
             raise UnavailableError(
                 f"dead letters were not accepted in time: topic={self._topic} left={left}{self._notes.text}"
@@ -67,13 +71,17 @@ class DeadLetters:
         while True:
             try:
                 self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
+                self._producer.poll(0)
             except BufferError:  # the queue is full: give it time to drain
                 self._producer.poll(0.1)
-            except KafkaException as error:
-                raise error_of_kafka(error, f"dead letter was refused: topic={self._topic}", self._notes) from error
-            else:
-                self._producer.poll(0)
-                return
+                continue
+            except (KafkaException, SystemError) as error:
+                raise self._error(error) from error
+            return
+
+    def _error(self, error: KafkaError | KafkaException | SystemError) -> FluvialError:
+        needs = [topic_right("Write", str(self._topic))]
+        return error_of_kafka(error, f"dead letter was refused: topic={self._topic}", self._notes, needs=needs)
 
     def _delivered(self, error: KafkaError | None, _message: Any) -> None:
         if error is not None:

@@ -14,9 +14,11 @@ from engine.request.option_check import unknown_option
 from filestore.options.option import Option, OptionValues
 from filestore.options.parsing import Parser, boolean, integer, member, text, verbatim
 from logstore.format.schema_registry import SchemaRegistry
-from logstore.kafka.clients import OPTION_PREFIX, KafkaProperties
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.refusals import OPTION_PREFIX
 from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
+from lsm.secret_names import shown_address
 
 SOURCE_CLIENT_PREFIX: Final = "kafka."
 EARLIEST_WORD: Final = "earliest"
@@ -205,7 +207,8 @@ def _registry(given: SourceValues) -> SchemaRegistry | None:
     url = given.registry_url
     if (url is None) == (given.value_format is ValueFormat.DEBEZIUM_AVRO):
         raise InvalidInputError(
-            f"options belong together: value.format={given.value_format.value} schema.registry.url={url} "
+            f"options belong together: value.format={given.value_format.value} "
+            f"schema.registry.url={url and shown_address(url)} "
             f"fix=set value.format={ValueFormat.DEBEZIUM_AVRO.value} and schema.registry.url, or neither"
         )
     return None if url is None else SchemaRegistry(url=url, user_info=given.registry_user_info)

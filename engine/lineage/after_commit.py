@@ -15,7 +15,7 @@ from engine.lineage.recording import Recorder
 from filestore.commit.expired_commits import DATA_KINDS
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, UnavailableError
 
 logger = logging.getLogger("fluvial.commit")
 
@@ -40,9 +40,16 @@ class AfterCommit:
     """What one writer of a table does after its commits."""
 
     def __init__(self, store: TableStore) -> None:
-        """Raises: InvalidInputError for a listener that is not installed."""
+        """Find out what can fail before a row is written.
+
+        Raises:
+            InvalidInputError: a listener is not installed, or the store of lineage belongs to another catalog.
+            UnavailableError: the store of lineage does not answer, and ``lineage.on-unavailable=fail``.
+        """
         self._store = store
         self._recorder = Recorder.of(store)
+        if self._recorder is not None:
+            self._recorder.check()
         self._listeners = listeners_of(store)
 
     def properties(self, origin: CommitOrigin | None) -> dict[str, str]:
@@ -55,7 +62,8 @@ class AfterCommit:
         """Report a commit to listeners and lineage, unless it made no snapshot, or its snapshot has expired.
 
         Raises:
-            UnavailableError: the lineage store does not answer, and ``lineage.on-unavailable=fail``.
+            UnavailableError: the lineage is recorded nowhere, not in the queue either; the rows are visible, and the
+                message says in which snapshot.
         """
         if (
             snapshot is None
@@ -72,7 +80,14 @@ class AfterCommit:
                     self._store.name, snapshot.id, type(listener).__name__, exc_info=True,
                 )  # fmt: skip
         if origin is not None and self._recorder is not None:
-            self._recorder.committed(snapshot, CommitOrigin.of(snapshot) or origin)
+            try:
+                self._recorder.committed(snapshot, CommitOrigin.of(snapshot) or origin)
+            except Exception as error:
+                raise UnavailableError(
+                    f"rows are visible, but their lineage is not recorded: table={self._store.name} "
+                    f"snapshot={snapshot.id} reason={error!s} "
+                    "fix='do not write these rows again; CALL sys.repair_lineage once the store answers'"
+                ) from error
 
 
 def listeners_of(store: TableStore) -> Sequence[CommitListener]:

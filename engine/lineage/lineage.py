@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from engine.lineage.settings import LineageSettings, OpenCatalog, settings_of
+from engine.lineage.settings import LineageSettings, OpenCatalog, names_place, settings_of
 from engine.lineage.store.entities import LineageRecords, time_of
 from engine.lineage.store.factories import find_factory
 from engine.lineage.store.store import LineageMeta, LineageMetaContext
@@ -57,6 +57,7 @@ class Lineage:
         self._next_attempt_ms = 0
         self._last_queued_ms = 0
         self._retention_ms = 0
+        self._is_checked = False
         self._policy: str = settings.catalog_options.lineage_on_unavailable
         self._retained_ms: int | None = settings.catalog_options.lineage_data_time_retained_ms
 
@@ -75,6 +76,29 @@ class Lineage:
         )
         return find_factory(self.settings.catalog_options.lineage_meta).create(context)
 
+    def check(self) -> None:
+        """Find out before a write, once in a process, whether the store takes the lineage of this catalog.
+
+        A store at its usual place in the warehouse is no other catalog's, and is not looked at.
+
+        Raises:
+            InvalidInputError: the options cannot be, or the store belongs to another catalog.
+            UnavailableError: the store does not answer, and ``lineage.on-unavailable=fail``.
+        """
+        if self._is_checked or not names_place(self.settings.options):
+            return
+        try:
+            next(iter(self.meta.job_startups(limit=1)), None)
+        except InvalidInputError:
+            raise
+        except Exception as error:
+            if self._policy == "fail":
+                raise UnavailableError(f"lineage store does not answer: nothing is written, error={error}") from error
+            logger.warning("lineage store does not answer: policy=%s error=%s", self._policy, error)
+            self._next_attempt_ms = self._clock.now_ms() + _PAUSE_MS
+        else:
+            self._is_checked = True
+
     def now_ms(self) -> int:
         """Epoch milliseconds."""
         return self._clock.now_ms()
@@ -83,10 +107,12 @@ class Lineage:
         """Store records, except those that table lineage and data lineage are off for. Idempotent.
 
         When the store does not answer, ``lineage.on-unavailable`` decides: ``queue`` saves them in the warehouse for
-        the next call of any process; ``wait`` retries until it answers; ``fail`` raises.
+        the next call of any process; ``wait`` retries until it answers; ``fail`` raises. ``queue`` also saves what the
+        store refuses because it belongs to another catalog by now.
 
         Raises:
             UnavailableError: nothing was stored; the rows of the tables are committed nevertheless.
+            InvalidInputError: the store belongs to another catalog by now, and the policy is not ``queue``; likewise.
         """
         kept = self._wanted(records)
         if not kept:
@@ -99,8 +125,8 @@ class Lineage:
                     self._enqueue(kept)
                     return
                 self._store_now(kept)
-            except UnavailableError as error:
-                if policy == "fail":
+            except (UnavailableError, InvalidInputError) as error:
+                if policy == "fail" or (policy == "wait" and isinstance(error, InvalidInputError)):
                     raise
                 logger.warning("lineage store does not answer: policy=%s error=%s", policy, error)
                 if policy == "queue":

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from engine.lineage.datasets import Dataset, Run
 from filestore.options.catalog_options import CatalogOptions
 from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_address
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
@@ -157,7 +158,8 @@ def events_of(options: Mapping[str, str]) -> LineageEvents | None:
         from engine.lineage import openlineage_client
     except ImportError as error:
         raise InvalidInputError(
-            f"the client library is missing: openlineage.url={url} fix=pip install 'fluvial[openlineage]'"
+            f"the client library is missing: openlineage.url={shown_address(url)} "
+            "fix=pip install 'fluvial[openlineage]'"
         ) from error
     client = openlineage_client.open_client(url, parsed.openlineage_api_key)
     return LineageEvents(client, openlineage_client, namespace=parsed.openlineage_namespace)

@@ -26,6 +26,7 @@ from openlineage.client.uuid import generate_new_uuid
 
 from engine.lineage.datasets import Dataset, Run, dataset_name
 from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_address
 
 _TIMEOUT_S: Final = 5.0
 
@@ -43,7 +44,7 @@ def open_client(url: str, api_key: str | None) -> OpenLineageClient:
     if address.scheme in ("", "file"):
         return OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=address.path, append=True)))
     raise InvalidInputError(
-        f"events cannot be sent there: openlineage.url={url} fix='give a path, file:///path, http:// or https://'"
+        f"events cannot be sent there: openlineage.url={shown_address(url)} fix='give a path, file:///path, http:// or https://'"
     )
 
 

@@ -21,7 +21,7 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 _kept: Final[dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Lineage, LineageEvents | None]]] = {}
-"""One per catalog, to keep connections."""
+"""One per catalog, to keep connections; a catalog that was made again at the same place is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +50,26 @@ def lineage_of_table(store: TableStore) -> Lineage | None:
 
 
 def _opened(store: TableStore) -> tuple[Lineage, LineageEvents | None] | None:
-    if store.catalog is None:
+    return None if store.catalog is None else _opened_at(store.catalog, store.io)
+
+
+def _opened_at(place: CatalogPlace, io: FileIO) -> tuple[Lineage, LineageEvents | None] | None:
+    key = (place.warehouse, tuple(sorted(place.options.items())))
+    found = lineage_of(_OpenPlace(place=place, file_io=io))
+    if found is None:
+        _kept.pop(key, None)
         return None
-    key = (store.catalog.warehouse, tuple(sorted(store.catalog.options.items())))
-    if key not in _kept:
-        found = lineage_of(_OpenPlace(place=store.catalog, file_io=store.io))
-        if found is None:
-            return None
-        _kept[key] = found, events_of(found.settings.options)
-    return _kept[key]
+    kept = _kept.get(key)
+    if kept is None or kept[0].settings != found.settings:
+        kept = _kept[key] = found, events_of(found.settings.options)
+    return kept
+
+
+def check_lineage(place: CatalogPlace, io: FileIO) -> None:
+    """Refuse a catalog with the store of lineage of another. Raises: like ``Lineage.check``."""
+    found = _opened_at(place, io)
+    if found is not None:
+        found[0].check()
 
 
 class Recorder:
@@ -80,12 +91,17 @@ class Recorder:
         found = _opened(store)
         return None if found is None else cls(store, *found)
 
+    def check(self) -> None:
+        """See ``Lineage.check``."""
+        self._lineage.check()
+
     def read_here(self, snapshot_id: int) -> SourceRead:
         """A read of this table up to a snapshot."""
         return SourceRead(warehouse=self._warehouse, table=".".join(self._name), snapshot_id=snapshot_id)
 
     def opened(self, job: str, reads: tuple[SourceRead, ...] = ()) -> None:
-        """Record that a job will write this table and reads others. Raises: UnavailableError."""
+        """Record that a job will write this table and reads others. Raises: UnavailableError; like ``check``."""
+        self.check()
         self._lineage.store(self._new_tables(job, reads, is_sink=True))
         if self._events is not None:
             self._events.started(job, reads=_datasets(reads), written=[self._written()])

@@ -79,7 +79,7 @@ class StoredOptions:
     """The content of the catalog's file."""
 
     catalog_id: str | None
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
 
 
 def read_stored_options(io: FileIO, warehouse: str) -> StoredOptions | None:
@@ -176,7 +176,7 @@ def options_of_new(given: Mapping[str, str], storage: Storage) -> dict[str, str]
 
     Raises: InvalidInputError when it is requested and the storage cannot keep it.
     """
-    return _options(given, storage, default=storage is Storage.LOCAL or _names_place(given))
+    return _options(given, storage, default=storage is Storage.LOCAL or names_place(given))
 
 
 def options_of_existing(given: Mapping[str, str], storage: Storage) -> dict[str, str]:
@@ -202,7 +202,7 @@ def _options(given: Mapping[str, str], storage: Storage, *, default: bool) -> di
     kept = {key: boolean_of(key, given[key]) if key in given else default for key in FIXED_KEYS}
     fixed = {key: str(is_kept).lower() for key, is_kept in kept.items()}
     enabled = [key for key, is_kept in kept.items() if is_kept]
-    if enabled and storage is Storage.OBJECTS and not _names_place(given):
+    if enabled and storage is Storage.OBJECTS and not names_place(given):
         raise InvalidInputError(
             f"lineage of a warehouse in an object store needs a database: option={enabled[0]} value=true "
             "fix='set jdbc.url=postgresql://host/database'"
@@ -210,7 +210,8 @@ def _options(given: Mapping[str, str], storage: Storage, *, default: bool) -> di
     return fixed | ({key: given[key] for key in PLACE_KEYS if key in given} if enabled else {})
 
 
-def _names_place(given: Mapping[str, str]) -> bool:
+def names_place(given: Mapping[str, str]) -> bool:
+    """Whether options say where lineage is kept, instead of leaving it to the warehouse."""
     return "jdbc.url" in given or given.get("lineage-meta", "jdbc") != "jdbc"
 
 

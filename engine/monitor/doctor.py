@@ -12,9 +12,12 @@ from typing import Any, Final
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.runtime.units import count_text, size_text
 from engine.table import Table
+from filestore.compact.attempts import Deaths, deaths_of
+from filestore.maintenance.history_repair import read_history
 from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table.common import DAY_MS
 from filestore.scan.snapshot_files import manifests_of
+from filestore.snapshot.commit_times import time_ahead_ms
 from filestore.system_tables import SYSTEM_TABLES
 
 _FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
@@ -77,14 +80,20 @@ class Examined:
     manifest_count: int
     manifest_merge_count: int
     options_without_effect: tuple[str, ...] = ()
+    fork_ids: tuple[int, ...] = ()  # snapshots beside the history
+    missing_ids: tuple[int, ...] = ()  # snapshots lost inside it
+    has_wrong_hint: bool = False
+    ahead_ms: int | None = None  # of the newest snapshot before this machine's clock
+    dead_compactions: tuple[Deaths, ...] = ()
 
 
 def examine(table: Table) -> Examined:
     """Collect the facts about a table. Raises: UnavailableError, CorruptDataError."""
     store, options = table.store, table.options
     health = TableProbe(table).look()
-    ids = store.snapshots.ids()
-    oldest = store.snapshots.find(ids[0]) if ids else None
+    history = read_history(store)
+    ids = [each.id for each in history.chain]
+    oldest = history.chain[0] if history.chain else None
     snapshot = health.snapshot
     return Examined(
         health=health,
@@ -101,6 +110,11 @@ def examine(table: Table) -> Examined:
         manifest_count=0 if snapshot is None else len(manifests_of(store, snapshot)),
         manifest_merge_count=options.manifest_merge_min_count,
         options_without_effect=tuple(unbuilt(options)),
+        fork_ids=tuple(each.id for each in history.forks),
+        missing_ids=history.missing_ids,
+        has_wrong_hint=history.has_wrong_hint,
+        ahead_ms=time_ahead_ms(snapshot, health.time_ms),
+        dead_compactions=tuple(deaths_of(store).values()),
     )
 
 
@@ -304,9 +318,48 @@ def _options(seen: Examined) -> Symptom:
     return Symptom(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or ignore this", values=values)
 
 
+def _history(seen: Examined) -> Symptom:
+    values = {"forks": len(seen.fork_ids), "missing": len(seen.missing_ids), "wrong_hint": seen.has_wrong_hint}
+    if seen.fork_ids:
+        fact = f"a paused writer left snapshots beside the history: {', '.join(map(str, seen.fork_ids[:5]))}"
+        severity, fix = Severity.CRITICAL, "look at them with verify; repair keeps each as a tag, and removes it"
+    elif seen.has_wrong_hint:
+        fact, severity, fix = "a hint names another snapshot than the first or last", Severity.WARNING, "run repair"
+    elif seen.missing_ids:
+        fact = f"{_many(len(seen.missing_ids), 'snapshot')} inside the history cannot be read any more"
+        severity, fix = Severity.WARNING, "look at the table with verify; time travel to them is not possible"
+    else:
+        fact = f"{_many(seen.snapshot_count, 'snapshot follows', 'snapshots follow')} each other without a gap"
+        return Symptom(check="history", severity=Severity.OK, fact=fact, values=values)
+    return Symptom(check="history", severity=severity, fact=fact, fix=fix, values=values)
+
+
+def _clock(seen: Examined) -> Symptom:
+    if seen.ahead_ms is None:
+        return Symptom(check="clock", severity=Severity.OK, fact="the newest snapshot is not in the future")
+    fact = f"the newest snapshot is {_time(seen.ahead_ms)} ahead of this machine's clock"
+    fix = "correct the clock of this machine, or of the one that committed it; the next commit has the true time again"
+    values = {"ahead_ms": seen.ahead_ms}
+    return Symptom(check="clock", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
+def _dead_compactions(seen: Examined) -> Symptom:
+    recent = [each for each in seen.dead_compactions if seen.health.time_ms - each.last_ms < DAY_MS]
+    count = sum(each.count for each in recent)
+    values = {"deaths": count, "buckets": ", ".join(sorted({str(each.bucket) for each in recent}))}
+    if not recent:
+        fact = "no compaction was killed within a day"
+        return Symptom(check="dead compactions", severity=Severity.OK, fact=fact, values=values)
+    severity = Severity.WARNING if any(each.is_final for each in recent) else Severity.NOTE
+    fact = f"{_many(count, 'compaction was killed', 'compactions were killed')} within a day, probably for memory"
+    fix = "give what compacts more memory, or set a smaller sort-spill-buffer-size; then run fluvial compact --full"
+    return Symptom(check="dead compactions", severity=severity, fact=fact, fix=fix, values=values)
+
+
 _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _read_amplification,
     _compaction_debt,
+    _dead_compactions,
     _space,
     _tombstones,
     _small_files,
@@ -315,6 +368,8 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _held_snapshots,
     _retention,
     _manifests,
+    _history,
+    _clock,
     _options,
 )
 

@@ -73,7 +73,8 @@ def find_fallback(table: FileTable, state: ReadState, request: ReadRequest) -> F
     other = read.on_branch(name)
     _check_fits(read, other)
     as_of_ms = _travel_ms(state, request)
-    snapshot = other.store.snapshots.latest() if as_of_ms is None else other.store.snapshots.as_of(as_of_ms)
+    snapshots, now_ms = other.store.snapshots, other.store.clock.now_ms()
+    snapshot = snapshots.latest() if as_of_ms is None else snapshots.as_of(as_of_ms, now_ms=now_ms)
     return None if snapshot is None else Fallback(table=other, snapshot=snapshot)
 
 

@@ -10,8 +10,10 @@ from engine.request.option_check import unknown_option
 from filestore.options.option import At, Option, OptionValues
 from filestore.options.parsing import any_text, choice, text
 from filestore.options.table_options import TableOptions, canonical_options
+from filestore.table_view import TableView
 
 T = TypeVar("T")
+View = TypeVar("View", bound=TableView)
 
 CLIENT_PREFIX: Final = "log.kafka."
 """Before properties of the clients that write the log."""
@@ -52,6 +54,7 @@ class WriterOptions(OptionValues):
     merge_schema = _of_table(TableOptions.write_merge_schema)
     type_widening = _of_table(TableOptions.write_merge_schema_type_widening)
     explicit_cast = _of_table(TableOptions.write_merge_schema_explicit_cast)
+    round_values = _of_table(TableOptions.write_round_values)
 
     @classmethod
     def parse(
@@ -83,6 +86,13 @@ class WriterOptions(OptionValues):
     def tracks_changes(self, table: TableOptions) -> bool:
         """Whether streams get what is written."""
         return table.change_tracking if self.change_tracking is None else self.change_tracking
+
+    def applied(self, table: View) -> View:
+        """The table with those options in force that this writer was given and that rows are checked by."""
+        if self.round_values is None:
+            return table
+        key = TableOptions.write_round_values.key
+        return table.with_options({key: "true" if self.round_values else "false"})
 
     def is_write_only(self, table: TableOptions) -> bool:
         """Whether compaction and expiry are left to others."""

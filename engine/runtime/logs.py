@@ -13,7 +13,8 @@ from typing import Final, Literal
 
 import orjson
 
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, printable
+from lsm.secret_names import shown_line
 
 Form = Literal["text", "json"]
 
@@ -29,7 +30,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without a line break."""
-        message = _writable(record.getMessage())
+        message = shown_line(_writable(record.getMessage()))
         body: dict[str, object] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -38,8 +39,16 @@ class JsonLines(logging.Formatter):
             **fields_of(message),
         }
         if record.exc_info:
-            body["error"] = _writable(self.formatException(record.exc_info))
+            body["error"] = shown_line(_writable(self.formatException(record.exc_info)))
         return orjson.dumps(body).decode()
+
+
+class TextLines(logging.Formatter):
+    """Messages for people; what a terminal would obey is shown as an escape."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The lines of a message and its traceback."""
+        return printable(shown_line(super().format(record)))
 
 
 def fields_of(message: str) -> dict[str, int | str]:
@@ -100,7 +109,7 @@ def configure_logging(
     if not all_loggers:
         handler.addFilter(lambda record: any(each.filter(record) for each in shown))
     text = _TEXT if file is None else f"%(asctime)s {_TEXT}"
-    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(text))
+    handler.setFormatter(JsonLines() if form == "json" else TextLines(text))
     handler.set_name(ROOT)
     root = logging.getLogger()
     for each in list(root.handlers):

@@ -79,12 +79,12 @@ def metrics_text(registry: CollectorRegistry = REGISTRY) -> str:
 
 
 @contextmanager
-def serve_metrics(port: int, *, host: str = "0.0.0.0", registry: CollectorRegistry = REGISTRY) -> Iterator[int]:
+def serve_metrics(port: int, *, host: str = "127.0.0.1", registry: CollectorRegistry = REGISTRY) -> Iterator[int]:
     """Answer scrapes at ``http://host:port/metrics`` while the block runs.
 
     Args:
         port: 0 picks a free one.
-        host: interface to listen on.
+        host: address to listen on; 0.0.0.0 for scrapes from other hosts, as in Kubernetes.
         registry: the metrics to show.
 
     Yields:

@@ -119,7 +119,7 @@ def _compact_dedicated(session: Session) -> object:
         return None
     commit = FileTable(store).new_commit(store.new_commit_user(), history_start=live.snapshot_id)
     with undoing_unless_visible(lambda: discard(store, messages)):
-        return commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        return commit.commit_compaction(messages, base=live.ref)
 
 
 def _rescale(session: Session) -> object:

@@ -5,7 +5,7 @@ given another value; so this parses what was given into a table with those optio
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
@@ -43,7 +43,7 @@ class ReadOptions:
     columns: tuple[str, ...]  # () is all
     filter: str | None
     job: str | None  # pipeline.name: of the job in the catalog's lineage
-    given: Mapping[str, str]  # of the table's options, those that the reader was given
+    given: Mapping[str, str] = field(repr=False)  # of the table's options, those that the reader was given
 
     @classmethod
     def parse(cls, options: Mapping[str, str], keys: tuple[str, ...]) -> "ReadOptions":

@@ -20,6 +20,13 @@ from engine.kafka.source import KafkaSource
 from engine.runtime.spark_internals import hadoop_setting, has_context, start_jvm
 from engine.spark.data_source import FluvialDataSource
 
+REDACTED: Final = (
+    "(?i)secret|passw|passphrase|token|credential|jaas|private|user[._-]?info|access[._-]?key|account[._-]key|api_?key"
+    "|[._-]sas[._-]|[._-](pem|sas|auth|config)(=|$)|://[^/:@]*:.*@"
+    "|(?<!primary)(?<!bucket)(?<!partition)(?<!index)(?<!nested)(?<!sort)(?<!catalog)(?<!clustering)[._-]key(=|$)"
+)
+"""Of keys and values of settings and options; what is hidden elsewhere has ``lsm.secret_names``."""
+
 SETTINGS: Final[Mapping[str, str]] = {
     # Rows between the JVM and Python pass through a socket of the kernel's instead of the network stack: 5 to 40 ms
     # per batch.
@@ -30,6 +37,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     # Vectorised work pays per Arrow batch: 65,536 rows make the fixed cost small; the bytes of a batch stay bounded
     # by Spark's spark.sql.execution.arrow.maxBytesPerBatch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Spark hides what it knows as secrets in plans, its UI and its event log, by key or value: not those of Kafka's
+    # clients and of stores.
+    "spark.redaction.regex": REDACTED,
     # Text and timestamps convert the same way on every machine.
     "spark.sql.session.timeZone": "UTC",
 }

@@ -115,6 +115,7 @@ class StreamSessions:
                 upkeep=Upkeep.STREAM_ON_DEMAND,
                 origin=lambda batch_id, rows: stream.origin(batch_id),
                 checkpoint=checkpoint,
+                run_id=run_id,
                 observe=observe,
             )
         with undoing(session.close):  # the next batch of this run begins with the log's end, as a new run does

@@ -27,6 +27,7 @@ from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_b
 from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
 from engine.spark.write_options import PARTITION_KEY, WriteOptions
 from engine.write.sink import NO_CHECKPOINT
+from filestore.commit.query_run import QueryRun
 from filestore.schema.validation import check_writable
 from lsm.errors import InvalidInputError
 
@@ -112,10 +113,12 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         self._observe = observe
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
-        """Stage the rows of one task."""
+        """Stage the rows of one task; the first one of a run takes over from earlier runs of the query."""
         query_id, run_id, batch_id = _place()
         given = self._options.given
         user, named = given.commit_user or query_id, task_job(given.pipeline_name)
+        if run_id:
+            QueryRun(store=self._options.table.store, commit_user=user, run_id=run_id).take_over(batch_id)
         file = stage_rows(self._options.table, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
         self._observe(StepEvent(step=Step.ROWS_STAGED, batch_id=batch_id))
         return StagedTask(file=file, commit_user=user, run_id=run_id, job=query_id if named is None else named[0])

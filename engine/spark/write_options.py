@@ -63,6 +63,7 @@ class WriteOptions:
         )
         if writer.dynamic_partition_overwrite is not None:
             table = table.with_options({DYNAMIC_KEY: named[DYNAMIC_KEY]})
+        table = writer.applied(table)
         return cls(
             table=table,
             given=writer,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from engine.stream.position.plan import SnapshotExpiredError, SnapshotFacts, SplitSize
+from engine.stream.position.plan import SnapshotFacts, SplitSize
 from filestore.changelog.snapshot_changes import (
     ChangeSplit,
     changelog_level,
@@ -18,6 +18,7 @@ from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import UNLOGGED_KEY, ChangeSource, changes_of, offsets_before
+from filestore.snapshot.lost_files import LostFileError, SnapshotExpiredError
 from filestore.snapshot.snapshot import CommitKind, Snapshot, back_from, carried_offsets
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets
@@ -162,6 +163,8 @@ class TableHistory:
     def _plan_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
         try:
             return TableScan(self._store).plan(snapshot=self._read(snapshot_id), filter=self._filter).splits
+        except LostFileError:
+            raise
         except FileNotFoundError as error:
             raise self._expired(snapshot_id) from error
 
@@ -176,6 +179,8 @@ class TableHistory:
             if self._changelog_level:
                 return plan_changelog(self._store, before, after)
             return plan_changes(self._store, before, after)
+        except LostFileError:
+            raise
         except FileNotFoundError as error:
             raise self._expired(after_id if before is None else before_id) from error
         except InvalidInputError as error:

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.stream.history import TableHistory
-from engine.stream.position.plan import ReadTarget, SnapshotExpiredError, end_of_log
+from engine.stream.position.plan import ReadTarget, end_of_log
 from engine.stream.position.position import Phase, Position
+from filestore.snapshot.lost_files import SnapshotExpiredError
 
 _SUMMED_SNAPSHOTS: Final = 1000  # at most
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from engine.stream.history import TableHistory
 from engine.stream.log import OffsetLostError, StreamLog
 from engine.stream.options import OnLoss, StreamOptions
-from engine.stream.position.plan import ReadTarget, SnapshotExpiredError
+from engine.stream.position.plan import ReadTarget
 from engine.stream.position.position import Phase, Position
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from lsm.errors import CorruptDataError
 
 logger = logging.getLogger("fluvial.stream")

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from engine.log.log_rows import log_rows
 from engine.log.table_log import TableLog
-from engine.stream.position.plan import SnapshotExpiredError
 from engine.types.row_changes import RowChanges
 from filestore.predicate.predicate import Compare, CompareOp, Predicate, and_all
 from filestore.read.split_read import read_split
 from filestore.scan.table_scan import TableScan
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from filestore.table_view import TableView
 from filestore.write.table_write import partition_codes
 from logstore.offsets import LogRange

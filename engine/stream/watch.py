@@ -12,10 +12,11 @@ from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import Alignment, StreamOptions
 from engine.stream.position.alignment import next_aligned_id, snapshot_read
 from engine.stream.position.place import ConsumerPlace
-from engine.stream.position.plan import ReadTarget, SnapshotExpiredError, advance, end_of_log
+from engine.stream.position.plan import ReadTarget, advance, end_of_log
 from engine.stream.position.position import Phase, Position
 from engine.stream.position.start import Start, StartKind, offsets_of_time
 from engine.stream.schemas import SchemaWatch
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -212,7 +213,7 @@ class TableWatch:
         return self._behind(before_id, offsets).before_splits(Phase.FILES, before_id, offsets, of=of)
 
     def _at_time(self, time_ms: int) -> Position:
-        before = self._store.snapshots.as_of(time_ms - 1)
+        before = self._store.snapshots.as_of(time_ms - 1, now_ms=self._store.clock.now_ms())
         facts = None if before is None else self.history.facts(before.id)
         base_id = 0 if before is None else before.id
         earliest = self._store.snapshots.earliest_id() or 1

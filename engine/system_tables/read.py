@@ -1,7 +1,7 @@
 """Reading a system table of any kind: one object for Arrow, Spark and the command line."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -46,7 +46,7 @@ class SystemRead:
 
     name: SystemName
     catalog: Tables
-    given: Mapping[str, str]  # of this read
+    given: Mapping[str, str] = field(repr=False)  # of this read
 
     @cached_property
     def files(self) -> FileTable:

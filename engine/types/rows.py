@@ -5,16 +5,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from filestore.hashing.buckets import bucket_ids
 from filestore.table_view import TableView
-from filestore.types.data_types import arrow_type
 from filestore.write.row_checks import conform_batch, row_kinds_of_column
 
 ROW_KIND_COLUMN: Final = "_row_kind"
-_UNIT_NAMES: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
 def change_rows(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch, pa.Array | None]:
@@ -37,7 +34,7 @@ def change_rows(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch
     if index >= 0 and ROW_KIND_COLUMN not in table.schema.column_names:
         kinds = row_kinds_of_column(batch.column(index).cast(pa.string()), ROW_KIND_COLUMN)
         batch = batch.select([name for name in batch.schema.names if name != ROW_KIND_COLUMN])
-    rows = conform_batch(_in_precision(batch, table), table.schema)
+    rows = conform_batch(batch, table.schema, rounds=table.options.write_round_values)
     field = table.options.rowkind_field
     if kinds is None and field is not None:
         kinds = row_kinds_of_column(rows.column(field), field)
@@ -76,23 +73,3 @@ def bucket_places(rows: pa.RecordBatch, table: TableView) -> Iterator[tuple[int,
     starts = np.flatnonzero(np.r_[True, sorted_buckets[1:] != sorted_buckets[:-1]])
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
         yield int(sorted_buckets[start]), pa.array(order[start:end])
-
-
-def _in_precision(batch: pa.RecordBatch, table: TableView) -> pa.RecordBatch:
-    """Times truncated to their column's precision (Spark only has microseconds), towards the past."""
-    for index, field in enumerate(batch.schema):
-        if not (pa.types.is_timestamp(field.type) or pa.types.is_time(field.type)):
-            continue
-        if field.name not in table.schema.column_names:
-            continue
-        wanted = arrow_type(table.schema.field(field.name).type)
-        if wanted == field.type or (type(wanted) is not type(field.type) and not pa.types.is_time(wanted)):
-            continue
-        batch = batch.set_column(index, field.with_type(wanted), _cut(batch.column(index), wanted))
-    return batch
-
-
-def _cut(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(wanted):
-        return pc.floor_temporal(column, unit=_UNIT_NAMES[wanted.unit]).cast(wanted)
-    return column.cast(wanted, safe=False)

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.sql_types import quoted
 from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import DataField, DataType, data_type_of
+from filestore.types.data_types import DataField, DataType, data_type_of, with_stored_times
 from lsm.errors import InvalidInputError
 
 _SIMPLE: Final[Mapping[str, T.DataType]] = {
@@ -37,6 +37,7 @@ _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "TIMESTAMP": T.TimestampNTZType(),
     "TIMESTAMP_LTZ": T.TimestampType(),
 }
+_TIME_DIGITS: Final = 3  # a table holds milliseconds of the day
 _WIDER: Final[Mapping[type[T.DataType], tuple[type[T.DataType], ...]]] = {
     T.ByteType: (T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
     T.ShortType: (T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
@@ -94,16 +95,36 @@ def fields_of_spark(schema: T.StructType) -> list[DataField]:
     Raises:
         InvalidInputError: a type is not supported by tables; the message suggests a cast.
     """
+    return _fields_of_spark(schema, known=frozenset())
+
+
+def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[DataField]:
     fields = []
     for index, column in enumerate(schema.fields):
         try:
-            data_type = data_type_of(to_arrow_type(column.dataType, timezone="UTC"), nullable=column.nullable)
+            if column.name not in known:
+                _refuse_fine_times(column.dataType)
+            arrow = with_stored_times(to_arrow_type(column.dataType, timezone="UTC"))
+            data_type = data_type_of(arrow, nullable=column.nullable)
         except (InvalidInputError, PySparkTypeError) as error:
             raise InvalidInputError(
                 f"a table cannot hold this column: column={column.name} type={column.dataType.simpleString()} {error}"
             ) from error
         fields.append(DataField(id=index, name=column.name, type=data_type, description=column.metadata.get("comment")))
     return fields
+
+
+def _refuse_fine_times(given: T.DataType) -> None:
+    if isinstance(given, T.TimeType) and given.precision > _TIME_DIGITS:
+        raise InvalidInputError(f"TIME holds milliseconds: fix='cast it AS TIME({_TIME_DIGITS})'")
+    if isinstance(given, T.StructType):
+        inner = [field.dataType for field in given.fields]
+    elif isinstance(given, T.MapType):
+        inner = [given.keyType, given.valueType]
+    else:
+        inner = [given.elementType] if isinstance(given, T.ArrayType) else []
+    for each in inner:
+        _refuse_fine_times(each)
 
 
 def fields_of_frame(schema: T.StructType, known: TableSchema) -> list[DataField]:
@@ -118,7 +139,7 @@ def fields_of_frame(schema: T.StructType, known: TableSchema) -> list[DataField]
         if (column.name != ROW_KIND_COLUMN or ROW_KIND_COLUMN in known.column_names)
         and not (isinstance(column.dataType, T.NullType) and column.name in known.column_names)
     ]
-    return fields_of_spark(T.StructType(kept))
+    return _fields_of_spark(T.StructType(kept), known=frozenset(known.column_names))
 
 
 def cast_frame(frame: DataFrame, schema: TableSchema) -> DataFrame:
@@ -231,7 +252,7 @@ def _as_type(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
 
 
 def is_same_type(given: T.DataType, wanted: T.DataType) -> bool:
-    """Equal except for nullability and metadata."""
+    """Equal except for nullability, metadata and the digits of times."""
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
         return is_same_type(given.elementType, wanted.elementType)
     if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
@@ -242,6 +263,8 @@ def is_same_type(given: T.DataType, wanted: T.DataType) -> bool:
         )
     if isinstance(given, T.StringType) and isinstance(wanted, T.StringType):
         return True
+    if isinstance(given, T.TimeType) and isinstance(wanted, T.TimeType):
+        return True  # a cast would cut digits off unseen; the writer refuses them
     return type(given) is type(wanted) and bool(given == wanted)
 
 
@@ -254,6 +277,4 @@ def is_wider_type(given: T.DataType, wanted: T.DataType) -> bool:
         if isinstance(given, T.DecimalType):
             return bool(given.scale <= wanted.scale and given.precision - given.scale <= whole)
         return bool(_DIGITS.get(type(given), 99) <= whole)
-    if isinstance(given, T.TimeType) and isinstance(wanted, T.TimeType):
-        return True  # as with timestamps, digits that the column does not have are cut off
     return type(wanted) in _WIDER.get(type(given), ())

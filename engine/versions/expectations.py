@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import SqlglotError
 
 from engine.versions.aggregates import Aggregate, aggregates_of, condition_value, feed_all, needs_spark
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate, columns_of
+from filestore.predicate.sql_problems import problem_of
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -84,9 +85,11 @@ class _Condition:
         """Raises: InvalidInputError when it cannot be read."""
         try:
             return exp.maybe_parse(self.text, dialect="spark")
-        except (ParseError, TokenError) as error:
-            reason = str(error).splitlines()[0]
+        except SqlglotError as error:
+            reason = problem_of(error, self.text).reason
             raise InvalidInputError(f"not a condition: expect={self.text!r} reason={reason}") from error
+        except RecursionError:
+            raise InvalidInputError("not a condition: it is nested too deeply: fix='leave out brackets'") from None
 
     @cached_property
     def is_aggregate(self) -> bool:

@@ -22,10 +22,12 @@ from engine.types.rows import bucket_places, change_rows
 from engine.write.exact_changes import ExactChanges
 from filestore.changelog.untracked import untracked_rows
 from filestore.commit.committable import discard
+from filestore.commit.query_run import QueryRun
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.predicate.evaluation import filter_mask
 from filestore.scan.live_files import BucketKey
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
@@ -47,12 +49,18 @@ class BatchSpec:
     log: TableLog | None
     commit_user: str
     batch_id: int
-    base_snapshot_id: int  # 0: the table was empty
+    base: SnapshotRef
     max_sequence_numbers: Mapping[BucketKey, int]  # in that snapshot; missing: no rows
     log_offsets: Mapping[int, int]  # next offset of each bucket's log, as that snapshot has it
     index: Sequence[IndexManifestEntry] = ()  # of that snapshot, see ``TableWrite``
     adopted_buckets: frozenset[int] = frozenset()  # written by an earlier run: rows of these are not written again
+    run: QueryRun | None = None  # of the query: one that was taken over must not fence the log's writers
     observe: Observer = ignore
+
+    def check_run(self) -> None:
+        """Raises: TakenOverError: another run of the query has these batches now."""
+        if self.run is not None:
+            self.run.check(f"batch={self.batch_id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +127,7 @@ def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[Bucke
     Raises:
         InvalidInputError: a row that the table cannot hold.
         ConflictError: a newer attempt has fenced this one, or another writer is ahead in the log.
+        TakenOverError: a newer run of the query has these batches now.
     """
     part = _Part(spec)
     with undoing(part.abort):
@@ -229,7 +238,10 @@ class _Part:
         log = BucketLog(
             self._spec.log, self._spec.table.store, bucket, query=self._spec.commit_user, batch=self._spec.batch_id
         )
+        self._spec.check_run()  # a newer run keeps its producers
         done = log.open(known_end=self._spec.log_offsets.get(bucket, 0))
+        with undoing(log.close):
+            self._spec.check_run()  # it has not fenced this bucket yet, or this task has just fenced its writer
         self._tell(Step.BUCKET_FENCED, bucket, {})
         if done is not None:
             log.close()

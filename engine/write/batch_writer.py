@@ -25,14 +25,15 @@ from engine.write.batch_part import REPLACED, UPDATES, BatchSpec, BucketResult
 from engine.write.event_time import watermark_of
 from engine.write.renumber import rewrite_with_higher_numbers
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
-from filestore.snapshot.snapshot import carried_offsets
+from filestore.snapshot.snapshot import SnapshotRef, carried_offsets
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
-from lsm.errors import ConflictError, CorruptDataError
+from lsm.errors import ConflictError, CorruptDataError, TakenOverError
 from lsm.retry import retrying
 
 logger = logging.getLogger("fluvial.batch")
@@ -54,6 +55,7 @@ class BatchWriter:
         *,
         commit_user: str,
         tracks_changes: bool = True,
+        run: QueryRun | None = None,
         observe: Observer = ignore,
     ) -> None:
         """Prepare to write.
@@ -63,10 +65,13 @@ class BatchWriter:
             log: the table's log, None without one (or with change tracking switched off).
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
             tracks_changes: False: streams do not get these rows; then there must be no log either.
+            run: of a streaming query, which is refused what it does once another run has taken over.
             observe: called with each step.
         """
         self._table, self._store = table, table.store
         self._log = log
+        self._run = run
+        self._batch_id: int | None = None  # the newest that was begun
         self._observe = observe
         self._commit_user = commit_user
         self._changes = _changes(table.store, log, tracks_changes=tracks_changes)
@@ -76,7 +81,7 @@ class BatchWriter:
 
     @cached_property
     def _commit(self) -> TableCommit:
-        return TableCommit(self._store, self._commit_user)
+        return TableCommit(self._store, self._commit_user, check=self._check_run)
 
     @property
     def live(self) -> LiveFiles:
@@ -104,8 +109,10 @@ class BatchWriter:
         Raises:
             ConflictError: another writer holds a bucket of the log, or committed to the same buckets of the table:
                 nothing of this batch is visible in the table. Run the batch again.
+            TakenOverError: another run of the query has taken over: end this one.
             OutcomeUnknownError: the commit may be visible: run the same batch again.
         """
+        self._batch_id = batch_id
         done = self._commit.find_committed(batch_id)
         if done is not None:
             logger.info(
@@ -119,10 +126,10 @@ class BatchWriter:
             logger.info("batch is committed already, by its log: table=%s batch=%d", self._store.name, batch_id)
             return CommitResult(snapshot=self.live.snapshot, already_committed=True)
         spec = self._spec(batch_id, adopted)
-        if read_snapshot_id is not None and spec.base_snapshot_id != read_snapshot_id:
+        if read_snapshot_id is not None and spec.base.id != read_snapshot_id:
             raise ConflictError(
                 f"the table changed while the rows were computed: table={self._store.name} "
-                f"read_snapshot={read_snapshot_id} newest={spec.base_snapshot_id} fix=run it again"
+                f"read_snapshot={read_snapshot_id} newest={spec.base.id} fix=run it again"
             )
         began_s = time.perf_counter()
         results = [*run_parts(spec), *adopted.values()]
@@ -130,13 +137,13 @@ class BatchWriter:
         self._check_updates(batch_id, results)
         flushed_s = time.perf_counter()
         # adopted files were numbered by an earlier run, before commits that this run's base may include
-        base_id = None if adopted else spec.base_snapshot_id
+        base = None if adopted else spec.base
         is_exclusive = read_snapshot_id is not None and self._log is None
         committed = self._publish(
             self._commit,
             batch_id,
             results,
-            base_id,
+            base,
             is_exclusive=is_exclusive,
             properties=properties,
         )
@@ -176,11 +183,12 @@ class BatchWriter:
             log=self._log,
             commit_user=self._commit_user,
             batch_id=batch_id,
-            base_snapshot_id=self.live.snapshot_id,
+            base=self.live.ref,
             max_sequence_numbers=self.live.max_sequence_numbers(),
             index=bucket_index(self._store, self.live.snapshot),
             log_offsets=dict(self._log_offsets()),
             adopted_buckets=frozenset(adopted),
+            run=self._run,
             observe=self._observe,
         )
 
@@ -204,7 +212,9 @@ class BatchWriter:
         known = self._log_offsets()
         adopted: dict[int, BucketResult] = {}
         orphans: dict[tuple[str, int], list[BucketResult]] = {}
-        for bucket, tail in log.fence_all().items():
+        tails = log.fence_all()
+        self._check_run()  # a newer run that has not fenced yet: its batches are not to be adopted here
+        for bucket, tail in tails.items():
             marker = tail.marker
             if marker is None or marker.end_offset <= known.get(bucket, 0):
                 check_not_shorter(self._store, log, tail, known.get(bucket, 0))
@@ -230,7 +240,7 @@ class BatchWriter:
                 self._store.name, bucket, marker.query, marker.batch, marker.row_count,
             )  # fmt: skip
         for (query, batch), results in orphans.items():
-            self._publish(TableCommit(self._store, query), batch, results, None)
+            self._publish(TableCommit(self._store, query, check=self._check_run), batch, results, None)
             self.live.advance()
         return adopted
 
@@ -239,7 +249,7 @@ class BatchWriter:
         commit: TableCommit,
         identifier: int,
         results: Sequence[BucketResult],
-        base_snapshot_id: int | None,
+        base: SnapshotRef | None,
         *,
         is_exclusive: bool = False,
         properties: Mapping[str, str] = NO_PROPERTIES,
@@ -248,7 +258,7 @@ class BatchWriter:
         wanted = committable(
             identifier,
             results,
-            base_snapshot_id=base_snapshot_id,
+            base=base,
             known_offsets=None if self._log is None else self._log_offsets(),
             changes=self._changes,
             properties=properties,
@@ -258,6 +268,10 @@ class BatchWriter:
 
         def renumber(conflict: ConflictError) -> None:
             nonlocal wanted
+            if isinstance(conflict, TakenOverError):
+                if self._log is None:  # else the newer run may have found these files in the log
+                    discard(self._store, wanted.messages)
+                raise conflict
             if is_exclusive or changes_index(wanted.messages):  # with other numbers they are still in the wrong buckets
                 discard(self._store, wanted.messages)
                 raise conflict
@@ -280,7 +294,7 @@ class BatchWriter:
         ]
         if moved == lost.messages and not lost.changelog_base_snapshot:
             raise conflict
-        following = replace(lost, messages=moved, base_snapshot_id=self.live.snapshot_id)
+        following = replace(lost, messages=moved, base=self.live.ref)
         if not lost.changelog_base_snapshot:
             return following
         logger.warning(
@@ -298,6 +312,10 @@ class BatchWriter:
     def _highest(self, partition: bytes, bucket: int) -> int:
         return self.live.max_sequence_number(BucketKey(partition, bucket))
 
+    def _check_run(self) -> None:
+        if self._run is not None:
+            self._run.check(f"batch={self._batch_id}")
+
     def _report(self, step: Step, batch_id: int) -> None:
         self._observe(StepEvent(step=step, batch_id=batch_id))
 
@@ -313,7 +331,7 @@ def committable(
     identifier: int,
     results: Sequence[BucketResult],
     *,
-    base_snapshot_id: int | None,
+    base: SnapshotRef | None,
     known_offsets: Mapping[int, int] | None,
     changes: ChangeSource,
     properties: Mapping[str, str],
@@ -323,7 +341,7 @@ def committable(
     Args:
         identifier: of the commit.
         results: of every bucket.
-        base_snapshot_id: see ``Committable``.
+        base: see ``Committable``.
         known_offsets: next log offset of each bucket before the batch; None: there is no log.
         changes: how streams get the rows.
         properties: of the snapshot, unless an empty batch of a batch job makes none.
@@ -334,7 +352,7 @@ def committable(
         identifier=identifier,
         messages=messages,
         log_offsets={} if known_offsets is None else {**known_offsets, **offsets},
-        base_snapshot_id=base_snapshot_id,
+        base=base,
         changes=changes,
         properties=properties if messages or identifier != BATCH_IDENTIFIER else {},
         changelog_base_snapshot={

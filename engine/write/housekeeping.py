@@ -6,6 +6,7 @@ stream: what fails is logged, and tried again. ``snapshot.expire.execution-mode=
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
@@ -32,7 +33,12 @@ class Housekeeping:
     """The expiry of one table for one writer. Not for use by several threads."""
 
     def __init__(
-        self, store: TableStore, *, checkpoint: CheckpointPlace | None = None, every_ms: int = _EVERY_MS
+        self,
+        store: TableStore,
+        *,
+        checkpoint: CheckpointPlace | None = None,
+        every_ms: int = _EVERY_MS,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         """Start making tags by the clock, if the table has such.
 
@@ -40,8 +46,10 @@ class Housekeeping:
             store: to look after.
             checkpoint: of the query that writes the table, to be kept with savepoints.
             every_ms: time between two looks.
+            check: raises ConflictError when this writer may not change the table any more: nothing is deleted or made.
         """
         self._table = store
+        self._check = check
         self._checkpoint = checkpoint
         self._every_ms = every_ms
         self._saved_ms: int | None = None
@@ -52,7 +60,7 @@ class Housekeeping:
         is_async = store.options.snapshot_expire_execution_mode == "async"
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fluvial-expiry") if is_async else None
         self._running: Future[None] | None = None
-        self._timer = TagTimer(store)
+        self._timer = TagTimer(store, check)
 
     def before_batch(self) -> None:
         """Make a periodic savepoint if it is time. Never raises.
@@ -63,6 +71,7 @@ class Housekeeping:
         if now_ms < self._save_due_ms or not self._is_savepoint_due(now_ms, self._saved_ms):
             return
         try:
+            self._check()
             newest = latest_savepoint_id(self._table)
             saved = None if newest is None else find_savepoint(self._table, newest)
             self._saved_ms = None if saved is None else saved.save_time_ms
@@ -115,8 +124,9 @@ class Housekeeping:
             return []
 
     def _run(self, now_ms: int) -> None:
-        self._make_tags()
         try:
+            self._check()
+            self._make_tags()
             if now_ms >= self._partitions_due_ms:
                 self._partitions_due_ms = now_ms + self._table.options.partition_expiration_check_interval_ms
                 self._expire_partitions()
@@ -136,7 +146,10 @@ class Housekeeping:
 
     def _expire_snapshots(self) -> None:
         retention = Retention.of(self._table.options)
-        steps = list(expire_snapshots(self._table, retention))
+        steps = []
+        for step in expire_snapshots(self._table, retention):
+            steps.append(step)
+            self._check()
         if len(steps) == retention.limit:
             self._due_ms = 0  # there is more
         if steps:
@@ -178,9 +191,10 @@ _LONGEST_WAIT_S: Final = 60.0  # the clock may be set, and other processes delet
 class TagTimer:
     """A thread that waits for the ends of periods."""
 
-    def __init__(self, store: TableStore) -> None:
+    def __init__(self, store: TableStore, check: Callable[[], object] = lambda: None) -> None:
         """Start it, if the table has tags by the clock; what is wrong with its options is logged."""
         self._table = store
+        self._check = check
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         try:
@@ -201,6 +215,7 @@ class TagTimer:
     def _run(self, schedule: TagSchedule) -> None:
         while not self._ended.wait(min(schedule.wait_ms(self._table.clock.local_ms()) / 1000, _LONGEST_WAIT_S)):
             try:
+                self._check()
                 create_due_tags(self._table)
             except Exception:
                 logger.warning("tags failed, it will be tried again: table=%s", self._table.name, exc_info=True)

@@ -73,7 +73,8 @@ def bucket_column(keys: Sequence[DataField], bucket_count: int, *, function: str
     types = [field.type for field in keys]
 
     def buckets(*columns: pa.Array) -> pa.Array:
-        typed = [column.cast(arrow_type(data_type)) for column, data_type in zip(columns, types, strict=True)]
+        # A time that the column cannot hold is refused by the writer, in whichever bucket.
+        typed = [column.cast(arrow_type(each), safe=False) for column, each in zip(columns, types, strict=True)]
         return pa.array(bucket_ids(typed, types, bucket_count, function=function), pa.int32())
 
     return F.coalesce(F.arrow_udf(buckets, IntegerType())(*[F.col(quoted(field.name)) for field in keys]), F.lit(0))

@@ -20,7 +20,7 @@ from filestore.evolution.schema_merge import MERGE_KEY, MergeRules, merge_change
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
-from filestore.types.data_types import DataField, data_type_of
+from filestore.types.data_types import DataField, data_type_of, with_stored_times
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.schema")
@@ -80,7 +80,8 @@ def fields_of_rows(schema: pa.Schema, known: TableSchema) -> list[DataField]:
             if column.name in known.column_names:
                 continue
             raise InvalidInputError(f"a new column has no type: column={column.name} fix=cast it, or leave it out")
-        fields.append(DataField(id=index, name=column.name, type=data_type_of(column.type, nullable=column.nullable)))
+        given = with_stored_times(column.type) if column.name in known.column_names else column.type
+        fields.append(DataField(id=index, name=column.name, type=data_type_of(given, nullable=column.nullable)))
     return fields
 
 

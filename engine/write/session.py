@@ -8,8 +8,8 @@ close          waits for compaction and expiry beside the batches
 The sink, ``format("fluvial")``, statements and ``Table.write`` use it; they differ in their ``Upkeep`` and ``Runner``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from functools import partial
 from types import TracebackType
@@ -29,6 +29,7 @@ from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult
 from filestore.compact.compactor import run_task
 from filestore.compact.task import CompactionTask
@@ -36,7 +37,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.data_split import DataSplit
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.write.row_deletion import DeletedPositions, replace_rows
@@ -108,6 +109,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         upkeep: Upkeep,
         origin: OriginOf[RowsT],
         checkpoint: str | None = None,
+        run_id: str | None = None,
         observe: Observer = ignore,
     ) -> None:
         """Start what runs beside the batches; the table is not read.
@@ -120,24 +122,35 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             upkeep: besides writing.
             origin: asked once for each batch, before its rows are written.
             checkpoint: location of the query's, to be kept with savepoints.
+            run_id: of this start of a streaming query, if several processes commit for it; else it gets a fresh one.
             observe: called with each step; picklable.
 
         Raises:
             InvalidInputError: an option has no such value.
         """
+        table = options.applied(table)
         self._table, self._store = table, table.store
         self._runner, self._commit_user = runner, commit_user
         self._options, self._upkeep, self._origin, self._observe = options, upkeep, origin, observe
         self._log = None if upkeep is Upkeep.REPLACE else TableLog.of(table, options)
         self._tracks_changes = tracks_changes(self._store, options)
+        self._run: QueryRun | None = None
+        if upkeep.is_stream:
+            self._run = QueryRun(store=self._store, commit_user=commit_user, run_id=run_id or self._store.names.uuid())
+        self._has_taken_over = False
         self._writer = self._new_writer(table)
         self._after = AfterCommit(self._store)
         is_kept = upkeep.is_stream and not is_write_only(self._store, options)
         waits = upkeep is not Upkeep.REPLACE and waits_for_others(self._store, options)
         place = None if checkpoint is None else CheckpointPlace(location=checkpoint, commit_user=commit_user)
-        self._compaction = BackgroundCompaction(self._store, partial(runner.compact, self._store)) if is_kept else None
+        self._compaction: BackgroundCompaction | None = None
+        if is_kept:
+            run_tasks = partial(runner.compact, self._store)
+            self._compaction = BackgroundCompaction(self._store, run_tasks, check=partial(self.check_run, "compaction"))
         self._dedicated = DedicatedCompaction(self._store) if waits else None
-        self._housekeeping = Housekeeping(self._store, checkpoint=place) if is_kept else None
+        self._housekeeping: Housekeeping | None = None
+        if is_kept:
+            self._housekeeping = Housekeeping(self._store, checkpoint=place, check=partial(self.check_run, "expiry"))
 
     @property
     def compaction_failures(self) -> CompactionFailures:
@@ -146,6 +159,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
 
     def continue_at(self, table: FileTable) -> None:
         """Write further batches at another version of the table's schema; compaction takes it from the files."""
+        table = self._options.applied(table)
         self._table, self._store = table, table.store
         self._writer, self._after = self._new_writer(table), AfterCommit(table.store)
 
@@ -164,6 +178,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         Raises:
             FluvialError: see ``BatchWriter.write``.
             UnavailableError: also when the rows are visible, and ``lineage.on-unavailable=fail``.
+            TakenOverError: another run of the query has the batch now, or has begun since this one committed it.
         """
 
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
@@ -189,18 +204,18 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         table.check_partition(partition or {})
 
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
-            base_id = store.snapshots.latest_id() or 0
-            messages = self._messages(run_parts, base_id, {})  # no row stays that the new ones would have to follow
+            base = store.snapshots.latest_ref()
+            messages = self._messages(run_parts, base, {})  # no row stays that the new ones would have to follow
             wanted = Committable(
                 identifier=BATCH_IDENTIFIER,
                 messages=messages,
-                base_snapshot_id=base_id,
+                base=base,
                 changes=self._changes_of_files,
                 properties=properties if messages else {},
             )
             with undoing_unless_visible(lambda: discard(store, messages)):
                 return table.commit_overwrite(
-                    table.new_commit(self._commit_user, history_start=base_id), wanted, partition
+                    table.new_commit(self._commit_user, history_start=base.id), wanted, partition
                 )
 
         return self._batch(rows, BATCH_IDENTIFIER, commit)
@@ -229,7 +244,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
             added: list[CommitMessage] = []
             if rows is not None:
-                added = self._messages(run_parts, snapshot.id, LiveFiles(store, snapshot).max_sequence_numbers())
+                added = self._messages(run_parts, snapshot.ref, LiveFiles(store, snapshot).max_sequence_numbers())
             wanted = Committable(identifier=BATCH_IDENTIFIER, changes=self._changes_of_files, properties=properties)
             return replace_rows(
                 store, snapshot, splits, deletes, added=added, commit_user=self._commit_user, committable=wanted
@@ -249,11 +264,33 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             assert rows is not None
             return self._runner.write(spec, rows)
 
-        self.before_batch()
-        origin = self._origin(batch_id, rows)
-        done = commit(run_parts, self._after.properties(origin))
-        self.after_commit(done, batch_id, origin)
+        with self._as_newest_run(batch_id):
+            self.before_batch()
+            origin = self._origin(batch_id, rows)
+            done = commit(run_parts, self._after.properties(origin))
+            self.after_commit(done, batch_id, origin)
         return done
+
+    @contextmanager
+    def _as_newest_run(self, batch_id: int) -> Iterator[None]:
+        """Around a batch of a stream: the first one takes over from earlier runs, and a newer run ends this one."""
+        run, doing = self._run, f"batch={batch_id}"
+        if run is None:
+            yield
+            return
+        with run.naming_the_cause(doing):
+            if self._has_taken_over:
+                run.check(doing)
+            else:
+                run.take_over(batch_id)
+                self._has_taken_over = True
+            yield
+            run.check(doing)  # the next batch would only find Spark's checkpoint in use
+
+    def check_run(self, what: str) -> None:
+        """Refuse to work for a query that another run has taken over. Raises: TakenOverError."""
+        if self._run is not None:
+            self._run.check(f"what={what}")
 
     def before_batch(self) -> None:
         """Make a savepoint if one is due, and wait while compaction is too far behind."""
@@ -300,6 +337,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             self._log,
             commit_user=self._commit_user,
             tracks_changes=self._tracks_changes,
+            run=self._run,
             observe=self._observe,
         )
 
@@ -309,7 +347,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         return ChangeSource.FILES if self._tracks_changes else ChangeSource.NONE
 
     def _messages(
-        self, run_parts: RunParts, base_snapshot_id: int, max_sequence_numbers: Mapping[BucketKey, int]
+        self, run_parts: RunParts, base: SnapshotRef, max_sequence_numbers: Mapping[BucketKey, int]
     ) -> list[CommitMessage]:
         """The files of rows that do not go to the log."""
         spec = BatchSpec(
@@ -317,7 +355,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             log=None,
             commit_user=self._commit_user,
             batch_id=BATCH_IDENTIFIER,
-            base_snapshot_id=base_snapshot_id,
+            base=base,
             max_sequence_numbers=max_sequence_numbers,
             log_offsets={},
         )

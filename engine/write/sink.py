@@ -61,6 +61,7 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
     Raises:
         InvalidInputError: an unknown option, or a value that cannot be read. When the query runs: no checkpoint
             location, or a frame that does not fit the table.
+        TakenOverError: when the query runs, and another run of it has begun since: this one ends.
     """
     writer = WriterOptions.parse(options, SINK_KEYS, "sink option")
     return StreamSink(at_branch(table.files, writer.branch), writer, observe)
@@ -107,6 +108,8 @@ class StreamSink:
     def _merge(self, frame: DataFrame, rules: MergeRules) -> DataFrame:
         """The frame as the table holds it; its schema is changed before any row of the batch is written."""
         if frame.schema != self._merged:
+            if self._session is not None:
+                self._session.check_run("schema")
             table = evolve_schema(self._table, fields_of_frame(frame.schema, self._table.schema), rules)
             self._merged = frame.schema
             if table is not self._table:

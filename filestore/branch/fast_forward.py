@@ -14,6 +14,7 @@ from filestore.branch.branches import opened_on_main, origin_of, read_branch
 from filestore.branch.files import delete_unused, files_only_of
 from filestore.branch.merge import common_snapshot, data_commits_since
 from filestore.branch.merged_schemas import merged_schemas
+from filestore.commit.confirmation import LostRaceError, confirm
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.branch_state import (
@@ -33,7 +34,7 @@ from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, on_branch
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
+from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.tag.tags import check_no_branch
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
@@ -79,7 +80,7 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             _check_no_gap(branch, wanted[0], needed=floor + 1)
             removed = _remove_newer(main, branch, common, origin, force=force)
             merged_schemas(main, branch, origin, keeps_ids=True).publish()
-            _publish(main, branch, wanted, is_sealed=force)
+            _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
         for tag in _tags_of(branch):
             main.io.create_exclusive(main.paths.tag(tag), branch.io.read_bytes(branch.paths.tag(tag)))
     return FastForward(branch=name, published=tuple(wanted), removed=removed)
@@ -114,20 +115,29 @@ def _check_tags(main: TableStore, branch: TableStore, floor: int, *, force: bool
         )
 
 
-def _publish(main: TableStore, branch: TableStore, wanted: Sequence[int], *, is_sealed: bool) -> None:
+def _publish(
+    main: TableStore, branch: TableStore, parent: SnapshotRef, wanted: Sequence[int], *, is_sealed: bool
+) -> None:
     if main.snapshots.claimed_up_to() > wanted[0]:  # the claimed snapshots have been removed
         ExpiredCommits(main.io, main.paths).forget_after(wanted[0] - 1)
-        main.io.replace(main.paths.earliest_hint, str(wanted[0]).encode())
+        main.snapshots.release_claims(wanted[0])
     for done, snapshot_id in enumerate(wanted):
-        if not main.snapshots.publish(branch.snapshots.read(snapshot_id)):
+        snapshot = branch.snapshots.read(snapshot_id)
+        try:
+            if not main.snapshots.publish(snapshot):
+                raise LostRaceError("its number is taken")
+            if not is_sealed:
+                confirm(main, snapshot, parent, commit_user=snapshot.commit_user)
+        except ConflictError as error:
             raise ConflictError(
-                f"another writer committed to main concurrently: table={main.name} branch={branch.paths.branch} "
-                f"published={list(wanted[:done])} left={list(wanted[done:])} fix=merge it"
-            )
+                f"another writer changed main concurrently: table={main.name} branch={branch.paths.branch} "
+                f"published={list(wanted[:done])} left={list(wanted[done:])} fix=merge it reason={error}"
+            ) from error
+        parent = snapshot.ref
     if is_sealed:  # a rejected writer may have removed its own snapshot late
         for snapshot_id in wanted:
             main.snapshots.publish(branch.snapshots.read(snapshot_id))
-    main.snapshots.write_latest_hint(wanted[-1])
+    main.snapshots.raise_latest_hint(wanted[-1])
     if wanted[0] == FIRST_SNAPSHOT_ID:
         main.snapshots.write_earliest_hint(FIRST_SNAPSHOT_ID)
     if main_branch(main.io, main.paths.root) != main.paths.branch:

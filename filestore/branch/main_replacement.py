@@ -161,7 +161,7 @@ def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopt
     claimed = min(first, old.snapshots.claimed_up_to())
     for snapshot_id in range(lowest, claimed):
         old.io.delete(branch.paths.snapshot(snapshot_id))
-    branch.snapshots.write_earliest_hint(max(lowest, claimed))
+    branch.snapshots.release_claims(max(lowest, claimed))
 
 
 # ---- after
@@ -208,7 +208,9 @@ def _move_back(store: TableStore, main: str) -> MainReplaced:
 
 def _directories(source: TablePaths, target: TablePaths) -> list[tuple[str, str]]:
     """The directories of a branch; schemas last, because they make the table visible to others."""
-    kinds = attrgetter("snapshot_dir", "tag_dir", "changelog_dir", "consumer_dir", "savepoint_dir")
+    kinds = attrgetter(
+        "snapshot_dir", "tag_dir", "changelog_dir", "consumer_dir", "savepoint_dir", "expiry_dir", "removed_dir"
+    )
     return [
         *zip(kinds(source), kinds(target), strict=True),
         (expired_commits_directory(source), expired_commits_directory(target)),

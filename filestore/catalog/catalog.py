@@ -33,6 +33,7 @@ from lsm.errors import ConflictError, InvalidInputError
 
 DEFAULT_DATABASE: Final = "default"
 _TABLES_LISTED: Final = 10
+_DROPPED: Final = ".dropped-"  # start of the name of a dropped table's directory
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
 
@@ -216,12 +217,13 @@ class FileCatalog:
         self._has_database(database, ignore_if_missing=False)
         path = self._database_path(database)
         names = self._tables.tables(database)
-        return [name for name in names if self._has_schema(f"{path}/{name}")]
+        return [name for name in names if not name.startswith(_DROPPED) and self._has_schema(f"{path}/{name}")]
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Remove a table and all its files.
 
-        The schema goes first: an interrupted drop leaves files, but no table. Dropping again removes them.
+        An interrupted drop leaves files, but no table: in a hidden directory, or, where directories cannot be renamed,
+        under the name; then dropping again removes them.
 
         Raises:
             InvalidInputError: there is no such table.
@@ -238,10 +240,21 @@ class FileCatalog:
             return
         if not has_schema and not _is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
+        if isinstance(self._io, MovesDirectories):
+            # in one step, so that a drop that is paused never deletes a table that was made under the name since
+            parent, prefix = self._database_path(database), f"{_DROPPED}{table}-"
+            self._io.move_directory(root, f"{parent}/{prefix}{self._names.uuid()}")
+            self._tables.remove_table(database, table)
+            for each in self._io.list_names(parent):
+                if each.startswith(prefix):  # also what an interrupted drop left
+                    self._io.delete_tree(f"{parent}/{each}/schema")
+                    self._io.delete_tree(f"{parent}/{each}")
+            return
         self._io.delete_tree(paths.schema_dir)
         self._io.delete(f"{root}/{MAIN_BRANCH_FILE}")
         self._tables.remove_table(database, table)
-        self._io.delete_tree(root)
+        if not self._has_schema(root):
+            self._io.delete_tree(root)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange], *, branch: str | None = None) -> TableSchema:
         """Publish the next version of a table's schema. Files stay as they are; readers map them.

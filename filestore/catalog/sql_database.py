@@ -24,9 +24,9 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
-from filestore.options.secret_names import STARS
 from filestore.options.secrets import shown_value
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
+from lsm.secret_names import STARS, is_secret_name, shown_address
 
 DIALECTS: Final = ("sqlite", "postgresql")
 ALL_DIALECTS: Final = (*DIALECTS, "mysql", "mariadb")
@@ -213,8 +213,8 @@ def _from_jdbc(uri: str) -> str:
 
 
 def _shown(url: sa.URL) -> str:
-    hidden = {key: "***" if key == "password" else value for key, value in url.query.items()}
-    return url.set(query=hidden).render_as_string(hide_password=True)
+    hidden = {key: "***" if is_secret_name(key) else value for key, value in url.query.items()}
+    return shown_address(url.set(query=hidden).render_as_string(hide_password=True)).replace(STARS, "***")
 
 
 def _text(value: object) -> str | None:
@@ -231,5 +231,5 @@ def _errors(action: str, shown: str) -> Iterator[None]:
         raise InvalidInputError(f"no such driver of a database: uri={shown} error={error}") from error
     except SQLAlchemyError as error:
         cause = getattr(error, "orig", None) or error
-        said = " ".join(str(cause).split())[:_MESSAGE_CHARS]
+        said = shown_address(" ".join(str(cause).split())[:_MESSAGE_CHARS])
         raise UnavailableError(f"database refused: action={action} database={shown} error={said}") from error

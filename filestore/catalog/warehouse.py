@@ -8,6 +8,7 @@ from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.io.object_store import SCHEMES, ObjectStorageIO, S3Settings, check_library
 from filestore.options.catalog_options import CatalogOptions, from_environment
 from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +57,21 @@ def warehouse_path(warehouse: str) -> str:
     parts = urlsplit(warehouse, allow_fragments=False)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
-            raise InvalidInputError(f"warehouse is on another host: warehouse={warehouse} fix='write file:///path'")
+            raise InvalidInputError(
+                f"warehouse is on another host: warehouse={shown_address(warehouse)} fix='write file:///path'"
+            )
         path = unquote(parts.path)
     elif parts.scheme in SCHEMES:
         return _object_path(warehouse)
     elif parts.scheme and "://" in warehouse:
-        raise InvalidInputError(f"warehouse must be a local path, or a file:// or s3:// address: warehouse={warehouse}")
+        raise InvalidInputError(
+            f"warehouse must be a local path, or a file:// or s3:// address: warehouse={shown_address(warehouse)}"
+        )
     else:
         path = warehouse
     if not path.startswith("/"):
         raise InvalidInputError(
-            f"warehouse must be an absolute path: warehouse={warehouse!r} fix='write /path or file:///path'"
+            f"warehouse must be an absolute path: warehouse={shown_address(warehouse)!r} fix='write /path or file:///path'"
         )
     return path.rstrip("/") or "/"
 
@@ -77,7 +82,7 @@ def _object_path(warehouse: str) -> str:
     parts = [part for part in key.split("/") if part]
     if not bucket or "@" in bucket or {".", ".."} & {*parts}:
         raise InvalidInputError(
-            f"not an address in an object store: warehouse={warehouse} fix='write s3://bucket/path'"
+            f"not an address in an object store: warehouse={shown_address(warehouse)} fix='write s3://bucket/path'"
         )
     return "/".join([f"s3://{bucket}", *parts])
 

@@ -7,6 +7,7 @@ Applying the changes of consecutive snapshots gives, at each snapshot, the rows 
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -26,6 +27,7 @@ from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_
 from filestore.schema.merge_engine import columns_to_merge
 from filestore.schema.row_counts import signed, with_count
 from filestore.snapshot.change_tracking import is_external
+from filestore.snapshot.lost_files import explained
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -88,7 +90,8 @@ def plan_changes(store: TableStore, previous: Snapshot | None, snapshot: Snapsho
 
     Raises:
         InvalidInputError: the preceding snapshot is needed and has expired; restart from a full snapshot.
-        FileNotFoundError: the snapshot itself has expired in the meantime.
+        SnapshotExpiredError: the snapshot itself has expired in the meantime.
+        LostFileError: a manifest is lost.
     """
     if snapshot.commit_kind not in _DATA_KINDS:
         return ()
@@ -185,11 +188,14 @@ def _stored_changes(store: TableStore, before: TableStore, split: ChangeSplit, n
     else:
         changes = _diff_by_file(store, before, split, names)
     schema = pa.schema([store.schema.arrow_field(name) for name in names])
-    for rows, kinds in changes:
-        if rows.num_rows and names:
-            yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema), kinds
-        elif rows.num_rows:
-            yield rows.select([]), kinds
+    # A difference also reads files of an earlier snapshot, so a missing file may belong to either.
+    of_one = nullcontext() if split.before else explained(store.snapshots, store.name, split.snapshot_id)
+    with of_one:
+        for rows, kinds in changes:
+            if rows.num_rows and names:
+                yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema), kinds
+            elif rows.num_rows:
+                yield rows.select([]), kinds
 
 
 def read_whole(
@@ -245,8 +251,9 @@ def _numbers_follow(
 def _changelog_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     name = snapshot.changelog_manifest_list
     assert name is not None
-    manifests = store.manifests.read_list(name, snapshot.changelog_manifest_list_size)
-    return [entry for each in manifests for entry in store.manifests.read_manifest(each)]
+    with explained(store.snapshots, store.name, snapshot.id):
+        manifests = store.manifests.read_list(name, snapshot.changelog_manifest_list_size)
+        return [entry for each in manifests for entry in store.manifests.read_manifest(each)]
 
 
 def _added_splits(

@@ -1,12 +1,13 @@
 """What one commit publishes: the messages of its tasks under one identifier."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.change_tracking import ChangeSource
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 
@@ -23,8 +24,8 @@ class Committable:
     log_offsets: Mapping[int, int] = field(default_factory=dict)  # bucket -> next offset of the log
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    base_snapshot_id: int | None = None
-    """Snapshot whose highest sequence numbers the rows continue (0: there was none); None: look at every live file."""
+    base: SnapshotRef | None = None
+    """Snapshot whose highest sequence numbers the rows continue; None: look at every live file."""
     changelog_base_snapshot: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
     """By (partition, bucket) the snapshot in which the changes in the log were looked up, 0: the empty table. A writer
     that changes rows of the bucket after it makes them stale: a conflict."""
@@ -48,3 +49,25 @@ def discard(store: TableStore, messages: Sequence[CommitMessage]) -> None:
             for name in {file.file_name, *file.extra_files} - inputs:
                 with suppress(FluvialError, OSError):  # an orphan costs space only
                     store.io.delete(f"{store.bucket_dir(message.partition, message.bucket)}/{name}")
+    clear_old_name(store, directories=[store.bucket_dir(each.partition, each.bucket) for each in messages])
+
+
+def clear_old_name(store: TableStore, files: Iterable[str] = (), directories: Iterable[str] = ()) -> None:
+    """Delete what a writer left under the old name of a table that was dropped or renamed; it keeps the name taken.
+
+    Args:
+        store: the table as it was opened; nothing is deleted when it is still there.
+        files: paths that this writer made.
+        directories: of its data files.
+    """
+    paths, io = store.paths, store.io
+    with suppress(FluvialError, OSError):
+        if io.exists(paths.schema_dir):
+            return
+        for path in (*files, paths.latest_hint, paths.earliest_hint):
+            io.delete(path)
+        for directory in directories:
+            while directory.startswith(f"{paths.root}/") and io.delete_empty_directory(directory):
+                directory = directory.rpartition("/")[0]
+        for directory in (paths.snapshot_dir, paths.manifest_dir, paths.index_dir, paths.branch_root, paths.root):
+            io.delete_empty_directory(directory)

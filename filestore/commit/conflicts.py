@@ -15,7 +15,7 @@ from filestore.commit.committable import Committable
 from filestore.index.index_manifest import index_conflict, missing_delete_target
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
 from filestore.scan.snapshot_files import changes_since, live_files, live_files_of_partitions
-from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.keys.keys import KeyTuple
 
@@ -32,9 +32,9 @@ class Candidate:
     replaced: Sequence[ManifestEntry] | None  # OVERWRITE of partitions: their live files; None: of single files
 
     @property
-    def base_id(self) -> int | None:
+    def base(self) -> SnapshotRef | None:
         """The snapshot that the commit was made on; None: not known."""
-        return self.committable.base_snapshot_id
+        return self.committable.base
 
     @property
     def has_key(self) -> bool:
@@ -44,7 +44,7 @@ class Candidate:
     @cached_property
     def changes(self) -> Mapping[int, Sequence[ManifestEntry]] | None:
         """What others committed since the base, by snapshot id; None: the base or a snapshot since it is not known."""
-        return None if self.base_id is None else changes_since(self.store, self.base_id, self.latest)
+        return None if self.base is None else changes_since(self.store, self.base, self.latest)
 
     @cached_property
     def since_base(self) -> Sequence[ManifestEntry]:
@@ -245,7 +245,7 @@ def superseded_by(
         latest: what the commit would follow.
     """
     base_id = min(changelog_base_snapshot.values(), default=latest.id)
-    changes = changes_since(store, base_id, latest)
+    changes = changes_since(store, SnapshotRef(base_id, ""), latest)
     if changes is None:
         return f"snapshots since the changes were looked up have expired: changelog_base_snapshot={base_id}"
     for snapshot_id, entries in changes.items():
@@ -318,7 +318,7 @@ def _delete_targets_replaced(candidate: Candidate) -> str | None:
 
 
 def _index_files(candidate: Candidate) -> str | None:
-    return index_conflict(candidate.store, candidate.latest, candidate.base_id, candidate.committable.messages)
+    return index_conflict(candidate.store, candidate.latest, candidate.base, candidate.committable.messages)
 
 
 _APPEND: Final[Sequence[ConflictCheck]] = (

@@ -13,7 +13,8 @@ from filestore.manifest.merging import MergeLimits, merge_manifests
 from filestore.options.table_options import TableOptions
 from filestore.scan.snapshot_files import live_files, manifests_of
 from filestore.snapshot.change_tracking import change_properties, default_changes
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot, carried_offsets
+from filestore.snapshot.commit_times import commit_time, warn_if_ahead
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, PARENT_KEY, CommitKind, Snapshot, carried_offsets
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
@@ -93,6 +94,9 @@ def write_snapshot(
         )
     schema_id = schema.id
     delta_rows = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in delta)
+    now_ms = store.clock.now_ms()
+    time = commit_time(latest, now_ms)
+    warn_if_ahead(store.name, latest, now_ms)
     return Snapshot(
         id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
         schema_id=schema_id,
@@ -106,14 +110,19 @@ def write_snapshot(
         commit_user=commit_user,
         commit_identifier=committable.identifier,
         commit_kind=kind,
-        time_ms=max(store.clock.now_ms(), latest.time_ms if latest else 0),
+        time_ms=time.time_ms,
         log_offsets=merged_offsets(_known_offsets(store, latest, committable), committable.log_offsets),
         total_record_count=_total_rows(store, latest) + delta_rows,
         delta_record_count=delta_rows,
         changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
         watermark=_later(latest.watermark if latest else None, committable.watermark),
         statistics=_carried_statistics(store, latest, schema_id),
-        properties={**committable.properties, **_change_properties(store, latest, kind, committable)},
+        properties={
+            **time.properties,
+            **committable.properties,
+            **_change_properties(store, latest, kind, committable),
+            **({} if latest is None else {PARENT_KEY: latest.identity}),
+        },
         next_row_id=latest.next_row_id if latest else None,
         uuid=store.names.uuid(),
     )

@@ -29,16 +29,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, clear_old_name, discard
+from filestore.commit.confirmation import (
+    GoneError,
+    LostRaceError,
+    check_files,
+    check_not_removed,
+    check_settled,
+    confirm,
+)
 from filestore.commit.conflicts import Candidate, find_published, why_not
 from filestore.commit.guards import check_safe, check_time
 from filestore.commit.history import CommitHistory
 from filestore.commit.snapshot_writer import changes_nothing, entries_of, write_snapshot
-from filestore.layout.branch_state import is_gone
+from filestore.commit.succession import check_is_same_table
 from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.snapshot_files import live_files
 from filestore.schema.validation import check_writable
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
+from filestore.snapshot.snapshot import EMPTY_TABLE, CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from lsm.retry import Backoff, retrying
@@ -70,20 +78,15 @@ class _Progress:
     count: int = 0  # attempts that were begun
     scratch: list[str] = field(default_factory=list)  # metadata files that no snapshot refers to
     unknown: Snapshot | None = None  # an attempt that may have become visible
-
-
-class _LostRaceError(ConflictError):
-    """Another commit took the snapshot id, or the outcome is unknown: the next attempt looks, and may win."""
-
-
-class _BranchGoneError(OutcomeUnknownError):
-    """What was published may be nowhere, or in a branch of another name."""
+    parent: SnapshotRef = EMPTY_TABLE  # the snapshot that this attempt followed
 
 
 class TableCommit:
     """Commits of one user, one after the other. Not for use by several threads."""
 
-    def __init__(self, store: TableStore, commit_user: str, *, history_start: int = 0) -> None:
+    def __init__(
+        self, store: TableStore, commit_user: str, *, history_start: int = 0, check: Callable[[], object] = lambda: None
+    ) -> None:
         """Commit as ``commit_user``.
 
         Args:
@@ -91,12 +94,15 @@ class TableCommit:
             commit_user: stable for one streaming query (its identifiers rise), fresh for each batch write.
             history_start: no snapshot up to this id is by this user; saves a fresh user the walk through the whole
                 history.
+            check: called by each attempt once it has read the newest snapshot; what it raises ends the commit.
         """
         check_writable(store.schema)
         store.check_commit_lock()
         self._table = store
         self._commit_user = commit_user
+        self._check_writer = check
         self._history = CommitHistory(store, commit_user, start=history_start)
+        self._settled = EMPTY_TABLE  # the newest snapshot that is known to be part of the history
 
     def commit(self, committable: Committable) -> CommitResult:
         """Make new files visible. A committed (user, identifier) is not committed again.
@@ -112,13 +118,13 @@ class TableCommit:
         return self._run(_Request(kind=CommitKind.APPEND, committable=committable))
 
     def commit_compaction(
-        self, messages: Sequence[CommitMessage], *, base_snapshot_id: int, identifier: int = BATCH_IDENTIFIER
+        self, messages: Sequence[CommitMessage], *, base: SnapshotRef, identifier: int = BATCH_IDENTIFIER
     ) -> CommitResult:
         """Replace compacted files.
 
         Args:
             messages: what was read and what was written instead.
-            base_snapshot_id: the snapshot in which the compaction found its inputs.
+            base: the snapshot in which the compaction found its inputs.
             identifier: of the snapshot.
 
         Raises:
@@ -128,19 +134,19 @@ class TableCommit:
         """
         if any(each.new_files for each in messages):
             raise InvalidInputError("new files in a compaction commit: use commit for them")
-        committable = Committable(identifier=identifier, messages=messages, base_snapshot_id=base_snapshot_id)
+        committable = Committable(identifier=identifier, messages=messages, base=base)
         return self._run(_Request(kind=CommitKind.COMPACT, committable=committable))
 
-    def commit_distribution(self, messages: Sequence[CommitMessage], *, base_snapshot_id: int) -> CommitResult:
+    def commit_distribution(self, messages: Sequence[CommitMessage], *, base: SnapshotRef) -> CommitResult:
         """Move postponed rows to their buckets: streams get the rows of the new files now.
 
         Args:
             messages: ``compact_before`` are the postponed files, ``new_files`` hold their rows.
-            base_snapshot_id: the snapshot in which they were found.
+            base: the snapshot in which they were found.
 
         Raises: as ``commit_compaction``.
         """
-        committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base_snapshot_id=base_snapshot_id)
+        committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base=base)
         return self._run(_Request(kind=CommitKind.APPEND, committable=committable))
 
     def overwrite(self, committable: Committable, *, replaces: PartitionTest) -> CommitResult:
@@ -211,9 +217,9 @@ class TableCommit:
         began_ms = clock.now_ms()
         try:
             return retrying(
-                lambda: self._attempt(request, progress),
+                lambda: self._attempt_again(request, progress),
                 attempts=options.commit_max_retries + 1,
-                on=_LostRaceError,
+                on=LostRaceError,
                 replan=lambda _: check_time(self._table, began_ms, attempts=progress.count),
                 backoff=Backoff(
                     sleep=clock.sleep,
@@ -221,24 +227,41 @@ class TableCommit:
                     longest_ms=options.commit_max_retry_wait_ms,
                 ),
             )
-        except _BranchGoneError:
+        except GoneError:
+            clear_old_name(self._table, progress.scratch)
             raise
         except (FluvialError, OSError) as error:
+            clear_old_name(self._table, progress.scratch)
             if progress.unknown is not None:
                 raise self._unknown(request, progress.unknown) from error
             self._delete(progress.scratch)
-            if isinstance(error, _LostRaceError):
+            if isinstance(error, LostRaceError):
                 raise ConflictError(str(error)) from None
             raise
 
-    def _attempt(self, request: _Request, progress: _Progress) -> CommitResult:
-        """Try once. Raises: _LostRaceError when another attempt is needed."""
+    def _attempt_again(self, request: _Request, progress: _Progress) -> CommitResult:
+        """Try once. Raises: LostRaceError when another attempt is needed."""
+        latest = self._table.snapshots.latest()
+        try:
+            return self._attempt(request, progress, latest)
+        except FileNotFoundError as error:
+            if latest is None or self._table.snapshots.find_ref(latest.ref) is not None:
+                raise
+            raise LostRaceError(
+                f"the newest snapshot was removed meanwhile: table={self._table.name} snapshot={latest.id} "
+                f"user={self._commit_user}: commit again"
+            ) from error
+
+    def _attempt(self, request: _Request, progress: _Progress, latest: Snapshot | None) -> CommitResult:
         progress.count += 1
         table, committable = self._table, request.committable
-        latest = table.snapshots.latest()
-        published = self._settle(progress, latest)
-        if published is not None:
-            return self._finish(published, progress)
+        settled = self._settle(request, progress, latest)
+        if settled is not None:
+            return settled
+        if latest is not None and latest.ref != self._settled:
+            check_settled(table, latest)
+            self._settled = latest.ref
+        self._check_writer()
         if progress.unknown is None:
             self._delete(progress.scratch)  # the attempt before is known to have lost
         progress.scratch.clear()
@@ -274,48 +297,51 @@ class TableCommit:
             new_files=progress.scratch,
             replaces=request.replaces,
         )
-        return self._publish(snapshot, request, progress)
+        return self._publish(snapshot, EMPTY_TABLE if latest is None else latest.ref, request, progress)
 
-    def _publish(self, snapshot: Snapshot, request: _Request, progress: _Progress) -> CommitResult:
+    def _publish(self, snapshot: Snapshot, parent: SnapshotRef, request: _Request, progress: _Progress) -> CommitResult:
+        progress.parent = parent
         try:
             won = self._table.snapshots.publish(snapshot)
         except OutcomeUnknownError:
             progress.unknown = snapshot
             won = False  # the next attempt looks; when nothing is there it takes the same id again
         if won:
-            return self._finish(snapshot, progress)
-        raise _LostRaceError(
+            return self._finish(snapshot, request, progress)
+        raise LostRaceError(
             f"lost {progress.count} commit races: table={self._table.name} user={self._commit_user} "
             f"identifier={request.committable.identifier}: commit again"
         )
 
-    def _settle(self, progress: _Progress, latest: Snapshot | None) -> Snapshot | None:
+    def _settle(self, request: _Request, progress: _Progress, latest: Snapshot | None) -> CommitResult | None:
         """The attempt of unknown outcome if it is visible; it is forgotten when its id belongs to another snapshot."""
         mine = progress.unknown
-        if mine is None or latest is None or latest.id < mine.id:
+        if mine is None:
             return None
-        found = self._table.snapshots.read(mine.id)
-        if _is_same(found, mine):
-            return found
+        check_not_removed(self._table, mine, commit_user=self._commit_user)
+        if latest is None or latest.id < mine.id:
+            return None
+        found = self._table.snapshots.find(mine.id)
+        if found is not None and found.ref == mine.ref:
+            return self._finish(found, request, progress)
+        if found is None:  # its id has expired, perhaps with it
+            done = self._history.find(latest, request.committable.identifier)
+            if done is None:
+                raise self._unknown(request, mine)
+            return CommitResult(snapshot=done, already_committed=True)
         progress.unknown = None
         return None
 
-    def _finish(self, snapshot: Snapshot, progress: _Progress) -> CommitResult:
-        table = self._table
+    def _finish(self, snapshot: Snapshot, request: _Request, progress: _Progress) -> CommitResult:
         progress.unknown = snapshot  # it is visible, so its files stay, whatever fails now
-        if is_gone(table.io, table.paths, schema_id=snapshot.schema_id):
-            # a rename of the branch may have copied the snapshot; only this one is deleted
-            found = table.snapshots.find(snapshot.id)
-            if found is not None and _is_same(found, snapshot):
-                table.io.delete(table.paths.snapshot(snapshot.id))
-            raise _BranchGoneError(
-                f"the branch was deleted, renamed, replaced as main, or is being taken back: table={table.name} "
-                f"branch={table.paths.branch} snapshot={snapshot.id} user={self._commit_user} "
-                "fix=open the table again and look whether it has this commit; verify names what is at work on it"
-            )
-        self._table.snapshots.write_latest_hint(snapshot.id)
-        if snapshot.id == FIRST_SNAPSHOT_ID:
-            self._table.snapshots.write_earliest_hint(snapshot.id)
+        try:
+            check_files(self._table, snapshot, request.committable.messages)
+            confirm(self._table, snapshot, progress.parent, commit_user=self._commit_user)
+        except ConflictError:
+            progress.unknown = None
+            check_is_same_table(self._table)
+            raise
+        self._settled = snapshot.ref
         return CommitResult(snapshot=snapshot)
 
     def _check(self, candidate: Candidate) -> None:
@@ -323,7 +349,7 @@ class TableCommit:
         if reason is not None:
             raise ConflictError(
                 f"{reason}: table={self._table.name} user={self._commit_user} snapshot={candidate.latest.id} "
-                f"base={candidate.base_id}"
+                f"base={None if candidate.base is None else candidate.base.id}"
             )
 
     def _check_newest(self, request: _Request, latest: Snapshot | None) -> None:
@@ -344,7 +370,3 @@ class TableCommit:
         for path in paths:
             with suppress(FluvialError, OSError):  # an orphan costs space only
                 self._table.io.delete(path)
-
-
-def _is_same(found: Snapshot, mine: Snapshot) -> bool:
-    return (found.uuid, found.delta_manifest_list) == (mine.uuid, mine.delta_manifest_list)

@@ -12,6 +12,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from filestore.compact.task import CompactionTask, TaskFiles, is_small
+from filestore.format.interface import BatchLimit
 from filestore.index.deletion_vector_changes import deleted_row_counts
 from filestore.index.deletion_vectors import Positions
 from filestore.manifest.entries import DataFileMeta
@@ -152,9 +153,11 @@ def concatenate(files: TaskFiles, *, deleted: Mapping[str, Positions]) -> None:
     store, task = files.store, files.task
     inputs = BucketFiles(table=store, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
 
+    limit = BatchLimit(size_bytes=max(store.options.sort_spill_buffer_size_bytes // 2, 1))
+
     def rows() -> Iterator[pa.RecordBatch]:
         for file in task.files:
-            yield from inputs.read(file, store.schema.column_names, with_system=False)
+            yield from inputs.read(file, store.schema.column_names, with_system=False, limit=limit)
 
     outputs = files.write(rows())
     # The highest number of a bucket never falls: other writers count from it.

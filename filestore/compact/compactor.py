@@ -4,14 +4,15 @@ A task reads the files that it names and nothing else, so it can be sent to anot
 visible is decided when it is committed: if another writer removed one of its inputs meanwhile, the result is deleted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.compact.append import concatenate, pick_appended
+from filestore.compact.attempts import attempt, worth_trying
 from filestore.compact.changelog import CompactionChangelog, files_to_look_up, known_level
 from filestore.compact.merge_tree import LevelMerge
 from filestore.compact.old_rows import OldRows, find_old_rows
@@ -20,6 +21,7 @@ from filestore.compact.strategy import compaction_strategy
 from filestore.compact.task import CompactionTask, TaskFiles
 from filestore.index.deletion_vector_changes import change_index, deleted_row_counts
 from filestore.index.deletion_vectors import read_deletion_vectors
+from filestore.index.index_manifest import index_files
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry, vectors_of
@@ -27,7 +29,9 @@ from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.row_expiry import RowExpiry, may_expire
+from filestore.scan.snapshot_files import live_files_of_partitions
 from filestore.schema.merge_engine import resets_on_delete
+from filestore.snapshot.lost_files import MissingFileError, lost_file
 from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason, CompactionUnit, full_compaction, merge_cost
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
@@ -45,6 +49,7 @@ def pick_tasks(
     keys: Iterable[BucketKey] | None = None,
     full: bool = False,
     rewrites_all: bool = False,
+    insists: bool = False,
 ) -> list[CompactionTask]:
     """What is worth compacting; the buckets that cost readers most come first, for callers that stop early.
 
@@ -54,17 +59,24 @@ def pick_tasks(
         keys: buckets to look at, for example those that changed; None is all.
         full: everything into one run, whether it is worth it or not.
         rewrites_all: with ``full``, also what is one run already.
+        insists: also files on which attempts keep dying, see ``attempts``.
     """
     found = [
         task
         for key in (live.buckets() if keys is None else keys)
         for task in _pick(store, live, key, full=full, rewrites_all=rewrites_all)
     ]
-    return sorted(found, key=lambda task: task.read_cost, reverse=True)
+    return sorted(worth_trying(store, found, insists=insists), key=lambda task: task.read_cost, reverse=True)
 
 
 def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
-    """Write the files that replace those of a task; nothing is left behind when it fails."""
+    """Write the files that replace those of a task; nothing but a note is left behind when its process is killed."""
+    with attempt(store, task) as allowed:
+        return _run_task(allowed, task)
+
+
+def _run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
+    """The same without a note; nothing is left behind when it fails."""
     store = store.with_columns_of((*task.files, *task.lookup_files))
     changelog = _changelog(store, task)
     rewrite = TaskFiles(store, task)
@@ -74,7 +86,7 @@ def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
         if changelog:
             changelog.abort()
 
-    with undoing(undo):
+    with undoing(undo), _explained(store, task):
         deleted = read_deletion_vectors(store, vectors_of((*task.files, *task.lookup_files), task.indexes))
         old = OldRows()
         if task.deletes_old_rows:
@@ -92,6 +104,21 @@ def run_task(store: TableStore, task: CompactionTask) -> CommitMessage:
         index_before=index.before,
         index_after=index.after,
     )
+
+
+@contextmanager
+def _explained(store: TableStore, task: CompactionTask) -> Iterator[None]:
+    """A missing file is lost if the newest snapshot still has it; otherwise another compaction was faster."""
+    try:
+        yield
+    except MissingFileError as error:
+        latest, path = store.snapshots.latest(), str(error.filename)
+        live = live_files_of_partitions(store, latest, [task.partition])
+        names = {name for entry in live for name in (entry.file.file_name, *entry.file.extra_files)}
+        names |= {entry.file_name for entry in index_files(store, latest)}
+        if latest is None or error.role is None or path.rpartition("/")[2] not in names:
+            raise
+        raise lost_file(path, error.role, table=store.name, needed_by=f"snapshot {latest.id}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,13 +214,15 @@ def _compact(
 
     def attempt() -> CompactionOutcome:
         keys = [key for key in live.buckets() if keep(key)]
-        tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all)[: limits.buckets]
-        messages = _run_tasks(store, tasks, stop_ms, progress)
+        tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all, insists=full)
+        tasks = tasks[: limits.buckets]
+        with live.reading():
+            messages = _run_tasks(store, tasks, stop_ms, progress)
         if not messages:
             return CompactionOutcome()
         commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
         with undoing_unless_visible(lambda: discard(store, messages)):
-            committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+            committed = commit.commit_compaction(messages, base=live.ref)
         progress(len(tasks), len(tasks))
         return CompactionOutcome(messages=tuple(messages), committed=committed)
 

@@ -56,7 +56,7 @@ def distribute(
     if not waiting:
         return None
     written: list[CommitMessage] = []
-    with undoing(lambda: discard(store, written)):
+    with undoing(lambda: discard(store, written)), live.reading():
         counts = live.partition_total_buckets()
         for key in waiting:
             count = counts.get(key.partition) or store.options.postpone_default_bucket_num
@@ -64,7 +64,7 @@ def distribute(
     gone = [_gone(key, live.files(key)) for key in waiting]
     commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
     with undoing_unless_visible(lambda: discard(store, written)):
-        done = commit.commit_distribution([*gone, *written], base_snapshot_id=live.snapshot_id)
+        done = commit.commit_distribution([*gone, *written], base=live.ref)
     rows = sum(file.row_count for each in gone for file in each.compact_before)
     return Distribution(committed=done, messages=(*gone, *written), row_count=rows)
 

@@ -37,6 +37,7 @@ class CompactionTask:
     indexes: tuple[IndexManifestEntry, ...] = ()  # deletion vectors of the whole bucket
     deletes_old_rows: bool = False  # rows of the looked-up files that new ones replace go to deletion vectors
     expiry_moment_ms: int | None = None  # rows that are too old then are dropped; None: none are
+    deaths: int = 0  # attempts on these files that killed their process
 
     @property
     def key(self) -> BucketKey:
@@ -66,6 +67,7 @@ class CompactionTask:
             "indexes": [entry.to_json() for entry in self.indexes],
             "marksOldRows": self.deletes_old_rows,
             "expiryMomentMs": self.expiry_moment_ms,
+            "deaths": self.deaths,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -89,6 +91,7 @@ class CompactionTask:
             indexes=tuple(IndexManifestEntry.from_json(entry) for entry in body["indexes"]),
             deletes_old_rows=body["marksOldRows"],
             expiry_moment_ms=body["expiryMomentMs"],
+            deaths=body["deaths"],
         )
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from filestore.datafile.schema_mapping import SchemaMapping, map_schema, newer_than
 from filestore.format.file_format import format_of_file
-from filestore.format.interface import KeepRows, WriteSettings
+from filestore.format.interface import USUAL_BATCH, BatchLimit, KeepRows, WriteSettings
 from filestore.format.parquet import missing_ranges
 from filestore.format.statistics import ColumnRange, has_order
 from filestore.io.file_io import FileIO
@@ -25,10 +25,10 @@ from filestore.predicate.evaluation import filter_mask, may_match
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.file_fields import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, file_fields, file_schema
 from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.lost_files import FileRole, missing_file
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from lsm.row_kind import KEY_PREFIX
 
-BATCH_ROWS: Final = 65_536
 _SYSTEM_NAMES: Final = (SEQUENCE_NUMBER_COLUMN.name, VALUE_KIND_COLUMN.name)
 
 
@@ -175,7 +175,7 @@ def read_data_file(
     columns: Sequence[str],
     with_system: bool,
     filter: Predicate | None = None,
-    batch_rows: int = BATCH_ROWS,
+    limit: BatchLimit = USUAL_BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """Read a data file as rows of the read schema.
 
@@ -189,13 +189,13 @@ def read_data_file(
         with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``; only for files of tables with a key.
         filter: predicate on the read schema; rows for which it is not true are dropped, data ruled out by statistics
             is not read. Only valid if no row of the file supersedes an older one: it may hide a delete.
-        batch_rows: maximum rows of a batch.
+        limit: of a batch.
 
     Yields:
         Non-empty batches in file order. Columns added after the file was written are null.
 
     Raises:
-        FileNotFoundError: the file was deleted, as happens to readers of expired snapshots.
+        MissingFileError: the file is lost, or its snapshot expired.
         CorruptDataError: the file does not match its schema.
     """
     extra = sorted(columns_of(filter) - set(columns)) if filter is not None else []
@@ -213,7 +213,7 @@ def read_data_file(
         with_system=with_system,
         keep=keep,
         tested=tested,
-        batch_rows=batch_rows,
+        limit=limit,
     ):
         matching = rows if filter is None else rows.filter(filter_mask(filter, rows))
         if matching.num_rows:
@@ -231,7 +231,7 @@ def open_data_file(
     with_system: bool,
     keep: KeepRows | None,
     tested: Collection[str] | None = None,
-    batch_rows: int = BATCH_ROWS,
+    limit: BatchLimit = USUAL_BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of the row groups of a data file that ``keep`` selects, with the read schema.
 
@@ -245,7 +245,7 @@ def open_data_file(
         with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
         keep: called with ranges of columns of the read schema, see ``interface.ReadFile``; None: keep all.
         tested: the columns with ranges passed to ``keep``; None: all that are read.
-        batch_rows: maximum rows of a batch.
+        limit: of a batch.
 
     Raises: see ``read_data_file``.
     """
@@ -258,7 +258,7 @@ def open_data_file(
         for batch in format_of_file(meta.file_name).reader(
             source,
             mapping.file_fields,
-            batch_rows=batch_rows,
+            limit=limit,
             keep=None if keep is None else _mapped(keep, mapping),
             keep_fields=keep_fields,
         ):
@@ -273,8 +273,10 @@ def _mapped(keep: KeepRows, mapping: SchemaMapping) -> KeepRows:
 def _reading(path: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
+    except MemoryError:
         raise
+    except FileNotFoundError as error:
+        raise missing_file(path, FileRole.DATA) from error
     except pa.ArrowException as error:
         raise CorruptDataError(f"data file cannot be read: path={path} error={error}") from error
     except OSError as error:

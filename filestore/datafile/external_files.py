@@ -15,18 +15,19 @@ from pyarrow import parquet as pq
 
 from filestore.datafile.rolling_writer import APPEND_SOURCE
 from filestore.datafile.schema_mapping import conform
+from filestore.format.interface import USUAL_BATCH
+from filestore.format.parquet_batches import bounded_batches
 from filestore.format.simple_stats import EMPTY_STATS
 from filestore.io.file_io import FileIO, LinksFiles, copy_file
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.table_store import TableStore
 from filestore.types.binary_row import EMPTY_ROW
-from filestore.types.data_types import DataField, arrow_type, data_type_of
+from filestore.types.data_types import DataField, arrow_type, data_type_of, with_stored_times
 from lsm.errors import CorruptDataError, InvalidInputError
 
 _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _SUFFIX: Final = ".parquet"
-_BATCH_ROWS: Final = 65_536
 Values = Mapping[str, str | None]
 """Partition values from directory names, by column."""
 
@@ -137,7 +138,15 @@ def external_rows(io: FileIO, file: ExternalFile, fields: Sequence[DataField]) -
     Raises: CorruptDataError for a value that its column cannot hold.
     """
     with io.open_input(file.path) as source:
-        for batch in pq.ParquetFile(source).iter_batches(batch_size=_BATCH_ROWS):
+        stored = pq.ParquetFile(source)
+        for batch in bounded_batches(
+            stored,
+            source,
+            stored.schema_arrow.names,
+            USUAL_BATCH,
+            row_groups=range(stored.num_row_groups),
+            reopen=lambda dictionaries: pq.ParquetFile(source, read_dictionary=list(dictionaries)),
+        ):
             arrays = [_column(batch, file, field) for field in fields]
             yield pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
 
@@ -182,7 +191,7 @@ def _described(io: FileIO, path: str, partition: Values) -> ExternalFile:
                 path=path,
                 size_bytes=io.size_bytes(path),
                 row_count=footer.metadata.num_rows,
-                columns=pa.schema([pa.field(field.name, arrow_type(data_type_of(field.type))) for field in columns]),
+                columns=pa.schema([pa.field(field.name, _stored_type(field.type)) for field in columns]),
                 partition=partition,
                 nonstandard_columns=tuple(nonstandard),
             )
@@ -190,10 +199,19 @@ def _described(io: FileIO, path: str, partition: Values) -> ExternalFile:
         raise CorruptDataError(f"not a Parquet file: file={path} error={error}") from error
 
 
+def _stored_type(arrow: pa.DataType) -> pa.DataType:
+    return arrow_type(data_type_of(with_stored_times(arrow)))
+
+
 def _leaves(schema: pq.ParquetSchema) -> Iterator[pq.ColumnSchema]:
     return (schema.column(index) for index in range(len(schema)))
 
 
 def _is_nonstandard(column: pq.ColumnSchema) -> bool:
-    """Nested columns have several encodings; of nanosecond timestamps all readers support only INT96."""
-    return "." in column.path or "nanoseconds" in str(column.logical_type)
+    """Nested columns have several encodings; of nanosecond timestamps all readers support only INT96.
+
+    Times finer than milliseconds are looked through: a table holds those that are whole milliseconds.
+    """
+    meaning = str(column.logical_type)
+    is_fine_time = meaning.startswith("Time(") and "milliseconds" not in meaning
+    return "." in column.path or "nanoseconds" in meaning or is_fine_time

@@ -21,6 +21,7 @@ from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.types.data_types import DataField
+from lsm.byte_sizes import MIB, pieces_within
 from lsm.errors import FluvialError
 from lsm.keys.keys import internal_value
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
@@ -29,6 +30,8 @@ from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND
 _CODEC_SUFFIXES: Final = {
     "gzip": "gz", "bzip2": "bz2", "deflate": "deflate", "snappy": "snappy", "lz4": "lz4", "zstd": "zst",
 }  # fmt: skip
+
+_PIECE_BYTES: Final = 16 * MIB  # a file is at most so much, uncompressed, larger than one row group above its target
 
 APPEND_SOURCE: Final = 0
 COMPACT_SOURCE: Final = 1
@@ -85,8 +88,8 @@ class RollingWriter:
             UnavailableError: the storage rejects the write.
         """
         step = self._options.row_group_rows
-        for start in range(0, rows.num_rows, step):
-            piece = rows.slice(start, step)
+        steps = (rows.slice(start, step) for start in range(0, rows.num_rows, step))
+        for piece in (each for few in steps for each in pieces_within(few, _PIECE_BYTES)):
             if self._open is None:
                 self._open = self._next_file()
             self._open.write(piece)

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from filestore.datafile.data_file import BATCH_ROWS, open_data_file
+from filestore.datafile.data_file import open_data_file
+from filestore.format.interface import USUAL_BATCH, BatchLimit
 from filestore.format.statistics import ColumnRange
 from filestore.index.deletion_vectors import NO_POSITIONS, Positions, are_deleted
 from filestore.manifest.entries import DataFileMeta
@@ -76,11 +77,11 @@ def rows_at(
     columns: Sequence[str],
     *,
     with_system: bool,
-    batch_rows: int = BATCH_ROWS,
+    limit: BatchLimit = USUAL_BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """The rows at ascending positions of a file, with the table's schema, as non-empty batches."""
     rows = numbered_rows(
-        store, partition, bucket, file, columns, with_system=with_system, wanted=positions, batch_rows=batch_rows
+        store, partition, bucket, file, columns, with_system=with_system, wanted=positions, limit=limit
     )
     for numbers, batch in rows:
         inside = _between(positions, int(numbers[0]), int(numbers[-1]) + 1)
@@ -98,12 +99,10 @@ def rows_not_at(
     *,
     with_system: bool,
     span: Predicate | None = None,
-    batch_rows: int = BATCH_ROWS,
+    limit: BatchLimit = USUAL_BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file except at ascending positions; rows that do not match ``span`` may be missing too."""
-    rows = numbered_rows(
-        store, partition, bucket, file, columns, with_system=with_system, span=span, batch_rows=batch_rows
-    )
+    rows = numbered_rows(store, partition, bucket, file, columns, with_system=with_system, span=span, limit=limit)
     for numbers, batch in rows:
         inside = _between(positions, int(numbers[0]), int(numbers[-1]) + 1)
         kept = np.ones(batch.num_rows, np.bool_)
@@ -126,7 +125,7 @@ def numbered_rows(
     with_system: bool,
     span: Predicate | None = None,
     wanted: Positions | None = None,
-    batch_rows: int = BATCH_ROWS,
+    limit: BatchLimit = USUAL_BATCH,
 ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
     """Batches with the positions of their rows, from row groups that may match ``span`` and hold a wanted row.
 
@@ -139,7 +138,7 @@ def numbered_rows(
         with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
         span: rows for which it is not true may be missing.
         wanted: rows at other positions may be missing; ascending.
-        batch_rows: maximum rows of a batch.
+        limit: of a batch.
     """
     groups: list[Positions] = []  # positions of the rows that are read
     tested_rows = 0
@@ -165,7 +164,7 @@ def numbered_rows(
         columns=columns,
         with_system=with_system,
         keep=keep,
-        batch_rows=batch_rows,
+        limit=limit,
     )
     for batch in rows:
         if numbers is None:  # formats call ``keep`` for all row groups before the first row, or never

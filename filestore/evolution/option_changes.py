@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from filestore.options.secrets import shown_value
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table_options import TableOptions, canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
@@ -81,8 +82,7 @@ def _only_rescales(before: str | None, after: str | None) -> bool:
 
 
 def _shown(key: str, text: str | None) -> str:
-    known = text is None or key in TableOptions.declared
-    return str(text) if known else "(hidden)"  # client properties may contain passwords
+    return str(text) if text is None else shown_value(key, text)
 
 
 # Options with a column or a comma-separated list of columns as value.

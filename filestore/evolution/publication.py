@@ -48,7 +48,7 @@ def publish_changes(store: TableStore, decide: Callable[[TableSchema], Sequence[
         check_merging(after, after.table_options)
         check_expiry(after, after.table_options)
         try:
-            store.schemas.create(after)
+            store.schemas.create(after, after=newest)
         except ConflictError:
             continue  # decide again on the other writer's version
         except OutcomeUnknownError:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from filestore.format.avro_blocks import BlockWriter, read_blocks
-from filestore.format.interface import FileFormat, KeepRows, WriteSettings
+from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
 from filestore.format.statistics import ColumnRange, RangeCollector
 from filestore.schema.file_fields import map_parts
 from filestore.types.data_types import (
@@ -22,10 +22,12 @@ from filestore.types.data_types import (
     DataType,
     arrow_type,
 )
+from lsm.byte_sizes import MIB, pieces_within
 from lsm.errors import CorruptDataError, InvalidInputError
 
 NAMESPACE: Final = "org.apache.paimon.avro.generated"
 BLOCK_ROWS: Final = 4096
+BLOCK_BYTES: Final = 4 * MIB  # in memory; a larger row is a block of its own
 
 _NUMBERS: Final = {
     "BOOLEAN": "boolean",
@@ -57,10 +59,10 @@ class AvroFileWriter:
         """Append rows with the file's columns, in file order and of their Arrow types."""
         self._collector.add(rows)
         names = [field.name for field in self._fields]
-        columns = [_to_python(rows.column(field.name), field.type) for field in self._fields]
-        dicts = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-        for start in range(0, len(dicts), BLOCK_ROWS):
-            self._writer.write(dicts[start : start + BLOCK_ROWS])
+        starts = range(0, rows.num_rows, BLOCK_ROWS)
+        for piece in (each for start in starts for each in pieces_within(rows.slice(start, BLOCK_ROWS), BLOCK_BYTES)):
+            columns = [_to_python(piece.column(field.name), field.type) for field in self._fields]
+            self._writer.write([dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)])
 
     def bytes_written(self) -> int:
         """Bytes written to the sink; nothing is buffered."""
@@ -166,7 +168,7 @@ def read_avro(
     source: pa.NativeFile,
     fields: Sequence[DataField],
     *,
-    batch_rows: int,
+    limit: BatchLimit,
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
 ) -> Iterator[pa.RecordBatch]:
@@ -181,8 +183,9 @@ def read_avro(
         present = [field for field in fields if field.name in stored]
         types = [_stored_type(field.type, stored[field.name]) for field in present]
         for rows in blocks:
-            for start in range(0, len(rows), batch_rows):
-                yield _to_batch(rows[start : start + batch_rows], present, types)
+            for start in range(0, len(rows), limit.rows):
+                batch = _to_batch(rows[start : start + limit.rows], present, types)
+                yield from pieces_within(batch, limit.size_bytes)
     except (EOFError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorruptDataError(f"avro file cannot be decoded: error={error!r}") from error
 

@@ -2,15 +2,28 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from filestore.format.statistics import ColumnRange
 from filestore.types.data_types import DataField
+from lsm.byte_sizes import MIB
 
 KeepRows = Callable[[Mapping[str, ColumnRange], int], bool]
 """Whether a group of rows with these ranges may hold a row that is wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimit:
+    """The most that a batch of a reader holds."""
+
+    rows: int = 65_536
+    size_bytes: int = 32 * MIB  # in memory, as far as the format lets readers know it before; one row may be larger
+    spills: bool = False  # other files are open too: what cannot be read in such batches goes through a local file
+
+
+USUAL_BATCH: Final = BatchLimit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +73,7 @@ class ReadFile(Protocol):
         source: pa.NativeFile,
         fields: Sequence[DataField],
         *,
-        batch_rows: int,
+        limit: BatchLimit,
         keep: KeepRows | None = None,
         keep_fields: Sequence[DataField] = (),
     ) -> Iterator[pa.RecordBatch]:
@@ -69,7 +82,7 @@ class ReadFile(Protocol):
         Args:
             source: the file.
             fields: columns wanted, as the file's schema declares them.
-            batch_rows: most rows of a batch.
+            limit: of a batch.
             keep: says of ranges of ``keep_fields`` and a number of rows whether they are wanted; a format may ask it
                 and leave such rows out, or give all.
             keep_fields: columns whose ranges ``keep`` looks at.

@@ -13,13 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
-from filestore.format.interface import FileFormat, KeepRows, WriteSettings
+from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
 from filestore.format.statistics import ColumnRange, RangeCollector
 from filestore.schema.file_fields import leaf_columns
 from filestore.types.data_types import NESTED_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
+from lsm.byte_sizes import pieces_within, rows_within
 from lsm.errors import InvalidInputError
 
 STRIPE_BYTES: Final = 16 * 1024 * 1024  # writers and readers hold one stripe in memory
+
+_FIRST_ROWS: Final = 8  # that say how wide rows are
+_COPIES: Final = 4  # of a batch that the library has in memory while it decodes the next ones
 
 _TICKS_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _CODECS: Final = {
@@ -58,8 +62,9 @@ class OrcFileWriter:
     def write(self, rows: pa.Table) -> None:
         """Append rows with the file's columns, in file order and of their Arrow types."""
         self._collector.add(rows)
-        columns = [_writable(rows.column(field.name), field) for field in self._fields]
-        self._writer.write(pa.table(columns, names=[field.name for field in self._fields]))
+        for piece in pieces_within(rows, STRIPE_BYTES) if rows.num_rows else [rows]:
+            columns = [_writable(piece.column(field.name), field) for field in self._fields]
+            self._writer.write(pa.table(columns, names=self._names()))
         self._is_empty = False
 
     def bytes_written(self) -> int:
@@ -120,21 +125,57 @@ def read_orc(
     source: pa.NativeFile,
     fields: Sequence[DataField],
     *,
-    batch_rows: int,
+    limit: BatchLimit,
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """All rows, a stripe at a time in memory; see ``interface.ReadFile``. Arrow does not show statistics of stripes."""
+    """All rows; see ``interface.ReadFile``. Arrow does not show statistics of stripes.
+
+    A stripe is in memory at a time; where the first rows are wide, as it is in the file, and decoded batch by batch. So
+    a file whose first rows are narrow and later ones wide has larger batches.
+    """
     file = orc.ORCFile(source)
     available = file.schema.names
     names = [field.name for field in fields if field.name in available]
     # Without a column the library loses the row count.
     read = names or available[:1]
+    rows = _rows_of_batch(source, file.schema, names, limit)
+    if rows < limit.rows:
+        yield from _scanned(source, names, rows)
+        return
     for stripe_index in range(file.nstripes):
         stripe: Any = file.read_stripe(stripe_index, columns=read)
         stripe = stripe.select(names)
-        for start in range(0, stripe.num_rows, batch_rows):
-            yield stripe.slice(start, batch_rows)
+        for start in range(0, stripe.num_rows, limit.rows):
+            yield from pieces_within(stripe.slice(start, limit.rows), limit.size_bytes)
+
+
+def _rows_of_batch(source: pa.NativeFile, schema: pa.Schema, names: Sequence[str], limit: BatchLimit) -> int:
+    """Rows of a batch by the first ones: the format's own statistics are not to be had."""
+    if all(schema.field(name).type.num_fields == 0 and _is_fixed(schema.field(name).type) for name in names):
+        return limit.rows
+    first = next(_scanned(source, names, _FIRST_ROWS), None)
+    if first is None or not first.num_rows:
+        return limit.rows
+    return rows_within(first.nbytes / first.num_rows, most_rows=limit.rows, most_bytes=limit.size_bytes // _COPIES)
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
+
+
+def _scanned(source: pa.NativeFile, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches that are decoded one by one, unlike those of ``ORCFile``."""
+    from pyarrow import dataset  # tens of megabytes: only for wide rows
+
+    source.seek(0)
+    fragment = dataset.OrcFileFormat().make_fragment(source)
+    scanner = fragment.scanner(
+        columns=list(names), batch_size=rows, use_threads=False, batch_readahead=0, fragment_readahead=0
+    )
+    for batch in scanner.to_batches():
+        if batch.num_rows:
+            yield batch
 
 
 ORC: Final = FileFormat(name="orc", writer=OrcFileWriter, reader=read_orc)

@@ -7,7 +7,7 @@ which are verified on reads: a flipped bit is an error, not a wrong value that c
 Source: Paimon ParquetSchemaConverter.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from typing import Any, Final
@@ -17,16 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from filestore.format.interface import FileFormat, KeepRows, WriteSettings
+from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
+from filestore.format.parquet_batches import bounded_batches
 from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, holds_nan, merge_ranges
 from filestore.schema.file_fields import file_schema, leaf_columns
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
+from lsm.byte_sizes import MIB, pieces_within, release_after, rows_within
 from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
 
 READ_BUFFER_BYTES: Final = 64 * 1024  # per column: a reader holds a page of each, not a whole column chunk
 SAMPLE_ROWS: Final = 1024
 _MIN_GROUP_ROWS: Final = 1024  # smaller groups would be mostly metadata
+_GROUP_BYTES: Final = 32 * MIB  # in memory: what a writer holds back
+_PAGE_BYTES: Final = 8 * MIB  # readers hold a page of each column of each file that is open
+_PAGE_ROWS: Final = 1024  # the library's default
+_SMALL_BATCH: Final = BatchLimit(size_bytes=4 * MIB)
 SMALL_FILE_ROWS: Final = 512  # below this, looking for repetition costs more than it saves
 DICTIONARY_SHARE: Final = 4  # a dictionary must save this factor in the sample
 DELTA_ROOTS: Final = frozenset({"INT", "BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ"})
@@ -44,7 +50,8 @@ class ParquetFileWriter:
     ) -> None:
         """See ``interface.NewWriter``; ``shared`` columns take over the range and encoding of the other one.
 
-        With ``block_bytes`` a row group has as many rows as the first ones fit into it, by their size in memory.
+        With ``block_bytes`` a row group has as many rows as the first ones fit into it, by their size in memory. It is
+        never larger than that or 32 MB, whichever is more, and a page of wide rows not larger than one row or 8 MB.
         """
         for field in fields:
             _check_writable(field)
@@ -55,10 +62,13 @@ class ParquetFileWriter:
         self._zstd_level = settings.zstd_level if self._codec == "zstd" else None
         self._row_group_rows = settings.row_group_rows
         self._row_group_bytes = settings.block_bytes
+        self._most_bytes = max(settings.block_bytes or 0, _GROUP_BYTES)
         self._shared = shared
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
+        self._pending_bytes = 0
+        self._page_rows = _PAGE_ROWS  # after so many the library looks at the size of a page
         self._float_columns = [f.name for f in fields if f.type.root in FLOAT_ROOTS and f.name not in shared]
         self._nulls_of_floats = dict.fromkeys(self._float_columns, 0)
         self._with_nan: set[str] = set()
@@ -73,10 +83,12 @@ class ParquetFileWriter:
             row_bytes = max(rows.nbytes / rows.num_rows, 1)
             self._row_group_rows = max(int(self._row_group_bytes / row_bytes), _MIN_GROUP_ROWS)
             self._row_group_bytes = None
-        self._pending.append(rows)
-        self._pending_rows += rows.num_rows
-        if self._pending_rows >= self._row_group_rows:
-            self._flush(keep_partial=True)
+        for piece in pieces_within(rows, self._most_bytes // 2):
+            self._pending.append(piece)
+            self._pending_rows += piece.num_rows
+            self._pending_bytes += piece.nbytes
+            if self._pending_rows >= self._row_group_rows or self._pending_bytes >= self._most_bytes:
+                self._flush(keep_partial=self._pending_bytes < self._most_bytes)
 
     def bytes_written(self) -> int:
         """Bytes written to the sink, without the unfinished row group."""
@@ -93,16 +105,22 @@ class ParquetFileWriter:
         if not self._pending_rows:
             return
         rows = self._pending[0] if len(self._pending) == 1 else pa.concat_tables(self._pending)
-        writer = self._open(rows)
+        row_bytes = self._pending_bytes / rows.num_rows
+        writer = self._open(rows, row_bytes)
         size = self._row_group_rows
+        if row_bytes * min(self._page_rows, rows.num_rows) > _PAGE_BYTES:  # far wider rows than the first ones
+            size = min(size, rows_within(row_bytes, most_rows=size, most_bytes=_PAGE_BYTES))
         whole = rows.num_rows // size * size if keep_partial else rows.num_rows
         writer.write_table(rows.slice(0, whole), row_group_size=size)
         rest = rows.slice(whole)
         self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
+        self._pending_bytes = rest.nbytes
+        release_after(row_bytes)
 
-    def _open(self, rows: pa.Table) -> pq.ParquetWriter:
-        """The writer, created with the first rows, which determine the encodings."""
+    def _open(self, rows: pa.Table, row_bytes: float = 0) -> pq.ParquetWriter:
+        """The writer, created with the first rows, which determine the encodings and how often a page is looked at."""
         if self._writer is None:
+            self._page_rows = rows_within(row_bytes, most_rows=_PAGE_ROWS, most_bytes=_PAGE_BYTES // 8)
             dictionary = self._dictionary_columns(rows)
             delta = {name: "DELTA_BINARY_PACKED" for name in self._delta_columns() if name not in dictionary}
             self._writer = pq.ParquetWriter(
@@ -115,6 +133,7 @@ class ParquetFileWriter:
                 store_decimal_as_integer=True,
                 store_schema=False,
                 write_page_checksum=True,
+                write_batch_size=self._page_rows,
             )
         return self._writer
 
@@ -157,9 +176,8 @@ class ParquetFileWriter:
 
 def missing_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> dict[str, ColumnRange]:
     """Ranges of columns without footer bounds (values over 4 KB, nested columns), by reading the columns again."""
-    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
     collector = RangeCollector(fields)
-    for batch in file.iter_batches(columns=[field.name for field in fields], use_threads=False):
+    for batch in read_parquet(source, fields, limit=_SMALL_BATCH):
         collector.add(pa.Table.from_batches([batch]))
     return collector.ranges()
 
@@ -168,11 +186,13 @@ def read_parquet(
     source: pa.NativeFile,
     fields: Sequence[DataField],
     *,
-    batch_rows: int,
+    limit: BatchLimit,
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the row groups that ``keep`` wants, a batch and a page per column in memory; see ``interface.ReadFile``.
+
+    Texts and bytes count as in the footer, so a batch of a row group where few rows are far wider may be larger.
 
     Raises:
         CorruptDataError: the bytes are not Parquet.
@@ -180,19 +200,26 @@ def read_parquet(
     file = _open(source, fields)
     arrow = file.schema_arrow
     names = [field.name for field in fields if field.name in arrow.names]
-    row_groups: list[int] | None = None
+    metadata = file.metadata
+    row_groups: Sequence[int] = range(metadata.num_row_groups)
     if keep is not None:
-        metadata = file.metadata
         trusted = [f for f in keep_fields if f.name in arrow.names and arrow.field(f.name).type == arrow_type(f.type)]
-        groups = range(metadata.num_row_groups)
-        ranges = _ranges_by_group(metadata, trusted, groups)
-        row_groups = [i for i in groups if keep(ranges[i], metadata.row_group(i).num_rows)]
-        if not row_groups:
-            return
-    yield from file.iter_batches(batch_rows, row_groups=row_groups, columns=names, use_threads=False)
+        ranges = _ranges_by_group(metadata, trusted, row_groups)
+        row_groups = [i for i in row_groups if keep(ranges[i], metadata.row_group(i).num_rows)]
+
+    def reopen(dictionaries: Collection[str]) -> pq.ParquetFile:
+        return _open(source, fields, metadata=metadata, dictionaries=dictionaries)
+
+    yield from bounded_batches(file, source, names, limit, row_groups=row_groups, reopen=reopen)
 
 
-def _open(source: pa.NativeFile, fields: Sequence[DataField]) -> pq.ParquetFile:
+def _open(
+    source: pa.NativeFile,
+    fields: Sequence[DataField],
+    *,
+    metadata: pq.FileMetaData | None = None,
+    dictionaries: Collection[str] = (),
+) -> pq.ParquetFile:
     # INT96 read as nanoseconds covers only 1677 to 2262, so only columns with that precision use it.
     inner = [kind for field in fields for kind in walk(field.type) if kind.root in TIMESTAMP_ROOTS]
     unit = "ns" if any((kind.precision or 0) > 6 for kind in inner) else "us"
@@ -202,6 +229,8 @@ def _open(source: pa.NativeFile, fields: Sequence[DataField]) -> pq.ParquetFile:
         buffer_size=READ_BUFFER_BYTES,
         coerce_int96_timestamp_unit=unit,
         page_checksum_verification=True,
+        metadata=metadata,
+        read_dictionary=list(dictionaries) or None,
     )
 
 

@@ -15,6 +15,7 @@ from pyroaring import BitMap, BitMap64
 from filestore.io.file_io import delete_leftover
 from filestore.manifest.entries import EntryKind
 from filestore.manifest.lists import DELETION_VECTORS, DeletionVectorRange, IndexManifestEntry
+from filestore.snapshot.lost_files import FileRole, missing_file
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 from lsm.undo import undoing
@@ -48,14 +49,17 @@ def united(first: Positions, second: Positions) -> Positions:
 def read_deletion_vectors(store: TableStore, entries: Iterable[IndexManifestEntry]) -> dict[str, Positions]:
     """Deleted positions by data file name, from the deletion vectors among index entries.
 
-    Raises: CorruptDataError when an index file does not match its manifest.
+    Raises: CorruptDataError when an index file does not match its manifest, or is missing.
     """
     deleted: dict[str, Positions] = {}
     for entry in entries:
         if not entry.index_vectors:
             continue
         path = store.index_path(entry)
-        body = store.io.read_bytes(path)
+        try:
+            body = store.io.read_bytes(path)
+        except FileNotFoundError as error:
+            raise missing_file(path, FileRole.INDEX) from error
         if body[:1] != bytes([FILE_VERSION]):
             raise CorruptDataError(
                 f"deletion vector file of an unknown version: path={path} first_byte={body[:1].hex()}"

@@ -27,6 +27,7 @@ from lsm.errors import InvalidInputError
 INDEX_SUFFIX: Final = ".index"
 _BATCH_ITEMS: Final = 1_048_576  # hashes buffered before counting
 _MAX_ITEMS: Final = 4_194_304  # distinct hashes kept to size a filter: 32 MB
+_MOST_LOOKUPS: Final = 10_000  # values of a filter: of more, one is as good as always in the filter
 
 
 def written_blooms(schema: TableSchema, options: TableOptions) -> tuple[BloomColumn, ...]:
@@ -180,6 +181,8 @@ def _may_match(predicate: Predicate, indexes: Indexes, fields: Mapping[str, Data
     body = kinds[BLOOM]
     if body is None or not lookup.values:
         return False  # no comparison is true for nulls
+    if len(lookup.values) > _MOST_LOOKUPS:
+        return True
     return bool(BloomFilter.from_bytes(body).may_hold(_hashes_of(lookup.values, field)).any())
 
 

@@ -11,7 +11,8 @@ from typing import Final
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.lists import IndexManifestEntry, names_with_vectors, vectors_of_names
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.lost_files import explained
+from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 
 HASH: Final = "HASH"
@@ -22,7 +23,8 @@ def index_files(store: TableStore, snapshot: Snapshot | None) -> list[IndexManif
     """The live index files of a snapshot."""
     if snapshot is None or snapshot.index_manifest is None:
         return []
-    entries = store.manifests.read_index_manifest(snapshot.index_manifest)
+    with explained(store.snapshots, store.name, snapshot.id):
+        entries = store.manifests.read_index_manifest(snapshot.index_manifest)
     return [entry for entry in entries if entry.kind is EntryKind.ADD]
 
 
@@ -67,15 +69,15 @@ def next_index(
 
 
 def index_conflict(
-    store: TableStore, latest: Snapshot, base_id: int | None, messages: Sequence[CommitMessage]
+    store: TableStore, latest: Snapshot, base: SnapshotRef | None, messages: Sequence[CommitMessage]
 ) -> str | None:
-    """The index conflict of a commit based on ``base_id`` (0: the empty table) with the latest snapshot, or None."""
+    """The index conflict of a commit based on ``base`` with the latest snapshot, or None."""
     if not changes_index(messages, has_index=latest.index_manifest is not None):
         return None
     before: list[IndexManifestEntry] | None = None
     if _hashed(messages):  # nothing else is compared with the base
-        base = None if base_id is None else store.snapshots.find(base_id)
-        before = index_files(store, base) if base is not None or base_id == 0 else None
+        found = None if base is None else store.snapshots.find_ref(base)
+        before = index_files(store, found) if found is not None or base == EMPTY_TABLE else None
     return find_index_conflict(before, index_files(store, latest), messages)
 
 

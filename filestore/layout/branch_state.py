@@ -48,7 +48,7 @@ class BranchOrigin:
     owns_tag: bool = False  # the tag was created for the branch, and is deleted with it
     schema_id: int  # the newest schema id copied from main
     first_schema_id: int  # the branch's schema id at creation: one higher if options were given
-    options: Mapping[str, str] = field(default_factory=dict)  # these options
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # these options
     created_ms: int  # epoch milliseconds
 
 

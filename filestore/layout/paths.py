@@ -93,6 +93,16 @@ class TablePaths:
         return f"{self.branch_root}/consumer"
 
     @property
+    def expiry_dir(self) -> str:
+        """Directory of the claims of expiries; other readers of the layout do not look into it."""
+        return f"{self.branch_root}/expiry"
+
+    @property
+    def removed_dir(self) -> str:
+        """Directory of the notes of removed snapshots; other readers of the layout do not look into it."""
+        return f"{self.branch_root}/removed"
+
+    @property
     def manifest_dir(self) -> str:
         """Directory of manifests, manifest lists and index manifests."""
         return f"{self.root}/manifest"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from filestore.maintenance.snapshot_expiry import Retention, expiry_end
 from filestore.refs.file_references import FileReferences
 from filestore.refs.live_references import LiveReference, all_references, changelog_references
+from filestore.snapshot.commit_times import CommitTimes
 from filestore.table_store import TableStore
 
 
@@ -78,18 +79,17 @@ def _write_hints(store: TableStore, expired: Sequence[LiveReference]) -> None:
 
 def _expired(store: TableStore, retention: Retention, before_ms: int | None) -> list[LiveReference]:
     references = sorted(changelog_references(store), key=lambda reference: reference.snapshot_id)
-    latest = store.snapshots.latest_id()
+    latest, now_ms = store.snapshots.latest(), store.clock.now_ms()
     if not references or latest is None:
         return []
-    times = {
-        reference.snapshot_id: reference.snapshot.time_ms for reference in references if reference.snapshot is not None
-    }
+    counted = CommitTimes(store.snapshots, latest, now_ms)
+    times = {each.snapshot_id: counted.of(each.snapshot) for each in references if each.snapshot is not None}
     first_kept = expiry_end(
         earliest=references[0].snapshot_id,
-        latest=latest,
+        latest=latest.id,
         retention=retention,
-        before_ms=store.clock.now_ms() - retention.age_ms if before_ms is None else before_ms,
-        held_from=min(references[-1].snapshot_id + 1, store.consumers.least_next_snapshot() or latest),
+        before_ms=now_ms - retention.age_ms if before_ms is None else before_ms,
+        held_from=min(references[-1].snapshot_id + 1, store.consumers.least_next_snapshot() or latest.id),
         time_ms_of=lambda each: times.get(each, times[references[-1].snapshot_id]),
     )
     return [reference for reference in references if reference.snapshot_id < first_kept]

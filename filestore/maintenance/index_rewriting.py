@@ -48,7 +48,7 @@ def write_indexes(store: TableStore, *, keep: Callable[[BucketKey], bool] = lamb
         )
     live = LiveFiles.latest(store)
     made: dict[BucketKey, list[tuple[DataFileMeta, DataFileMeta]]] = {}
-    with undoing(lambda: discard(store, _messages(store, live, made))):
+    with undoing(lambda: discard(store, _messages(store, live, made))), live.reading():
         for key in filter(keep, live.buckets()):
             for file in live.files(key):
                 indexed = _add_indexes(store, key, file, columns)
@@ -59,7 +59,7 @@ def write_indexes(store: TableStore, *, keep: Callable[[BucketKey], bool] = lamb
     messages = _messages(store, live, made)
     with undoing_unless_visible(lambda: discard(store, messages)):
         commit = TableCommit(store, store.new_commit_user(), history_start=live.snapshot_id)
-        committed = commit.commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        committed = commit.commit_compaction(messages, base=live.ref)
     return IndexedFiles(
         partitions=len({key.partition for key in made}),
         files=sum(map(len, made.values())),

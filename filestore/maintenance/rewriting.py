@@ -24,7 +24,7 @@ from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
@@ -49,7 +49,7 @@ class LostFile:
 class LostFiles:
     """The lost data files of one snapshot."""
 
-    snapshot_id: int  # 0: there is no snapshot
+    ref: SnapshotRef  # EMPTY_TABLE: there is no snapshot
     files: tuple[LostFile, ...]
 
 
@@ -91,7 +91,7 @@ def rescale(
             f"changelog-producer={store.options.changelog_producer} fix='compact the table fully first'"
         )
     writer = TableWrite(TableView(rescaled), max_sequence_numbers={}, budget_bytes=budget_bytes, takes_stored_rows=True)
-    with undoing(writer.abort):
+    with undoing(writer.abort), live.reading():
         for batch in _rows(store, live.snapshot, partitions):
             writer.write(batch)
         written = writer.prepare_commit()
@@ -109,7 +109,7 @@ def rescale(
     ]
     commit = TableCommit(rescaled, store.new_commit_user(), history_start=live.snapshot_id)
     with undoing_unless_visible(lambda: discard(rescaled, outputs)):
-        done = commit.commit_compaction([*inputs, *outputs], base_snapshot_id=live.snapshot_id)
+        done = commit.commit_compaction([*inputs, *outputs], base=live.ref)
     return done, len(partitions)
 
 
@@ -196,7 +196,7 @@ def lost_files(store: TableStore) -> LostFiles:
             if not store.io.exists(path):
                 total = live.total_buckets(key) or store.options.bucket
                 found.append(LostFile(path=path, key=key, total_buckets=total, file=file))
-    return LostFiles(snapshot_id=live.snapshot_id, files=tuple(found))
+    return LostFiles(ref=live.ref, files=tuple(found))
 
 
 def remove_lost_files(store: TableStore, lost: LostFiles) -> CommitResult:
@@ -207,7 +207,7 @@ def remove_lost_files(store: TableStore, lost: LostFiles) -> CommitResult:
     groups: dict[BucketKey, list[LostFile]] = {}
     for each in lost.files:
         groups.setdefault(each.key, []).append(each)
-    indexes = deletion_indexes(store, store.snapshots.find(lost.snapshot_id))
+    indexes = deletion_indexes(store, store.snapshots.find_ref(lost.ref))
     messages = []
     for key, group in groups.items():
         removed = {each.file.file_name for each in group}
@@ -222,8 +222,8 @@ def remove_lost_files(store: TableStore, lost: LostFiles) -> CommitResult:
                 index_after=change.after,
             )
         )
-    commit = TableCommit(store, store.new_commit_user(), history_start=lost.snapshot_id)
-    return commit.commit_compaction(messages, base_snapshot_id=lost.snapshot_id)
+    commit = TableCommit(store, store.new_commit_user(), history_start=lost.ref.id)
+    return commit.commit_compaction(messages, base=lost.ref)
 
 
 def _rows(store: TableStore, snapshot: Snapshot, partitions: set[bytes]) -> Iterator[pa.RecordBatch]:

@@ -133,27 +133,51 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
         io.create_exclusive(paths.snapshot(target.id), orjson.dumps(kept, option=orjson.OPT_INDENT_2))
     for removal in plan.removals:
         io.replace(_note(store, removal.reference), removal.snapshot.to_json().encode())
+        if removal.reference.kind is ReferenceKind.SNAPSHOT:
+            snapshots.removed.add(removal.snapshot.identity)
     # the hint must never be ahead: readers trust it when there is no next snapshot
     io.replace(paths.latest_hint, str(target.id).encode())
     for consumer, next_id in store.consumers.next_snapshots().items():
         if next_id > target.id + 1:
             store.consumers.write(consumer, target.id + 1, may_go_back=True)
     for removal in plan.removals:
-        if removal.reference.kind is ReferenceKind.SNAPSHOT and snapshots.exists(removal.reference.snapshot_id + 1):
-            raise _is_superseded(store, removal.reference.snapshot_id + 1)
-        io.delete(_path(store, removal.reference))
+        _remove(store, removal)
     left = [each for each in snapshots.ids() if each > target.id]
     if left and left[0] != target.id + 1:
         raise _is_superseded(store, left[0])
     if snapshots.claimed_up_to() > target.id:
         ExpiredCommits(io, paths).forget_after(target.id)
-        io.replace(paths.earliest_hint, str(target.id).encode())
+        snapshots.release_claims(target.id)
     # from here on nothing new can refer to the removed snapshots
     for done in _with_files(store, target, plan.removals, all_references(store)):
         files = (file.path for file in done.data)
         for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
             io.delete(path)
         io.delete(_note(store, done.reference))
+
+
+def _remove(store: TableStore, removal: Removal) -> None:
+    """Delete the file of a snapshot or tag; not that of a snapshot which another writer follows.
+
+    A commit that found the snapshot before its deletion was acknowledged, so the snapshot is put back.
+
+    Raises: ConflictError.
+    """
+    path, following = _path(store, removal.reference), removal.reference.snapshot_id + 1
+    if removal.reference.kind is not ReferenceKind.SNAPSHOT:
+        store.io.delete(path)
+        return
+    if store.snapshots.exists(following):
+        raise _is_superseded(store, following)
+    try:
+        body = store.io.read_bytes(path)
+    except FileNotFoundError:
+        return  # removed by an interrupted rollback
+    store.io.delete(path)
+    if store.snapshots.exists(following):
+        store.io.create_exclusive(path, body)
+        store.snapshots.repair_latest_hint()
+        raise _is_superseded(store, following)
 
 
 def _is_superseded(store: TableStore, snapshot_id: int) -> ConflictError:
@@ -188,6 +212,15 @@ def _newest_first(store: TableStore, references: Sequence[LiveReference]) -> lis
         if snapshot is not None:
             found.append((replace(reference, snapshot=snapshot), snapshot))
     return found
+
+
+def removed_snapshots(store: TableStore) -> Iterator[tuple[bytes, Snapshot]]:
+    """The files of snapshots that an interrupted rollback removed, and what they say."""
+    directory = _directory(store)
+    for name in store.io.list_names(directory):
+        if name.startswith(f"{_GONE}{ReferenceKind.SNAPSHOT.value}-"):
+            body = store.io.read_bytes(f"{directory}/{name}")
+            yield body, Snapshot.from_json(body, source=f"{directory}/{name}")
 
 
 def _left_over(store: TableStore, later: Sequence[LiveReference]) -> Iterator[LiveReference]:

@@ -24,6 +24,7 @@ from filestore.refs.file_references import (
     removed_files,
 )
 from filestore.refs.live_references import DecidingReferences, other_references
+from filestore.snapshot.commit_times import CommitTimes
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -139,6 +140,8 @@ def expire_snapshots(
         if not dry_run:
             _delete(store, spared)
         yield spared
+    if not dry_run and (store.snapshots.hints()[1] or span.stop) < span.stop:  # set by a writer that was paused
+        store.snapshots.repair_latest_hint()
 
 
 def _span(store: TableStore, retention: Retention, before_ms: int | None) -> range:
@@ -150,21 +153,28 @@ def _span(store: TableStore, retention: Retention, before_ms: int | None) -> ran
     if earliest is None or latest is None:
         return range(0)
     holds = [each for each in (store.consumers.least_next_snapshot(), _offsets_at(store, latest)) if each is not None]
+    now_ms = store.clock.now_ms()
+    times = CommitTimes(store.snapshots, latest, now_ms)
     first_kept = expiry_end(
         earliest=earliest,
         latest=latest.id,
         retention=retention,
-        before_ms=store.clock.now_ms() - retention.age_ms if before_ms is None else before_ms,
+        before_ms=now_ms - retention.age_ms if before_ms is None else before_ms,
         held_from=min(holds, default=None),
-        time_ms_of=lambda each: _time_ms(store, each),
+        time_ms_of=lambda each: _time_ms(store, times, each),
     )
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
-    return range(earliest, max(first_kept, min(store.snapshots.claimed_up_to(), latest.id)))
+    return range(earliest, max(first_kept, min(store.snapshots.claimed_for_deletion(), latest.id)))
 
 
-def _time_ms(store: TableStore, snapshot_id: int) -> int:
+def _time_ms(store: TableStore, times: CommitTimes, snapshot_id: int) -> int:
     snapshot = store.snapshots.find(snapshot_id)
-    return 0 if snapshot is None else snapshot.time_ms  # deleted concurrently, so it was old enough
+    if snapshot is None:
+        return 0  # deleted concurrently, so it was old enough
+    try:
+        return times.age_time_of(snapshot, lambda: store.io.modified_ms(store.paths.snapshot(snapshot_id)))
+    except FileNotFoundError:
+        return 0
 
 
 def _offsets_at(store: TableStore, latest: Snapshot) -> int | None:
@@ -196,7 +206,7 @@ def _candidates(store: TableStore, span: range) -> Iterator[ExpiryStep]:
                 continue
             known = _Known(snapshot, metadata_files(store, snapshot, is_partial=True))
         following = _following(store, snapshot_id)
-        if following is not None:
+        if following is not None and following.snapshot.parent in (None, known.snapshot.identity):  # else it is a fork
             own, kept = known.metadata, following.metadata.all
             yield ExpiryStep(
                 snapshot=known.snapshot,
@@ -218,7 +228,7 @@ def _following(store: TableStore, snapshot_id: int) -> _Known | None:
             return None
         raise CorruptDataError(
             f"a file of the table is missing, so its snapshots cannot expire: table={store.name} "
-            f"snapshot={snapshot_id + 1} missing={error.filename or error}"
+            f"snapshot={snapshot_id + 1} missing={error.filename or error} fix='fluvial verify {store.name}'"
         ) from error
 
 

@@ -1,6 +1,6 @@
 """Verifies the consistency of a table's files: snapshots, manifests, data files and hints.
 
-Nothing is changed and no row is read.
+Nothing is changed and no row is read. What cannot be read is a finding, and the rest is verified all the same.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,12 +10,14 @@ from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.index.index_manifest import index_files
 from filestore.layout.branch_state import is_sealed_main, read_work
 from filestore.layout.paths import MAIN_BRANCH
+from filestore.maintenance.history_repair import read_history
 from filestore.manifest.entries import EntryKind
 from filestore.refs.file_references import metadata_files
-from filestore.refs.live_references import all_references, branch_names, on_branch
-from filestore.refs.savepoint_files import list_savepoints
+from filestore.refs.live_references import LiveReference, branch_names, on_branch, readable_references
+from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import delta_entries
+from filestore.snapshot.lost_files import MissingFileError
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, FluvialError
@@ -39,21 +41,43 @@ def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> 
     """
     for branch in branch_names(store):
         there = on_branch(store, branch)
-        yield from _operation(there, branch)
+        yield from _guarded("branch", branch, _operation(there, branch))
+        yield from _schemas(there, branch)
         yield from _savepoints(there)
         if there.snapshots.ids():
-            yield from _hints(there, branch)
-            yield from _gaps(there, branch)
-            yield from _consumers(there)
-    references = all_references(store)
+            yield from _guarded("history", branch, _history(there, branch))
+            yield from _guarded("consumer", branch, _consumers(there))
+    references, unreadable = readable_references(store)
+    for name, error in unreadable:
+        yield Finding(check="unreadable", subject=name, problem=str(error))
     sizes: dict[str, int | None] = {}
     for done, reference in enumerate(references):
         progress(done, len(references))
-        there = on_branch(store, reference.branch)
-        snapshot = reference.snapshot or there.snapshots.find(reference.snapshot_id)
-        if snapshot is not None:
-            yield from _snapshot(there, str(reference), snapshot, sizes, has_delta=reference.snapshot is None)
+        yield from _guarded("snapshots", str(reference), _reference(store, reference, sizes))
     progress(len(references), len(references))
+
+
+def _reference(store: TableStore, reference: LiveReference, sizes: dict[str, int | None]) -> Iterator[Finding]:
+    there = on_branch(store, reference.branch)
+    snapshot = reference.snapshot or there.snapshots.find(reference.snapshot_id)
+    if snapshot is not None:
+        yield from _snapshot(there, str(reference), snapshot, sizes, has_delta=reference.snapshot is None)
+
+
+def _guarded(check: str, subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings of one check, and what stopped it."""
+    try:
+        yield from findings
+    except FluvialError as error:
+        yield Finding(check=check, subject=subject, problem=str(error))
+
+
+def _schemas(store: TableStore, branch: str) -> Iterator[Finding]:
+    for schema_id in store.schemas.ids():
+        try:
+            store.schemas.read(schema_id)
+        except FluvialError as error:
+            yield Finding(check="schemas", subject=f"{branch} schema {schema_id}", problem=str(error))
 
 
 def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
@@ -67,23 +91,32 @@ def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
         yield Finding(check="branch", subject=branch, problem=problem)
 
 
-def _hints(store: TableStore, branch: str) -> Iterator[Finding]:
-    ids, paths = store.snapshots.ids(), store.paths
-    for path, expected in ((paths.latest_hint, ids[-1]), (paths.earliest_hint, ids[0])):
-        try:
-            text = store.io.read_bytes(path).decode(errors="replace")
-        except FileNotFoundError:
-            continue  # readers list the directory then
-        if text != str(expected):
-            problem = f"hint={text!r} snapshot={expected}"
-            yield Finding(check="hint", subject=f"{branch} {path.rpartition('/')[2]}", problem=problem)
-
-
-def _gaps(store: TableStore, branch: str) -> Iterator[Finding]:
-    ids = store.snapshots.ids()
-    missing = sorted({*range(ids[0], ids[-1] + 1)} - {*ids})
-    if missing:
-        yield Finding(check="snapshots", subject=branch, problem=f"missing={missing[:10]} count={len(missing)}")
+def _history(store: TableStore, branch: str) -> Iterator[Finding]:
+    """Forks, gaps and wrong hints."""
+    try:
+        state = read_history(store)
+    except FluvialError as error:
+        yield Finding(check="snapshots", subject=branch, problem=str(error))
+        return
+    for fork in state.forks:
+        problem = (
+            f"not part of the history: user={fork.commit_user} identifier={fork.commit_identifier} "
+            "cause='its writer was paused, and died before it took it back; or a version that did not look' fix=repair"
+        )
+        yield Finding(check="fork", subject=f"{branch} snapshot {fork.id}", problem=problem)
+    if state.missing_ids:
+        problem = f"missing={list(state.missing_ids[:10])} count={len(state.missing_ids)}"
+        yield Finding(check="snapshots", subject=branch, problem=problem)
+    if not state.chain:
+        return
+    for name, hint, expected in (
+        ("LATEST", state.latest_hint, state.chain[-1].id),
+        ("EARLIEST", state.earliest_hint, state.chain[0].id),
+    ):
+        if hint not in (None, expected):  # without a hint readers list the directory
+            yield Finding(
+                check="hint", subject=f"{branch} {name}", problem=f"hint={hint} snapshot={expected} fix=repair"
+            )
 
 
 def _consumers(store: TableStore) -> Iterator[Finding]:
@@ -95,8 +128,14 @@ def _consumers(store: TableStore) -> Iterator[Finding]:
 
 
 def _savepoints(store: TableStore) -> Iterator[Finding]:
-    for savepoint in list_savepoints(store):
-        tag = store.snapshots.find_tag(savepoint.tag_name)
+    for savepoint_id in savepoint_ids(store):
+        try:
+            savepoint = find_savepoint(store, savepoint_id)
+            tag = None if savepoint is None else store.snapshots.find_tag(savepoint.tag_name)
+        except FluvialError:
+            continue  # reported as unreadable
+        if savepoint is None:
+            continue
         if tag is None or tag.id != savepoint.saved_snapshot_id:
             problem = "other engines do not know that its files are kept fix=create a savepoint, which renews the tags"
             yield Finding(check="savepoint", subject=f"tag {savepoint.tag_name}", problem=problem)
@@ -112,11 +151,10 @@ def _snapshot(
         live = LiveFiles(store, snapshot)
         metadata = metadata_files(store, snapshot, with_changelog=has_delta)
         delta = delta_entries(store, snapshot) if has_delta else []
-    except FileNotFoundError as error:
-        yield Finding(check="manifests", subject=subject, problem=f"missing={error.filename or error}")
-        return
-    except FluvialError as error:
-        yield Finding(check="manifests", subject=subject, problem=str(error))
+    except (FileNotFoundError, FluvialError) as error:
+        broken = list(_broken_manifests(store, snapshot, with_changelog=has_delta))
+        for problem in broken or [str(error)]:
+            yield Finding(check="manifests", subject=subject, problem=problem)
         return
     for path in sorted(metadata.leaves):
         if _size(store, path, sizes) is None:
@@ -131,6 +169,38 @@ def _snapshot(
     if has_delta and snapshot.delta_record_count not in (None, changed):
         problem = f"says={snapshot.delta_record_count} files={changed}"
         yield Finding(check="delta_record_count", subject=subject, problem=problem)
+
+
+def _broken_manifests(store: TableStore, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[str]:
+    """What is wrong with each list and manifest that cannot be read."""
+    lists = [
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+    ]
+    if with_changelog and snapshot.changelog_manifest_list is not None:
+        lists.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
+    for name, size_bytes in lists:
+        try:
+            manifests = store.manifests.read_list(name, size_bytes)
+        except FluvialError as error:
+            yield _missing_or(error)
+            continue
+        for manifest in manifests:
+            try:
+                store.manifests.read_manifest(manifest)
+            except FluvialError as error:
+                yield _missing_or(error)
+    if snapshot.index_manifest is not None:
+        try:
+            store.manifests.read_index_manifest(snapshot.index_manifest)
+        except FluvialError as error:
+            yield _missing_or(error)
+
+
+def _missing_or(error: FluvialError) -> str:
+    if isinstance(error, MissingFileError) and error.role is not None:
+        return f"missing={error.filename} fix={error.role.repair('TABLE')}"
+    return str(error)
 
 
 def _files(store: TableStore, subject: str, live: LiveFiles, sizes: dict[str, int | None]) -> Iterator[Finding]:

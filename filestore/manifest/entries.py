@@ -216,7 +216,8 @@ def live_entries(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 def check_version(record: Mapping[str, Any], expected: int) -> None:
     """Raises: ValueError for a record of another version, since its fields may mean something else."""
     if record["_VERSION"] != expected:
-        raise ValueError(f"version is {record['_VERSION']} instead of {expected}")
+        advice = ", fix=upgrade Fluvial" if record["_VERSION"] > expected else ""
+        raise ValueError(f"version is {record['_VERSION']} instead of {expected}{advice}")
 
 
 _FIELD_NAMES: Final = tuple(field.name for field in fields(DataFileMeta))

@@ -12,6 +12,7 @@ from filestore.manifest.avro_files import avro_bytes, avro_records
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
+from filestore.snapshot.lost_files import FileRole, missing_file
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 class ManifestStore:
     """Reads and writes manifests, manifest lists and index manifests of one table.
 
-    A missing file is ``FileNotFoundError``: its snapshot may have expired since it was read.
+    A missing file is ``MissingFileError``: its snapshot may have expired since it was read.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ManifestStore:
 
         Raises:
             CorruptDataError: the file is truncated, corrupt, or does not match the list; the message names it.
-            FileNotFoundError: there is no such file.
+            MissingFileError: there is no such file.
         """
         if isinstance(manifest, str):
             return self._read(manifest, None, ManifestEntry.from_avro)
@@ -84,7 +85,7 @@ class ManifestStore:
 
         Raises:
             CorruptDataError: the file is truncated or corrupt; the message names it.
-            FileNotFoundError: there is no such file.
+            MissingFileError: there is no such file.
         """
         return self._read(name, size_bytes, ManifestFileMeta.from_avro)
 
@@ -93,7 +94,7 @@ class ManifestStore:
         return self._write("index-manifest", INDEX_MANIFEST_SCHEMA, [entry.to_avro() for entry in entries])[0]
 
     def read_index_manifest(self, name: str) -> list[IndexManifestEntry]:
-        """All index files of a snapshot. Raises: CorruptDataError naming the file; FileNotFoundError."""
+        """All index files of a snapshot. Raises: CorruptDataError naming the file; MissingFileError."""
         return self._read(name, None, IndexManifestEntry.from_avro)
 
     def _write(self, prefix: str, schema: Any, records: Sequence[dict[str, Any]]) -> tuple[str, int]:
@@ -104,7 +105,11 @@ class ManifestStore:
 
     def _read(self, name: str, size_bytes: int | None, decode: Callable[[Mapping[str, Any]], T]) -> list[T]:
         path = self._paths.manifest(name)
-        body = self._io.read_bytes(path)
+        try:
+            body = self._io.read_bytes(path)
+        except FileNotFoundError as error:
+            role = FileRole.INDEX if name.startswith("index-manifest") else FileRole.MANIFEST
+            raise missing_file(path, role) from error
         if size_bytes is not None and len(body) != size_bytes:
             raise CorruptDataError(
                 f"file does not have its recorded size: file={path} "

@@ -170,14 +170,12 @@ def _derived(options: TableOptions) -> dict[str, str]:
 
 
 _FLUSHES: Final = "a full write buffer becomes sorted files of level 0, which compaction merges: nothing is spilled"
-_STREAMS: Final = "merges read a batch of every run: nothing is spilled"
+_STREAMS: Final = "merges read a batch of every run at once: nothing is spilled for their number"
 
 UNBUILT: Final[Mapping[str, str]] = {
     "write-buffer-spillable": _FLUSHES,
     "write-buffer-spill.max-disk-size": _FLUSHES,
-    "sort-spill-buffer-size": _STREAMS,
     "sort-spill-threshold": _STREAMS,
-    "compaction.lease-timeout": "compactors take no lease: the later commit gives way",
     "tag.callbacks": "nothing is called after a tag; tag.create-success-file leaves a file for jobs that wait",
 }
 """What happens instead, by key; the default of each may be given."""

@@ -12,7 +12,7 @@ from enum import Flag, auto
 from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
 
 from filestore.options.parsing import Parser, not_valid
-from filestore.options.secret_names import STARS, shown_text
+from lsm.secret_names import STARS, shown_address, shown_text
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ class Option(Generic[T]):
         essential: bool = False,
         immutable: bool = False,
         secret: bool = False,
+        check: Callable[[str], None] | None = None,
     ) -> None:
         """Declare an option.
 
@@ -55,11 +56,14 @@ class Option(Generic[T]):
             essential: a table whose text for it cannot be read is not opened; else it is refused once it is asked for.
             immutable: it cannot change once the table has rows, or the catalog is made.
             secret: it is never shown.
+            check: raises ValueError with what is expected for values that are refused where the option is given, and by
+                writers; a table of others that has one can be read.
         """
         self.key, self.parse, self.default, self.doc = key, parse, default, doc
         self.at = at
         self.derive: Callable[[Any], T] | None = None
         self.is_essential, self.is_immutable, self.is_secret = essential, immutable, secret
+        self.check = check
         self.attribute = ""  # of the class that declares it
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -94,7 +98,17 @@ class Option(Generic[T]):
         try:
             return self.parse(text)
         except ValueError as error:
-            raise not_valid(self.key, STARS if self.is_secret else text, error) from error
+            raise not_valid(self.key, STARS if self.is_secret else shown_address(text), error) from error
+
+
+def check_text(option: Option[Any], text: str) -> None:
+    """Refuse a text that is given for an option, see ``Option``. Raises: InvalidInputError."""
+    option.read({option.key: text})
+    if option.check is not None:
+        try:
+            option.check(text)
+        except ValueError as error:
+            raise not_valid(option.key, text, error) from error
 
 
 def derived(

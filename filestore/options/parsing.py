@@ -68,6 +68,34 @@ def verbatim(value: str) -> str:
 
 
 @reads("text")
+def file_name(value: str) -> str:
+    """What becomes a part of a file's name or the name of a directory."""
+    name = text(value)
+    _check_component(name)
+    return name
+
+
+def check_prefix(value: str) -> None:
+    """Refuse what does not begin the name of a file in its directory. Raises: ValueError with what is expected."""
+    _check_component(value)
+    if len(value.encode()) > _LONGEST_PREFIX:
+        raise ValueError(f"expected='at most {_LONGEST_PREFIX} bytes: the rest of the name comes behind it'")
+
+
+def check_directory(value: str) -> None:
+    """Refuse what is not a directory below another one. Raises: ValueError with what is expected."""
+    for each in value.removesuffix("/").split("/"):
+        _check_component(each)
+
+
+def _check_component(name: str) -> None:
+    if not name or "/" in name or "\\" in name or name in (".", "..") or any(not each.isprintable() for each in name):
+        raise ValueError("expected='a name without / and control characters: files stay in the directory of the table'")
+    if len(name.encode(errors="replace")) > _LONGEST_NAME:
+        raise ValueError(f"expected='at most {_LONGEST_NAME} bytes, as file systems have it'")
+
+
+@reads("text")
 def any_text(value: str) -> str:
     """Any text, blanks and nothing too."""
     return value
@@ -221,6 +249,8 @@ def statistics_per_level(value: str) -> Mapping[int, str]:
     return {level: statistics(word) for level, word in per_level(value).items()}
 
 
+_LONGEST_NAME: Final = 255
+_LONGEST_PREFIX: Final = 150
 _AMOUNT: Final = re.compile(r"(?P<number>\d+)\s*(?P<unit>[a-zµ]*)")
 _SIZE_UNITS: Final[Mapping[str, int]] = {
     word: 1024**power

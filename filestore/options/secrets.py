@@ -5,9 +5,9 @@ from typing import Any
 
 from filestore.options.catalog_options import CATALOG_ALIASES, CatalogOptions
 from filestore.options.option import Option
-from filestore.options.secret_names import STARS, shown_text
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table_options import TableOptions
+from lsm.secret_names import STARS, shown_text
 
 
 def without_secrets(options: Mapping[str, str]) -> dict[str, str]:

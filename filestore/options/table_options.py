@@ -9,12 +9,13 @@ Source: Paimon CoreOptions; ``log.*``, ``compaction.style`` and its three option
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from filestore.options.option import At, Option, similar
+from filestore.options.option import At, Option, check_text, similar
 from filestore.options.rules import ALIASES, ELSEWHERE, FREE_PREFIXES
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table.combinations import check_together
 from filestore.options.table.groups import SCHEMA_VERSION, TableValues, split_field_key
 from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_text
 
 SESSION_PREFIX: Final = "table-storage."
 
@@ -79,7 +80,10 @@ def canonical_options(options: Mapping[str, str]) -> dict[str, str]:
         if key == "log.scan.startup.mode":
             key, text = "log.scan", {"initial": "full", "latest-offset": "latest"}.get(text, text)
         if canonical.setdefault(key, text) != text:
-            raise InvalidInputError(f"option is given twice: option={key} values={[canonical[key], text]}")
+            values = [
+                shown_text(key, each, is_declared=key in TableOptions.declared) for each in (canonical[key], text)
+            ]
+            raise InvalidInputError(f"option is given twice: option={key} values={values}")
     return canonical
 
 
@@ -91,7 +95,7 @@ def _text_of(value: object) -> str:
 def check_option(key: str, text: str) -> None:
     """Refuse what is no option of a table, or no value of one. Raises: InvalidInputError with similar keys."""
     if key in TableOptions.declared:
-        TableOptions.declared[key].read({key: text})
+        check_text(TableOptions.declared[key], text)
         return
     if key.startswith(FREE_PREFIXES) and key not in FREE_PREFIXES:
         return

@@ -4,6 +4,7 @@ Predicates are defined in ``predicate.predicate``, and parsed from SQL in ``pred
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -126,17 +127,25 @@ def _compare_with_nan(op: CompareOp, column: Any) -> Any:
 
 
 def _build_in(predicate: In, column: Any, arrow: pa.DataType) -> Any:
-    if pa.types.is_floating(arrow) and predicate.values:
-        found = None
-        for value in predicate.values:
-            equal = _build_compare(Compare(column=predicate.column, op=CompareOp.EQ, value=value), column, arrow)
-            found = equal if found is None else pc.or_kleene(found, equal)
+    if pa.types.is_floating(arrow):
+        column, arrow = column if arrow == pa.float64() else column.cast(pa.float64()), pa.float64()
+        values, has_nan = predicate.prepared("floats", _float_set)
+        found = pc.is_in(column, value_set=values)
+        found = pc.or_kleene(found, pc.is_nan(column)) if has_nan else found
     else:
-        found = pc.is_in(column, value_set=pa.array(predicate.values, type=arrow))
+        values = predicate.prepared(f"set of {arrow}", lambda values: pa.array(values, type=arrow))
+        found = pc.is_in(column, value_set=values)
     null = pa.scalar(None, pa.bool_())
     if predicate.has_null:
         return _call(pc.if_else, pc.coalesce(found, _like(found, False)), pa.scalar(True), null)
     return _call(pc.if_else, pc.is_valid(column), found, null)
+
+
+def _float_set(values: Sequence[float]) -> tuple[pa.DoubleArray, bool]:
+    """The numbers among some values, with both zeros where there is one; whether NaN is among them."""
+    numbers = [value for value in values if not math.isnan(value)]
+    zeros = [0.0, -0.0] if 0.0 in numbers else []
+    return pa.array([*numbers, *zeros], pa.float64()), len(numbers) < len(values)
 
 
 def _like(value: Any, outcome: bool) -> Any:
@@ -154,6 +163,7 @@ class _Outcomes(NamedTuple):
     null: bool
 
 
+_NAN = (True, 0.0)  # in the order of values the greatest
 _ANY = _Outcomes(True, True, True)
 
 
@@ -207,8 +217,7 @@ def _value_outcomes(predicate: Compare | In | StartsWith | Like, part: ColumnRan
     if isinstance(predicate, StartsWith):
         return _prefix_outcomes(predicate.prefix, part)
     if isinstance(predicate, In):
-        pairs = [_compare_outcomes(CompareOp.EQ, value, part) for value in predicate.values]
-        return any(true for true, _ in pairs), all(false for _, false in pairs)
+        return _in_outcomes(predicate, part)
     if predicate.op in _MIRRORED:
         true, false = _compare_outcomes(_MIRRORED[predicate.op], predicate.value, part)
         return false, true
@@ -235,10 +244,26 @@ def _compare_outcomes(op: CompareOp, value: Any, part: ColumnRange) -> tuple[boo
     return true, false
 
 
+def _in_outcomes(predicate: In, part: ColumnRange) -> tuple[bool, bool]:
+    """Those of ``=`` for any of the values, found by bisection: a list may be long, and files many."""
+    ordered = predicate.prepared("ordered", lambda values: sorted(map(_order, values)))
+    low = None if part.min is None else _order(part.min)
+    high = None if part.max is None else _order(part.max)
+    first = 0 if low is None else bisect_left(ordered, low)
+    true = first < len(ordered) and (high is None or ordered[first] <= high)
+    # a value that is all that the bounds allow
+    is_single = low is not None and high is not None and low >= high
+    only = bisect_left(ordered, high) if is_single else len(ordered)
+    false = only == len(ordered) or ordered[only] > low
+    if part.may_hold_nan:
+        return true or (_NAN in ordered[-1:]), True
+    return true, false
+
+
 def _order(value: Any) -> Any:
     """A sort key that orders values as Spark does; differs from the value only for floats."""
     if isinstance(value, float):
-        return (True, 0.0) if math.isnan(value) else (False, value)
+        return _NAN if math.isnan(value) else (False, value)
     return value
 
 

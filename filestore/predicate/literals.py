@@ -25,6 +25,8 @@ from filestore.types.text_values import (
 
 INTEGER_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64, "DATE": 32}
 _EXACT: Final = Context(prec=80)
+_MOST_DIGITS: Final = 400
+"""Of a number in a filter, before and behind the point: more than a double has."""
 
 
 Literal = bool | int | float | Decimal | str | bytes | Moment | None
@@ -119,13 +121,22 @@ def _number(literal: Literal, data_type: DataType) -> Fraction | float:
     return Fraction(literal)
 
 
+def check_length(number: str) -> None:
+    """Refuse numbers that no column holds, and that would be expensive. Raises: LiteralMismatchError."""
+    if len(number) > 2 * _MOST_DIGITS:
+        raise LiteralMismatchError(f"number is too long: characters={len(number)} most={2 * _MOST_DIGITS}")
+
+
 def _parse_number(text: str, data_type: DataType) -> Decimal:
+    check_length(text)
     try:
         number = Decimal(text.strip())
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite():
         raise LiteralMismatchError(f"text is not a number: text={text!r} type={data_type}")
+    if abs(number.adjusted()) > _MOST_DIGITS:
+        raise LiteralMismatchError(f"number is out of range: text={text!r} digits={abs(number.adjusted())}")
     return number
 
 

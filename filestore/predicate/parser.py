@@ -11,11 +11,13 @@ from typing import Any, Final
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from filestore.predicate.literals import Literal, compare, is_in
-from filestore.predicate.predicate import And, CompareOp, Constant, IsNull, Like, Not, Or, Predicate, StartsWith
+from filestore.predicate.literals import Literal, check_length, compare, is_in
+from filestore.predicate.predicate import And, CompareOp, Constant, In, IsNull, Like, Not, Or, Predicate, StartsWith
+from filestore.predicate.sql_problems import problem_of, sql_text
+from filestore.predicate.value_lists import Outline, literals_of, number_of_list, outline_of, plain_values
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import TEXT_ROOTS, DataField, DataType
 from filestore.types.text_values import LiteralMismatchError, Moment, parse_float, parse_moment, parse_time
@@ -48,30 +50,51 @@ _MOMENT_TYPES: Final = (
 ColumnRef = tuple[str, tuple[str, ...], DataType]
 
 
+MAX_CHARACTERS: Final = 1_000_000
+"""Of a filter, its long lists of values not counted."""
+MAX_DEPTH: Final = 100
+"""Of brackets in brackets; each takes a dozen frames of the stack."""
+
+
 def parse_filter(text: str, schema: TableSchema) -> Predicate:
     """Parse the condition of a WHERE clause: comparisons of columns with literals, combined by AND, OR and NOT.
 
     Raises: InvalidInputError that shows the position: a syntax error, an unknown column, a literal that does not fit
-        its column, or unsupported SQL.
+        its column, unsupported SQL; a filter that is too long or too deep.
     """
-    try:
-        tree = sqlglot.parse_one(text, dialect="spark")
-    except ParseError as error:
-        detail = error.errors[0] if error.errors else {}
-        place = f"{detail.get('start_context', '')}>>>{detail.get('highlight', '')}<<<{detail.get('end_context', '')}"
+    outline = outline_of(text)
+    if len(outline.text) > MAX_CHARACTERS:
         raise InvalidInputError(
-            f"filter is not valid SQL: reason={detail.get('description', str(error))!r} filter={place}"
-        ) from error
+            f"filter is too long: characters={len(outline.text)} most={MAX_CHARACTERS} "
+            "fix='write lists of values as IN (...) with plain numbers or texts, or filter what is read'"
+        )
+    if outline.depth > MAX_DEPTH:
+        raise _too_deep(outline)
+    try:
+        tree = sqlglot.parse_one(outline.text, dialect="spark")
+        return _FilterReader(outline, schema).read(tree)
     except SqlglotError as error:
-        raise InvalidInputError(f"filter is not valid SQL: reason={str(error)!r} filter={text}") from error
-    return _FilterReader(text, schema).read(tree)
+        reason, place = problem_of(error, outline.text)
+        place = outline.without_words(place)
+        raise InvalidInputError(f"filter is not valid SQL: reason={reason!r} filter={place}") from error
+    except LiteralMismatchError as error:
+        raise InvalidInputError(f"{error} filter={outline.shown(0, 0)}") from error
+    except RecursionError:
+        raise _too_deep(outline) from None
+
+
+def _too_deep(outline: Outline) -> InvalidInputError:
+    return InvalidInputError(
+        f"filter is nested too deeply: brackets={outline.depth} filter={outline.shown(0, 0)} "
+        "fix='leave out brackets and repeated NOT or minus signs; write many values as IN (...)'"
+    )
 
 
 class _FilterReader:
     """Converts one syntax tree; holds the text for error positions and the columns to resolve."""
 
-    def __init__(self, text: str, schema: TableSchema) -> None:
-        self._text = text
+    def __init__(self, outline: Outline, schema: TableSchema) -> None:
+        self._outline = outline
         self._fields = schema.fields
 
     def read(self, node: exp.Expr) -> Predicate:
@@ -80,7 +103,7 @@ class _FilterReader:
             raise self._error(
                 "not supported in filters",
                 node,
-                f"sql={node.sql(dialect='spark')!r} expected='comparisons of columns with literals, AND OR NOT'",
+                f"sql={sql_text(node)!r} expected='comparisons of columns with literals, AND OR NOT'",
             )
         return reader(self, node)
 
@@ -134,14 +157,26 @@ class _FilterReader:
             name, path, _ = self._column(node.this.unnest())
             given = Not(part=IsNull(column=name, path=path))
             return And(parts=(given, inner if right.this else Not(part=inner)))
-        raise self._error("filters cannot use this IS", node, f"sql={node.sql(dialect='spark')!r} expected='a column'")
+        raise self._error("filters cannot use this IS", node, f"sql={sql_text(node)!r} expected='a column'")
 
     def read_in(self, node: exp.Expr) -> Predicate:
         if node.args.get("query") or not node.expressions:
             raise self._error("filters cannot hold subqueries", node, "expected='a list of literals'")
         name, path, data_type = self._column(node.this.unnest())
-        literals = [self._literal(item.unnest()) for item in node.expressions]
+        written = self._long_list(node.expressions[0])
+        if written is not None:
+            values = plain_values(written, data_type)
+            if values is not None:
+                return In(column=name, path=path, values=values)
+            literals = literals_of(written)
+        else:
+            literals = [self._literal(item.unnest()) for item in node.expressions]
         return self._typed(node, lambda: is_in(name, path, data_type, literals))
+
+    def _long_list(self, node: exp.Expr) -> str | None:
+        """The values of a list that was taken out of the text."""
+        number = number_of_list(node.name) if isinstance(node, exp.Placeholder) and self._outline.lists else None
+        return None if number is None else self._outline.lists[number]
 
     def read_between(self, node: exp.Expr) -> Predicate:
         reference = self._column(node.this.unnest())
@@ -229,7 +264,7 @@ class _FilterReader:
     def _column(self, node: exp.Expr) -> ColumnRef:
         """Column name, path inside it, and type at the path."""
         if not isinstance(node, exp.Column | exp.Dot):
-            raise self._error("a column was expected", node, f"sql={node.sql(dialect='spark')!r}")
+            raise self._error("a column was expected", node, f"sql={sql_text(node)!r}")
         identifiers = list(node.parts)
         field = self._resolve(identifiers[0], self._fields, "column")
         path: list[str] = []
@@ -275,14 +310,14 @@ class _FilterReader:
             return self._adjacent_texts(node)
         if isinstance(node, exp.Cast):
             return self._cast(node)
-        raise self._error("a column is compared with a non-literal", node, f"sql={node.sql(dialect='spark')!r}")
+        raise self._error("a column is compared with a non-literal", node, f"sql={sql_text(node)!r}")
 
     def _adjacent_texts(self, node: exp.Expr) -> str:
         """``'it''s'``: adjacent quotes are an escaped quote (Spark 4); separated strings are concatenated."""
         parts = node.expressions
         if not all(isinstance(part, exp.Literal) and part.is_string for part in parts):
             raise self._error("a column is compared with a non-literal", node, "expected='a text'")
-        tokens = [token for token in Spark().tokenize(self._text) if token.token_type == TokenType.STRING]
+        tokens = [token for token in Spark().tokenize(self._outline.text) if token.token_type == TokenType.STRING]
         first = next(index for index, token in enumerate(tokens) if token.start == parts[0].meta.get("start"))
         text = str(parts[0].name)
         for before, token, part in zip(tokens[first:], tokens[first + 1 :], parts[1:], strict=False):
@@ -314,7 +349,7 @@ class _FilterReader:
             return literal
         if target is exp.DType.BINARY and isinstance(literal, str):
             return literal.encode()
-        raise self._error("literal cannot be cast in a filter", node, f"sql={node.sql(dialect='spark')!r}")
+        raise self._error("literal cannot be cast in a filter", node, f"sql={sql_text(node)!r}")
 
     # ---- errors
 
@@ -325,13 +360,14 @@ class _FilterReader:
         """The filter with ``>>>`` and ``<<<`` around the node's text, if sqlglot recorded its position."""
         spans = [inner.meta for inner in node.walk() if "start" in inner.meta]
         if not spans:
-            return self._text
+            return self._outline.shown(0, 0)
         start, end = min(span["start"] for span in spans), max(span["end"] for span in spans) + 1
-        return f"{self._text[:start]}>>>{self._text[start:end]}<<<{self._text[end:]}"
+        return self._outline.shown(start, end, is_marked=True)
 
 
 def _number(text: str) -> int | float | Decimal:
     """An exact number; with an exponent a double, as in Spark."""
+    check_length(text)
     if text.lstrip("+-").isdigit():
         return int(text)
     if "e" in text.lower():

@@ -4,10 +4,12 @@ Every comparison is unknown where its column is null; a row satisfies a predicat
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class CompareOp(StrEnum):
@@ -39,6 +41,21 @@ class In:
     values: tuple[Any, ...]
     has_null: bool = False  # the list contains NULL: a missing value is then unknown, not false
     path: tuple[str, ...] = ()
+    _prepared: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> Any:
+        return _in_of, (self.column, self.values, self.has_null, self.path)
+
+    def prepared(self, name: str, prepare: Callable[[tuple[Any, ...]], T]) -> T:
+        """What is made of the values and used for many batches and files; made once for a name."""
+        if name not in self._prepared:
+            self._prepared[name] = prepare(self.values)
+        found: T = self._prepared[name]
+        return found
+
+
+def _in_of(column: str, values: tuple[Any, ...], has_null: bool, path: tuple[str, ...]) -> In:
+    return In(column=column, values=values, has_null=has_null, path=path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +175,7 @@ def equal_values(predicate: Predicate, column: str) -> frozenset[Any] | None:
         return frozenset([None])
     if isinstance(predicate, Compare) and predicate.op is CompareOp.EQ:
         return _hashable([predicate.value])
-    return _hashable(predicate.values) if isinstance(predicate, In) else None
+    return predicate.prepared("hashable", _hashable) if isinstance(predicate, In) else None
 
 
 def _union(answers: Iterable[frozenset[Any] | None]) -> frozenset[Any] | None:

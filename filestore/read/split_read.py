@@ -1,6 +1,7 @@
 """Reading a split: the rows of its files as one stream of batches, merged by key where files overlap.
 
-Memory is bounded by a batch of each open file and one section of the merge.
+Memory is bounded by a batch of each open file and a section of the merge. Of ``sort-spill-buffer-size`` a quarter is
+for a section, the rest for the batches of all open files together; at least one row of each is in memory.
 Source: Paimon MergeFileSplitRead, RawFileSplitRead.
 """
 
@@ -11,8 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from filestore.datafile.data_file import BATCH_ROWS, read_data_file
+from filestore.datafile.data_file import read_data_file
 from filestore.datafile.row_positions import rows_at, rows_not_at
+from filestore.format.interface import USUAL_BATCH, BatchLimit
 from filestore.index.deletion_vectors import Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, stored_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
@@ -24,6 +26,7 @@ from filestore.scan.row_expiry import RowExpiry, not_expired
 from filestore.scan.table_scan import Filter
 from filestore.schema.merge_engine import columns_to_merge, merge_function
 from filestore.schema.row_counts import repeated, with_count
+from filestore.snapshot.lost_files import explained
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.levels import SortedRun, sections
@@ -64,7 +67,7 @@ class BucketFiles:
         *,
         with_system: bool,
         filter: Predicate | None = None,
-        batch_rows: int = BATCH_ROWS,
+        limit: BatchLimit = USUAL_BATCH,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file with the table's schema, in file order, without deleted rows."""
         table = self.table
@@ -78,7 +81,7 @@ class BucketFiles:
                 chosen,
                 columns,
                 with_system=with_system,
-                batch_rows=batch_rows,
+                limit=limit,
             ):
                 yield _matching(batch, filter)
             return
@@ -88,9 +91,7 @@ class BucketFiles:
         if positions is not None:
             place = (table, self.partition, self.bucket, file)
             # positions count also rows that the filter drops
-            for batch in rows_not_at(
-                *place, positions, columns, with_system=with_system, span=filter, batch_rows=batch_rows
-            ):
+            for batch in rows_not_at(*place, positions, columns, with_system=with_system, span=filter, limit=limit):
                 yield _matching(batch, filter)
             return
         yield from read_data_file(
@@ -102,7 +103,7 @@ class BucketFiles:
             columns=columns,
             with_system=with_system,
             filter=filter,
-            batch_rows=batch_rows,
+            limit=limit,
         )
 
     def sections(self) -> list[list[SortedRun]]:
@@ -129,12 +130,17 @@ class BucketFiles:
         """
         table = self.table
         by_name = {file.file_name: file for file in self.files}
-        batch_rows = max(_MIN_BATCH_ROWS, min(_MERGE_BATCH_ROWS, _ROWS_AHEAD // len(runs)))
+        section_bytes = max(table.options.sort_spill_buffer_size_bytes // 4, 1)
+        limit = BatchLimit(
+            rows=max(_MIN_BATCH_ROWS, min(_MERGE_BATCH_ROWS, _ROWS_AHEAD // len(runs))),
+            size_bytes=max(3 * section_bytes // len(runs), 1),
+            spills=len(runs) > 1,
+        )
 
         def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
             for each in run.files:
                 file = by_name[each.file_name]
-                batches = self.read(file, columns, with_system=True, filter=filter, batch_rows=batch_rows)
+                batches = self.read(file, columns, with_system=True, filter=filter, limit=limit)
                 if recording is None:
                     yield from batches
                 else:
@@ -147,6 +153,7 @@ class BucketFiles:
             sequence_names=table.options.sequence_fields,
             sequence_descending=table.options.sequence_descending,
             drop_deletes=drop_deletes,
+            section_bytes=section_bytes,
         )
 
 
@@ -207,11 +214,12 @@ def read_stored(
         rows = _merged_rows(store, split, names, predicate)
     else:
         rows = _raw_rows(store, split, names, predicate, with_system=with_system)
-    for batch in rows:
-        if batch.num_rows and not fields:
-            yield batch.select([])  # rows without columns are still counted
-        elif batch.num_rows:
-            yield pa.RecordBatch.from_arrays([batch.column(field.name) for field in schema], schema=schema)
+    with explained(store.snapshots, store.name, split.snapshot_id):
+        for batch in rows:
+            if batch.num_rows and not fields:
+                yield batch.select([])  # rows without columns are still counted
+            elif batch.num_rows:
+                yield pa.RecordBatch.from_arrays([batch.column(field.name) for field in schema], schema=schema)
 
 
 def _raw_rows(

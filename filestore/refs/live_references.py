@@ -6,15 +6,17 @@ Files without a live reference are not part of the table.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 
 from filestore.layout.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
 from filestore.refs.pending_tags import find_pending, pending_tags
-from filestore.refs.savepoint_files import list_savepoints
+from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
+from lsm.errors import FluvialError
 
 
 class ReferenceKind(Enum):
@@ -68,12 +70,8 @@ def snapshot_references(store: TableStore) -> list[LiveReference]:
 
 def tag_references(store: TableStore) -> list[LiveReference]:
     """The tags of the table's own branch, by snapshot. Raises: CorruptDataError for a tag that cannot be read."""
-    references = []
-    for name in store.snapshots.tag_names():
-        snapshot = store.snapshots.find_tag(name)
-        if snapshot is not None:  # else it was deleted since the listing
-            references.append(_reference(ReferenceKind.TAG, store, name, snapshot))
-    return sorted(references, key=lambda reference: reference.snapshot_id)
+    found = [_tag(store, name) for name in store.snapshots.tag_names()]
+    return sorted((each for each in found if each is not None), key=_by_id)
 
 
 def pending_references(store: TableStore) -> list[LiveReference]:
@@ -90,18 +88,14 @@ def pending_references(store: TableStore) -> list[LiveReference]:
 
 def savepoint_references(store: TableStore) -> list[LiveReference]:
     """The savepoints of the table's own branch. Raises: CorruptDataError for one that cannot be read."""
-    return [
-        replace(
-            _reference(ReferenceKind.SAVEPOINT, store, str(each.id), each.snapshot),
-            files=frozenset(each.own_paths(store.paths)),
-        )
-        for each in list_savepoints(store)
-    ]
+    found = [_savepoint(store, each) for each in savepoint_ids(store)]
+    return [each for each in found if each is not None]
 
 
 def changelog_references(store: TableStore) -> list[LiveReference]:
     """The changelogs of the table's own branch that outlived their snapshots."""
-    return [_reference(ReferenceKind.CHANGELOG, store, str(each.id), each) for each in _changelogs(store)]
+    found = [_changelog(store, each) for each in _changelog_ids(store)]
+    return [each for each in found if each is not None]
 
 
 def other_references(store: TableStore) -> list[LiveReference]:
@@ -117,6 +111,28 @@ def other_references(store: TableStore) -> list[LiveReference]:
 def all_references(store: TableStore) -> list[LiveReference]:
     """Every live reference of every branch."""
     return [*snapshot_references(store), *other_references(store)]
+
+
+def readable_references(store: TableStore) -> tuple[list[LiveReference], list[tuple[str, FluvialError]]]:
+    """Every live reference that can be read, and what is wrong with each of the others, by its name."""
+    found: list[LiveReference] = []
+    unreadable: list[tuple[str, FluvialError]] = []
+    for branch in branch_names(store):
+        there = on_branch(store, branch)
+        found += snapshot_references(there)
+        reads: list[tuple[str, Callable[[], LiveReference | None]]] = [
+            *((f"tag {name}", partial(_tag, there, name)) for name in there.snapshots.tag_names()),
+            *((f"savepoint {each}", partial(_savepoint, there, each)) for each in savepoint_ids(there)),
+            *((f"changelog {each}", partial(_changelog, there, each)) for each in _changelog_ids(there)),
+        ]
+        for name, read in reads:
+            try:
+                reference = read()
+            except FluvialError as error:
+                unreadable.append((name if branch == MAIN_BRANCH else f"{branch} {name}", error))
+                continue
+            found += [] if reference is None else [reference]
+    return found, unreadable
 
 
 class DecidingReferences:
@@ -166,13 +182,32 @@ def _reference(kind: ReferenceKind, store: TableStore, name: str, snapshot: Snap
     return LiveReference(kind=kind, branch=store.paths.branch, name=name, snapshot_id=snapshot.id, snapshot=snapshot)
 
 
-def _changelogs(store: TableStore) -> Iterator[Snapshot]:
-    paths = store.paths
-    for name in store.io.list_names(paths.changelog_dir):
-        number = name.removeprefix(CHANGELOG_PREFIX)
-        if name.startswith(CHANGELOG_PREFIX) and number.isascii() and number.isdigit():
-            try:
-                body = store.io.read_bytes(paths.changelog(int(number)))
-            except FileNotFoundError:
-                continue
-            yield Snapshot.from_json(body, source=paths.changelog(int(number)))
+# None: deleted since the listing
+
+
+def _tag(store: TableStore, name: str) -> LiveReference | None:
+    snapshot = store.snapshots.find_tag(name)
+    return None if snapshot is None else _reference(ReferenceKind.TAG, store, name, snapshot)
+
+
+def _savepoint(store: TableStore, savepoint_id: int) -> LiveReference | None:
+    found = find_savepoint(store, savepoint_id)
+    if found is None:
+        return None
+    reference = _reference(ReferenceKind.SAVEPOINT, store, str(found.id), found.snapshot)
+    return replace(reference, files=frozenset(found.own_paths(store.paths)))
+
+
+def _changelog(store: TableStore, snapshot_id: int) -> LiveReference | None:
+    path = store.paths.changelog(snapshot_id)
+    try:
+        snapshot = Snapshot.from_json(store.io.read_bytes(path), source=path)
+    except FileNotFoundError:
+        return None
+    return _reference(ReferenceKind.CHANGELOG, store, str(snapshot.id), snapshot)
+
+
+def _changelog_ids(store: TableStore) -> list[int]:
+    names = store.io.list_names(store.paths.changelog_dir)
+    numbers = (name.removeprefix(CHANGELOG_PREFIX) for name in names if name.startswith(CHANGELOG_PREFIX))
+    return [int(number) for number in numbers if number.isascii() and number.isdigit()]

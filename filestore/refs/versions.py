@@ -155,7 +155,7 @@ def as_of(store: TableStore, time_ms: int) -> tuple[Snapshot, str] | None:
     Returns:
         The snapshot and an explanation; None: none is that old.
     """
-    found = store.snapshots.as_of(time_ms)
+    found = store.snapshots.as_of(time_ms, now_ms=store.clock.now_ms())
     if found is not None:
         return found, "the last snapshot of that time"
     older = [each for each in _kept(store) if each[1].time_ms <= time_ms]

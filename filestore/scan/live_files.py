@@ -1,17 +1,20 @@
 """A view of a table's live files, which long-lived writers advance incrementally to newer snapshots."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.scan.snapshot_files import changes_since, deletion_indexes, live_files
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
 from lsm.levels import Levels
+
+T = TypeVar("T")
 
 NO_SEQUENCE_NUMBER = -1
 """The maximum sequence number of a bucket without rows, so that the first row gets 0."""
@@ -44,19 +47,42 @@ class LiveFiles:
     @classmethod
     def latest(cls, store: TableStore) -> "LiveFiles":
         """The view at the newest snapshot."""
-        return cls(store, store.snapshots.latest())
+        return _at_latest(store, lambda snapshot: cls(store, snapshot))
+
+    @property
+    def ref(self) -> SnapshotRef:
+        """Names the current snapshot; EMPTY_TABLE for the empty table."""
+        return EMPTY_TABLE if self.snapshot is None else self.snapshot.ref
 
     @property
     def snapshot_id(self) -> int:
         """Id of the current snapshot; 0 for the empty table."""
         return 0 if self.snapshot is None else self.snapshot.id
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read files of this snapshot in a block.
+
+        Raises: ConflictError when one is missing because the snapshot was removed meanwhile: plan again.
+        """
+        try:
+            yield
+        except FileNotFoundError as error:
+            if self._table.snapshots.find_ref(self.ref) is not None:
+                raise
+            raise ConflictError(
+                f"the snapshot was removed while its files were read: table={self._table.name} "
+                f"snapshot={self.snapshot_id}: plan again"
+            ) from error
+
     def advance(self) -> frozenset[BucketKey]:
         """Move to the newest snapshot and return the buckets that changed.
 
         Reads only the deltas since, or everything if the history was rolled back or has expired in the meantime.
         """
-        latest = self._table.snapshots.latest()
+        return _at_latest(self._table, self._advance_to)
+
+    def _advance_to(self, latest: Snapshot | None) -> frozenset[BucketKey]:
         changes = self._changes_until(latest)
         if latest is None or changes is None:
             before = frozenset(self._buckets)
@@ -138,11 +164,7 @@ class LiveFiles:
     def _changes_until(self, latest: Snapshot | None) -> dict[int, list[ManifestEntry]] | None:
         if latest is None or self.snapshot is None:
             return None
-        still = latest if latest.id == self.snapshot.id else self._table.snapshots.find(self.snapshot.id)
-        # An expired one need not be checked: a rollback cannot go back before the earliest snapshot.
-        if still is not None and still.delta_manifest_list != self.snapshot.delta_manifest_list:
-            return None  # rolled back and rewritten
-        return changes_since(self._table, self.snapshot.id, latest)
+        return changes_since(self._table, self.snapshot.ref, latest)
 
     def _load(self, snapshot: Snapshot | None) -> None:
         self._buckets.clear()
@@ -160,3 +182,14 @@ class LiveFiles:
             bucket.files.pop(entry.identity, None)
             if not bucket.files:
                 del self._buckets[key]
+
+
+def _at_latest(store: TableStore, read: Callable[[Snapshot | None], T]) -> T:
+    """Read the newest snapshot; again, when it was removed while its files were read."""
+    while True:
+        latest = store.snapshots.latest()
+        try:
+            return read(latest)
+        except FileNotFoundError:
+            if latest is None or store.snapshots.find_ref(latest.ref) is not None:
+                raise

@@ -79,7 +79,8 @@ def moment_of(store: TableStore, snapshot: Snapshot) -> int | None:
     if RowExpiry.of(store.schema, store.options) is None:
         return None
     newest = store.snapshots.latest_id()
-    return snapshot.time_ms if newest is not None and snapshot.id < newest else store.clock.now_ms()
+    now_ms = store.clock.now_ms()
+    return min(snapshot.time_ms, now_ms) if newest is not None and snapshot.id < newest else now_ms
 
 
 def may_expire(store: TableStore, files: Iterable[DataFileMeta], moment_ms: int | None) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 from filestore.format.statistics import ColumnRange
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
 from filestore.manifest.lists import DELETION_VECTORS, IndexManifestEntry, ManifestFileMeta
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.lost_files import explained
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.types.binary_row import decode_row
 from lsm.keys.keys import comparable
@@ -21,35 +22,53 @@ Ranges = Mapping[str, ColumnRange]
 
 def manifests_of(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """Every manifest of a snapshot, chronological: base list, then delta list."""
-    base = store.manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+    with explained(store.snapshots, store.name, snapshot.id):
+        base = store.manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     return [*base, *delta_manifests(store, snapshot)]
 
 
 def delta_manifests(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """The delta manifests of one commit."""
-    return list(store.manifests.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
+    with explained(store.snapshots, store.name, snapshot.id):
+        return list(store.manifests.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     """The delta entries of one commit, in file order."""
-    return [entry for each in delta_manifests(store, snapshot) for entry in store.manifests.read_manifest(each)]
+    with explained(store.snapshots, store.name, snapshot.id):
+        return [entry for each in delta_manifests(store, snapshot) for entry in store.manifests.read_manifest(each)]
 
 
-def changes_since(store: TableStore, base_id: int, latest: Snapshot) -> dict[int, list[ManifestEntry]] | None:
-    """The delta entries of commits after ``base_id`` up to ``latest``, by snapshot id.
+def changes_since(store: TableStore, base: SnapshotRef, latest: Snapshot) -> dict[int, list[ManifestEntry]] | None:
+    """The delta entries of commits after ``base`` up to ``latest``, by snapshot id.
 
-    None when some of them have expired.
+    None when some of them have expired, or the base is not in the history of ``latest``: it was rolled back.
     """
     changes: dict[int, list[ManifestEntry]] = {}
-    if base_id > latest.id:  # the history was rolled back before the base
+    if base.id > latest.id:
         return None
-    for snapshot_id in range(base_id + 1, latest.id + 1):
+    if base.id == latest.id:
+        return changes if base.identity in ("", latest.identity) else None
+    before = base
+    for snapshot_id in range(base.id + 1, latest.id + 1):
         try:
             snapshot = latest if snapshot_id == latest.id else store.snapshots.read(snapshot_id)
+            if not _follows(store, snapshot, before):
+                return None
             changes[snapshot_id] = delta_entries(store, snapshot)
+            before = snapshot.ref
         except FileNotFoundError:
             return None
     return changes
+
+
+def _follows(store: TableStore, snapshot: Snapshot, before: SnapshotRef) -> bool:
+    if not before.identity:
+        return True  # nothing to compare
+    if snapshot.parent is not None:
+        return snapshot.parent == before.identity
+    found = store.snapshots.find(before.id)
+    return found is None or found.ref == before
 
 
 def live_files(
@@ -94,7 +113,8 @@ def live_files(
                 ):
                     yield entry
 
-    return live_entries(entries())
+    with explained(store.snapshots, store.name, snapshot.id):
+        return live_entries(entries())
 
 
 def live_files_of_partitions(
@@ -135,7 +155,9 @@ def deletion_indexes(
     """The live deletion vectors of a snapshot, by partition and bucket; buckets without any are omitted."""
     indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
     if snapshot is not None and snapshot.index_manifest is not None:
-        for entry in store.manifests.read_index_manifest(snapshot.index_manifest):
+        with explained(store.snapshots, store.name, snapshot.id):
+            entries = store.manifests.read_index_manifest(snapshot.index_manifest)
+        for entry in entries:
             if entry.index_type == DELETION_VECTORS and entry.kind is EntryKind.ADD:
                 indexes[entry.partition, entry.bucket].append(entry)
     return dict(indexes)

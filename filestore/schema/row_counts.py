@@ -6,7 +6,7 @@ other, and nothing else knows of hash and count.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -18,6 +18,7 @@ from filestore.hashing.row_hash import row_hashes
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType
+from lsm.byte_sizes import MIB, rows_within
 from lsm.errors import InvalidInputError
 from lsm.merge.row_count import ROW_COUNT
 from lsm.row_kind import RowKind
@@ -38,6 +39,7 @@ _STORED_OPTIONS: Final[Mapping[str, str]] = {
 _VECTORS_KEY: Final = "deletion-vectors.enabled"
 _BIGINT: Final = DataType(root="BIGINT", nullable=False)
 _BATCH_ROWS: Final = 65_536  # of what is repeated, however often one row is there
+_BATCH_BYTES: Final = 32 * MIB  # by the average row
 
 CountInts = npt.NDArray[np.int64]
 
@@ -48,7 +50,7 @@ class StoredForm:
 
     columns: tuple[DataField, ...]
     primary_keys: tuple[str, ...]
-    options: dict[str, str]
+    options: dict[str, str] = field(repr=False)
 
 
 def stored_form(
@@ -271,8 +273,9 @@ def _pieces(rows: pa.RecordBatch, times: CountInts, is_gone: npt.NDArray[np.bool
         if total:
             yield plain, _kinds(gone)
         return
-    for start in range(0, total, _BATCH_ROWS):
-        stop = min(start + _BATCH_ROWS, total)
+    step = rows_within(plain.nbytes / max(plain.num_rows, 1), most_rows=_BATCH_ROWS, most_bytes=_BATCH_BYTES)
+    for start in range(0, total, step):
+        stop = min(start + step, total)
         chosen = np.searchsorted(ends, np.arange(start, stop), side="right")
         yield rows.take(pa.array(chosen)).drop_columns([ROW_COUNT]), _kinds(gone[chosen])
 

@@ -93,22 +93,35 @@ class SchemaStore:
         ids = self.ids()
         return self.read(ids[-1]) if ids else None
 
-    def read(self, schema_id: int) -> TableSchema:
-        """One version. Raises: CorruptDataError when the file is missing, garbled or another version's."""
+    def find(self, schema_id: int) -> TableSchema | None:
+        """One version; None when there is no such file. Raises: CorruptDataError."""
         path = self._paths.schema(schema_id)
         try:
             body = self._io.read_bytes(path)
-        except FileNotFoundError as error:
-            raise CorruptDataError(f"schema file is missing: file={path}") from error
+        except FileNotFoundError:
+            return None
         schema = TableSchema.from_json(body, source=path)
         if schema.id != schema_id:
             raise CorruptDataError(f"schema file holds another version: file={path} id={schema.id}")
         return schema
 
-    def create(self, schema: TableSchema) -> None:
+    def read(self, schema_id: int) -> TableSchema:
+        """One version. Raises: CorruptDataError when the file is missing, garbled or another version's."""
+        schema = self.find(schema_id)
+        if schema is None:
+            raise CorruptDataError(f"schema file is missing: file={self._paths.schema(schema_id)}")
+        return schema
+
+    def create(self, schema: TableSchema, *, after: TableSchema | None = None) -> None:
         """Publish a version.
 
+        Args:
+            schema: the version.
+            after: the version that it was decided on.
+
         Raises:
+            InvalidInputError: the version before is not there any more, because the table was dropped, renamed or made
+                again; nothing was published.
             ConflictError: another writer published this version: read it and decide again.
             OutcomeUnknownError: it may have been published: read the latest version.
         """
@@ -119,6 +132,14 @@ class SchemaStore:
 
         if not (create() if self._lock is None else self._lock.run(create)):
             raise ConflictError(f"schema version exists already: file={path}")
+        if after is not None and self.find(after.id) != after:
+            self._io.delete(path)
+            for directory in (self._paths.schema_dir, self._paths.branch_root):
+                self._io.delete_empty_directory(directory)
+            raise InvalidInputError(
+                f"table was dropped, renamed or made again meanwhile: path={self._paths.root} "
+                "fix='open it under its new name'"
+            )
 
 
 def _columns_of(option: str, given: Sequence[str], texts: dict[str, str]) -> tuple[str, ...]:

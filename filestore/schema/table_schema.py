@@ -5,11 +5,13 @@ Source: Paimon spec "Schema", SchemaSerializer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 
+from filestore.layout.file_version import check_version
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
@@ -28,7 +30,7 @@ class TableSchema:
     highest_field_id: int  # of every id ever used, nested ones included
     partition_keys: tuple[str, ...]
     primary_keys: tuple[str, ...]
-    options: Mapping[str, str]
+    options: Mapping[str, str] = dataclass_field(repr=False)  # may hold secrets
     comment: str | None = None
     time_ms: int
     version: int = SCHEMA_VERSION  # of the file format; decides what missing options mean
@@ -109,10 +111,12 @@ class TableSchema:
     def from_json(cls, text: str | bytes, *, source: str = "text") -> "TableSchema":
         """A schema from the text of its file, by any writer of any version.
 
-        Raises: CorruptDataError naming the source when it is not a whole schema.
+        Raises: CorruptDataError naming the source when it is not a whole schema, or of a newer version.
         """
         try:
             body = orjson.loads(text)
+            version = int(body.get("version") or _OLDEST_VERSION)
+            check_version(version, SCHEMA_VERSION, what="schema", source=source)
             return cls(
                 id=int(body["id"]),
                 fields=tuple(parse_field(field) for field in body["fields"]),
@@ -122,7 +126,7 @@ class TableSchema:
                 options=_texts(body.get("options") or {}),
                 comment=body.get("comment"),
                 time_ms=int(body.get("timeMillis") or 0),
-                version=int(body.get("version") or _OLDEST_VERSION),
+                version=version,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptDataError(

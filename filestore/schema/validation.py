@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from filestore.options.effective import check_built
-from filestore.options.option import Option
+from filestore.options.option import Option, check_text
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import TagSchedule
 from filestore.schema.index_options import check_index_options
@@ -170,6 +170,9 @@ def _check_not_built(options: TableOptions) -> None:
             raise InvalidInputError(
                 f"table cannot be written: option={option.key} value={options[option]} fix='leave it out'"
             )
+    for key, text in options.texts_by_key().items():
+        if key in TableOptions.declared and TableOptions.declared[key].check is not None:
+            check_text(TableOptions.declared[key], text)
 
 
 def _check_types(fields: Sequence[DataField]) -> None:

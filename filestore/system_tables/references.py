@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from filestore.branch.branches import list_branches
 from filestore.refs.savepoint_files import list_savepoints
-from filestore.snapshot.snapshot import Snapshot, SnapshotStore
+from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.system_tables.history import table_of
 from filestore.system_tables.json_columns import json_text
 from filestore.system_tables.system_table import INSTANT, LOCAL_TIME, SystemTable

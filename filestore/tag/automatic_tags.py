@@ -104,7 +104,8 @@ def _state_at(store: TableStore, schedule: TagSchedule, end_ms: int) -> Snapshot
         found = at_watermark(store, end_ms + schedule.delay_ms)
         return None if found is None else found[0]
     zone_ms = store.clock.local_ms() - store.clock.now_ms()
-    snapshot = store.snapshots.as_of(end_ms + schedule.delay_ms - zone_ms - 1)
+    time_ms = end_ms + schedule.delay_ms - zone_ms - 1
+    snapshot = store.snapshots.as_of(time_ms, now_ms=store.clock.now_ms())
     if snapshot is None:
         earliest = store.snapshots.earliest_id()
         if earliest is not None and earliest > FIRST_SNAPSHOT_ID:

@@ -208,6 +208,26 @@ def data_type_of(arrow: pa.DataType, *, nullable: bool = True) -> DataType:
     raise InvalidInputError(f"no table type for this arrow type: type={arrow} fix={_cast_advice(arrow)}")
 
 
+def with_stored_times(arrow: pa.DataType) -> pa.DataType:
+    """The type with times of day in milliseconds, the finest that TIME holds, at any depth.
+
+    For columns that exist already, where finer values are checked one by one when they are written.
+    """
+    types = pa.types
+    if types.is_time64(arrow):
+        return pa.time32("ms")
+    if types.is_struct(arrow):
+        return pa.struct([field.with_type(with_stored_times(field.type)) for field in arrow])
+    if types.is_map(arrow):
+        return pa.map_(
+            arrow.key_field.with_type(with_stored_times(arrow.key_type)),
+            arrow.item_field.with_type(with_stored_times(arrow.item_type)),
+        )
+    if types.is_list(arrow):
+        return pa.list_(arrow.value_field.with_type(with_stored_times(arrow.value_type)))
+    return arrow
+
+
 _ARROW_OF_ROOT: Final[Mapping[str, pa.DataType]] = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -318,8 +338,7 @@ def _atomic_of_arrow(arrow: pa.DataType) -> DataType | None:
         root = "TIMESTAMP" if arrow.tz is None else "TIMESTAMP_LTZ"
         return DataType(root=root, precision=_TIMESTAMP_OF_UNIT[arrow.unit])
     if types.is_time(arrow):
-        # Tables store milliseconds of the day; finer values are refused on writes, not rounded.
-        return DataType(root="TIME", precision=0 if arrow == pa.time32("s") else 3)
+        return None if types.is_time64(arrow) else DataType(root="TIME", precision=0 if arrow.unit == "s" else 3)
     return DataType(root="DATE") if types.is_date64(arrow) else None
 
 
@@ -353,4 +372,6 @@ def _cast_advice(arrow: pa.DataType) -> str:
         return "'cast to decimal128 with precision 1 to 38 and scale 0 to the precision'"
     if types.is_null(arrow):
         return "'give the column a type'"
+    if types.is_time64(arrow):
+        return "'TIME holds milliseconds: make it time32(\"ms\"), or int64 with a number of finer units'"
     return "'cast the column to a type of Paimon'"

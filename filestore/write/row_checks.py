@@ -10,21 +10,25 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import BYTES_ROOTS, MAX_LENGTH, TEXT_ROOTS, DataField, DataType, arrow_type
+from filestore.write.rounding import inexact_floats, rounded
 from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _SHOWN_LENGTH: Final = 60  # of a value in a message
 _MOST_DIGITS: Final = 38
+ROUND_KEY: Final = TableOptions.write_round_values.key
 
 
-def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, rounds: bool = False) -> pa.RecordBatch:
     """The rows as the table's columns, in the table's order and types.
 
     Args:
         rows: columns by name in any order; nullable ones may be missing (null), dictionaries and views are decoded.
         schema: of the table.
+        rounds: ``write.round-values``: finer times, decimals and floats are rounded instead of refused.
 
     Raises:
         InvalidInputError: names the column, the value and what to change.
@@ -38,7 +42,7 @@ def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> pa.Re
     doubled = [name for name in schema.column_names if rows.schema.names.count(name) > 1]
     if doubled:
         raise InvalidInputError(f"a column is given twice: column={doubled[0]} fix='drop one of them'")
-    columns = [_conform_column(rows, field) for field in schema.fields]
+    columns = [_conform_column(rows, field, rounds) for field in schema.fields]
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
 
 
@@ -73,7 +77,7 @@ def check_kinds(kinds: pa.Array, row_count: int) -> pa.Array:
     return kinds.cast(pa.int8())
 
 
-def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField) -> pa.Array:
+def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField, rounds: bool) -> pa.Array:
     index = rows.schema.get_field_index(field.name)
     wanted = arrow_type(field.type)
     if index < 0:
@@ -88,26 +92,35 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField) -> pa.Arr
     if isinstance(column, pa.ChunkedArray):  # combine_chunks keeps two chunks when offsets would overflow
         raise InvalidInputError(f"too many bytes in one write: column={field.name} fix='write smaller batches'")
     if column.type != wanted:
-        column = _cast(column, wanted, field)
+        column = _cast(column, wanted, field, rounds)
     _check_values(column, field.type, field.name)
     return column
 
 
-def _cast(column: pa.Array, wanted: pa.DataType, field: DataField) -> pa.Array:
+def _cast(column: pa.Array, wanted: pa.DataType, field: DataField, rounds: bool) -> pa.Array:
     given = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     _refuse_other_fields(given, wanted, field.name)
     if not _is_lossless_kind(given, wanted):
         raise InvalidInputError(_other_type(field, given, wanted))
     try:
         decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        return decoded.cast(wanted)
+        exact = rounded(decoded, wanted) if rounds else decoded
+        found = exact.cast(wanted)
     except pa.ArrowInvalid as error:
-        raise InvalidInputError(
-            f"a value does not fit the column: column={field.name} type={field.type} given={given} error={error} "
-            "fix='round or cast the values'"
-        ) from error
+        raise InvalidInputError(_inexact(field, given, str(error))) from error
     except pa.ArrowNotImplementedError as error:
         raise InvalidInputError(_other_type(field, given, wanted)) from error
+    changed = inexact_floats(exact, found)  # Arrow rounds these unchecked
+    if changed is not None:
+        raise InvalidInputError(_inexact(field, given, f"{_shown(changed[0])} is no value of FLOAT"))
+    return found
+
+
+def _inexact(field: DataField, given: pa.DataType, error: str) -> str:
+    return (
+        f"a value does not fit the column: column={field.name} type={field.type} given={given} error={error} "
+        f"fix='round or cast the values, or set {ROUND_KEY}=true'"
+    )
 
 
 def _refuse_other_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:

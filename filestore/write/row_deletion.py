@@ -139,7 +139,7 @@ def replace_rows(
     base = committable or Committable(identifier=BATCH_IDENTIFIER)
     commit = TableCommit(store, commit_user or store.new_commit_user(), history_start=snapshot.id)
     with undoing_unless_visible(lambda: discard(store, messages)):
-        return commit.replace_rows(replace(base, messages=messages, base_snapshot_id=snapshot.id))
+        return commit.replace_rows(replace(base, messages=messages, base=snapshot.ref))
 
 
 def delete_rows(store: TableStore, filter: Filter) -> CommitResult:

@@ -21,11 +21,14 @@ from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.write.bucket_writer import BucketWriter, bucket_writer
 from filestore.write.dynamic_buckets import BucketAssigner
 from filestore.write.row_checks import check_kinds, conform_batch, row_kinds_of_column
+from lsm.byte_sizes import MIB, pieces_within
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
 from lsm.row_kind import VALUE_KIND_FIELD, RowKind
 
-_ROWS_AT_ONCE: Final = 1 << 20  # more rows are taken piece by piece, so that the budget holds within one call
+# More is taken piece by piece, so that the budget holds within one call.
+_ROWS_AT_ONCE: Final = 1 << 20
+_BYTES_AT_ONCE: Final = 32 * MIB
 
 MaxSequenceNumbers = Mapping[BucketKey, int] | Callable[[bytes, int], int]
 
@@ -87,12 +90,11 @@ class TableWrite:
             InvalidInputError: names the column, the value and what to change; no row was taken.
         """
         given = None if kinds is None else check_kinds(kinds, rows.num_rows)
-        batches = [
-            self._prepared(
-                rows.slice(start, _ROWS_AT_ONCE), None if given is None else given.slice(start, _ROWS_AT_ONCE), start
-            )
-            for start in range(0, rows.num_rows, _ROWS_AT_ONCE)
-        ]
+        batches, first = [], 0
+        for piece in _pieces(rows):
+            kinds_here = None if given is None else given.slice(first, piece.num_rows)
+            batches.append(self._prepared(piece, kinds_here, first))
+            first += piece.num_rows
         for batch in batches:
             if batch.num_rows:
                 for key, part in self._routed(batch):
@@ -131,7 +133,7 @@ class TableWrite:
         """The rows as they go to a bucket writer, checked."""
         table = self._table
         try:
-            batch = conform_batch(rows, self._given)
+            batch = conform_batch(rows, self._given, rounds=table.options.write_round_values)
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
             batch, kinds = self._without_ignored(batch, kinds)
             if self._counts is not None:
@@ -234,6 +236,11 @@ class TableWrite:
                 return
             size_bytes -= writer.size_bytes
             writer.flush()
+
+
+def _pieces(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
+    for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
+        yield from pieces_within(rows.slice(start, _ROWS_AT_ONCE), _BYTES_AT_ONCE)
 
 
 def _inserts(count: int) -> pa.Array:

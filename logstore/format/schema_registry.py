@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.secret_names import shown_address
 
 _TIMEOUT_S: Final = 10.0
 _NOT_FOUND: Final = 404
@@ -24,14 +25,16 @@ _REFUSED: Final = (401, 403)
 class SchemaRegistry:
     """A registry with a cache: the schema of an id never changes."""
 
-    url: str
+    url: str = field(repr=False)  # may hold a login
     user_info: str | None = field(default=None, repr=False)  # user:password
     _known: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raises: InvalidInputError when the URL is not http or https."""
         if urlsplit(self.url).scheme not in ("http", "https"):
-            raise InvalidInputError(f"not an address: schema.registry.url={self.url} example=http://localhost:8081")
+            raise InvalidInputError(
+                f"not an address: schema.registry.url={shown_address(self.url)} example=http://localhost:8081"
+            )
 
     def schema(self, schema_id: int) -> Any:
         """The Avro schema of an id as parsed JSON; None when the registry has no such schema.
@@ -52,7 +55,7 @@ class SchemaRegistry:
         request.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
         if self.user_info is not None:
             request.add_header("Authorization", f"Basic {base64.b64encode(self.user_info.encode()).decode()}")
-        where = f"schema.registry.url={self.url} schema_id={schema_id}"
+        where = f"schema.registry.url={shown_address(self.url)} schema_id={schema_id}"
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
                 found = json.load(answer)
@@ -66,7 +69,9 @@ class SchemaRegistry:
                 ) from error
             raise UnavailableError(f"the schema registry fails: status={error.code} {where}") from error
         except (OSError, ValueError) as error:
-            raise UnavailableError(f"the schema registry does not answer: {where} reason={error}") from error
+            raise UnavailableError(
+                f"the schema registry does not answer: {where} reason={shown_address(str(error))}"
+            ) from error
         if found.get("schemaType", "AVRO") != "AVRO" or found.get("references"):
             raise InvalidInputError(
                 f"not a self-contained Avro schema: {where} type={found.get('schemaType', 'AVRO')} "

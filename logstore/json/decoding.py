@@ -272,7 +272,7 @@ def _converted(
     if pa.types.is_date(data_type):
         return array.cast(data_type)
     if pa.types.is_time(data_type):
-        return _times(array)
+        return _times(array, reading)
     if pa.types.is_decimal(data_type) and pa.types.is_decimal(array.type):
         return narrowed_decimals(array, data_type)
     values = base64_values(array)
@@ -342,7 +342,7 @@ def _from_numbers(numbers: pa.Array, reading: Reading) -> pa.Array:
         return numbers.cast(data_type)
     unit = str(reading.number_unit)
     if pa.types.is_time(data_type):
-        return _times_from_numbers(numbers, unit)
+        return _times_from_numbers(numbers, unit, reading)
     moments = numbers.cast(pa.int32()).view(pa.date32()) if unit == "D" else numbers.view(pa.timestamp(unit))
     if pa.types.is_timestamp(data_type):
         return moments.cast(pa.timestamp(data_type.unit)).view(data_type)
@@ -352,19 +352,27 @@ def _from_numbers(numbers: pa.Array, reading: Reading) -> pa.Array:
     return days
 
 
-def _times_from_numbers(numbers: pa.Array, unit: str) -> pa.Array:
+def _times_from_numbers(numbers: pa.Array, unit: str, reading: Reading) -> pa.Array:
     if not _every(pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, UNITS_PER_DAY[unit]))):
         raise UnscannableError("a time lies outside of the day")
-    millis = pc.multiply(numbers, 1000) if unit == "s" else pc.divide(numbers, UNITS_PER_DAY[unit] // MILLIS_PER_DAY)
-    return millis.cast(pa.int32()).view(pa.time32("ms"))
+    if unit == "s":
+        return pc.multiply(numbers, 1000).cast(pa.int32()).view(pa.time32("ms"))
+    return _whole_millis(numbers, UNITS_PER_DAY[unit] // MILLIS_PER_DAY, reading)
 
 
-def _times(texts: pa.Array) -> pa.Array:
-    """Times of day in milliseconds; finer digits are truncated, as in Flink and Paimon."""
+def _times(texts: pa.Array, reading: Reading) -> pa.Array:
     if pc.any(pc.ends_with(texts, "Z")).as_py():
         texts = pc.replace_substring_regex(texts, "Z$", "")
     moments = pc.binary_join_element_wise("1970-01-01 ", texts, "").cast(pa.timestamp("ns"))
-    return pc.divide(moments.view(pa.int64()), 10**6).cast(pa.int32()).view(pa.time32("ms"))
+    return _whole_millis(moments.view(pa.int64()), 10**6, reading)
+
+
+def _whole_millis(numbers: pa.Array, per_milli: int, reading: Reading) -> pa.Array:
+    """Times of day in milliseconds. Of a log, finer digits are cut off as Flink does; a source refuses them."""
+    millis = pc.divide(numbers, per_milli)
+    if reading.lenient and not _every(pc.equal(pc.multiply(millis, per_milli), numbers)):
+        raise UnscannableError("a time is finer than a millisecond")
+    return millis.cast(pa.int32()).view(pa.time32("ms"))
 
 
 def _every(mask: pa.Array) -> bool:

@@ -232,11 +232,19 @@ def _time(value: Any, reading: Reading) -> int:
     if unit is not None and number is not None:
         if not 0 <= number < UNITS_PER_DAY[unit]:
             raise _refusal(value, reading, f"outside of the day: unit={unit}")
-        return number * MILLIS_PER_DAY // UNITS_PER_DAY[unit]
+        return _whole_millis(number * MILLIS_PER_DAY, UNITS_PER_DAY[unit], value, reading)
     match = _TIME_TEXT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise _refusal(value, reading)
-    return _nanos_of_day(match.groups(), value, reading) // 10**6
+    return _whole_millis(_nanos_of_day(match.groups(), value, reading), 10**6, value, reading)
+
+
+def _whole_millis(number: int, per_milli: int, value: Any, reading: Reading) -> int:
+    """Of a log, finer digits are cut off as Flink does; a source refuses them."""
+    millis, rest = divmod(number, per_milli)
+    if rest and reading.lenient:
+        raise _refusal(value, reading, "finer than a millisecond, TIME holds no more")
+    return millis
 
 
 def _timestamp(value: Any, reading: Reading) -> int:

@@ -6,16 +6,17 @@ are passed on; options with another name are translated; the rest is refused wit
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from logstore.kafka.refusals import OPTION_PREFIX, Right, is_of_connection, is_of_group, is_refusal, refused, unreached
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
+from lsm.secret_names import STARS, is_secret_name
 
-OPTION_PREFIX: Final = "log.kafka."
 OPERATION_TIMEOUT_S: Final = 60.0
 FIRST_CONTACT_S: Final = 8.0
 """Time for brokers that refuse connections or do not resolve to become reachable before a job start fails."""
@@ -97,19 +98,10 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "topic.metadata.propagation.max.ms": 5_000,
 }
 
+REFUSALS_TO_BELIEVE: Final = 3
+"""Times that all brokers in reach must refuse a login or certificate: new passwords take a moment to reach them."""
+
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
-_AUTH_ERRORS: Final = frozenset(
-    {
-        KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
 _TOO_LARGE: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE}
 )
@@ -143,18 +135,42 @@ _BAD_VALUES: Final = frozenset(
 
 
 class ErrorNotes:
-    """The last error that a client reported in ``error_cb``: the cause, where the error of a call is a symptom."""
+    """What a client reported in ``error_cb``: the cause, where the error of a call is a symptom."""
 
     def __init__(self) -> None:
+        self.user = "NAME"  # of the client at the brokers, as far as known
         self.last: KafkaError | None = None
         self.all_brokers_down = False  # at some point no broker accepted connections; a slow one does
+        self.refusal: KafkaError | None = None  # the last refused login, certificate or right
+        self._refusal_count = 0
 
     def __call__(self, error: KafkaError) -> None:
         """Record an error; to be used as ``error_cb``."""
+        if is_of_group(error):
+            return  # nothing here needs a group
         self.all_brokers_down |= error.code() == KafkaError._ALL_BROKERS_DOWN
         # "all brokers are down" is less specific than the error of a single broker
         if self.last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.last = error
+        if is_refusal(error):
+            self.refusal = error
+            self._refusal_count += 1
+
+    def forget(self) -> None:
+        """Start from scratch, after a call that succeeded: older errors are not the cause of a later one."""
+        self.last = self.refusal = None
+        self.all_brokers_down = False
+        self._refusal_count = 0
+
+    def check_accepted(self) -> None:
+        """End a wait that cannot succeed. Raises: KafkaException, when brokers keep refusing login or certificate."""
+        if (
+            self.refusal is not None
+            and is_of_connection(self.refusal)
+            and self.all_brokers_down
+            and self._refusal_count >= REFUSALS_TO_BELIEVE
+        ):
+            raise KafkaException(self.refusal)
 
     @property
     def is_missing_topic(self) -> bool:
@@ -190,6 +206,12 @@ class KafkaProperties:
             translated.update(_translated(name, value, options))
         return cls(by_name=translated)
 
+    @property
+    def user(self) -> str:
+        """The name that access lists know this client by; ``NAME`` where only the brokers know it."""
+        has_login = self.by_name.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
+        return self.by_name.get("sasl.username", "NAME") if has_login else "ANONYMOUS"
+
     def producer(self, notes: ErrorNotes, *, transactional_id: str | None, **overrides: Any) -> Producer:
         """A new idempotent producer, transactional if an id is given."""
         ids = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
@@ -204,6 +226,7 @@ class KafkaProperties:
         return self._client(AdminClient, self.by_name, notes)
 
     def _client(self, make: Callable[[dict[str, Any]], Any], properties: Mapping[str, Any], notes: ErrorNotes) -> Any:
+        notes.user = self.user
         try:
             return make({**_COMMON, **properties, "error_cb": notes})
         except KafkaException as error:
@@ -211,7 +234,25 @@ class KafkaProperties:
 
     def _refused(self, error: KafkaError) -> InvalidInputError:
         text = error.str()
+        for name, value in self.by_name.items():
+            text = text.replace(value, STARS) if is_secret_name(name) and value else text
         unknown = re.search(r'No such configuration property: "(.*)"', text)
+        file = re.search(r"\b(ssl\.\w+\.location) failed: ", text)
+        if file is not None:
+            return InvalidInputError(
+                f"file of an option cannot be used: option={OPTION_PREFIX}{file[1]} value={self.by_name.get(file[1])}"
+                f" said={text!r} fix=name a file in PEM that every worker can read"
+            )
+        if "sasl.password must be set" in text:
+            return InvalidInputError(
+                f"login is incomplete: option={OPTION_PREFIX}sasl.password said={text!r}"
+                " fix=give user and password to catalog, reader or writer: a table does not store those of its catalog"
+            )
+        if "mechanism GSSAPI" in text:
+            return InvalidInputError(
+                f"kind of login is missing: option={OPTION_PREFIX}sasl.mechanism"
+                " fix=set it to what the brokers support: SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER"
+            )
         if unknown is None:
             # the client may use an alias of the option: so list the given names
             given = sorted(OPTION_PREFIX + name for name in self.by_name)
@@ -248,26 +289,33 @@ def leader_moved(error: KafkaException) -> bool:
     return error.args[0].code() in _LEADER_MOVED
 
 
-def error_of_kafka(error: KafkaException | KafkaError | SystemError, doing: str, notes: ErrorNotes) -> FluvialError:
+def error_of_kafka(
+    error: KafkaException | KafkaError | SystemError, doing: str, notes: ErrorNotes, *, needs: Iterable[Right] = ()
+) -> FluvialError:
     """The Fluvial error to raise for a Kafka error.
 
     Args:
         error: raised by a client, or reported for a record.
         doing: start of the message, lower-case fact and ``key=value`` pairs: ``fence failed: topic=t bucket=3``.
         notes: error notes of the same client.
+        needs: the rights that the call needs, to name the missing one.
 
     Returns:
         ConflictError, UnavailableError, InvalidInputError or CorruptDataError, as `lsm.errors` defines them.
     """
     if isinstance(error, SystemError):
-        # confluent-kafka loses the exception when callbacks run in flush() while the fatal error is set; only fencing
-        # was seen to do that
-        return ConflictError(
-            f"{doing} cause=another writer of this bucket took over (client lost its own error: {error})"
-        )
+        # confluent-kafka raises its fatal error among callbacks in flush(), and Python wraps it; only fencing and
+        # missing rights were seen to do that
+        cause = error.__cause__
+        if not (isinstance(cause, KafkaException) and is_refusal(cause.args[0])):
+            return ConflictError(
+                f"{doing} cause=another writer of this bucket took over (client lost its own error: {error})"
+            )
+        error = cause
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     code = kafka_error.code()
     facts = f"{doing} kafka_error={kafka_error.name()}: {kafka_error.str()}"
+    beside = "" if kafka_error is notes.last else notes.text
     if code in _FENCED:
         return ConflictError(f"{facts} cause=another writer of this bucket took over")
     if code in _TOO_LARGE:
@@ -275,17 +323,17 @@ def error_of_kafka(error: KafkaException | KafkaError | SystemError, doing: str,
             f"{facts} cause=a record is larger than allowed"
             f" fix=raise {OPTION_PREFIX}message.max.bytes and the topic's max.message.bytes together"
         )
-    if code in _AUTH_ERRORS or (notes.last is not None and notes.last.code() in _AUTH_ERRORS):
-        return InvalidInputError(
-            f"{facts}{notes.text} fix=check {OPTION_PREFIX}security.protocol, sasl.*, ssl.* and the access lists"
-        )
+    if is_refusal(kafka_error):
+        return InvalidInputError(f"{facts}{refused(kafka_error, needs, notes.user)}")
+    if notes.refusal is not None and code not in _BAD_VALUES:
+        return InvalidInputError(f"{facts}{beside}{refused(notes.refusal, needs, notes.user)}")
     if code in _NO_TOPIC:
         return CorruptDataError(
             f"{facts} cause=the topic or a partition of it is missing fix=restore it, or give the table a new log"
         )
     if code in _BAD_VALUES:
         return InvalidInputError(facts)
-    return UnavailableError(f"{facts}{notes.text} fix=check that the broker of {OPTION_PREFIX}bootstrap.servers runs")
+    return UnavailableError(f"{facts}{beside}{unreached(notes.last)}")
 
 
 def _translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -29,6 +30,7 @@ from logstore.kafka.clients import (
     error_of_kafka,
     leader_moved,
 )
+from logstore.kafka.refusals import Right, topic_right
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
@@ -36,8 +38,6 @@ RETENTION: Final = "retention.ms"
 
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID})
 _POLL_S: Final = 0.05
-# Errors of a metadata request that timed out.
-_MAY_BE_SLOW: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +72,12 @@ class LogTopics:
             InvalidInputError: the brokers reject the user.
         """
         doing = f"brokers cannot be reached: bootstrap.servers={self._servers}"
-        deadline = time.monotonic() + self._timeout_s
-        wait_s = min(FIRST_CONTACT_S, self._timeout_s)
-        while True:
-            try:
-                self._admin.list_topics(timeout=wait_s)
-            except KafkaException as error:
-                self._admin.poll(0)  # delivers pending error callbacks
-                wait_s = deadline - time.monotonic()
-                if self._notes.all_brokers_down or wait_s <= 0 or error.args[0].code() not in _MAY_BE_SLOW:
-                    raise error_of_kafka(error, doing, self._notes) from error
-            else:
-                return
+        answer = self._admin.describe_cluster(request_timeout=self._timeout_s)
+        try:
+            self._await_contact(answer)
+            self._wait(answer, doing)
+        except KafkaException as error:
+            raise error_of_kafka(error, doing, self._notes) from error
 
     def create_topic(
         self,
@@ -114,7 +108,7 @@ class LogTopics:
             self._wait(self._admin.create_topics([new], request_timeout=self._timeout_s)[name], doing)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise error_of_kafka(error, doing, self._notes) from error
+                raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Create", name)]) from error
             existing = self._until_complete(name)
             self._refuse_external(existing, bucket_count)
             if settings:
@@ -124,14 +118,9 @@ class LogTopics:
 
     def find_topic(self, name: str) -> LogTopic | None:
         """The topic, or None when it does not exist."""
-        future = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)[name]
-        doing = f"topic cannot be described: topic={name}"
-        try:
-            found = self._wait(future, doing)
-        except KafkaException as error:
-            if error.args[0].code() in _ABSENT:
-                return None
-            raise error_of_kafka(error, doing, self._notes) from error
+        found = self._description(name)
+        if found is None:
+            return None
         return LogTopic(
             name=name,
             topic_id=str(found.topic_id),
@@ -172,10 +161,19 @@ class LogTopics:
             self._wait(self._admin.delete_topics([name], request_timeout=self._timeout_s)[name], doing)
         except KafkaException as error:
             if error.args[0].code() not in _ABSENT:
-                raise error_of_kafka(error, doing, self._notes) from error
+                raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Delete", name)]) from error
         deadline = time.monotonic() + self._timeout_s
         while self.find_topic(name) is not None:
             self._pause(deadline, f"topic still exists after its deletion: topic={name}")
+
+    def check_deletable(self, name: str) -> None:
+        """Check that `delete_topic` is allowed, before anything else is deleted. Raises: InvalidInputError."""
+        found = self._description(name)
+        allowed = [] if found is None else found.authorized_operations or []
+        if allowed and not {AclOperation.DELETE, AclOperation.ALL} & set(allowed):
+            denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "deletion is not allowed")
+            doing = f"topic cannot be deleted: topic={name}"
+            raise error_of_kafka(denied, doing, self._notes, needs=[topic_right("Delete", name)])
 
     def end_offsets(self, name: str, buckets: Iterable[int]) -> LogOffsets:
         """The last stable offset per bucket: records below it are committed or aborted.
@@ -228,7 +226,8 @@ class LogTopics:
     def _config_entries(self, name: str) -> Mapping[str, Any]:
         resource = ConfigResource(ResourceType.TOPIC, name)
         future = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource]
-        entries: Mapping[str, Any] = self._answer(future, f"settings of a topic cannot be read: topic={name}")
+        doing = f"settings of a topic cannot be read: topic={name}"
+        entries: Mapping[str, Any] = self._answer(future, doing, topic_right("DescribeConfigs", name))
         return entries
 
     def _alter(self, name: str, changes: Mapping[str, tuple[AlterConfigOpType, str]]) -> None:
@@ -237,7 +236,8 @@ class LogTopics:
         ]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         future = self._admin.incremental_alter_configs([resource], request_timeout=self._timeout_s)[resource]
-        self._answer(future, f"settings of a topic cannot be changed: topic={name} settings={sorted(changes)}")
+        doing = f"settings of a topic cannot be changed: topic={name} settings={sorted(changes)}"
+        self._answer(future, doing, topic_right("AlterConfigs", name))
 
     def _offsets(self, name: str, buckets: Iterable[int], spec: OffsetSpec) -> LogOffsets:
         return LogOffsets(self._listed(name, {TopicPartition(name, bucket): spec for bucket in buckets}))
@@ -261,14 +261,26 @@ class LogTopics:
                 if no_leader:  # no leader at present, or no such topic
                     self.describe_topic(name)
                 if not (no_leader or leader_moved(error)) or time.monotonic() > deadline:
-                    raise error_of_kafka(error, doing, self._notes) from error
+                    raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Describe", name)]) from error
             time.sleep(_POLL_S)
+
+    def _description(self, name: str) -> Any | None:
+        futures = self._admin.describe_topics(
+            TopicCollection([name]), request_timeout=self._timeout_s, include_authorized_operations=True
+        )
+        doing = f"topic cannot be described: topic={name}"
+        try:
+            return self._wait(futures[name], doing)
+        except KafkaException as error:
+            if error.args[0].code() in _ABSENT:
+                return None
+            raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Describe", name)]) from error
 
     def _refuse_external(self, topic: LogTopic, bucket_count: int) -> None:
         if topic.bucket_count != bucket_count:
             raise InvalidInputError(
                 f"topic exists with another partition count: topic={topic.name} partitions={topic.bucket_count}"
-                f" buckets={bucket_count} fix=choose another log.topic or the same bucket count"
+                f" buckets={bucket_count} fix=choose another log.kafka.topic or the same bucket count"
             )
         # the end, not the retained records: any offset ever used belongs to another writer
         written = {
@@ -277,7 +289,7 @@ class LogTopics:
         if written:
             raise InvalidInputError(
                 f"topic exists and is not empty: topic={topic.name} end_offsets={written}"
-                " fix=choose another log.topic, or delete that one if it is not needed"
+                " fix=choose another log.kafka.topic, or delete that one if it is not needed"
             )
 
     def _until_complete(self, name: str) -> LogTopic:
@@ -289,20 +301,36 @@ class LogTopics:
                 return topic
             self._pause(deadline, f"topic has partitions without a leader: topic={name}")
 
-    def _answer(self, future: "Future[Any]", doing: str) -> Any:
+    def _answer(self, future: "Future[Any]", doing: str, *needs: Right) -> Any:
         try:
             return self._wait(future, doing)
         except KafkaException as error:
-            raise error_of_kafka(error, doing, self._notes) from error
+            raise error_of_kafka(error, doing, self._notes, needs=needs) from error
 
     def _wait(self, future: "Future[Any]", doing: str) -> Any:
-        try:
-            return future.result(self._timeout_s + 5)  # the client times out first with a better message
-        except TimeoutError as error:
-            raise UnavailableError(f"{doing} timeout_s={self._timeout_s:g}{self._notes.text}") from error
-        except KafkaException:
-            self._admin.poll(0)  # delivers pending error callbacks
-            raise
+        deadline = time.monotonic() + self._timeout_s + 5  # the client times out first with a better message
+        while True:
+            try:
+                result = future.result(_POLL_S)
+            except TimeoutError as error:
+                self._admin.poll(0)  # delivers pending error callbacks
+                self._notes.check_accepted()
+                if time.monotonic() > deadline:
+                    raise UnavailableError(f"{doing} timeout_s={self._timeout_s:g}{self._notes.text}") from error
+            except KafkaException:
+                self._admin.poll(0)
+                raise
+            else:
+                self._notes.forget()
+                return result
+
+    def _await_contact(self, answer: "Future[Any]") -> None:
+        patience = time.monotonic() + min(FIRST_CONTACT_S, self._timeout_s)
+        while not answer.done():
+            self._admin.poll(_POLL_S)  # delivers error callbacks
+            self._notes.check_accepted()
+            if self._notes.all_brokers_down and time.monotonic() > patience:
+                raise KafkaException(self._notes.last)
 
     def _pause(self, deadline: float, problem: str) -> None:
         if time.monotonic() > deadline:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from logstore.kafka.clients import ErrorNotes
 from lsm.errors import ConflictError, UnavailableError
 
 LogRecord: TypeAlias = dict[str, bytes | None]  # "value" and maybe "key", as ``produce_batch`` takes them
@@ -19,6 +20,7 @@ _BUFFER_ROWS: Final = 200_000  # in flight in the client
 _BUFFER_BYTES: Final = 32 << 20
 _WAIT_S: Final = 0.1
 _CLOSE_S: Final = 5.0
+_LOOK_S: Final = 0.5  # how often a long call looks for a refusal
 
 
 class Transaction:
@@ -173,6 +175,25 @@ def close_producer(producer: Producer, *, is_idle: bool) -> None:
             # destructor does not wait.
             return
     producer.close()
+
+
+def initialize(producer: Producer, notes: ErrorNotes, timeout_s: float) -> None:
+    """Fence older producers of the transactional id; ends early when brokers refuse the client for good.
+
+    Raises:
+        KafkaException: not in time, or refused.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            producer.init_transactions(max(0.1, min(_LOOK_S, deadline - time.monotonic())))
+        except KafkaException as error:
+            producer.poll(0)  # delivers pending error callbacks
+            notes.check_accepted()
+            if not error.args[0].retriable() or time.monotonic() >= deadline:
+                raise
+        else:
+            return
 
 
 def call_until_done(call: Callable[[float], Any], timeout_s: float) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
+from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, UnavailableError
 
@@ -27,6 +28,7 @@ BATCH_BYTES: Final = 16 << 20
 _CONSUME: Final = 1000  # more at once is slower: messages no longer fit the CPU cache
 _PIECES_PER_BATCH: Final = 8  # a batch may exceed the requested size by less than this fraction
 _WAIT_S: Final = 0.2
+_EXPLAIN_S: Final = 1.0  # without progress: may this client see the topic?
 
 
 class RecordsLostError(CorruptDataError):
@@ -102,6 +104,7 @@ class _Reading:
         start = TopicPartition(self._topic, self._range.bucket, self._next_offset)
         self._consumer.assign([start])
         progress = time.monotonic()
+        is_explained = False
         while self._next_offset < end:
             # consume() waits its full timeout for a full list: so wait for one message, then take those already fetched
             first = self._consumer.poll(_WAIT_S)
@@ -113,10 +116,19 @@ class _Reading:
                     yield taken
             if self._notes.is_missing_topic:
                 raise KafkaException(self._notes.last)  # reported by callback, not as a message
+            self._notes.check_accepted()
             if self._next_offset > before:
                 progress = time.monotonic()
             elif time.monotonic() - progress > self._timeout_s:
                 raise self._stuck()
+            elif time.monotonic() - progress > _EXPLAIN_S and not (is_explained or self._notes.all_brokers_down):
+                is_explained = True
+                self._check_allowed()
+
+    def _check_allowed(self) -> None:
+        refusal = hidden_refusal(self._consumer, self._topic)
+        if refusal is not None:
+            raise KafkaException(refusal)
 
     def _taken(self, messages: list[Any]) -> list[Any]:
         if not any(map(Message.error, messages)) and messages[-1].offset() < self._range.end_offset:
@@ -133,7 +145,7 @@ class _Reading:
             elif error.code() == KafkaError._PARTITION_EOF:
                 # the current last stable offset; if below the range's end it will advance as commit markers are written
                 self._next_offset = max(self._next_offset, message.offset())
-            else:
+            elif not is_of_group(error):
                 raise KafkaException(error)
         return taken
 
@@ -141,12 +153,12 @@ class _Reading:
         """The error to raise for a client error, with the offsets that the client does not report."""
         doing = f"log cannot be read: {self._place()}"
         if error.args[0].code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            return error_of_kafka(error, doing, self._notes)
+            return error_of_kafka(error, doing, self._notes, needs=[topic_right("Read", self._topic)])
         try:
             partition = TopicPartition(self._topic, self._range.bucket)
             earliest, latest = self._consumer.get_watermark_offsets(partition, timeout=self._timeout_s)
         except KafkaException as nested:
-            return error_of_kafka(nested, doing, self._notes)
+            return error_of_kafka(nested, doing, self._notes, needs=[topic_right("Read", self._topic)])
         if self._next_offset < earliest:
             message = (
                 f"records of the log are lost: {self._place()} wanted_offset={self._next_offset}"

@@ -27,11 +27,12 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
+from logstore.kafka.refusals import Right, topic_right
 from logstore.kafka.transactions import (
     LogRecord,
     Transaction,
-    call_until_done,
     close_producer,
+    initialize,
     record_pieces,
     transaction_error,
 )
@@ -58,6 +59,12 @@ class LogTarget:
     def transactional_id(self) -> str:
         """The id shared by all writers of this bucket, so that each fences the one before."""
         return f"fluvial.{self.table_uuid}.{self.bucket}"
+
+    @property
+    def rights(self) -> tuple[Right, ...]:
+        """The rights of a writer, reading the log's end apart."""
+        ids = Right(operation="Write", resource="transactional-id", name=f"fluvial.{self.table_uuid}.", is_prefix=True)
+        return (topic_right("Write", self.topic), ids)
 
     def __str__(self) -> str:
         return f"topic={self.topic} bucket={self.bucket}"
@@ -113,7 +120,7 @@ class BucketLogWriter:
         assert self._producer is None, "a writer serves one attempt"
         self._producer = self._target.properties.producer(self._notes, transactional_id=self._target.transactional_id)
         try:
-            call_until_done(self._producer.init_transactions, self._timeout_s)
+            initialize(self._producer, self._notes, self._timeout_s)
         except KafkaException as error:
             raise self._error(error, "log cannot be fenced") from error
         self._tail = read_tail(
@@ -241,7 +248,7 @@ class BucketLogWriter:
                 self._producer.poll(0)  # delivers pending error callbacks
             if self._transaction is not None:
                 cause = transaction_error(self._producer) or error
-        return error_of_kafka(cause, f"{problem}: {self._target}", self._notes)
+        return error_of_kafka(cause, f"{problem}: {self._target}", self._notes, needs=self._target.rights)
 
 
 def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIMEOUT_S) -> dict[int, LogTail]:

@@ -24,6 +24,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from logstore.kafka.clients import ErrorNotes, KafkaProperties, error_of_kafka, leader_moved
+from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 HEADER: Final = "fluvial"
@@ -191,7 +192,9 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
             last = _last_record(consumer, TopicPartition(topic, bucket, start), stable_end, deadline, doing, notes)
         except KafkaException as error:
             if not leader_moved(error) or time.monotonic() > deadline:
-                raise error_of_kafka(error, doing, notes) from error
+                consumer.poll(0)  # delivers pending error callbacks
+                cause = hidden_refusal(consumer, topic) or error
+                raise error_of_kafka(cause, doing, notes, needs=[topic_right("Read", topic)]) from error
             time.sleep(_LEADER_POLL_S)
             continue
         finally:
@@ -222,7 +225,7 @@ def _last_record(
             last = message
         elif error.code() == KafkaError._PARTITION_EOF:
             return last
-        else:
+        elif not is_of_group(error):
             raise KafkaException(error)
 
 

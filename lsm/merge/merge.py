@@ -1,20 +1,25 @@
 """The merge of sorted runs, section by section, shared by reads and compactions.
 
 Every open run buffers a few batches. The smallest of their last keys is the *cut*: all rows up to it are buffered, so
-they can be ordered and merged as columns, and freed. Memory is bounded by the size of a section and one batch of each
-run that is being read.
+they can be ordered and merged as columns, and freed. Memory is bounded by the size of a section, in rows and in bytes,
+and one batch of each run that is being read.
 """
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from lsm.byte_sizes import MIB, release_after
 from lsm.keys.key_groups import one_chunk
 from lsm.keys.keys import KeyTuple, key_at, key_order, newest_last, rows_before
 from lsm.merge.merge_function import MergeFunction
+
+SECTION_ROWS: Final = 131_072
+SECTION_BYTES: Final = 32 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,8 @@ def merge_runs(
     sequence_names: Sequence[str] = (),
     sequence_descending: bool = False,
     drop_deletes: bool,
-    section_rows: int = 131072,
+    section_rows: int = SECTION_ROWS,
+    section_bytes: int = SECTION_BYTES,
 ) -> Iterator[pa.Table]:
     """Merge runs into one sequence of tables in key order, every key at most once.
 
@@ -47,11 +53,12 @@ def merge_runs(
         sequence_descending: smaller values of these columns are newer.
         drop_deletes: drop keys that merge to a retract.
         section_rows: approximate number of rows to order at a time.
+        section_bytes: approximate size of these rows; a merge needs some times as much.
 
     Yields:
         Non-empty tables with the schema of the batches.
     """
-    for section in _sections(runs, key_names, section_rows):
+    for section in _sections(runs, key_names, _Amount(section_rows, section_bytes)):
         if len(section) == 1:
             for batch in section[0]:
                 table = merge.single(pa.Table.from_batches([batch]), drop_deletes=drop_deletes)
@@ -59,11 +66,35 @@ def merge_runs(
                     yield table
             continue
         rows = pa.Table.from_batches([batch for batches in section for batch in batches])
+        del section  # nor are its rows kept while those of the next one are read
+        row_bytes = rows.nbytes / rows.num_rows
         order, starts = key_order([one_chunk(rows.column(name)) for name in key_names], presorted=True)
         order = newest_last(rows, order, starts, sequence_names, descending=sequence_descending)
         table = merge.merge(rows, order, starts, drop_deletes=drop_deletes)
+        del rows
         if table.num_rows:
             yield table
+        del table
+        release_after(row_bytes)
+
+
+class _Amount(NamedTuple):
+    """A number of rows, and their size in memory."""
+
+    rows: int
+    size_bytes: int
+
+    def part_of(self, whole: "_Amount") -> float:
+        """How much of the whole this is, by what there is more of."""
+        return max(self.rows / whole.rows, self.size_bytes / whole.size_bytes)
+
+
+class _Pending(NamedTuple):
+    """A batch that was read and not yet taken."""
+
+    batch: pa.RecordBatch
+    last_key: KeyTuple
+    amount: _Amount
 
 
 class _Run:
@@ -73,7 +104,7 @@ class _Run:
         self.index = index
         self._batches = source.open()
         self._key_names = key_names
-        self._pending: deque[tuple[pa.RecordBatch, KeyTuple]] = deque()  # each with its last key
+        self._pending: deque[_Pending] = deque()
         self.row_count = 0
         self.is_exhausted = False
         self.feed()
@@ -81,19 +112,16 @@ class _Run:
     @property
     def last_key(self) -> KeyTuple:
         """The greatest pending key."""
-        return self._pending[-1][1]
+        return self._pending[-1].last_key
 
     def feed(self) -> None:
         """Read one more batch, or set `is_exhausted`."""
         for batch in self._batches:
             if batch.num_rows:
-                self._append(batch)
+                self._pending.append(_pending(batch, key_at(self._key_columns(batch), batch.num_rows - 1)))
+                self.row_count += batch.num_rows
                 return
         self.is_exhausted = True
-
-    def _append(self, batch: pa.RecordBatch) -> None:
-        self._pending.append((batch, key_at(self._key_columns(batch), batch.num_rows - 1)))
-        self.row_count += batch.num_rows
 
     def _key_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         return [batch.column(name) for name in self._key_names]
@@ -101,25 +129,34 @@ class _Run:
     def count_before(self, key: KeyTuple, *, inclusive: bool) -> int:
         """Number of pending rows before a key; with `inclusive`, also those equal to it."""
         count = 0
-        for batch, last_key in self._pending:
+        for batch, last_key, _ in self._pending:
             if last_key < key or (inclusive and last_key == key):
                 count += batch.num_rows
                 continue
             return count + rows_before(self._key_columns(batch), key, inclusive=inclusive)
         return count
 
-    def estimate_until(self, key: KeyTuple) -> int:
-        """Approximate number of pending rows up to a key, counting half of the batch that contains it."""
-        count: int = 0
-        for batch, last_key in self._pending:
+    def estimate_until(self, key: KeyTuple) -> _Amount:
+        """Approximate amount of pending rows up to a key, counting half of the batch that contains it."""
+        rows, size_bytes = 0, 0
+        for _, last_key, amount in self._pending:
             if last_key > key:
-                return count + int(batch.num_rows) // 2
-            count += int(batch.num_rows)
-        return count
+                return _Amount(rows + amount.rows // 2, size_bytes + amount.size_bytes // 2)
+            rows, size_bytes = rows + amount.rows, size_bytes + amount.size_bytes
+        return _Amount(rows, size_bytes)
+
+    def first(self, count: int) -> _Amount:
+        """The first `count` pending rows; of the batch that holds the last one, by its average row."""
+        left, size_bytes = count, 0
+        for _, _, amount in self._pending:
+            if amount.rows >= left:
+                return _Amount(count, size_bytes + amount.size_bytes * left // amount.rows)
+            left, size_bytes = left - amount.rows, size_bytes + amount.size_bytes
+        return _Amount(count, size_bytes)
 
     def key_of(self, row_index: int) -> KeyTuple:
         """The key of a pending row."""
-        batches = (batch for batch, _ in self._pending)
+        batches = (each.batch for each in self._pending)
         batch = next(batches)
         while row_index >= batch.num_rows:
             row_index -= batch.num_rows
@@ -131,17 +168,21 @@ class _Run:
         taken: list[pa.RecordBatch] = []
         self.row_count -= count
         while count:
-            batch, last_key = self._pending.popleft()
+            batch, last_key, _ = self._pending.popleft()
             if batch.num_rows > count:
-                self._pending.appendleft((batch.slice(count), last_key))
+                self._pending.appendleft(_pending(batch.slice(count), last_key))
                 batch = batch.slice(0, count)
             taken.append(batch)
             count -= batch.num_rows
         return taken
 
 
+def _pending(batch: pa.RecordBatch, last_key: KeyTuple) -> _Pending:
+    return _Pending(batch, last_key, _Amount(batch.num_rows, batch.nbytes))
+
+
 def _sections(
-    runs: Sequence[RunSource], key_names: Sequence[str], section_rows: int
+    runs: Sequence[RunSource], key_names: Sequence[str], most: _Amount
 ) -> Iterator[list[list[pa.RecordBatch]]]:
     """Batches of the runs, cut at the same keys: one list per run with rows in the section, oldest run first."""
     waiting = deque(
@@ -167,13 +208,13 @@ def _sections(
                 if run.row_count == 0:
                     run.feed()
                 continue
-        cut = _cut(active, waiting, key_names, section_rows)
+        cut = _cut(active, waiting, key_names, most)
         counts = {run.index: run.count_before(cut, inclusive=True) for run in active}
-        total = sum(counts.values())
-        if total > 2 * section_rows:
+        share = _total(run.first(counts[run.index]) for run in active).part_of(most)
+        if share > 2:
             # Batches are larger than a section: cut where the largest contributor has reached its share.
             largest = max(active, key=lambda run: counts[run.index])
-            cut = largest.key_of(max(counts[largest.index] * section_rows // total - 1, 0))
+            cut = largest.key_of(max(int(counts[largest.index] / share) - 1, 0))
             counts = {run.index: run.count_before(cut, inclusive=True) for run in active}
         yield [run.take(counts[run.index]) for run in active if counts[run.index]]
         for run in active:
@@ -182,7 +223,7 @@ def _sections(
 
 
 def _cut(
-    active: list[_Run], waiting: "deque[tuple[int, RunSource]]", key_names: Sequence[str], section_rows: int
+    active: list[_Run], waiting: "deque[tuple[int, RunSource]]", key_names: Sequence[str], most: _Amount
 ) -> KeyTuple:
     """The greatest key up to which every run has been read, after reading a section's worth of rows."""
     while True:
@@ -194,7 +235,12 @@ def _cut(
             opened = _Run(*waiting.popleft(), key_names)
             if opened.row_count:
                 insort(active, opened, key=lambda run: run.index)
-        elif limit is not None and sum(run.estimate_until(cut) for run in active) < section_rows:
+        elif limit is not None and _total(run.estimate_until(cut) for run in active).part_of(most) < 1:
             limit.feed()
         else:
             return cut
+
+
+def _total(amounts: Iterable[_Amount]) -> _Amount:
+    rows, size_bytes = (sum(each) for each in zip(*amounts, strict=True))
+    return _Amount(rows, size_bytes)

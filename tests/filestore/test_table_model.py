@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 from filestore.commit.committable import Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.scan.live_files import LiveFiles
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table import FileTable
 from filestore.write.table_write import TableWrite
 from lsm.row_kind import RowKind
@@ -134,7 +135,7 @@ class TableModel(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         messages = self.writer.prepare_commit()
-        committable = Committable(identifier=self.identifier, messages=messages, base_snapshot_id=self.base_id)
+        committable = Committable(identifier=self.identifier, messages=messages, base=SnapshotRef(self.base_id, ""))
         result = TableCommit(self.table.store, "model").commit(committable)
         assert result.snapshot is not None
         assert TableCommit(self.table.store, "model").commit(committable).already_committed

@@ -58,6 +58,7 @@ class JavaPeer:
         spark_jars = Path(spark.origin).parent / "jars"
         hadoop = [next(spark_jars.glob(f"{name}.jar")) for name in _SPARK_JARS]
         self._jvm = Jvm([*paimon_jars(), *hadoop], gateway_jar=next(spark_jars.glob("py4j-*.jar")))
+        self._opened: tuple[str, Any] | None = None  # the warehouse that was asked last, and its catalog
 
     def close(self) -> None:
         """End the machine."""
@@ -231,14 +232,16 @@ class JavaPeer:
         return self._jvm.call(self._table(warehouse, table, {}), "table.FileStoreTable", "consumerManager")
 
     def _catalog(self, warehouse: Path) -> Any:
-        options = self._jvm.paimon.options.Options()
-        options.set("warehouse", str(warehouse))
-        options.set("cache-enabled", "false")  # others change the table between two calls
-        context = self._jvm.paimon.catalog.CatalogContext.create(options)
-        return self._jvm.paimon.catalog.CatalogFactory.createCatalog(context)
+        if self._opened is None or self._opened[0] != str(warehouse):
+            options = self._jvm.paimon.options.Options()
+            options.set("warehouse", str(warehouse))
+            options.set("cache-enabled", "false")  # others change the table between two calls
+            context = self._jvm.paimon.catalog.CatalogContext.create(options)
+            self._opened = (str(warehouse), self._jvm.paimon.catalog.CatalogFactory.createCatalog(context))
+        return self._opened[1]
 
     def _identifier(self, table: str) -> Any:
-        return self._jvm.paimon.catalog.Identifier.fromString(table)
+        return self._jvm.kept("identifier", lambda: self._jvm.paimon.catalog.Identifier).fromString(table)
 
     def _table(self, warehouse: Path, table: str, options: Mapping[str, str]) -> Any:
         found = self._jvm.call(self._catalog(warehouse), _CATALOG, "getTable", self._identifier(table))
@@ -255,7 +258,7 @@ class JavaPeer:
         builder = jvm.call(found, _TABLE, "newBatchWriteBuilder")
         write = jvm.call(builder, "table.sink.BatchWriteBuilder", "newWrite")
         commit = jvm.call(builder, "table.sink.BatchWriteBuilder", "newCommit")
-        disk = jvm.paimon.disk.IOManager.create(work)
+        disk = jvm.kept("disk", lambda: jvm.paimon.disk.IOManager).create(work)
         try:
             write = jvm.call(write, "table.sink.BatchTableWrite", "withIOManager", disk)
             fill(write)

@@ -1,18 +1,19 @@
 """A Java virtual machine to drive from Python by reflection: nothing is compiled, nothing of ours runs in it.
 
 `Jvm` starts it with py4j's gateway and ends it. py4j alone cannot call default methods of interfaces nor methods of
-hidden classes, so `Jvm.call` finds the method in a public interface; and it is slow per call, so loops over rows stay
-in Java: `Jvm.consumer` turns a chain of method handles into the consumer that a Java loop feeds.
+hidden classes, so `Jvm.call` finds the method in a public interface; and it is slow per call, so what has been looked
+up is kept, and loops over rows stay in Java: `Jvm.consumer` turns a chain of method handles into the consumer that a
+Java loop feeds.
 """
 
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -20,6 +21,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from tests.peers import PeerError
 
 ERROR_TAIL_LINES = 30
+# it runs for a minute or two, over and over: the best compiler costs more than it gives
+_QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_OBJECT: Final = "java.lang.Object"
 
 
 class Jvm:
@@ -35,7 +39,7 @@ class Jvm:
         port, token, process = launch_gateway(
             jarpath=str(gateway_jar),
             classpath=os.pathsep.join(map(str, jars)),
-            javaopts=[f"-Xmx{max_heap}", "-Duser.timezone=UTC", "-Dslf4j.internal.verbosity=ERROR", "-XX:+UseSerialGC"],
+            javaopts=[f"-Xmx{max_heap}", "-Duser.timezone=UTC", "-Dslf4j.internal.verbosity=ERROR", *_QUICK],
             java_path=java,
             die_on_exit=True,  # it ends when its standard input does, so also when we are killed
             enable_auth=True,
@@ -48,7 +52,7 @@ class Jvm:
             gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
         )
         self.root = self._gateway.jvm
-        self._methods: dict[tuple[str, str, int], list[Any]] = {}
+        self._kept: dict[Hashable, Any] = {}
         self.paimon = self.root.org.apache.paimon
         self._lookup = self.root.java.lang.invoke.MethodHandles.publicLookup()
         self.handles = self.root.java.lang.invoke.MethodHandles
@@ -65,8 +69,17 @@ class Jvm:
             self._process.wait()
         self._log.close()
 
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What was made for this key before: Java objects that do not change."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
     def java_class(self, name: str) -> Any:
         """The Class of a primitive, a full name ("java.util.List") or a short one of Paimon ("data.InternalRow")."""
+        return self.kept(("class", name), lambda: self._java_class(name))
+
+    def _java_class(self, name: str) -> Any:
         if name in _BOXES:
             return getattr(self.root.java.lang, _BOXES[name]).TYPE
         full = name if name.startswith(("java.", "[L")) else f"org.apache.paimon.{name}"
@@ -74,17 +87,20 @@ class Jvm:
 
     def java_array(self, element: str, values: Sequence[Any]) -> Any:
         """A Java array of a class (full name) or of a primitive."""
-        kind: Any = self.root
-        for part in element.split("."):
-            kind = getattr(kind, part)
-        made = self._gateway.new_array(kind, len(values))
+        made = self._gateway.new_array(self.kept(("name", element), lambda: self._named(element)), len(values))
         for index, value in enumerate(values):
             made[index] = value
         return made
 
+    def _named(self, name: str) -> Any:
+        found: Any = self.root
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+
     def java_list(self, values: Sequence[Any]) -> Any:
         """A `java.util.ArrayList`."""
-        made = self.root.java.util.ArrayList()
+        made = self.kept("list", lambda: self.root.java.util.ArrayList)()
         for value in values:
             made.add(value)
         return made
@@ -98,23 +114,30 @@ class Jvm:
 
     def call(self, target: Any, interface: str, method: str, *arguments: Any) -> Any:
         """Call a method that a public interface or class declares, whatever hidden class `target` has."""
-        for candidate in self._candidates(interface, method, len(arguments)):
-            types = candidate.getParameterTypes()
-            if all(self._fits(types[index], value) for index, value in enumerate(arguments)):
-                return candidate.invoke(target, self.java_array("java.lang.Object", arguments))
+        key = (interface, method, len(arguments))
+        candidates = self.kept(key, lambda: self._candidates(*key))
+        for candidate, types in candidates:
+            if len(candidates) == 1 or all(map(self._fits, types, arguments)):
+                return candidate.invoke(target, self._arguments(arguments))
         raise PeerError(f"no such method: {interface}.{method} with {len(arguments)} arguments")
 
     def instance_handle(self, owner: str, method: str, returns: str, parameters: Sequence[str] = ()) -> Any:
         """Method handle of an instance method: takes the instance first."""
-        return self._lookup.findVirtual(self.java_class(owner), method, self.signature(returns, parameters))
+        key = ("instance", owner, method, returns, *parameters)
+        return self.kept(key, lambda: self._handle("findVirtual", owner, method, self.signature(returns, parameters)))
 
     def static_handle(self, owner: str, method: str, returns: str, parameters: Sequence[str] = ()) -> Any:
         """Method handle of a static method."""
-        return self._lookup.findStatic(self.java_class(owner), method, self.signature(returns, parameters))
+        key = ("static", owner, method, returns, *parameters)
+        return self.kept(key, lambda: self._handle("findStatic", owner, method, self.signature(returns, parameters)))
 
     def constructor_handle(self, owner: str, parameters: Sequence[str]) -> Any:
         """Method handle of a constructor."""
-        return self._lookup.findConstructor(self.java_class(owner), self.signature("void", parameters))
+        key = ("constructor", owner, *parameters)
+        return self.kept(key, lambda: self._handle("findConstructor", owner, self.signature("void", parameters)))
+
+    def _handle(self, find: str, owner: str, *what: Any) -> Any:
+        return getattr(self._lookup, find)(self.java_class(owner), *what)
 
     def retyped(self, handle: Any, returns: str, parameters: Sequence[str]) -> Any:
         """The handle with other static types (casts, boxing)."""
@@ -122,7 +145,7 @@ class Jvm:
 
     def first_bound(self, handle: Any, value: Any) -> Any:
         """The handle with its first argument given, which may be a primitive."""
-        return self.handles.insertArguments(handle, 0, self.java_array("java.lang.Object", [value]))
+        return self.handles.insertArguments(handle, 0, self.java_array(_OBJECT, [value]))
 
     def consumer(self, handle: Any) -> Any:
         """A `java.util.function.Consumer` that feeds the handle."""
@@ -133,7 +156,8 @@ class Jvm:
         return self._functional("java.util.function.UnaryOperator", handle)
 
     def _functional(self, interface: str, handle: Any) -> Any:
-        return self.root.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(self.java_class(interface), handle)
+        proxies = self.kept("proxies", lambda: self.root.java.lang.invoke.MethodHandleProxies)
+        return proxies.asInterfaceInstance(self.java_class(interface), handle)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -158,15 +182,26 @@ class Jvm:
         return "\n".join(self._log.read().decode("utf-8", "replace").splitlines()[-ERROR_TAIL_LINES:])
 
     def signature(self, returns: str, parameters: Sequence[str]) -> Any:
+        return self.kept(("signature", returns, *parameters), lambda: self._signature(returns, parameters))
+
+    def _signature(self, returns: str, parameters: Sequence[str]) -> Any:
         types = self.java_array("java.lang.Class", [self.java_class(name) for name in parameters])
         return self.root.java.lang.invoke.MethodType.methodType(self.java_class(returns), types)
 
-    def _candidates(self, interface: str, method: str, count: int) -> list[Any]:
-        key = (interface, method, count)
-        if key not in self._methods:
-            found = [one for one in self.java_class(interface).getMethods() if one.getName() == method]
-            self._methods[key] = [one for one in found if one.getParameterCount() == count]
-        return self._methods[key]
+    def _candidates(self, interface: str, method: str, count: int) -> list[tuple[Any, list[Any]]]:
+        """The methods, each with the classes of its parameters."""
+        methods = self.kept(("methods", interface), lambda: self._methods(interface))
+        found = [one for one in methods.get(method, ()) if one.getParameterCount() == count]
+        return [(one, list(one.getParameterTypes())) for one in found]
+
+    def _methods(self, interface: str) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for method in self.java_class(interface).getMethods():
+            found.setdefault(method.getName(), []).append(method)
+        return found
+
+    def _arguments(self, values: Sequence[Any]) -> Any:
+        return self.java_array(_OBJECT, values) if values else self.kept("none", lambda: self.java_array(_OBJECT, ()))
 
     def _fits(self, wanted: Any, value: Any) -> bool:
         if isinstance(value, bool | int | float | str) or value is None:

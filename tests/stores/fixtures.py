@@ -8,6 +8,7 @@ import pytest
 from tests.stores.mariadb import MariaDb
 from tests.stores.object_store import ObjectStore, S3Proxy
 from tests.stores.postgres import Postgres
+from tests.stores.secure_broker import SecureBroker
 
 _numbers = count(1)
 
@@ -23,6 +24,13 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 def new_bucket(object_store: ObjectStore) -> Callable[[], str]:
     """Makes buckets that no other test uses and gives their names."""
     return lambda: object_store.make_bucket(f"bucket-{next(_numbers)}")
+
+
+@pytest.fixture(scope="session")
+def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """A broker with TLS, logins and access lists; it must run for a test to pass."""
+    with SecureBroker(tmp_path_factory.mktemp("secure-broker")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from filestore.datafile.schema_mapping import map_schema
 from filestore.format.file_format import file_format
-from filestore.format.interface import WriteSettings
+from filestore.format.interface import BatchLimit, WriteSettings
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import file_schema
 from filestore.types.data_types import DataField
@@ -35,7 +35,7 @@ class FormatFiles:
 
     def batches(self, body: bytes, fields: Sequence[DataField], **how: Any) -> list[pa.RecordBatch]:
         """What the reader gives, as the file stores it; batches of at most 300 rows unless ``how`` says otherwise."""
-        reader = file_format(self.name).reader(pa.BufferReader(body), fields, **{"batch_rows": 300, **how})
+        reader = file_format(self.name).reader(pa.BufferReader(body), fields, **{"limit": BatchLimit(rows=300), **how})
         return list(reader)
 
     def read_back(self, body: bytes, fields: Sequence[DataField], **how: Any) -> pa.Table:

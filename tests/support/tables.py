@@ -87,7 +87,7 @@ def committable_of(table: FileTable, identifier: int, data: pa.Table, **parts: A
     return Committable(
         identifier=identifier,
         messages=messages_of(table, data),
-        base_snapshot_id=table.store.snapshots.latest_id() or 0,
+        base=table.store.snapshots.latest_ref(),
         **parts,
     )
 

@@ -38,6 +38,7 @@ from engine.runtime.spark_messages import spark_output
 from engine.spark.session import submit_settings
 from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
+from lsm.secret_names import shown_pairs
 
 _STARS: Final = "******"
 _DEFAULT_BROKERS: Final = "localhost:9092"
@@ -194,10 +195,14 @@ def plan(
         applied = apply_steps(job, steps)
         made = make_plan(job) if applied else made
     if as_json:
-        print_json(made.as_json() | ({"applied": [asdict(each) for each in applied]} if is_applied else {}))
+        print_json(made.as_json() | ({"applied": [_shown_step(each) for each in applied]} if is_applied else {}))
     else:
         for each in applied:
-            console().print(f"done: {each.statement or f'created table {each.table}'}", soft_wrap=True, markup=False)
+            console().print(
+                f"done: {shown_pairs(each.statement or '') or f'created table {each.table}'}",
+                soft_wrap=True,
+                markup=False,
+            )
         _print_plan(made)
     if not made.is_possible:
         return EXIT_INVALID
@@ -262,7 +267,7 @@ def package(directory: str, as_json: bool) -> None:
 
 
 def _print_plan(made: DeployPlan) -> None:
-    rows = [(each.action.value, each.kind, each.name, each.fact, each.statement) for each in made.steps]
+    rows = [(each.action.value, each.kind, each.name, each.fact, each.shown_statement) for each in made.steps]
     console().print(grid(made.job, ("action", "what", "name", "", "SQL"), rows))
 
 
@@ -287,6 +292,10 @@ def exit_code(job: JobConfig, results: Sequence[PipelineResult]) -> int:
     ends = {each.name: each.trigger.ends for each in job.pipelines}
     is_cut = any(ends[each.pipeline] and not each.is_complete for each in results)
     return EXIT_TERMINATED if is_cut else 0
+
+
+def _shown_step(step: AppliedStep) -> dict[str, Any]:
+    return asdict(step) | {"statement": None if step.statement is None else shown_pairs(step.statement)}
 
 
 def _local_broker() -> str | None:

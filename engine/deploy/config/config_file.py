@@ -4,6 +4,7 @@ Every scalar stays text until a field converts it, so ``bucket: 4``, ``on: yes``
 meaning. Trees are merged into new ones, so that a message can name the file and line of any value.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -14,6 +15,7 @@ from lsm.errors import InvalidInputError
 
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 _NAME: Final = "name"
+_QUOTED: Final = re.compile(r"(?<=')[^']{2,}(?=')|(?<=\")[^\"]{2,}(?=\")")
 
 KeyPath = tuple[str | int, ...]
 Content: TypeAlias = "Mapping[str, ConfigNode] | tuple[ConfigNode, ...] | str | None"
@@ -83,10 +85,18 @@ def parse_config(text: str, *, name: str) -> ConfigNode:
             return ConfigNode(content=None, place=SourceLine(file=name, line=1))
         return _Reader(name=name, loader=loader).node(node, _line(node), ())
     except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInputError(f"not a YAML file: file={name} reason={reason}") from error
+        raise InvalidInputError(f"not a YAML file: file={name} {_place_and_reason(error)}") from None
     finally:
         loader.dispose()
+
+
+def _place_and_reason(error: yaml.YAMLError) -> str:
+    """What is wrong where, without the text that is there: it may be a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return "reason=it holds a character that YAML does not allow"
+    reason = _QUOTED.sub("…", " ".join(str(error.problem or error.context).split()))
+    mark = error.problem_mark or error.context_mark
+    return f"reason={reason}" if mark is None else f"line={mark.line + 1} column={mark.column + 1} reason={reason}"
 
 
 def merged(base: ConfigNode, over: ConfigNode) -> ConfigNode:

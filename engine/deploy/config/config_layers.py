@@ -11,6 +11,7 @@ from typing import Final
 from engine.deploy.config.config_file import ConfigNode, SourceLine, merged, overridden, parse_config
 from engine.deploy.config.references import References
 from lsm.errors import InvalidInputError
+from lsm.secret_names import without_value
 
 INCLUDE: Final = "include"
 PROFILES: Final = "profiles"
@@ -61,7 +62,9 @@ def with_overrides(tree: ConfigNode, overrides: Sequence[str], *, free_keys: fro
     for given in overrides:
         path, equals, value = given.partition("=")
         if not equals or not path.strip():
-            raise InvalidInputError(f"an override is written key.key=value: given={given} fix=--set name=other")
+            raise InvalidInputError(
+                f"an override is written key.key=value: given={without_value(given)} fix=--set name=other"
+            )
         source = f"--set {path.strip()}"
         read = parse_config(value, name=source)
         node = _on_command_line(read, SourceLine(file=source, line=None))

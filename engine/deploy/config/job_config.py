@@ -34,9 +34,9 @@ class JobConfig(Section):
     """Job name in messages and in Spark's UI."""
     warehouse: str = Field(min_length=1)
     """Where the tables are: a directory or a URL."""
-    catalog: Options = Field(default_factory=dict)
+    catalog: Options = Field(default_factory=dict, repr=False)
     """Catalog options; other options are defaults for the tables created here."""
-    log: Options = Field(default_factory=dict)
+    log: Options = Field(default_factory=dict, repr=False)
     """Defaults for the logs of the tables created here: table options without their prefix `log.`."""
     tables: Mapping[TableName, TableConfig] = Field(default_factory=dict)
     """Tables by database.table."""
@@ -156,6 +156,6 @@ def _job(
     try:
         job = JobConfig.model_validate(tree.plain())
     except ValidationError as error:
-        raise InvalidInputError(explained(error, tree, references.secrets)) from error
+        raise InvalidInputError(explained(error, tree, references.secrets)) from None  # pydantic shows values
     job._tree, job._secrets = tree, frozenset(references.secrets)
     return job

@@ -19,7 +19,7 @@ class SparkConfig(Section):
 
     master: str | None = None
     """local[2], spark://…, yarn, k8s://…; default: the one of spark-submit, else all cores of this machine."""
-    conf: Options = Field(default_factory=dict)
+    conf: Options = Field(default_factory=dict, repr=False)
     """Spark settings, which Fluvial never overrides."""
 
 

@@ -44,7 +44,7 @@ class SourceConfig(Section):
     text. Otherwise any streaming source of Spark."""
     columns: Mapping[str, ColumnConfig] = Field(default_factory=dict)
     """Columns to decode from each record or file; none: those of the target table."""
-    options: Options = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict, repr=False)
     """Options of the source; relative paths are relative to the working directory of the command."""
 
 
@@ -105,7 +105,7 @@ class TargetConfig(Section):
     """Branch of the table to write; none: main."""
     transform: Transforms = ()
     """Steps for this table only, after those of the pipeline; they see one micro-batch at a time."""
-    options: Options = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict, repr=False)
     """Sink options for this table."""
 
     _one_step_is_a_list = field_validator("transform", mode="before")(staticmethod(_as_list))
@@ -166,7 +166,7 @@ class PipelineConfig(Section):
     """Maximum input of one micro-batch; none: all available data."""
     checkpoint: str = Field(min_length=1)
     """Directory of Spark's checkpoint; it belongs to this pipeline permanently."""
-    options: Options = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict, repr=False)
     """Sink options for every target."""
 
     _one_step_is_a_list = field_validator("transform", mode="before")(staticmethod(_as_list))

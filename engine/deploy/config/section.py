@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from engine.deploy.config.config_file import ConfigNode, KeyPath
 from filestore.options.parsing import duration_ms, size_bytes
+from lsm.secret_names import is_secret_name, shown_address
 
 _WORDS: Final = {
     "missing": ("a value is missing", "write the key"),
@@ -24,6 +25,7 @@ _WORDS: Final = {
 }
 """By pydantic error type: the fact and fix in terms of a job file."""
 
+_OF_STRUCTURE: Final = frozenset({"model_type", "dict_type", "mapping_type", "tuple_type"})
 _MAX_SHOWN: Final = 80
 _HIDDEN: Final = "******"
 
@@ -54,7 +56,7 @@ def explained(error: ValidationError, tree: ConfigNode, secrets: Iterable[str]) 
         key = context.get("key")
         path = tuple(part for part in found["loc"] if part != "[key]") + ((key,) if key else ())
         fact, fix = _WORDS.get(found["type"], (found["msg"], ""))
-        facts = context.get("facts", "") or f"{_shown(found)} fix={fix or 'change the value'}".strip()
+        facts = context.get("facts", "") or f"{_shown(found, path)} fix={fix or 'change the value'}".strip()
         problems.append(f"{fact[0].lower()}{fact[1:]}: key={dotted(path)} {tree.place_of(path)} {facts}".rstrip())
     text = "; ".join(problems)
     for secret in secrets:
@@ -70,11 +72,18 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
-def _shown(found: Any) -> str:
+def _shown(found: Any, path: KeyPath) -> str:
+    """What is there: the value of a known key, else its type, and the keys in it."""
     value = found.get("input")
     if found["type"] == "missing" or value is None:
         return ""
-    text = str(value)
+    if isinstance(value, Mapping):
+        return f"given=mapping keys={','.join(map(str, value))[:_MAX_SHOWN] or 'none'}"
+    if isinstance(value, list | tuple):
+        return f"given=list items={len(value)}"
+    if found["type"] in _OF_STRUCTURE or any(is_secret_name(str(each)) for each in path):
+        return "given=text"
+    text = shown_address(str(value))
     return f"value={text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '…'}"
 
 

@@ -46,7 +46,7 @@ class TableConfig(Section):
     """Rows with the same key replace each other; none: all rows are kept. It includes the partition columns."""
     partition_by: tuple[str, ...] = ()
     """One directory for each value of these columns."""
-    options: Options = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict, repr=False)
     """Options of the table, with Paimon's names."""
     comment: str | None = None
     """Shown to users."""

@@ -1,7 +1,7 @@
 """The source of a pipeline for Spark's reader: format, options, columns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +16,7 @@ from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.options.catalog_options import CatalogOptions
+from filestore.options.log_login import login_of
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
@@ -37,7 +38,7 @@ class SourceSpec:
     """Arguments of Spark's reader."""
 
     format: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     schema: T.StructType | None  # None: the source has its own schema
 
 
@@ -52,7 +53,9 @@ def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str
         if brokers is not None:
             options.setdefault(_BROKERS, brokers)
     elif source.format == FLUVIAL:
-        options = {**CatalogOptions.parse(config.catalog_options).given, **options}
+        catalog = CatalogOptions.parse(config.catalog_options)
+        is_here = options.get(_WAREHOUSE, config.warehouse) == config.warehouse
+        options = {**catalog.given, **(login_of(catalog.table_defaults) if is_here else {}), **options}
         options.setdefault(_WAREHOUSE, config.warehouse)
         options.setdefault(_CHANGELOG, "true")
     return options

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from engine.deploy.config.operation_config import CONTINUE, RESTART, OnFailureConfig
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
-from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, TakenOverError
 from lsm.undo import undoing
 
 _POLL_S: Final = 0.2
@@ -42,10 +42,11 @@ def restart_after(policy: OnFailureConfig, error: FluvialError, attempt_count: i
 
     Args:
         policy: the job's policy.
-        error: the failure. Invalid requests and corrupt data are not retried.
+        error: the failure. Invalid requests and corrupt data are not retried, and what another run of the query has
+            taken over is that run's: two supervisors would take the query from each other without end.
         attempt_count: restarts since the last finished micro-batch.
     """
-    if policy.policy != RESTART or isinstance(error, InvalidInputError | CorruptDataError):
+    if policy.policy != RESTART or isinstance(error, InvalidInputError | CorruptDataError | TakenOverError):
         return None
     if attempt_count >= policy.max_attempts:
         return None

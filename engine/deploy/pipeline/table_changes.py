@@ -8,12 +8,14 @@ from engine.catalog import Catalog
 from engine.deploy.config.table_config import TableConfig, data_fields_of
 from engine.dialect.ddl.table_parts import quoted_where_needed
 from engine.table import Table
+from filestore.options.secrets import shown_value
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import not_null_columns
 from filestore.schema.table_schema import TableSchema
 from filestore.types.casts import widens
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +115,10 @@ def _option_differences(name: str, schema: TableSchema, wanted: TableConfig) -> 
     for key, value in canonical_options(wanted.options).items():
         has = schema.options.get(key)
         if has != value:
+            before, after = None if has is None else shown_value(key, has), shown_value(key, value)
             differences.append(
                 TableDifference(
-                    fact=f"another option: option={key} table_has={has} job_has={value}",
+                    fact=f"another option: option={key} table_has={before} job_has={after}",
                     statement=f"ALTER TABLE {name} SET TBLPROPERTIES ({_text(key)} = {_text(value)})",
                     is_refused=False,
                 )
@@ -147,7 +150,7 @@ def ensure_table(catalog: Catalog, name: str, wanted: TableConfig) -> Table:
     )
     table = catalog.table(name)
     for difference in table_differences(name, table.schema, wanted):
-        fix = difference.statement or "change the job file, or write to another table"
+        fix = shown_pairs(difference.statement or "") or "change the job file, or write to another table"
         if difference.is_refused:
             raise InvalidInputError(f"the table exists with {difference.fact} table={name} fix={fix}")
         logger.warning("the table exists with %s, which is kept: table=%s fix=%s", difference.fact, name, fix)

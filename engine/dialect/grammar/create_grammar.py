@@ -57,7 +57,7 @@ class _Table:
     fields: list[DataField] = field(default_factory=list)
     computed: list[ComputedColumn] = field(default_factory=list)
     keys: list[tuple[str, ...]] = field(default_factory=list)
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict, repr=False)
     clauses: dict[str, Any] = field(default_factory=dict)  # those that come once
 
 

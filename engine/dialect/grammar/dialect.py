@@ -201,6 +201,8 @@ def parse_expression(cursor: Cursor) -> exp.Expr:
         found, count = parser.scalar_expression(cursor.source, list(cursor.tokens[cursor.index :]))
     except ParseError as error:
         raise _problem_of(cursor.source, error) from error
+    except RecursionError:
+        raise _too_deep(cursor.source) from None
     cursor.index += count
     return found
 
@@ -213,6 +215,8 @@ def parse_query(source: SourceText) -> exp.Expr:
         trees = parser.parse(tokens_of(source), source.text)
     except ParseError as error:
         raise _problem_of(source, error) from error
+    except RecursionError:
+        raise _too_deep(source) from None
     assert len(trees) == 1
     assert trees[0] is not None
     return trees[0]
@@ -247,6 +251,10 @@ def _problem_of(source: SourceText, error: ParseError) -> InvalidInputError:
     elif words.endswith("Unexpected token"):
         words = "this cannot stand here"
     return source.problem(f"syntax error, {words[:1].lower()}{words[1:]}", start, stop)
+
+
+def _too_deep(source: SourceText) -> InvalidInputError:
+    return source.problem("statement is nested too deeply, fix='leave out brackets'", 0, 1)
 
 
 def _unreadable(source: SourceText, error: TokenError) -> InvalidInputError:

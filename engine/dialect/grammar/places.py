@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_pairs
 
 _EXCERPT: Final = 120  # characters of a line that an error shows
 
@@ -39,7 +40,7 @@ class SourceText:
             start: offset in ``text`` of the first character in question; its length is the end.
             stop: offset after the last.
         """
-        whole = self.whole
+        whole = shown_pairs(self.whole, keeps_length=True)
         start = min(self.base + start, self.base + len(self.text.rstrip()))
         stop = max(start, self.base + stop)
         line_start = whole.rfind("\n", 0, start) + 1

@@ -98,7 +98,7 @@ class CreateTable:
     watermark: Watermark | None = None
     primary_key: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     comment: str | None = None
     provider: str | None = None  # lower case
     like: CreateLike | None = None
@@ -149,7 +149,7 @@ class SetPartitionOptions:
     name: Name
     if_exists: bool
     partition: PartitionSpec
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

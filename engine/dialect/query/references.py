@@ -1,7 +1,7 @@
 """The tables of Fluvial that a statement names: not its own WITH queries, and not views of Spark."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlglot import Token, TokenType, exp
@@ -23,7 +23,7 @@ class Reference:
     node: exp.Table
     name: str  # "db.table", or "db.table$branch_b"
     system: str | None  # the part behind the last $ of "db.table$snapshots"
-    options: Mapping[str, str]  # of the hint or clause behind the name
+    options: Mapping[str, str] = field(repr=False)  # of the hint or clause behind the name
     start: int  # offsets of name, options and version in the statement's text
     stop: int
 

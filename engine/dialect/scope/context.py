@@ -23,7 +23,7 @@ class SqlContext:
     open_spark: Callable[[], SparkSession]  # called at most once, when a statement needs Spark
     catalog_name: str = CATALOG_NAME
     database: str = DEFAULT_DATABASE
-    settings: dict[str, str] = field(default_factory=dict)  # SET table-storage.*, without the prefix
+    settings: dict[str, str] = field(default_factory=dict, repr=False)  # SET table-storage.*, without the prefix
     frames: FrameCache = field(default_factory=FrameCache, repr=False)
 
     @cached_property

@@ -28,6 +28,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.types.data_types import DataField, data_type_of
 from filestore.write.table_write import TableWrite
 from lsm.errors import InvalidInputError, OutcomeUnknownError
+from lsm.secret_names import without_value
 from lsm.undo import undoing
 
 _MIGRATED: Final = pa.schema(
@@ -135,7 +136,7 @@ def _options(text: str | None) -> dict[str, str]:
     for each in [] if text is None else names_of("options", text):
         key, equals, value = each.partition("=")
         if not equals:
-            raise InvalidInputError(f"an option is written key=value: argument=options given={each!r}")
+            raise InvalidInputError(f"an option is written key=value: argument=options given={without_value(each)!r}")
         given[key.strip()] = value.strip()
     return given
 

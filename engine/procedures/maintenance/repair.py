@@ -12,7 +12,10 @@ from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
+from filestore.compact.attempts import ATTEMPT_DIRECTORY
+from filestore.maintenance.history_repair import repair_history
 from filestore.maintenance.orphans import delete_orphans, find_orphans
+from filestore.maintenance.row_verification import verify_rows
 from filestore.maintenance.verification import Finding, verify_files
 from filestore.options.table.common import DAY_MS
 from filestore.snapshot.snapshot import carried_offsets
@@ -22,6 +25,7 @@ from logstore.log.marker import read_tail
 from lsm.errors import CorruptDataError, InvalidInputError
 
 _LEAST_AGE_MS: Final = 3_600_000
+_PRIVATE_DIRECTORIES: Final = (STAGING_DIRECTORY, PAYLOAD_DIRECTORY, ATTEMPT_DIRECTORY)
 
 _FILES: Final = pa.schema(
     [
@@ -35,6 +39,13 @@ _FINDINGS: Final = pa.schema(
         pa.field("check", pa.string(), nullable=False),
         pa.field("subject", pa.string(), nullable=False),
         pa.field("problem", pa.string(), nullable=False),
+    ]
+)
+_REPAIRS: Final = pa.schema(
+    [
+        pa.field("action", pa.string(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("detail", pa.string(), nullable=False),
     ]
 )
 _EARLIEST: Final = pa.schema(
@@ -77,7 +88,7 @@ def remove_orphan_files(
     orphans = find_orphans(
         store,
         before_ms=before_ms,
-        private_directories=[f"{store.paths.root}/{name}" for name in (STAGING_DIRECTORY, PAYLOAD_DIRECTORY)],
+        private_directories=[f"{store.paths.root}/{name}" for name in _PRIVATE_DIRECTORIES],
         spared=lambda: () if log is None else _to_be_committed(store, log),
     )
     if not dry_run:
@@ -92,21 +103,48 @@ def remove_orphan_files(
 
 
 @procedure(_FINDINGS, fails_with_rows=True)
-def verify(table: Table, progress: Progress = silent) -> pa.Table:
-    """Cross-check files, manifests, snapshots, hints and the log; changes nothing and reads no rows.
+def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.Table:
+    """Cross-check files, manifests, snapshots, hints and the log; changes nothing, and does not stop at what is broken.
 
     Args:
         table: the table.
+        rows: also read every row of every live file, with its checksums, and compare counts, keys, their order and
+            value ranges with the manifests.
         progress: called with the progress.
 
     Returns:
         One row for each problem; none if there are none.
     """
     found = list(verify_files(table.store, progress=progress))
+    if rows:
+        found += verify_rows(table.store, progress=progress)
     if table.log is not None:
         found += _verify_log(table, table.log)
     return rows_table(
         _FINDINGS, [{"check": each.check, "subject": each.subject, "problem": each.problem} for each in found]
+    )
+
+
+@procedure(_REPAIRS)
+def repair(table: Table, dry_run: bool = False) -> pa.Table:
+    """Repair the history of a branch: hints, forks, and what an interrupted rollback removed under other commits.
+
+    A fork is the snapshot of a writer that was paused while the snapshots before it expired or were rolled back. It
+    becomes a tag when its files are there. No process may be paused in a commit to the branch.
+
+    Args:
+        table: the table, on the branch.
+        dry_run: change nothing, only show what would be done.
+
+    Returns:
+        One row for each thing that was done; none if the history is whole.
+
+    Raises:
+        CorruptDataError: a snapshot cannot be decoded; see verify.
+    """
+    done = repair_history(table.store, dry_run=dry_run)
+    return rows_table(
+        _REPAIRS, [{"action": each.action, "subject": each.subject, "detail": each.detail} for each in done]
     )
 
 
@@ -131,7 +169,8 @@ def repair_earliest_snapshot(table: Table, snapshot_id: int) -> pa.Table:
             f"not the oldest of a whole history: table={table.name} snapshot_id={snapshot_id} there={ids[:10]}"
         )
     previous = snapshots.earliest_id()
-    snapshots.write_earliest_hint(snapshot_id)
+    snapshots.release_claims(snapshot_id)
+    snapshots.claim_up_to(snapshot_id)
     return rows_table(_EARLIEST, [{"previous_snapshot_id": previous, "current_snapshot_id": snapshot_id}])
 
 

@@ -251,9 +251,9 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
     assert schema is not None
     if schema.table_options.bucket != bucket_num:
         options = {**schema.options, "bucket": str(bucket_num)}
-        schema = replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
+        before_it, schema = schema, replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
         try:
-            store.schemas.create(schema)
+            store.schemas.create(schema, after=before_it)
         except ConflictError as error:
             raise ConflictError(
                 f"the schema was changed concurrently, so the table does not have its new bucket count yet: "

@@ -186,7 +186,8 @@ def _stores(catalog: Catalog, names: list[str]) -> dict[str, TableStore]:
 
 
 def _newest(store: TableStore, time_ms: int | None) -> int:
-    found = store.snapshots.latest() if time_ms is None else store.snapshots.as_of(time_ms)
+    snapshots, now_ms = store.snapshots, store.clock.now_ms()
+    found = snapshots.latest() if time_ms is None else snapshots.as_of(time_ms, now_ms=now_ms)
     if found is None:
         when = "" if time_ms is None else f"timestamp={sql_time_text(time_ms)} "
         raise InvalidInputError(

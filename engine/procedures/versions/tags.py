@@ -83,7 +83,7 @@ def create_tag_from_timestamp(
         InvalidInputError: no snapshot is so old, or as create_tag.
     """
     time_ms = moment_ms("timestamp", timestamp)
-    found = table.store.snapshots.as_of(time_ms)
+    found = table.store.snapshots.as_of(time_ms, now_ms=table.store.clock.now_ms())
     if found is None:
         raise InvalidInputError(
             f"no snapshot is so old: table={table.name} timestamp={timestamp} "

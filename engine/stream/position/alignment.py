@@ -4,8 +4,9 @@ Jobs that read one table aligned end their batches at the same snapshots, whenev
 are, because the ends depend on snapshot ids only.
 """
 
-from engine.stream.position.plan import History, SnapshotExpiredError
+from engine.stream.position.plan import History
 from engine.stream.position.position import Phase, Position
+from filestore.snapshot.lost_files import SnapshotExpiredError
 
 
 def next_aligned_id(after_id: int, newest_id: int, *, earliest_id: int, every: int) -> int | None:

@@ -63,10 +63,6 @@ class History(Protocol):
         """The splits of the changes between two snapshots, in a stable order. Raises: SnapshotExpiredError."""
 
 
-class SnapshotExpiredError(CorruptDataError):
-    """A snapshot that a stream still needs has expired."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTarget:
     """How far a stream may read; fixed before planning, because the table changes meanwhile."""

@@ -3,7 +3,17 @@
 from typing import Final, Literal, cast
 
 from filestore.options.option import At, Option, OptionValues
-from filestore.options.parsing import Parser, boolean, choice, duration_ms, integer, size_bytes, text, time_of_day_ms
+from filestore.options.parsing import (
+    Parser,
+    boolean,
+    choice,
+    duration_ms,
+    file_name,
+    integer,
+    size_bytes,
+    text,
+    time_of_day_ms,
+)
 from filestore.options.table.common import COUNT, DAY_MS, INT_MAX, MIB, NUMBER
 
 _STRATEGY: Final = cast(Parser[Literal["values-time", "update-time"]], choice("values-time", "update-time"))
@@ -12,9 +22,13 @@ _STRATEGY: Final = cast(Parser[Literal["values-time", "update-time"]], choice("v
 class CommitOptions(OptionValues):
     """Commits and manifests."""
 
-    commit_user_prefix = Option("commit.user-prefix", text, None, "Readable start of commit users.")
+    commit_user_prefix = Option("commit.user-prefix", file_name, None, "Readable start of commit users.")
     write_stream_commit_user = Option(
-        "write.stream.commit-user", text, None, "Commit user of a streaming query; default: its id.", at=At.STREAM_WRITE
+        "write.stream.commit-user",
+        file_name,
+        None,
+        "Commit user of a streaming query; default: its id.",
+        at=At.STREAM_WRITE,
     )
     commit_force_compact = Option("commit.force-compact", boolean, False, "Compact before every commit.")
     commit_force_create_snapshot = Option("commit.force-create-snapshot", boolean, False, "Publish empty commits.")
@@ -114,7 +128,7 @@ class VersionOptions(OptionValues):
         "tag.default-time-retained", duration_ms, None, "Life of a tag that names none."
     )
     tag_time_expire_enabled = Option("tag.time-expire-enabled", boolean, True, "Tags expire by time.")
-    tag_batch_customized_name = Option("tag.batch.customized-name", text, None, "Name of batch tags.")
+    tag_batch_customized_name = Option("tag.batch.customized-name", file_name, None, "Name of batch tags.")
     tag_create_success_file = Option("tag.create-success-file", boolean, False, "Leave a success file for every tag.")
     savepoint_create_interval_ms = Option(
         "savepoint.create-interval", duration_ms, None, "Time between periodic savepoints."
@@ -125,12 +139,12 @@ class VersionOptions(OptionValues):
     sink_savepoint_auto_tag = Option("sink.savepoint.auto-tag", boolean, False, "Tag every savepoint of the engine.")
     scan_fallback_branch = Option(
         "scan.fallback-branch",
-        text,
+        file_name,
         None,
         "Branch of which batch reads take partitions that the table's own lacks.",
         at=At.BATCH_READ,
     )
-    scan_primary_branch = Option("scan.primary-branch", text, None, "Branch whose partitions come first.")
+    scan_primary_branch = Option("scan.primary-branch", file_name, None, "Branch whose partitions come first.")
     branch_merge_enabled = Option("branch-merge.enabled", boolean, False, "Guard of append-only merges.")
 
 

@@ -7,6 +7,8 @@ from filestore.options.option import At, Option, OptionValues, derived
 from filestore.options.parsing import (
     Parser,
     boolean,
+    check_directory,
+    check_prefix,
     choice,
     choice_per_level,
     duration_ms,
@@ -50,7 +52,10 @@ class FileOptions(OptionValues):
         "write-buffer-spill.max-disk-size", size_bytes, None, "Disk for spilled buffers."
     )
     sort_spill_buffer_size_bytes = Option(
-        "sort-spill-buffer-size", size_bytes, 64 * MIB, "Memory of a sort before it spills."
+        "sort-spill-buffer-size",
+        size_bytes,
+        64 * MIB,
+        "Memory for the rows of a merge, in reads and compactions: all files of a bucket that are open share it.",
     )
     sort_spill_threshold = Option("sort-spill-threshold", integer(2), None, "Readers merged at once.")
     local_merge_buffer_size_bytes = Option(
@@ -74,9 +79,11 @@ class FileOptions(OptionValues):
     compression_per_level = Option(
         "file.compression.per.level", per_level, _NONE_BY_LEVEL, "Compression by level.", essential=True
     )
-    file_block_size_bytes = Option("file.block-size", size_bytes, None, "Row group or stripe size.")
+    file_block_size_bytes = Option(
+        "file.block-size", size_bytes, None, "Row group or stripe size; row groups have at most this or 32 mb."
+    )
     data_file_prefix = Option(
-        "data-file.prefix", verbatim, "data-", "Start of the names of data files.", essential=True
+        "data-file.prefix", verbatim, "data-", "Start of the names of data files.", essential=True, check=check_prefix
     )
     data_file_thin_mode = Option("data-file.thin-mode", boolean, False, "Leave the key columns out of data files.")
     data_file_directory = Option(
@@ -86,6 +93,7 @@ class FileOptions(OptionValues):
         "Directory in front of the partitions.",
         essential=True,
         immutable=True,
+        check=check_directory,
     )
     data_file_external_paths = Option(
         "data-file.external-paths", text, None, "Other places for data files (not supported)."
@@ -177,7 +185,10 @@ class CompactionOptions(OptionValues):
     level_base_bytes = Option("max_bytes_for_level_base", some_bytes, 1024 * MIB, "Size of level 1.", essential=True)
     level_multiplier = Option("max_bytes_for_level_multiplier", integer(2), 5, "Growth of the levels.", essential=True)
     compaction_lease_timeout_ms = Option(
-        "compaction.lease-timeout", duration_ms, 300_000, "Life of a compactor's claim."
+        "compaction.lease-timeout",
+        duration_ms,
+        300_000,
+        "Time after which an unfinished compaction of another machine counts as dead.",
     )
     write_backpressure = Option(
         "write.backpressure",

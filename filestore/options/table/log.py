@@ -3,7 +3,17 @@
 from typing import Any, Final, Literal, cast
 
 from filestore.options.option import At, Option, OptionValues, derived
-from filestore.options.parsing import Parser, boolean, choice, duration_ms, integer, statistics, text, verbatim
+from filestore.options.parsing import (
+    Parser,
+    boolean,
+    check_prefix,
+    choice,
+    duration_ms,
+    integer,
+    statistics,
+    text,
+    verbatim,
+)
 from filestore.options.table.common import COUNT, NUMBER
 
 _MODE: Final = choice("auto", "upsert", "all")
@@ -37,7 +47,12 @@ class ChangelogOptions(OptionValues):
     )
     changelog_file_compression = Option("changelog-file.compression", text, None, "Compression of changelog files.")
     changelog_file_prefix = Option(
-        "changelog-file.prefix", verbatim, "changelog-", "Start of the names of changelog files.", essential=True
+        "changelog-file.prefix",
+        verbatim,
+        "changelog-",
+        "Start of the names of changelog files.",
+        essential=True,
+        check=check_prefix,
     )
     changelog_file_stats_mode = Option("changelog-file.stats-mode", statistics, None, "Statistics of changelog files.")
     changelog_num_retained_min = Option("changelog.num-retained.min", COUNT, None, "Changelogs kept at least.")

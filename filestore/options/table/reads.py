@@ -1,7 +1,7 @@
 """How a table is read."""
 
 from filestore.options.option import At, Option, OptionValues
-from filestore.options.parsing import boolean, choice, duration_ms, integer, names, size_bytes, text
+from filestore.options.parsing import boolean, choice, duration_ms, file_name, integer, names, size_bytes, text
 from filestore.options.table.common import COUNT, MIB, NUMBER
 
 
@@ -10,7 +10,7 @@ class ReadingOptions(OptionValues):
 
     scan_mode = Option("scan.mode", text, "default", "Where a read starts.", at=At.READ)
     scan_snapshot_id = Option("scan.snapshot-id", COUNT, None, "Snapshot to read.", at=At.READ)
-    scan_tag_name = Option("scan.tag-name", text, None, "Tag to read.", at=At.READ)
+    scan_tag_name = Option("scan.tag-name", file_name, None, "Tag to read.", at=At.READ)
     scan_savepoint_id = Option("scan.savepoint-id", COUNT, None, "Savepoint to read.", at=At.BATCH_READ)
     scan_version = Option(
         "scan.version",
@@ -143,7 +143,7 @@ class ReadingOptions(OptionValues):
         "Begin at the snapshot that another job has read, by the catalog's lineage.",
         at=At.STREAM_READ,
     )
-    consumer_id = Option("consumer-id", text, None, "Name of a reader whose place is kept.", at=At.STREAM_READ)
+    consumer_id = Option("consumer-id", file_name, None, "Name of a reader whose place is kept.", at=At.STREAM_READ)
     consumer_mode = Option(
         "consumer.mode",
         choice("exactly-once", "at-least-once"),

@@ -3,7 +3,18 @@
 from typing import Any, Final
 
 from filestore.options.option import At, Option, OptionValues, derived
-from filestore.options.parsing import Parser, boolean, choice, duration_ms, integer, names, text, verbatim
+from filestore.options.parsing import (
+    Parser,
+    boolean,
+    check_prefix,
+    choice,
+    duration_ms,
+    file_name,
+    integer,
+    names,
+    text,
+    verbatim,
+)
 from filestore.options.table.common import COUNT, INT_MAX
 
 _KIND: Final = Parser(lambda value: text(value).lower(), "text")
@@ -26,6 +37,7 @@ class ShapeOptions(OptionValues):
         "__DEFAULT_PARTITION__",
         "Directory of null and blank partition values.",
         essential=True,
+        check=check_prefix,
     )
     partition_legacy_name = Option(
         "partition.legacy-name",
@@ -85,9 +97,9 @@ class ShapeOptions(OptionValues):
         "change-tracking.untracked-partitions", text, None, "Partitions without change tracking, a JSON list."
     )
     branch = Option(
-        "branch", text, "main", "Branch to read and write, of this reader or writer.", at=At.READ | At.WRITE
+        "branch", file_name, "main", "Branch to read and write, of this reader or writer.", at=At.READ | At.WRITE
     )
-    scan_branch = Option("scan.branch", text, None, "Branch to read, of this reader.", at=At.READ)
+    scan_branch = Option("scan.branch", file_name, None, "Branch to read, of this reader.", at=At.READ)
 
 
 class MergeOptions(OptionValues):
@@ -169,6 +181,13 @@ class SchemaOptions(OptionValues):
     )
     write_merge_schema_explicit_cast = Option(
         "write.merge-schema.explicit-cast", boolean, False, "Cast input that does not widen.", at=At.WRITE
+    )
+    write_round_values = Option(
+        "write.round-values",
+        boolean,
+        False,
+        "Round times, decimals and DOUBLE to the column's precision; otherwise values that would change are refused.",
+        at=At.WRITE,
     )
     alter_column_null_to_not_null_disabled = Option(
         "alter-column-null-to-not-null.disabled", boolean, True, "Columns cannot become NOT NULL."

@@ -24,7 +24,7 @@ from engine.deploy.pipeline.supervision import Restart, Supervisor, restart_afte
 from engine.deploy.pipeline.table_changes import ensure_table
 from engine.deploy.pipeline.targets import BatchWrite
 from engine.deploy.plan import make_plan
-from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, TakenOverError, UnavailableError
 from tests.support.rows import sorted_rows
 
 spark_test = pytest.mark.spark
@@ -290,6 +290,7 @@ def test_a_job_whose_batch_takes_too_long_is_not_live_and_one_that_waits_is_not_
         (UnavailableError("x"), 4, None),
         (InvalidInputError("x"), 0, None),
         (CorruptDataError("x"), 0, None),
+        (TakenOverError("x"), 0, None),
     ],
 )
 def test_restarts_come_later_and_later_and_only_where_they_can_help(

@@ -10,6 +10,7 @@ from engine import Catalog, sql
 from engine.dialect.entry import WAREHOUSE_CONF
 from engine.dialect.grammar.places import SqlSyntaxError
 from lsm.errors import InvalidInputError
+from tests.support.spark_settings import spark_setting
 
 
 def collected(frame: object) -> list[tuple[object, ...]]:
@@ -60,15 +61,12 @@ def test_spark_is_asked_before_its_own_syntax_is_refused(spark: SparkSession, tm
 def test_the_catalog_may_stand_in_sparks_configuration(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"no catalog: .*spark\.sql\.catalog\.fluvial"):
         sql(spark, "SHOW DATABASES")
-    settings = {WAREHOUSE_CONF: str(tmp_path), "spark.sql.catalog.fluvial.table-default.bucket": "5"}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
+    with (
+        spark_setting(spark, WAREHOUSE_CONF, str(tmp_path)),
+        spark_setting(spark, "spark.sql.catalog.fluvial.table-default.bucket", "5"),
+    ):
         sql(spark, "CREATE TABLE d.t (id INT PRIMARY KEY NOT ENFORCED)")
         assert Catalog(str(tmp_path)).table("d.t").options.bucket == 5
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
 
 
 @pytest.mark.sweep

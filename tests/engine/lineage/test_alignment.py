@@ -12,8 +12,9 @@ from engine import Catalog, Table
 from engine.lineage.lineage import lineage_of
 from engine.lineage.store.entities import DataLineage, LineageRecords, time_of
 from engine.stream.position.alignment import next_aligned_id, snapshot_read
-from engine.stream.position.plan import SnapshotExpiredError, SnapshotFacts
+from engine.stream.position.plan import SnapshotFacts
 from engine.stream.position.position import Position
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError
 from tests.support.streams import Query, expire, query, rows

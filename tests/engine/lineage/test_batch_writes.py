@@ -1,5 +1,6 @@
 """Lineage of batch writes: each is a barrier of its own, and the store is completed from the snapshots."""
 
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.lineage import after_commit
+from engine.lineage import after_commit, recording
 from engine.lineage.lineage import Lineage
 from engine.lineage.origins import CommitOrigin, SourceRead
 from engine.lineage.recording import Recorder, lineage_of_table
@@ -198,12 +199,69 @@ def _dies(self: Lineage, records: LineageRecords) -> None:
 
 
 def test_a_store_that_is_down_costs_no_row(tmp_path: Path) -> None:
-    """LN-02: with lineage.on-unavailable=fail the write fails behind its commit, and repeats nothing."""
-    options = {"jdbc.url": f"sqlite:///{tmp_path}/missing/lineage.sqlite", "lineage.on-unavailable": "fail"}
+    """LN-02: with lineage.on-unavailable=fail a write fails before its rows, or says that they are there."""
+    place = tmp_path / "place"
+    place.mkdir()
+    options = {"jdbc.url": f"sqlite:///{place}/lineage.sqlite", "lineage.on-unavailable": "fail"}
     table = lineage_table(tmp_path, **options)
-    with pytest.raises(UnavailableError):
+    (place / "lineage.sqlite").unlink()
+    place.rename(tmp_path / "elsewhere")
+    with pytest.raises(UnavailableError, match=r"rows are visible, .* table=db.t snapshot=1 .*do not write these rows"):
         table.write(ROWS, options={"pipeline.name": "load"})
     assert table.read().to_arrow().num_rows == 2
-    (tmp_path / "missing").mkdir()
+    recording._kept.clear()  # as another process
+    with pytest.raises(UnavailableError, match="nothing is written"):
+        table.write(ROWS, options={"pipeline.name": "load"})
+    assert table.read().to_arrow().num_rows == 2
+    place.mkdir()
     assert repair_lineage(table).to_pylist() == [{"table": "db.t", "recorded": 1}]
     assert [(job, snapshot) for job, _, _, snapshot in sinks(table)] == [("load", 1)]
+
+
+def test_a_store_of_another_catalog_is_refused_before_a_row(tmp_path: Path) -> None:
+    """LN-02: what is refused behind a commit is written twice by those who mend their options and write again."""
+    shared = {"jdbc.url": f"sqlite:///{tmp_path}/shared.sqlite"}
+    lineage_table(tmp_path / "a", **shared).write(ROWS)
+    with pytest.raises(InvalidInputError, match=r"belong to another catalog: .*fix="):
+        lineage_table(tmp_path / "b", **shared)
+    assert Catalog(str(tmp_path / "b" / "warehouse")).list_databases() == []
+
+
+def test_a_writer_with_the_store_of_another_catalog_writes_nothing(tmp_path: Path) -> None:
+    """LN-02: the table is there, the catalog is opened with another store."""
+    mine, theirs = (f"sqlite:///{tmp_path}/{name}.sqlite" for name in ("mine", "theirs"))
+    lineage_table(tmp_path / "a", **{"jdbc.url": theirs}).write(ROWS)
+    lineage_table(tmp_path / "b", **{"jdbc.url": mine}).write(ROWS)
+    table = Catalog(str(tmp_path / "b" / "warehouse"), options={"jdbc.url": theirs}).table("db.t")
+    with pytest.raises(InvalidInputError, match="belong to another catalog"):
+        table.write(ROWS)
+    assert table.store.snapshots.latest_id() == 1
+
+
+def test_a_store_that_changes_hands_under_a_writer_costs_no_row(tmp_path: Path) -> None:
+    """LN-02: the records wait in the queue; with another policy the error says that the rows are in."""
+    place = tmp_path / "shared.sqlite"
+    options = {"jdbc.url": f"sqlite:///{place}"}
+    table = lineage_table(tmp_path / "a", **options)
+    table.write(ROWS)
+    place.unlink()
+    lineage_table(tmp_path / "b", **options).write(ROWS)
+    table.write(ROWS)
+    assert len([*(tmp_path / "a" / "warehouse" / ".fluvial" / "lineage-queue").iterdir()]) == 1
+    strict = Catalog(str(tmp_path / "a" / "warehouse"), options={**options, "lineage.on-unavailable": "wait"})
+    kept = recording._opened_at(strict.table("db.t").store.catalog, strict.file_io)
+    assert kept is not None
+    kept[0]._is_checked = True
+    with pytest.raises(UnavailableError, match=r"rows are visible, .*snapshot=3 .*belong to another catalog"):
+        strict.table("db.t").write(ROWS)
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_catalog_that_is_made_again_in_one_process_has_its_own_lineage(tmp_path: Path, is_named: bool) -> None:
+    """LN-02: its id is another one, and its store an empty one."""
+    options = {"jdbc.url": f"sqlite:///{tmp_path}/warehouse/own.sqlite"} if is_named else {}
+    for _ in range(3):
+        table = lineage_table(tmp_path, **options)
+        table.write(ROWS, options={"pipeline.name": "load"})
+        assert [(job, snapshot) for job, _, _, snapshot in sinks(table)] == [("load", 1)]
+        shutil.rmtree(tmp_path / "warehouse")

@@ -14,6 +14,7 @@ from engine.procedures import create_branch, impact, recovery_plan, replace_main
 from engine.procedures.recovery import validate_snapshot
 from lsm.errors import InvalidInputError
 from tests.support.rows import row_dicts
+from tests.support.spark_settings import spark_setting
 
 pytestmark = pytest.mark.spark
 
@@ -55,8 +56,7 @@ def test_batches_and_statements_know_the_snapshots_that_they_read(spark: SparkSe
     three.append(frame.selectExpr("coalesce(l.word, r.word) AS word", "n"), {"pipeline.name": "join"})
     assert stored_lineage(three, "join") == ({("one", 2), ("two", 1)}, {("three", 1)})
 
-    spark.conf.set("pipeline.name", "statements")
-    try:
+    with spark_setting(spark, "pipeline.name", "statements"):
         run_text(spark, "INSERT INTO db.three SELECT word, n FROM db.one VERSION AS OF 1 WHERE n >= 0", catalog, {})
         run_text(
             spark,
@@ -64,8 +64,6 @@ def test_batches_and_statements_know_the_snapshots_that_they_read(spark: SparkSe
             catalog,
             {},
         )
-    finally:
-        spark.conf.unset("pipeline.name")
     assert stored_lineage(three, "statements") == ({("one", 1), ("two", 1)}, {("three", 2), ("three", 3)})
 
 

@@ -18,7 +18,7 @@ from engine import Catalog, Table, sink
 from engine.broker.broker import Broker
 from engine.log.table_log import TableLog
 from engine.runtime.steps import Step, StepEvent, ignore
-from filestore.snapshot.snapshot import SnapshotStore
+from filestore.snapshot.snapshot_store import SnapshotStore
 from logstore.log.log_writer import CHUNK_ROWS
 from lsm.row_kind import RowKind
 from tests.peers.agreement import Agreement

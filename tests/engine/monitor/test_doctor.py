@@ -98,6 +98,7 @@ SICK = {
         "bucket-key",
     ),
     "huge": (seen(bucket(size_bytes=20_000 * MIB)), "bucket sizes", Severity.WARNING, "more buckets"),
+    "clock": (seen(ahead_ms=10 * 365 * DAY_MS), "clock", Severity.WARNING, "correct the clock"),
     "log ahead": (seen(log_lag={0: 0, 1: 9}, age_ms=600_000), "log", Severity.WARNING, "log.on-orphan-batch"),
     "no brokers": (seen(log_problem="brokers do not answer"), "log", Severity.CRITICAL, "bootstrap.servers"),
     "consumer": (
@@ -166,7 +167,7 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert told["severity"] == "warning"
     by_check = {each["check"]: each for each in told["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
-    assert len(by_check) == 11
+    assert len(by_check) == 12
 
 
 def test_a_table_without_rows_is_well() -> None:

@@ -6,6 +6,7 @@ import re
 import time
 import urllib.request
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.cli.app import run_command
 from engine.compaction.background import BackgroundCompaction
+from engine.deploy.config.operation_config import HealthConfig, MetricsConfig
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.metrics_listener import MetricsListener, QueryMetrics, lags_of
 from engine.monitor.table_metrics import table_metrics_text, watch_tables
@@ -144,11 +146,17 @@ def test_batches_and_compactions_are_counted(table: Table) -> None:
     assert of(samples(metrics_text()), "fluvial_compaction_failures_total", **labels) >= 1
 
 
+def test_metrics_and_health_listen_on_this_machine_only_unless_told() -> None:
+    """Those who reach the port read the names of tables and jobs."""
+    assert signature(serve_metrics).parameters["host"].default == "127.0.0.1"
+    assert (HealthConfig(port=0).host, MetricsConfig(port=0).host) == ("127.0.0.1", "127.0.0.1")
+
+
 @pytest.mark.sweep
 def test_a_port_answers_while_the_block_runs(table: Table) -> None:
     registry = CollectorRegistry()
     watch_tables([table], registry)
-    with serve_metrics(0, host="127.0.0.1", registry=registry) as port:
+    with serve_metrics(0, registry=registry) as port:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert of(samples(answer.read().decode()), "fluvial_table_snapshot", table="db.metered") == 6
         with pytest.raises(InvalidInputError, match=f"port={port}"), serve_metrics(port, host="127.0.0.1"):

@@ -23,7 +23,6 @@ from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_b
 from engine.spark.staged_rows import StagedFile, stage_rows, staged_rows
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import CorruptDataError, InvalidInputError
-from tests.engine.write.test_exactly_once import Job
 from tests.peers.agreement import Agreement
 from tests.support.logs import changes_by_bucket
 from tests.support.rows import rows_by
@@ -221,16 +220,17 @@ def test_commits_that_stop_at_any_step_land_once(tmp_path: Path, broker: Broker,
     chance = random.Random(seed)
     table = keyed_table(tmp_path, broker)
     stopper = Stopper()
-    attempts = 0
+    attempts = run = 0
     for batch in range(4):
         stops = [(chance.choice(STEPS), chance.randrange(3)) for _ in range(chance.randrange(4))]
         for stop in [*stops, None]:
             attempts += 1
+            run += chance.randrange(2)  # a new start of the query, or the same
             keys = chance.sample(range(batch * 20, (batch + 1) * 20), chance.randrange(1, 9))
             parts = [key_batch(keys, [attempts * 2 + part] * len(keys)) for part in range(2)]  # the second is newer
             stopper.set(stop)
             with suppress(Stopped):
-                commit(table, stage(table, parts, batch), batch, run=str(chance.randrange(2)), observe=stopper)
+                commit(table, stage(table, parts, batch), batch, run=str(run), observe=stopper)
     folded = {}
     for changes in log_by_bucket(table).values():
         assert len(set(changes)) == len(changes)
@@ -592,38 +592,3 @@ def test_peers_read_what_was_written(
     spread(spark, rows=500).write.format("fluvial").options(**place(table)).mode("overwrite").save()
     commit(table, stage(table, [key_batch([1, 2], [0, 0], ["+U", "-D"])]))
     assert len(assert_peers_agree(table.store.paths.root)) == len(values_by_key(table))
-
-
-# ---- kill -9
-
-PROCESS_CRASHES = [
-    (Step.ROWS_STAGED, 0),  # a task; all others are steps of the committing process
-    (Step.LOG_COMMITTED, 0),  # the log holds one bucket of batch 0
-    (Step.TABLE_COMMITTED, 1),  # the table holds batch 1, Spark does not know
-]
-JVM_CRASHES = [
-    (Step.LOG_RECOVERED, 0),
-    (Step.TASKS_DONE, 0),  # the log holds batch 0, the table does not
-    (Step.FILES_FLUSHED, 1),
-]
-
-
-@pytest.mark.spark
-@pytest.mark.broker
-@pytest.mark.timeout(600)
-@pytest.mark.xdist_group("kills of the format writer")
-@pytest.mark.parametrize(
-    ("crashes", "kills_jvm"), [(PROCESS_CRASHES, False), (JVM_CRASHES, True)], ids=["process", "process-and-jvm"]
-)
-def test_killed_at_any_step_it_repeats_and_loses_nothing(
-    tmp_path: Path, broker: Broker, crashes: list[tuple[Step, int]], kills_jvm: bool
-) -> None:
-    """FL-72, FL-164: one chain of runs on one table, each killed at the next step; alone, or with Spark's JVM."""
-    job = Job(tmp_path, broker.bootstrap_servers, batches=3, writer="format", kills_jvm=kills_jvm)
-    for crash in crashes if kills_jvm else []:
-        assert job.run([crash]) != 0, (tmp_path / "last-run.txt").read_text()
-    rest = [] if kills_jvm else crashes
-    assert job.run(rest, restarts=len(rest)) == 0, (tmp_path / "last-run.txt").read_text()
-    assert job.crashed_at() == {f"{step.value}-{batch}" for step, batch in crashes}
-    job.check()
-    assert staged_files(job.table) == []

@@ -1,6 +1,7 @@
 """A session suits pipelines, and never changes what its user gave."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from engine.spark.session import (
     submit_settings,
 )
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from tests.support.spark_settings import spark_setting
 
 pytestmark = pytest.mark.spark
 
@@ -65,15 +67,12 @@ def test_our_settings_are_in_force_where_the_user_gave_none(spark: SparkSession)
 
 
 def test_a_session_that_runs_is_taken_as_it_is(spark: SparkSession) -> None:
-    spark.conf.set("spark.sql.adaptive.enabled", "true")
-    try:
-        again = session(conf={"spark.sql.parquet.compression.codec": "zstd"})
+    codec = "spark.sql.parquet.compression.codec"
+    with spark_setting(spark, "spark.sql.adaptive.enabled", "true"), spark_setting(spark, codec, "gzip"):
+        again = session(conf={codec: "zstd"})
         assert again.sparkContext is spark.sparkContext
         assert again.conf.get("spark.sql.adaptive.enabled") == "true"
-        assert again.conf.get("spark.sql.parquet.compression.codec") == "zstd"
-    finally:
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
-        spark.conf.unset("spark.sql.parquet.compression.codec")
+        assert again.conf.get(codec) == "zstd"
 
 
 @pytest.mark.parametrize("location", ["/data/checkpoint", "file:///data/checkpoint", "relative/path"])
@@ -91,13 +90,10 @@ def test_checkpoints_elsewhere_are_left_to_spark(spark: SparkSession, location: 
 
 def test_a_checkpoint_manager_that_the_user_chose_stays(spark: SparkSession) -> None:
     key = "spark.sql.streaming.checkpointFileManagerClass"
-    spark.conf.set(key, "users.choice")
-    try:
+    with spark_setting(spark, key, "users.choice"):
         with checkpoint_settings(spark, "/data/checkpoint"):
             assert spark.conf.get(key) == "users.choice"
         assert spark.conf.get(key) == "users.choice"
-    finally:
-        spark.conf.unset(key)
 
 
 def test_the_defaults_file_of_spark_wins_over_ours_and_conf_wins_over_it(tmp_path: Path) -> None:
@@ -111,12 +107,7 @@ def test_the_defaults_file_of_spark_wins_over_ours_and_conf_wins_over_it(tmp_pat
         " 'spark.driver.host')\n"
         "print(json.dumps([spark.conf.get(key) for key in keys]))\n"
     )
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "SPARK_CONF_DIR": str(tmp_path),
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-    }
+    environment = environment_of(tmp_path, ROOT) | {"SPARK_CONF_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["Europe/Paris", "false", "local[1]", "probe", "127.0.0.1"]
@@ -140,8 +131,12 @@ print(json.dumps(found))
 
 
 def environment_of(home: Path, *paths: Path) -> dict[str, str]:
-    """No more than a shell has: our packages are found at these places, or where they are installed."""
-    return {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": ":".join(map(str, paths))}
+    """No more than a shell has: our packages are found at these places, or where they are installed.
+
+    And what makes a JVM of tests quick to start, see class_archive.py.
+    """
+    shell = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": ":".join(map(str, paths))}
+    return shell | {"SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"]}
 
 
 @pytest.mark.broker

@@ -24,6 +24,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
 from tests.support.rows import write_changes
+from tests.support.spark_settings import spark_setting
 from tests.support.streams import Query
 
 COLUMNS = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.string()), ("at", pa.timestamp("us"))])
@@ -53,8 +54,7 @@ def plain(frame: DataFrame) -> list[dict[str, Any]]:
 
 @pytest.mark.spark
 def test_all_ways_show_the_same_rows(spark: SparkSession, catalog: Catalog) -> None:
-    spark.conf.set("spark.sql.session.timeZone", "America/Lima")
-    try:
+    with spark_setting(spark, "spark.sql.session.timeZone", "America/Lima"):
         for name in SYSTEM_TABLES:
             arrow = catalog.system_table(f"db.t${name}").to_arrow()
             assert system_arrow(catalog, "db.t", name).equals(arrow)
@@ -70,8 +70,6 @@ def test_all_ways_show_the_same_rows(spark: SparkSession, catalog: Catalog) -> N
         times = catalog.system_table("db.t$snapshots").to_arrow(["commit_time"]).column(0).cast(pa.int64())
         shown = system_frame(spark, catalog, "db.t", "snapshots").selectExpr("unix_millis(commit_time) AS ms").collect()
         assert [row.ms for row in shown] == times.to_pylist()
-    finally:
-        spark.conf.unset("spark.sql.session.timeZone")
 
 
 @pytest.mark.spark

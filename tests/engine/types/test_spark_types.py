@@ -15,6 +15,7 @@ from engine.types.sql_types import parse_sql_type
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 from tests.peers.agreement import Agreement
+from tests.support.spark_settings import spark_setting
 
 pytestmark = pytest.mark.spark
 
@@ -131,7 +132,7 @@ def test_a_time_of_day_survives_too(spark: SparkSession, tmp_path: Path) -> None
         ],
         primary_key=["id"],
     )
-    spark.conf.set("spark.sql.timeType.enabled", "true")  # young in Spark, and off by default
-    table.append(spark.sql("SELECT 1 AS id, TIME'01:02:03.004' AS t"))
-    assert table.read().to_arrow()["t"].to_pylist() == [time(1, 2, 3, 4000)]
-    assert str(table.dataframe(spark).first().t) == "01:02:03.004000"
+    with spark_setting(spark, "spark.sql.timeType.enabled", "true"):  # young in Spark, and off by default
+        table.append(spark.sql("SELECT 1 AS id, TIME'01:02:03.004' AS t"))
+        assert table.read().to_arrow()["t"].to_pylist() == [time(1, 2, 3, 4000)]
+        assert str(table.dataframe(spark).first().t) == "01:02:03.004000"

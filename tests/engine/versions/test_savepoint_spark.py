@@ -14,6 +14,7 @@ from engine import Catalog, Table, procedures, sink
 from engine.broker.broker import Broker
 from filestore.refs.savepoint_files import read_savepoint
 from lsm.errors import InvalidInputError
+from tests.support.spark_settings import spark_setting
 from tests.support.streams import Query, content, fold
 
 pytestmark = pytest.mark.spark
@@ -136,8 +137,7 @@ def test_the_state_of_a_query_goes_back_too(spark: SparkSession, tmp_path: Path,
     )
     source = Source(spark, tmp_path / "in")
     key = "spark.sql.streaming.stateStore.providerClass"
-    spark.conf.set(key, f"org.apache.spark.sql.execution.streaming.state.{provider}")
-    try:
+    with spark_setting(spark, key, f"org.apache.spark.sql.execution.streaming.state.{provider}"):
         for number in range(3):
             source.put(number, {1: 1, 2: 10})
         sums = lambda frame: frame.groupBy("id").agg(F.sum("v").alias("v"))  # noqa: E731
@@ -154,5 +154,3 @@ def test_the_state_of_a_query_goes_back_too(spark: SparkSession, tmp_path: Path,
         source.put(2, {1: 100})
         source.run(tmp_path / "second", sink(table), sums, "update")
         assert listed(table) == [(1, 102), (2, 20)]
-    finally:
-        spark.conf.unset(key)

@@ -130,7 +130,7 @@ def test_a_compaction_whose_files_were_overwritten_is_refused(tmp_path: Path) ->
     messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
     table.overwrite(arrow_rows(SCHEMA, ("a", 1, "z")))
     with pytest.raises(ConflictError, match="not live any more"):
-        table.files.new_commit("compactor").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        table.files.new_commit("compactor").commit_compaction(messages, base=live.ref)
     assert row_set(table) == {("a", 1, "z")}
     assert said(table) == ("files", None)
 

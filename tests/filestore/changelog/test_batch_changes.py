@@ -48,9 +48,9 @@ def commit_changes(table: FileTable, data: pa.Table, kinds: list[str] | None = N
     """Commit a batch, and return the changes that it was found to make before."""
     messages = messages_of(table, data, kinds)
     found = changes_ahead(table, messages)
-    base = table.store.snapshots.latest_id() or 0
+    base = table.store.snapshots.latest_ref()
     user = table.store.names.uuid()
-    TableCommit(table.store, user).commit(Committable(identifier=1, messages=messages, base_snapshot_id=base))
+    TableCommit(table.store, user).commit(Committable(identifier=1, messages=messages, base=base))
     return found
 
 
@@ -143,7 +143,7 @@ def test_the_changes_of_all_batches_folded_are_the_table(
             writer.write(pa.Table.from_pylist([row], schema=SCHEMA), pa.array([kind]))
         messages = writer.prepare_commit()
         found = changes_ahead(table, messages)
-        base = table.store.snapshots.latest_id() or 0
-        TableCommit(table.store, "q").commit(Committable(identifier=number, messages=messages, base_snapshot_id=base))
+        base = table.store.snapshots.latest_ref()
+        TableCommit(table.store, "q").commit(Committable(identifier=number, messages=messages, base=base))
         apply(state, found, drops_equal=drops_equal(engine))
         assert state == state_of(table)

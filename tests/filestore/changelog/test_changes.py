@@ -332,12 +332,12 @@ def test_rows_of_another_engine_that_are_older_than_what_is_there_change_nothing
     table.write(rows((1, 1), (2, 2)))
     table.write(rows((3, 3)))
     assert changed_rows(table, plan_changes(table.store, snapshot_of(table, 1), snapshot_of(table))) == [("+I", 3, 3)]
-    base = snapshot_of(table).id  # as if it had looked: other engines do not ask who numbered what
-    result = TableCommit(table.store, "java").commit(Committable(identifier=0, messages=stale, base_snapshot_id=base))
+    base = snapshot_of(table).ref  # as if it had looked: other engines do not ask who numbered what
+    result = TableCommit(table.store, "java").commit(Committable(identifier=0, messages=stale, base=base))
     assert result.snapshot is not None
     foreign = replace(result.snapshot, properties={})
     assert foreign.commit_kind is CommitKind.APPEND
-    assert changed_rows(table, plan_changes(table.store, snapshot_of(table, base), foreign)) == [("+I", 9, 9)]
+    assert changed_rows(table, plan_changes(table.store, snapshot_of(table, base.id), foreign)) == [("+I", 9, 9)]
 
 
 def test_older_files_are_read_with_the_columns_of_the_table() -> None:

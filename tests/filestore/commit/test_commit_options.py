@@ -8,7 +8,7 @@ from filestore.evolution.schema_change import SetComment, SetOption
 from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
-from filestore.snapshot.snapshot import CommitKind
+from filestore.snapshot.snapshot import CommitKind, SnapshotRef
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
 from tests.support.tables import committable_of, content, key_table, memory_catalog, rows
@@ -44,7 +44,7 @@ def test_empty_commits_are_published_as_asked(options: dict[str, str], identifie
     """commit.force-create-snapshot, snapshot.ignore-empty-commit: of a batch and of a micro-batch."""
     table = key_table(bucket="1", **options)
     table.write(rows((1, 1)))
-    table.new_commit("somebody").commit(Committable(identifier=identifier, messages=[], base_snapshot_id=1))
+    table.new_commit("somebody").commit(Committable(identifier=identifier, messages=[], base=SnapshotRef(1, "")))
     assert (table.store.snapshots.latest_id() == 2) == published
     assert content(table) == {1: 1}
 

@@ -130,7 +130,7 @@ def test_rows_before_are_rows_after(shape: str, steps: list[Any]) -> None:
             table.write(pa.table({"k": [0], "n": [len(expected)]}, schema=SCHEMA))
             expected.append((0, len(expected)))
             if messages:
-                TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+                TableCommit(table.store, "c").commit_compaction(messages, base=live.ref)
         elif isinstance(step, str):
             table.compact(full=step == "full")
         else:

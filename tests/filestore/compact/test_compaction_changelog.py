@@ -226,7 +226,7 @@ def test_the_changelog_folded_from_the_beginning_is_the_table(
         if what == "race":
             write_taken(table, data, takes_deletes=takes_deletes)
         if messages:
-            done = TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+            done = TableCommit(table.store, "c").commit_compaction(messages, base=live.ref)
             assert done.snapshot is not None
             apply(state, changelog_changes(table, done.snapshot), drops_equal=drops_equal(engine))
         if engine == "first-row":
@@ -310,7 +310,7 @@ def test_a_compaction_that_lost_its_inputs_takes_its_changelog_with_it(producer:
     table.compact(full=True)
     before = {*disk.files}
     with pytest.raises(ConflictError, match="not live any more"):
-        TableCommit(table.store, "late").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        TableCommit(table.store, "late").commit_compaction(messages, base=live.ref)
     discard(table.store, messages)
     assert not any(disk.files.keys() - before)
     names = {file.file_name for message in messages for file in (*message.compact_after, *message.changelog_files)}

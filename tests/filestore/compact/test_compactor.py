@@ -10,7 +10,7 @@ from filestore.compact.compactor import compact_table, pick_tasks, run_task
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.live_files import BucketKey, LiveFiles
-from filestore.snapshot.snapshot import CommitKind
+from filestore.snapshot.snapshot import CommitKind, SnapshotRef
 from filestore.table import FileTable
 from lsm.compaction.compaction import CompactionReason
 from lsm.errors import ConflictError, UnavailableError
@@ -138,7 +138,7 @@ def test_tasks_and_their_results_survive_a_process_border() -> None:
     sent = CompactionTask.from_json(task.to_json())
     assert sent == task
     message = CommitMessage.from_json(run_task(table.store, sent).to_json())
-    TableCommit(table.store, "c").commit_compaction([message], base_snapshot_id=live.snapshot_id)
+    TableCommit(table.store, "c").commit_compaction([message], base=live.ref)
     assert content(table) == {1: 2}
 
 
@@ -178,7 +178,7 @@ def test_a_compaction_that_lost_its_inputs_is_abandoned_with_its_files() -> None
     table.compact(full=True)
     before = {*disk.files}
     with pytest.raises(ConflictError, match="not live any more"):
-        TableCommit(table.store, "late").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+        TableCommit(table.store, "late").commit_compaction(messages, base=live.ref)
     assert {*disk.files} == before
     discard(table.store, messages)
     assert {*disk.files} < before
@@ -212,15 +212,15 @@ def test_a_compaction_is_committed_once() -> None:
     live = LiveFiles.latest(table.store)
     messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
     base_id = live.snapshot_id
-    first = TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=base_id)
-    again = TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=base_id)
+    first = TableCommit(table.store, "c").commit_compaction(messages, base=SnapshotRef(base_id, ""))
+    again = TableCommit(table.store, "c").commit_compaction(messages, base=SnapshotRef(base_id, ""))
     assert (first.already_committed, again.already_committed) == (False, True)
     assert first.snapshot == again.snapshot
     for snapshot_id in (1, 2):
         table.store.io.delete(table.store.paths.snapshot(snapshot_id))
     table.store.io.replace(table.store.paths.earliest_hint, b"3")
     table.write(rows((2, 2)))
-    assert TableCommit(table.store, "c").commit_compaction(messages, base_snapshot_id=1).already_committed
+    assert TableCommit(table.store, "c").commit_compaction(messages, base=SnapshotRef(1, "")).already_committed
 
 
 def test_overlapping_results_of_two_compactions_are_a_conflict() -> None:
@@ -240,9 +240,9 @@ def test_overlapping_results_of_two_compactions_are_a_conflict() -> None:
         compact_before=(young,),
         compact_after=(replace(young, level=5),),
     )
-    TableCommit(table.store, "other").commit_compaction([alone], base_snapshot_id=newer.snapshot_id)
+    TableCommit(table.store, "other").commit_compaction([alone], base=newer.ref)
     with pytest.raises(ConflictError, match="overlap: level=5"):
-        TableCommit(table.store, "mine").commit_compaction([mine], base_snapshot_id=live.snapshot_id)
+        TableCommit(table.store, "mine").commit_compaction([mine], base=live.ref)
 
 
 def test_a_failed_task_leaves_no_file() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from filestore.datafile.data_file import DataFileWriter, read_data_file
 from filestore.datafile.rolling_writer import APPEND_SOURCE, COMPACT_SOURCE, RollingWriter
+from filestore.format.interface import BatchLimit
 from filestore.format.simple_stats import EMPTY_STATS
 from filestore.format.statistics import ColumnRange
 from filestore.io.file_io import FileIO, LocalFileIO
@@ -85,7 +86,7 @@ def read_file(
             columns=wanted.column_names if columns is None else columns,
             with_system=bool(schema.primary_keys) if with_system is None else with_system,
             filter=filter,
-            batch_rows=batch_rows,
+            limit=BatchLimit(rows=batch_rows),
         )
     )
     assert all(0 < batch.num_rows <= batch_rows for batch in batches)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from filestore.format.file_format import file_format, format_of_file
-from filestore.format.interface import WriteSettings
+from filestore.format.interface import BatchLimit, WriteSettings
 from filestore.format.parquet import read_parquet
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import file_fields, file_schema
@@ -226,7 +226,7 @@ def test_a_name_with_a_dot_is_not_a_path() -> None:
 
 def test_without_columns_rows_are_still_counted() -> None:
     body = foreign({"a": pa.array(range(700))})
-    batches = list(read_parquet(pa.BufferReader(body), [], batch_rows=300))
+    batches = list(read_parquet(pa.BufferReader(body), [], limit=BatchLimit(rows=300)))
     assert [batch.num_rows for batch in batches] == [300, 300, 100]
 
 
@@ -277,7 +277,7 @@ def test_memory_is_that_of_a_batch_and_not_of_the_file() -> None:
     body = pa.py_buffer(foreign({"x": values}, use_dictionary=False, row_group_size=2**30))
     before = pa.total_allocated_bytes()
     peak = 0
-    for batch in read_parquet(pa.BufferReader(body), [field("x", "BYTES")], batch_rows=8192):
+    for batch in read_parquet(pa.BufferReader(body), [field("x", "BYTES")], limit=BatchLimit(rows=8192)):
         peak = max(peak, pa.total_allocated_bytes() - before)
         assert batch.num_rows <= 8192
     assert peak < 10 * 2**20

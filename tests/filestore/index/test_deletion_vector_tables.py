@@ -322,7 +322,7 @@ def test_a_compaction_that_read_older_marks_gives_way() -> None:
     table.write(rows((5, 50)))
     assert content(table) == {**STATE, 5: 50}
     with pytest.raises(ConflictError, match="replaced"):
-        TableCommit(table.store, "late").commit_compaction([late], base_snapshot_id=live.snapshot_id)
+        TableCommit(table.store, "late").commit_compaction([late], base=live.ref)
     discard(table.store, [late])
     assert content(table) == {**STATE, 5: 50}
     check_vectors(table)
@@ -346,9 +346,9 @@ def test_a_mark_whose_file_was_rewritten_is_a_conflict() -> None:
         compact_before=(top,),
         compact_after=(copy_data_file(table.store, key, top),),
     )
-    TableCommit(table.store, "first").commit_compaction([other], base_snapshot_id=live.snapshot_id)
+    TableCommit(table.store, "first").commit_compaction([other], base=live.ref)
     with pytest.raises(ConflictError, match="rows to delete was replaced"):
-        TableCommit(table.store, "late").commit_compaction(late, base_snapshot_id=live.snapshot_id)
+        TableCommit(table.store, "late").commit_compaction(late, base=live.ref)
     discard(table.store, late)
     table.compact()
     assert content(table) == {**{n: n for n in range(100)}, 1: 10, 7: 70}

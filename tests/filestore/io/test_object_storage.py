@@ -19,13 +19,15 @@ from filestore.branch.merge import merge_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO, SystemClock
 from filestore.io.object_store import ObjectStorageIO
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.stores.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.stores.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
+from tests.support.faults import Nth
 from tests.support.races import race_of_processes
-from tests.support.tables import KEY_SCHEMA, check_metadata, content, rows
+from tests.support.tables import KEY_SCHEMA, check_metadata, content, reopened, rows
 
 T = TypeVar("T")
 MIB = 1024 * 1024
@@ -393,3 +395,23 @@ def test_addresses_and_options_that_cannot_be(object_store: ObjectStore) -> None
     with pytest.raises(InvalidInputError, match=r"s3\.endpoint=localhost:9000"):
         FileCatalog("s3://bucket/x", {"s3.endpoint": "localhost:9000"})
     assert FileCatalog("s3a://bucket//a/b/").warehouse == "s3://bucket/a/b"
+
+
+def test_a_writer_that_is_paused_while_its_number_expires_commits_behind_the_others(catalog: FileCatalog) -> None:
+    """A put with If-None-Match of a deleted key succeeds: the parent shows that the history is another one."""
+    table = catalog.create_table(
+        "db.paused", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"}
+    )
+    for key in (1, 2, 3):
+        table.write(rows((key, key)))
+
+    def others() -> None:
+        for key in range(4, 9):
+            table.write(rows((key, key)))
+        list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=10**15, limit=99)))
+
+    io = Nth(table.store.io, 1, others, of=("create_exclusive",))
+    done = reopened(table, io).write(rows((42, 42)))  # type: ignore[arg-type]
+    assert done.snapshot is not None
+    assert (done.snapshot.id, table.store.snapshots.ids(), table.store.snapshots.hints()) == (9, [8, 9], (8, 9))
+    assert {*content(table)} == {*range(1, 9), 42}

@@ -13,7 +13,7 @@ from filestore.manifest.entries import ManifestEntry
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.options.table_options import TableOptions
 from filestore.schema.schema_store import SchemaStore
-from filestore.snapshot.snapshot import SnapshotStore
+from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.types.binary_row import decode_row
 from filestore.types.data_types import DataField, parse_data_type
 from filestore.types.partition_text import partition_text

@@ -85,3 +85,27 @@ def test_every_kind_of_damage_is_found(kind: str) -> None:
     table = tagged_table()
     damage(table)
     assert findings(table) == expected
+
+
+def test_verification_does_not_stop_at_what_cannot_be_read() -> None:
+    """One row for each broken thing: two snapshots, a tag, a schema, and two manifests of a third snapshot. (FL-14)"""
+    table = tagged_table()
+    table.write(rows((3, 3)))
+    table.write(rows((4, 4)))
+    table.write(rows((5, 5)))
+    create_tag(table.store, "bad")
+    io, paths = table.store.io, table.store.paths
+    newest = table.store.snapshots.read(6)
+    manifests = table.store.manifests.read_list(newest.base_manifest_list, newest.base_manifest_list_size)
+    for name in [each.file_name for each in manifests][:2]:
+        io.delete(paths.manifest(name))
+    for path in (paths.snapshot(1), paths.snapshot(4)):
+        io.replace(path, io.read_bytes(path)[:50])
+    io.replace(paths.tag("bad"), b"{")
+    io.replace(paths.schema(7), b"{}")
+    found = list(verify_files(table.store, progress=lambda done, of: None))
+    assert {("snapshots", "snapshot 1"), ("snapshots", "snapshot 4"), ("unreadable", "tag bad")} <= set(findings(table))
+    assert ("schemas", "main schema 7") in findings(table)
+    lost = [each.problem for each in found if (each.check, each.subject) == ("manifests", "snapshot 6")]
+    assert len(lost) == 2
+    assert all(each.startswith("missing=") and "remove-unexisting-manifests" in each for each in lost)

@@ -19,7 +19,8 @@ from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry, l
 from filestore.manifest.lists import ManifestFileMeta, describe_manifest
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.schema.schema_store import SchemaStore
-from filestore.snapshot.snapshot import Snapshot, SnapshotStore
+from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.types.binary_row import decode_row, encode_row
 from filestore.types.data_types import DataType, parse_data_type
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError

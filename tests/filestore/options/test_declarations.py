@@ -9,10 +9,10 @@ import pytest
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.option import Option, OptionValues
 from filestore.options.parsing import boolean, integer, text
-from filestore.options.secret_names import STARS
 from filestore.options.secrets import shown_value, without_secrets
 from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
+from lsm.secret_names import STARS, shown_address, shown_pairs
 
 ROOT = Path(__file__).resolve().parents[3]
 PRODUCT = [path for name in ("engine", "filestore", "logstore", "lsm") for path in (ROOT / name).rglob("*.py")]
@@ -97,10 +97,14 @@ SECRETS = [key for kind in (TableOptions, CatalogOptions) for key, each in kind.
 HIDDEN = [
     *SECRETS, "s3.secret.key", "fs.azure.account.key", "lineage-meta.token", "my.sas", "http.auth", "db.password",
     "client.secret", "log.kafka.sasl.jaas.config", "log.kafka.ssl.keystore.key", "schema.registry.basic.auth.user.info",
+    "log.kafka.sasl.oauthbearer.config", "fs.azure.account.key.store.dfs.core.windows.net", "gcs.service-account-key",
+    "log.kafka.ssl.key.pem", "apiKey", "x_api_key", "DB_PASSWD", "fs.azure.sas.box.store", "accessToken",
+    "spark.hadoop.fs.s3a.secret.key", "kafka.sasl.oauthbearer.client.credentials.client.secret", "monkey",
 ]  # fmt: skip
 SHOWN = [
     "primary-key", "bucket-key", "row-counts.index-key", "catalog-key", "fields.a.nested-key", "s3.access-key",
-    "s3.access.key", "log.kafka.acks", "log.commit-token.topic", "new.in-paimon-9",
+    "s3.access.key", "log.kafka.acks", "log.commit-token.topic", "new.in-paimon-9", "partition", "log.kafka.client.id",
+    "log.kafka.ssl.key.location", "key.deserializer", "fs.azure.account.auth.type", "clustering.key", "partition_keys",
 ]  # fmt: skip
 
 
@@ -117,3 +121,47 @@ def test_what_is_declared_and_no_secret_is_shown_whatever_its_name(key: str) -> 
 
 def test_the_passwords_are_secrets() -> None:
     assert {"jdbc.password", "openlineage.api-key", "s3.secret-key", "s3.session-token"} <= {*SECRETS}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://u:never@h/x", "postgresql://u:******@h/x"),
+        ("postgresql://u:never@ss w@h/x", "postgresql://u:******@h/x"),
+        ("postgresql://u:never/b?c@d@h/db", "postgresql://u:******@h/db"),
+        ("postgresql://u@h/x", "postgresql://u@h/x"),
+        ("u:never@h", "u:******@h"),
+        ("http://h/api?api_key=never&user=me", "http://h/api?api_key=******&user=me"),
+        ("https://h/x?sv=never&sig=never#token=never", "https://h/x?sv=******&sig=******#token=******"),
+        ("jdbc:mysql://h/d?user=u&password=never&sslmode=on", "jdbc:mysql://h/d?user=u&password=******&sslmode=on"),
+        ("jdbc:oracle:thin:scott/never@h:1521/x", "jdbc:oracle:thin:scott/******@h:1521/x"),
+        ("host=h password=never dbname=x", "host=h password=****** dbname=x"),
+        ("host=h password='ne\\'ver' port=1", "host=h password=****** port=1"),
+        ("Server=h;Pwd=my never;Database=x", "Server=h;Pwd=******;Database=x"),
+        (
+            'x.LoginModule required username="u" password="never";',
+            'x.LoginModule required username="u" password=******;',
+        ),
+        ('{"user": "u", "api_key": "never"}', '{"user": "u", "api_key": "******"}'),
+        ("a:9092,b:9092", "a:9092,b:9092"),
+        ("s3://bucket/path", "s3://bucket/path"),
+        ("id > 5 AND v = 3", "id > 5 AND v = 3"),
+    ],
+)
+def test_what_lets_one_in_is_hidden_in_any_text(text: str, shown: str) -> None:
+    """Addresses with logins and parameters, pairs of libpq, ODBC and JAAS, members of JSON."""
+    assert shown_value("new.in-paimon-9", text) == shown == shown_address(text)
+
+
+def test_pairs_of_sql_are_hidden_in_their_length() -> None:
+    text = "SET TBLPROPERTIES ('log.kafka.sasl.password' = 'never', \"s3.secret-key\" 'never', 'bucket' = '4')"
+    shown = shown_pairs(text, keeps_length=True)
+    assert "never" not in shown
+    assert len(shown) == len(text)
+    assert shown.endswith("'bucket' = '4')")
+
+
+def test_long_words_cost_their_length() -> None:
+    """No pattern goes back and forth over them."""
+    for each in ("a" * 200_000, "a " * 100_000, "'" * 200_000, "=" * 200_000, "a=" * 100_000, "://@:" * 40_000):
+        shown_address(each)

@@ -17,9 +17,9 @@ from filestore.options.effective import (
     table_layers,
 )
 from filestore.options.option import Option
-from filestore.options.secret_names import STARS
 from filestore.options.table_options import TableOptions
 from lsm.errors import InvalidInputError
+from lsm.secret_names import STARS
 from tests.support.tables import KEY_SCHEMA, memory_catalog
 
 
@@ -120,7 +120,7 @@ def test_a_password_inside_an_address_is_not_told() -> None:
     for uri in (
         "postgresql://u:never@h/d",
         "postgresql://u:never@:/never@h:5/d",
-        "jdbc:postgresql://h/d?user=u&password=never&x=1",
+        "jdbc:postgresql://h/d?user=u&password=never&sslmode=require",
     ):
         given = [
             Layer(origin=OptionOrigin.CATALOG, options={"metastore": "jdbc", "uri": uri, "jdbc.password": "never"})

@@ -192,7 +192,7 @@ WRONG = {
     "amout > 5": ("unknown column", "did_you_mean=['amount']", ">>>amout<<< > 5"),
     "id = 1 and a.bb = 2": ("unknown field", "did_you_mean=['b']", "id = 1 and a.>>>bb<<< = 2"),
     "id.x = 1": ("only ROW columns have fields", "column=id", ">>>x<<<"),
-    "id = 5 and": ("not valid SQL", "Required keyword", ">>>and<<<"),
+    "id = 5 and": ("not valid SQL", "a part is missing", ">>>and<<<"),
     "(id = 5": ("not valid SQL", "Expecting )", ">>>5<<<"),
     "name = 'x": ("not valid SQL", "filter=name = 'x"),
     "": ("not valid SQL",),

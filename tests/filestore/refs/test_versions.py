@@ -122,9 +122,9 @@ def test_a_time_is_the_last_snapshot_before_it_or_else_the_closest_tag() -> None
 
 
 def commit_with_watermark(table: FileTable, value: int, watermark: int | None) -> None:
-    latest = table.store.snapshots.latest_id() or 0
+    latest = table.store.snapshots.latest_ref()
     messages = messages_of(table, rows((1, value)))
-    committable = Committable(identifier=2**63 - 1, messages=messages, base_snapshot_id=latest, watermark=watermark)
+    committable = Committable(identifier=2**63 - 1, messages=messages, base=latest, watermark=watermark)
     table.new_commit(table.store.names.uuid()).commit(committable)
 
 

@@ -190,7 +190,7 @@ def test_compactions_of_tasks_carry_the_offsets() -> None:
     commit_log(table, 1, rows((1, 2)), 7)
     live = LiveFiles.latest(table.store)
     messages = [run_task(table.store, task) for task in pick_tasks(table.store, live, full=True)]
-    result = TableCommit(table.store, "compactor").commit_compaction(messages, base_snapshot_id=live.snapshot_id)
+    result = TableCommit(table.store, "compactor").commit_compaction(messages, base=live.ref)
     assert result.snapshot is not None
     assert result.snapshot.log_offsets == {0: 7}
     assert properties(table) == ("none", "0")

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from filestore.types.data_types import (
     data_type_of,
     parse_data_type,
     parse_field,
+    with_stored_times,
 )
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.keys.keys import internal_value
@@ -201,9 +203,12 @@ def test_spark_types_come_back_through_a_schema_file(spark_type: spark.DataType)
     assert from_arrow_type(arrow_type(parse_data_type(json.loads(json.dumps(written))))) == spark_type
 
 
-def test_sparks_time_becomes_milliseconds() -> None:
-    """Spark hands over nanoseconds; tables hold milliseconds of the day."""
-    assert data_type_of(to_arrow_type(spark.TimeType(6))).to_json() == "TIME(3)"
+@pytest.mark.parametrize("wrap", [lambda arrow: arrow, pa.list_, lambda arrow: pa.struct([("x", arrow)])])
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_times_finer_than_the_column_are_no_type_of_a_table(unit: str, wrap: Callable[[Any], pa.DataType]) -> None:
+    with pytest.raises(InvalidInputError, match=r"time64.* fix='TIME holds milliseconds: make it time32"):
+        data_type_of(wrap(pa.time64(unit)))
+    assert with_stored_times(wrap(pa.time64(unit))) == wrap(pa.time32("ms"))
 
 
 def test_sparks_variant_is_not_taken_for_a_struct() -> None:
@@ -239,7 +244,7 @@ def test_arrow_types_without_a_home_are_refused_with_advice(arrow: pa.DataType, 
         (pa.timestamp("ns", tz="Europe/Berlin"), "TIMESTAMP(9) WITH LOCAL TIME ZONE"),
         (pa.date64(), "DATE"),
         (pa.time32("s"), "TIME(0)"),
-        (pa.time64("us"), "TIME(3)"),
+        (pa.time32("ms"), "TIME(3)"),
     ],
 )
 def test_arrow_types_find_the_nearest_type(arrow: pa.DataType, text: str) -> None:

@@ -183,7 +183,9 @@ def test_a_key_that_another_writer_put_elsewhere_conflicts() -> None:
     table.write(rows((5, 6)))
     assert set(keys_by_bucket(table)) == {(EMPTY_ROW, 0)}
     with pytest.raises(ConflictError, match="another writer assigned keys of this partition"):
-        table.new_commit("s").commit(Committable(identifier=1, messages=messages, base_snapshot_id=1))
+        table.new_commit("s").commit(
+            Committable(identifier=1, messages=messages, base=table.store.snapshots.read(1).ref)
+        )
     assert content(table) == {1: 1, 5: 6}
 
 

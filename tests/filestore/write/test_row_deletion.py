@@ -82,7 +82,7 @@ def test_a_delete_is_refused_when_its_file_was_compacted_meanwhile() -> None:
     wanted = {**{n: n % 7 for n in range(30) if n != 4}, 100: 1}
     assert content(table) == wanted
     with pytest.raises(ConflictError, match="deleted concurrently"):
-        TableCommit(table.store, "late").commit_compaction(late, base_snapshot_id=live.snapshot_id)
+        TableCommit(table.store, "late").commit_compaction(late, base=live.ref)
     discard(table.store, late)
     before = {*table.store.io.files}  # type: ignore[attr-defined]
     with pytest.raises(ConflictError, match="deleted concurrently"):

@@ -111,7 +111,7 @@ ORDERS = pa.schema(
 ENCODED = {
     "id": 1,
     "day": 18263,
-    "at": 11045678901,
+    "at": 11045678000,
     "created": 1577934245123,
     "changed": 1577934245123456,
     "seen": "2020-01-02T03:04:05.123456Z",
@@ -279,8 +279,8 @@ SEMANTIC_TYPES = [
     (pa.date32(), "io.debezium.time.Timestamp", 18263 * 86_400_000, datetime.date(2020, 1, 2)),  # Oracle's DATE
     (pa.timestamp("us"), "io.debezium.time.Date", 18263, moment("2020-01-02 00:00:00")),
     (pa.time32("ms"), "io.debezium.time.Time", 11045678, datetime.time(3, 4, 5, 678000)),
-    (pa.time32("ms"), "io.debezium.time.MicroTime", 11045678999, datetime.time(3, 4, 5, 678000)),
-    (pa.time32("ms"), "io.debezium.time.NanoTime", 11045678999999, datetime.time(3, 4, 5, 678000)),
+    (pa.time32("ms"), "io.debezium.time.MicroTime", 11045678000, datetime.time(3, 4, 5, 678000)),
+    (pa.time32("ms"), "io.debezium.time.NanoTime", 11045678000000, datetime.time(3, 4, 5, 678000)),
     (pa.time32("ms"), "org.apache.kafka.connect.data.Time", 0, datetime.time(0)),
     (pa.time32("ms"), "io.debezium.time.ZonedTime", "03:04:05.678Z", datetime.time(3, 4, 5, 678000)),
     (pa.timestamp("ms"), "io.debezium.time.Timestamp", -1, moment("1969-12-31 23:59:59.999000")),
@@ -375,7 +375,7 @@ WITHOUT_SCHEMA_PART = [
     (pa.date32(), 18263, {}, datetime.date(2020, 1, 2)),
     (pa.date32(), "2020-01-02", {}, datetime.date(2020, 1, 2)),
     (pa.time32("ms"), 11045678, {}, datetime.time(3, 4, 5, 678000)),
-    (pa.time32("ms"), 11045678901, {"epoch_units": {"x": "us"}}, datetime.time(3, 4, 5, 678000)),
+    (pa.time32("ms"), 11045678000, {"epoch_units": {"x": "us"}}, datetime.time(3, 4, 5, 678000)),
     (pa.time32("ms"), "03:04:05", {}, datetime.time(3, 4, 5)),
     (pa.timestamp("ms"), 1577934245123, {}, moment("2020-01-02 03:04:05.123000")),
     (pa.timestamp("us"), 1577934245123456, {}, moment("2020-01-02 03:04:05.123456")),
@@ -469,6 +469,28 @@ def test_records_of_many_tables_are_read_one_by_one() -> None:
     ]
     records = [with_schema({"after": {"id": i}, "op": "c"}, part) for i, part in enumerate(parts)]
     assert decode(records).rows.column("id").to_pylist() == list(range(40))
+
+
+@pytest.mark.parametrize("count", [1, 300])
+@pytest.mark.parametrize(
+    ("meaning", "value"),
+    [
+        ("io.debezium.time.MicroTime", 11045678001),
+        ("io.debezium.time.NanoTime", 11045678000001),
+        ("io.debezium.time.ZonedTime", "03:04:05.678001Z"),
+    ],
+)
+def test_a_time_finer_than_its_column_is_a_bad_record(meaning: str, value: object, count: int) -> None:
+    """Like a decimal with more digits than its column; it was cut to milliseconds without a word."""
+    kind = "string" if isinstance(value, str) else "int64"
+    part = {"type": "struct", "fields": [{"field": "x", "type": kind, "name": meaning}]}
+    part = {"type": "struct", "fields": [{**part, "field": "after"}]}
+    good = "03:04:05Z" if isinstance(value, str) else 0
+    values = [good] * count + [value]
+    records = [with_schema({"before": None, "after": {"x": each}, "op": "c"}, part) for each in values]
+    found = decode(records, pa.schema([("x", pa.time32("ms"))]), on_error="collect")
+    assert [(each.index, "finer than a millisecond" in each.reason) for each in found.bad] == [(count, True)]
+    assert found.rows.num_rows == count
 
 
 BAD = [

@@ -20,8 +20,8 @@ SECOND = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
 def watermarked(table: Table, identifier: int, watermark: int) -> None:
     """A commit of the streaming query ``query``."""
     messages = messages_of(table.files, order_rows(("d3", identifier, 0)))
-    base_id = table.store.snapshots.latest_id()
-    committable = Committable(identifier=identifier, messages=messages, base_snapshot_id=base_id, watermark=watermark)
+    base = table.store.snapshots.latest_ref()
+    committable = Committable(identifier=identifier, messages=messages, base=base, watermark=watermark)
     table.files.new_commit("query").commit(committable)
 
 

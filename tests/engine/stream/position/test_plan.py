@@ -14,7 +14,6 @@ from engine.stream.position.plan import (
     LogStep,
     PlanStep,
     ReadTarget,
-    SnapshotExpiredError,
     SnapshotFacts,
     SnapshotStep,
     SplitSize,
@@ -22,6 +21,7 @@ from engine.stream.position.plan import (
     steps,
 )
 from engine.stream.position.position import UNSTARTED, Phase, Position
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError
 

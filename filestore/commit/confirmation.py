@@ -1,0 +1,124 @@
+"""The second half of a publication: after the exclusive creation of a snapshot, and before it is acknowledged.
+
+``confirm`` takes back what is not part of the history after all. Only its writer takes a snapshot back: as long as the
+file exists, no other writer can use its number, so a snapshot of another writer is never deleted.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from filestore.commit.succession import Standing, is_settled, standing, surroundings
+from filestore.layout.branch_state import is_gone
+from filestore.manifest.commit_message import CommitMessage
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError, OutcomeUnknownError
+
+_LATE_MS: Final = 1_800_000  # half of the least age of a file that orphan cleaning deletes
+
+
+class LostRaceError(ConflictError):
+    """Nothing of this attempt is visible, or its outcome is unknown: the next attempt looks, and may win."""
+
+
+class GoneError(OutcomeUnknownError):
+    """What was published may be nowhere, or in a table or branch of another name."""
+
+
+def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commit_user: str) -> None:
+    """Accept a snapshot that was created, and move the hints; or take it back.
+
+    Args:
+        store: table, on its branch.
+        snapshot: created by this process.
+        parent: the snapshot that it follows; EMPTY_TABLE: none.
+        commit_user: for messages.
+
+    Raises:
+        LostRaceError: the history that it continues has expired, so it was taken back; nothing is visible.
+        ConflictError: the history was rolled back, so it was taken back; its files must not be committed again.
+        GoneError: it was visible, and is gone with its branch or table, or by a rollback.
+        OutcomeUnknownError, UnavailableError: it may be visible.
+    """
+    snapshots = store.snapshots
+    if is_gone(store.io, store.paths, schema_id=snapshot.schema_id):
+        # a rename of the branch may have copied the snapshot; only this one is deleted
+        _take_back(store, snapshot)
+        raise GoneError(
+            f"the branch was deleted, renamed, replaced as main, or is being taken back: table={store.name} "
+            f"branch={store.paths.branch} snapshot={snapshot.id} user={commit_user} "
+            "fix=open the table again and look whether it has this commit; verify names what is at work on it"
+        )
+    found = surroundings(store, snapshot, parent)
+    if standing(found) is Standing.PUBLISHED:
+        snapshots.raise_latest_hint(snapshot.id)
+        if snapshot.id == FIRST_SNAPSHOT_ID and snapshots.claimed_up_to() == FIRST_SNAPSHOT_ID:
+            snapshots.write_earliest_hint(snapshot.id)
+        if snapshots.find_ref(snapshot.ref) is not None:
+            return
+        snapshots.repair_latest_hint()  # this process was paused, and the hint may be too low by now
+        found = surroundings(store, snapshot, parent, with_own=True)
+    match standing(found):
+        case Standing.REMOVED:
+            raise _gone(store, snapshot, commit_user)
+        case Standing.FORKED:
+            _take_back(store, snapshot)
+            text = (
+                f"snapshots were removed while this process was paused, so its commit was taken back: "
+                f"table={store.name} planned_on={parent.id} user={commit_user}"
+            )
+            if found.has_older:  # a rollback may have seen the snapshot, and delete its files: they are not used again
+                raise ConflictError(f"{text}: write the rows again")
+            raise LostRaceError(f"{text}: commit again")
+
+
+def check_files(store: TableStore, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> None:
+    """For a commit long after its files were written: orphan cleaning may have taken them for leftovers.
+
+    Raises: ConflictError when one is gone; the snapshot was taken back.
+    """
+    now_ms = store.clock.local_ms()
+    for message in messages:
+        inputs = {file.file_name for file in message.compact_before}
+        for file in (*message.new_files, *message.compact_after, *message.changelog_files):
+            if file.file_name in inputs:
+                continue  # moved to another level
+            path = store.file_path(message.partition, message.bucket, file)
+            is_late = file.creation_time_ms is not None and now_ms - file.creation_time_ms > _LATE_MS
+            if is_late and not store.io.exists(path):
+                _take_back(store, snapshot)
+                raise ConflictError(
+                    f"a file of the commit was removed while this process was paused: table={store.name} file={path} "
+                    "cause='it was taken for an orphan': write the rows again"
+                )
+
+
+def check_not_removed(store: TableStore, snapshot: Snapshot, *, commit_user: str) -> None:
+    """For a snapshot that may have been created, and is not there: its files must not be published again if it was.
+
+    Raises: GoneError.
+    """
+    if store.snapshots.removed.has(snapshot.identity):
+        raise _gone(store, snapshot, commit_user)
+
+
+def check_settled(store: TableStore, newest: Snapshot) -> None:
+    """Follow no snapshot that its writer is about to take back. Raises: LostRaceError."""
+    if not is_settled(store, newest):
+        raise LostRaceError(
+            f"the newest snapshot does not continue the history, and its writer has not taken it back yet: "
+            f"table={store.name} snapshot={newest.id} fix=commit again; if its writer has died, run repair on the table"
+        )
+
+
+def _gone(store: TableStore, snapshot: Snapshot, commit_user: str) -> GoneError:
+    return GoneError(
+        f"the commit was visible, and was removed by a rollback, a drop or a rename of the table: "
+        f"table={store.name} snapshot={snapshot.id} user={commit_user} "
+        "fix=open the table again and look whether it has this commit"
+    )
+
+
+def _take_back(store: TableStore, snapshot: Snapshot) -> None:
+    if store.snapshots.find_ref(snapshot.ref) is not None:
+        store.io.delete(store.paths.snapshot(snapshot.id))

@@ -1,0 +1,141 @@
+"""Whether a published snapshot continues the history that its commit was decided on.
+
+Creating ``snapshot-<n>`` exclusively proves only that no file of that name is there now. A process that was paused
+before it (a closed lid, a migrated machine, a store that hangs) may find the number free again, because its snapshot
+expired or a rollback removed it, or may find another table under the name. So a commit looks once more behind the
+creation: at the table, at its parent, and, where the parent is gone, at what the others left. Whatever ends a history
+becomes visible before it deletes anything: expiry claims, and rollback and drop delete, newest first. So one of the two
+sides sees the other.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from filestore.manifest.entries import EntryKind
+from filestore.scan.snapshot_files import delta_entries, live_files, manifests_of
+from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+
+
+class Standing(Enum):
+    """Where a snapshot is, that was created."""
+
+    PUBLISHED = "published"  # part of the table's history, even if it has expired since
+    FORKED = "forked"  # its file is there, but the history that it continues is not
+    REMOVED = "removed"  # it was in the table, and was removed: by a rollback, a rename or a drop
+
+
+class Parent(Enum):
+    """What is found under the id before a snapshot."""
+
+    SAME = "same"  # the snapshot that it names
+    OTHER = "other"  # another one
+    MISSING = "missing"  # none; always so for the first id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What was found around a snapshot after it was created, in this order."""
+
+    is_noted: bool = False  # a rollback or a repair has noted that it removes it
+    is_same_table: bool  # the schema that its writer opened is still there
+    parent: Parent
+    is_followed: bool = False  # the next snapshot continues it
+    is_there: bool  # its own file, with its contents
+    is_first_kept: bool = False  # an expiry named it as the first that stays
+    has_older: bool = False  # snapshots with lower ids
+    has_newer: bool = False  # snapshots with higher ids
+
+
+def standing(found: Surroundings) -> Standing:
+    """Decide; see ``Standing``."""
+    if not found.is_same_table:
+        return Standing.FORKED if found.is_there else Standing.REMOVED
+    if found.is_noted:
+        return Standing.REMOVED
+    if not found.is_there:
+        # snapshots expire oldest first, and a rollback keeps older ones
+        return Standing.PUBLISHED if found.has_newer and not found.has_older else Standing.REMOVED
+    if found.parent is Parent.SAME or found.is_followed or found.is_first_kept:
+        return Standing.PUBLISHED
+    if found.parent is Parent.MISSING and not found.has_older and not found.has_newer:
+        return Standing.PUBLISHED  # the only one: another engine expired those before it, or it is the first
+    return Standing.FORKED
+
+
+def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, with_own: bool = False) -> Surroundings:
+    """Look around a snapshot that was created.
+
+    The parent decides nearly always; the rest is looked up only without it.
+
+    Args:
+        store: table, on its branch.
+        snapshot: the created one.
+        parent: the snapshot that it follows; EMPTY_TABLE: it is the first.
+        with_own: look it up even if its parent is there.
+    """
+    snapshots, is_same_table = store.snapshots, is_same_as_opened(store)
+    before = snapshots.find(parent.id) if parent.id else None
+    kind = Parent.MISSING if before is None else Parent.SAME if before.ref == parent else Parent.OTHER
+    if is_same_table and kind is Parent.SAME and not with_own:
+        return Surroundings(is_same_table=True, parent=kind, is_there=True)
+    # The next one is looked up before the own one: an expiry deletes them in the other order.
+    following = snapshots.find(snapshot.id + 1)
+    is_followed = following is not None and continues(store, following, snapshot)
+    is_there = snapshots.find_ref(snapshot.ref) is not None
+    ids = snapshots.ids()
+    return Surroundings(
+        is_noted=snapshots.removed.has(snapshot.identity),
+        is_same_table=is_same_table,
+        parent=kind,
+        is_followed=is_followed,
+        is_there=is_there,
+        is_first_kept=snapshot.ref in snapshots.claims.refs(),
+        has_older=any(each < snapshot.id for each in ids),
+        has_newer=any(each > snapshot.id for each in ids),
+    )
+
+
+def is_settled(store: TableStore, newest: Snapshot) -> bool:
+    """Whether a commit may follow the newest snapshot: no writer is about to take it back."""
+    if newest.parent is None or store.snapshots.hints()[1] == newest.id:
+        return True  # the first, by another engine, or acknowledged: only then the hint is moved
+    found = surroundings(store, newest, SnapshotRef(newest.id - 1, newest.parent))
+    return standing(replace(found, is_same_table=True)) is Standing.PUBLISHED
+
+
+def is_same_as_opened(store: TableStore) -> bool:
+    """Whether the directory still is the table that was opened: not dropped, renamed or made again."""
+    found = store.schemas.find(store.schema.id)
+    return found is not None and _facts(found) == _facts(store.schema)
+
+
+def check_is_same_table(store: TableStore) -> None:
+    """Raises: InvalidInputError when the table was dropped, renamed or made again since it was opened."""
+    if not is_same_as_opened(store):
+        raise InvalidInputError(
+            f"table was dropped, renamed or made again since it was opened, nothing was committed: table={store.name} "
+            f"path={store.paths.root} fix='open it again, under its new name'"
+        )
+
+
+def _facts(schema: TableSchema) -> tuple[object, ...]:
+    return schema.time_ms, schema.highest_field_id, schema.fields, schema.primary_keys, schema.partition_keys
+
+
+def continues(store: TableStore, snapshot: Snapshot, before: Snapshot) -> bool:
+    """Whether a snapshot was made on top of another one."""
+    if snapshot.parent is not None:
+        return snapshot.parent == before.identity
+    # by another engine: its lists show it
+    try:
+        known = {each.file_name for each in manifests_of(store, snapshot)}
+        if {each.file_name for each in manifests_of(store, before)} <= known:
+            return True
+        left = {entry.identity for entry in live_files(store, before)}
+        left -= {entry.identity for entry in delta_entries(store, snapshot) if entry.kind is EntryKind.DELETE}
+        return left <= {entry.identity for entry in live_files(store, snapshot)}
+    except FileNotFoundError:  # expired since
+        return True

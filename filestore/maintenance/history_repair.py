@@ -1,0 +1,172 @@
+"""Finds and repairs what paused or killed processes, and older versions, left in the history of a branch.
+
+A history is one chain: each snapshot names the one before. A fork is a snapshot beside it, of a writer that was paused
+and died before it could take its snapshot back, or of a version that did not look. Repair keeps the chain, moves each
+readable fork to a tag, and sets the hints right.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from filestore.commit.succession import continues
+from filestore.maintenance.rollback import removed_snapshots
+from filestore.refs.file_references import metadata_files
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
+from filestore.table_store import TableStore
+from filestore.tag.tags import check_tag_name
+from lsm.errors import FluvialError
+
+FORK_TAG_PREFIX: Final = "fork-of-snapshot-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryState:
+    """The history of one branch as its files show it."""
+
+    chain: tuple[Snapshot, ...]  # the snapshots of the table, ascending
+    forks: tuple[Snapshot, ...] = ()
+    missing_ids: tuple[int, ...] = ()  # inside the chain
+    earliest_hint: int | None = None
+    latest_hint: int | None = None
+
+    @property
+    def has_wrong_hint(self) -> bool:
+        """Whether a hint names another snapshot than the first or last of the chain; a missing hint is not wrong."""
+        if not self.chain:
+            return False
+        return self.earliest_hint not in (None, self.chain[0].id) or self.latest_hint not in (None, self.chain[-1].id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """One thing that a repair does."""
+
+    action: str  # restore snapshot, tag fork, remove fork, set hint
+    subject: str
+    detail: str
+
+
+def read_history(store: TableStore) -> HistoryState:
+    """Read every snapshot of a branch, and separate its chain from forks. Raises: CorruptDataError."""
+    found = [each for each in (store.snapshots.find(each) for each in store.snapshots.ids()) if each is not None]
+    earliest, latest = store.snapshots.hints()
+    kept = {*store.snapshots.claims.refs()}
+    return history_of(_segments(store, found), first_kept=kept, earliest_hint=earliest, latest_hint=latest)
+
+
+def history_of(
+    segments: Sequence[Sequence[Snapshot]],
+    *,
+    first_kept: set[SnapshotRef],
+    earliest_hint: int | None,
+    latest_hint: int | None,
+) -> HistoryState:
+    """Decide which segments are the chain.
+
+    A segment has a root when nothing is below it, or when an expiry kept its first snapshot. The chain begins with the
+    highest root. A segment above it is a fork, unless it was acknowledged, for which the hint LATEST is moved, or other
+    engines wrote it, which name no parents: then the snapshots between are lost.
+
+    Args:
+        segments: runs of snapshots that follow each other, ascending.
+        first_kept: the snapshots that claims of expiries name.
+        earliest_hint: the hint EARLIEST, which names a root too.
+        latest_hint: the hint LATEST.
+    """
+    if not segments:
+        return HistoryState(chain=(), earliest_hint=earliest_hint, latest_hint=latest_hint)
+    roots = [
+        number
+        for number, segment in enumerate(segments)
+        if number == 0 or segment[0].ref in first_kept or segment[0].id == earliest_hint
+    ]
+    chain, forks = [*segments[roots[-1]]], [each for segment in segments[: roots[-1]] for each in segment]
+    for segment in segments[roots[-1] + 1 :]:
+        is_lost = segment[0].parent is None or (latest_hint is not None and latest_hint >= segment[0].id)
+        (chain if is_lost else forks).extend(segment)
+    ids = {each.id for each in chain}
+    return HistoryState(
+        chain=tuple(chain),
+        forks=tuple(forks),
+        missing_ids=tuple(sorted({*range(min(ids), max(ids) + 1)} - ids)),
+        earliest_hint=earliest_hint,
+        latest_hint=latest_hint,
+    )
+
+
+def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repair]:
+    """Repair the history of a branch; no process may be paused in a commit to it.
+
+    Args:
+        store: the table, on the branch.
+        dry_run: change nothing.
+
+    Yields:
+        Each thing that was done.
+
+    Raises:
+        CorruptDataError: a snapshot cannot be decoded.
+        UnavailableError: a file system error; run it again.
+    """
+    yield from _restored(store, dry_run=dry_run)
+    state = read_history(store)
+    for fork in state.forks:
+        yield from _without(store, fork, dry_run=dry_run)
+    if not state.chain:
+        return
+    first, last = state.chain[0].id, state.chain[-1].id
+    if state.earliest_hint != first:
+        if not dry_run:
+            store.snapshots.write_earliest_hint(first)
+        yield Repair(action="set hint", subject="EARLIEST", detail=f"from={state.earliest_hint} to={first}")
+    if state.latest_hint != last:
+        if not dry_run:
+            store.snapshots.write_latest_hint(last)
+        yield Repair(action="set hint", subject="LATEST", detail=f"from={state.latest_hint} to={last}")
+
+
+def _segments(store: TableStore, snapshots: Sequence[Snapshot]) -> list[list[Snapshot]]:
+    segments: list[list[Snapshot]] = []
+    for snapshot in snapshots:
+        before = segments[-1][-1] if segments else None
+        if before is not None and before.id + 1 == snapshot.id and continues(store, snapshot, before):
+            segments[-1].append(snapshot)
+        else:
+            segments.append([snapshot])
+    return segments
+
+
+def _restored(store: TableStore, *, dry_run: bool) -> Iterator[Repair]:
+    """Put back snapshots that an interrupted rollback removed under a commit that follows them."""
+    for body, removed in removed_snapshots(store):
+        following = store.snapshots.find(removed.id + 1)
+        if following is None or following.parent != removed.identity or store.snapshots.exists(removed.id):
+            continue
+        if not dry_run:
+            store.io.create_exclusive(store.paths.snapshot(removed.id), body)
+        detail = f"followed_by={following.id} cause='a rollback was interrupted'"
+        yield Repair(action="restore snapshot", subject=f"snapshot {removed.id}", detail=detail)
+
+
+def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Repair]:
+    """Move a fork out of the history: to a tag, if its files are there."""
+    subject, user = f"snapshot {fork.id}", f"user={fork.commit_user} identifier={fork.commit_identifier}"
+    name = f"{FORK_TAG_PREFIX}{fork.id}-{fork.identity[:8]}"
+    if _is_readable(store, fork):
+        check_tag_name(name)
+        if not dry_run:
+            store.io.create_exclusive(store.paths.tag(name), fork.to_json().encode())
+        yield Repair(action="tag fork", subject=subject, detail=f"tag={name} {user} fix=write its rows again")
+    if not dry_run:
+        store.snapshots.removed.add(fork.identity)
+        store.io.delete(store.paths.snapshot(fork.id))
+    yield Repair(action="remove fork", subject=subject, detail=user)
+
+
+def _is_readable(store: TableStore, snapshot: Snapshot) -> bool:
+    try:
+        files = metadata_files(store, replace(snapshot, changelog_manifest_list=None))
+    except (FileNotFoundError, FluvialError):
+        return False
+    return all(store.io.exists(path) for path in files.all)

@@ -1,0 +1,144 @@
+"""Files that stored metadata names and that are not there: lost, or deleted because their snapshot expired.
+
+Who reads a file knows only its path, and raises ``MissingFileError``. Who knows for which snapshot the file was read
+finds out which of the two it was, with ``explained``. All of them are also ``FileNotFoundError``: what works beside an
+expiry treats files and snapshots that are gone alike.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import Protocol, TypeVar
+
+from filestore.snapshot.snapshot import Snapshot
+from lsm.errors import CorruptDataError
+
+E = TypeVar("E", bound="MissingFileError")
+
+
+class Snapshots(Protocol):
+    """What is asked of a table's snapshots."""
+
+    def exists(self, snapshot_id: int) -> bool:
+        """Whether a snapshot's file is there."""
+
+    def claimed_up_to(self) -> int:
+        """Snapshots before this id are deleted, or claimed for deletion."""
+
+    def earliest_id(self) -> int | None:
+        """The oldest snapshot."""
+
+    def tag_names(self) -> Sequence[str]:
+        """All tags."""
+
+    def find_tag(self, name: str) -> Snapshot | None:
+        """The snapshot of a tag."""
+
+
+class FileRole(Enum):
+    """What a file is to its table, and the command that lets the table do without it."""
+
+    DATA = "data file"
+    MANIFEST = "manifest"
+    INDEX = "index file"
+
+    def repair(self, table: str) -> str:
+        """The command for a table."""
+        return {
+            FileRole.DATA: f"fluvial remove-unexisting-files {table}",
+            FileRole.MANIFEST: f"fluvial remove-unexisting-manifests {table}",
+            FileRole.INDEX: f"fluvial rollback {table} --snapshot AN_OLDER_ONE",
+        }[self]
+
+
+class MissingFileError(CorruptDataError, FileNotFoundError):
+    """A file that a snapshot names is not there."""
+
+    role: FileRole | None = None
+
+    def __str__(self) -> str:
+        """The message; an ``OSError`` with a file name would make its own."""
+        return str(self.args[0])
+
+
+class LostFileError(MissingFileError):
+    """The snapshot or tag that needs the file is still there: the table is damaged."""
+
+
+class SnapshotExpiredError(MissingFileError):
+    """A snapshot expired while it was read, or before: read a newer one."""
+
+
+def missing_file(path: str, role: FileRole) -> MissingFileError:
+    """The error for a file that cannot be found, where its snapshot is not known."""
+    return _error(
+        MissingFileError,
+        f"a {role.value} is missing: file={path} reason='it is lost, or its snapshot expired while it was read' "
+        f"fix='try again; if it is still missing: fluvial verify names what needs it, then {role.repair('TABLE')}'",
+        path,
+        role,
+    )
+
+
+@contextmanager
+def explained(snapshots: Snapshots, table: str, snapshot_id: int) -> Iterator[None]:
+    """Distinguishes lost files from an expired snapshot, in what is read for a snapshot.
+
+    Args:
+        snapshots: of the table, on the snapshot's branch.
+        table: name of the table.
+        snapshot_id: for which files are read.
+
+    Raises:
+        LostFileError: a file is missing, and the snapshot or a tag of it is still there.
+        SnapshotExpiredError: the snapshot expired meanwhile.
+    """
+    try:
+        yield
+    except MissingFileError as error:
+        if type(error) is not MissingFileError:
+            raise
+        raise _explained(error, snapshots, table, snapshot_id) from error
+
+
+def _explained(error: MissingFileError, snapshots: Snapshots, table: str, snapshot_id: int) -> MissingFileError:
+    path, role = str(error.filename), error.role or FileRole.DATA
+    holder = _holder(snapshots, snapshot_id)
+    if holder is None:
+        return _error(
+            SnapshotExpiredError,
+            f"the snapshot expired while it was read: table={table} snapshot={snapshot_id} "
+            f"earliest={snapshots.earliest_id()} file={path} fix='read a newer one, or keep it by a tag'",
+            path,
+            role,
+        )
+    return lost_file(path, role, table=table, needed_by=holder)
+
+
+def lost_file(path: str, role: FileRole, *, table: str, needed_by: str) -> LostFileError:
+    """The error for a file that is known to be in use."""
+    return _error(
+        LostFileError,
+        f"a {role.value} is lost: table={table} file={path} needed_by='{needed_by}' "
+        f"fix='restore the file; otherwise fluvial verify {table} lists what is lost, and {role.repair(table)} "
+        "gives up its rows'",
+        path,
+        role,
+    )
+
+
+def _holder(snapshots: Snapshots, snapshot_id: int) -> str | None:
+    """What needs a snapshot's files; None: it expired and no tag holds it."""
+    if snapshots.claimed_up_to() <= snapshot_id and snapshots.exists(snapshot_id):
+        return f"snapshot {snapshot_id}"
+    for name in snapshots.tag_names():
+        found = snapshots.find_tag(name)
+        if found is not None and found.id == snapshot_id:
+            return f"tag {name}"
+    return None
+
+
+def _error(kind: type[E], message: str, path: str, role: FileRole) -> E:
+    error = kind(message)
+    error.filename, error.role = path, role
+    return error

@@ -1,0 +1,24 @@
+"""Which snapshots a rollback or a repair removed: an empty file for each, named by the identity of the snapshot.
+
+It is created before the snapshot is deleted and stays. A writer that was paused behind the creation of its snapshot, or
+that got no answer, finds here that it was visible and is gone with its files, and does not publish these files again.
+"""
+
+from filestore.io.file_io import FileIO
+from filestore.layout.paths import TablePaths
+
+
+class RemovedSnapshots:
+    """The removed snapshots of one branch of a table."""
+
+    def __init__(self, io: FileIO, paths: TablePaths) -> None:
+        self._io = io
+        self._directory = paths.removed_dir
+
+    def add(self, identity: str) -> None:
+        """Note that a snapshot is about to be deleted. Raises: UnavailableError; then it must not be."""
+        self._io.replace(f"{self._directory}/{identity}", b"")
+
+    def has(self, identity: str) -> bool:
+        """Whether a snapshot was removed, or is about to be."""
+        return self._io.exists(f"{self._directory}/{identity}")

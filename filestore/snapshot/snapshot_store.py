@@ -1,0 +1,269 @@
+"""The files that publish snapshots, and the hints that avoid listing them.
+
+The hints LATEST and EARLIEST may be missing, stale or wrong: no reader returns another state because of one, and
+nothing is deleted because of one. Source: Paimon SnapshotManager, HintFileUtils.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from filestore.io.commit_lock import TableLock
+from filestore.io.file_io import FileIO
+from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
+from filestore.snapshot.claims import ExpiryClaims
+from filestore.snapshot.commit_times import snapshot_as_of
+from filestore.snapshot.removed_snapshots import RemovedSnapshots
+from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef, back_from
+from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
+
+logger = logging.getLogger("fluvial.snapshots")
+
+_MOST_ID_DIGITS: Final = 19  # of a hint
+
+
+class SnapshotStore:
+    """The snapshot files of one branch of a table.
+
+    A missing file is ``FileNotFoundError``, as in ``FileIO``: a snapshot may expire between two reads.
+    """
+
+    def __init__(self, io: FileIO, paths: TablePaths, *, lock: TableLock | None = None) -> None:
+        """``lock`` makes publishing safe where ``io`` cannot create a file exclusively; see ``commit.lock``."""
+        self._io = io
+        self._paths = paths
+        self._lock = lock
+        self.claims = ExpiryClaims(io, paths)
+        self.removed = RemovedSnapshots(io, paths)
+        self._tags: dict[str, tuple[tuple[int, ...], Snapshot]] = {}  # cached tags with the stamps of their files
+
+    def exists(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is published and not expired."""
+        return self._io.exists(self._paths.snapshot(snapshot_id))
+
+    def ids(self) -> list[int]:
+        """Ids of all snapshots, ascending, by listing the directory."""
+        names = self._io.list_names(self._paths.snapshot_dir)
+        numbers = (name.removeprefix(SNAPSHOT_PREFIX) for name in names if name.startswith(SNAPSHOT_PREFIX))
+        return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
+
+    def latest_id(self) -> int | None:
+        """Id of the newest snapshot; None when nothing was committed."""
+        hinted = self._hint(self._paths.latest_hint)
+        # A hint may be stale or wrong: it is valid only if its snapshot exists, the next does not, and it has not
+        # expired: a paused writer may have published into a number that expiry had freed.
+        if hinted is not None and not self.exists(hinted + 1) and self.exists(hinted):
+            earliest = self._hint(self._paths.earliest_hint)
+            if earliest is None or earliest <= hinted:
+                return hinted
+        ids = self.ids()
+        return ids[-1] if ids else None
+
+    def earliest_id(self) -> int | None:
+        """Id of the oldest snapshot that has not expired; None when nothing was committed."""
+        hinted = self._hint(self._paths.earliest_hint)
+        if hinted is not None and self.exists(hinted):
+            return hinted
+        ids = self.ids()
+        return ids[0] if ids else None
+
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot; None when nothing was committed. Raises: CorruptDataError."""
+        latest_id = self.latest_id()
+        if latest_id is None:
+            return None
+        # A rollback may remove it in between.
+        return self.find(latest_id) or self._newest_listed()
+
+    def latest_ref(self) -> SnapshotRef:
+        """Names the newest snapshot. Raises: CorruptDataError."""
+        latest = self.latest()
+        return EMPTY_TABLE if latest is None else latest.ref
+
+    def read(self, snapshot_id: int) -> Snapshot:
+        """One snapshot.
+
+        Raises:
+            FileNotFoundError: it expired, or was never published.
+            CorruptDataError: the file is truncated, corrupt or holds another snapshot.
+        """
+        path = self._paths.snapshot(snapshot_id)
+        snapshot = Snapshot.from_json(self._io.read_bytes(path), source=path)
+        if snapshot.id != snapshot_id:
+            raise CorruptDataError(f"snapshot file holds another snapshot: file={path} id={snapshot.id}")
+        return snapshot
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        """One snapshot, or None when it expired or was never published."""
+        try:
+            return self.read(snapshot_id)
+        except FileNotFoundError:
+            return None
+
+    def find_ref(self, ref: SnapshotRef) -> Snapshot | None:
+        """The snapshot of this name; None when it expired, or a rollback gave its id to another one."""
+        found = self.find(ref.id)
+        return found if found is not None and found.ref == ref else None
+
+    def back_from(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+        """A snapshot and those before it, newest first, until one has expired; read lazily."""
+        return back_from(snapshot, self.find)
+
+    def publish(self, snapshot: Snapshot) -> bool:
+        """Make a snapshot visible: the atomic step of a commit.
+
+        Returns:
+            True when its file exists with these contents, even from an earlier attempt. False when the id is taken by
+            another writer: nothing is visible, plan again.
+
+        Raises:
+            UnavailableError: nothing is visible.
+            OutcomeUnknownError: it may or may not be visible: delete nothing, check for it, retry.
+        """
+        path, body = self._paths.snapshot(snapshot.id), snapshot.to_json().encode()
+        if self._lock is None:
+            return self._claim(path, body)
+        return self._lock.run(lambda: self._claim(path, body, check_first=True))
+
+    def raise_latest_hint(self, snapshot_id: int) -> None:
+        """Move the newest id's hint up to a published snapshot, never down.
+
+        Failures are logged, not raised: the commit is done, and readers can list.
+        """
+        hinted = self._hint(self._paths.latest_hint)
+        if hinted is not None and hinted > snapshot_id and self.exists(hinted):
+            return
+        self.write_latest_hint(snapshot_id)
+
+    def repair_latest_hint(self) -> int | None:
+        """Let the newest id's hint name the newest listed snapshot. Returns: its id; None when there is none."""
+        ids = self.ids()
+        if ids:
+            self.write_latest_hint(ids[-1])
+        return ids[-1] if ids else None
+
+    def write_latest_hint(self, snapshot_id: int) -> None:
+        """Set the newest id's hint, also to a lower one. Failures are logged, not raised: readers can list."""
+        self._write_hint(self._paths.latest_hint, snapshot_id)
+
+    def write_earliest_hint(self, snapshot_id: int) -> None:
+        """Set the hint of the oldest id; pypaimon assumes 1 without it. Failures are logged, not raised."""
+        self._write_hint(self._paths.earliest_hint, snapshot_id)
+
+    def hints(self) -> tuple[int | None, int | None]:
+        """The hints EARLIEST and LATEST as they are, right or wrong; None: missing or not a number."""
+        return self._hint(self._paths.earliest_hint), self._hint(self._paths.latest_hint)
+
+    def claim_up_to(self, snapshot_id: int) -> None:
+        """Claim the snapshots before this one for deletion: from now on they cannot be tagged.
+
+        Raises: UnavailableError; then none of them may be deleted.
+        """
+        first_kept = self.find(snapshot_id)
+        if first_kept is not None:  # else a concurrent expiry has claimed more
+            self.claims.add(first_kept.ref)
+        if (self._hint(self._paths.earliest_hint) or FIRST_SNAPSHOT_ID) < snapshot_id:
+            self._io.replace(self._paths.earliest_hint, str(snapshot_id).encode())
+
+    def release_claims(self, snapshot_id: int) -> None:
+        """Take back the claims of snapshots from this one on, which a rollback has put back.
+
+        Raises: UnavailableError.
+        """
+        self.claims.remove_above(snapshot_id)
+        self._io.replace(self._paths.earliest_hint, str(snapshot_id).encode())
+
+    def claimed_up_to(self) -> int:
+        """Snapshots before this id are deleted, or claimed for deletion."""
+        claimed = self.claims.highest_id() or FIRST_SNAPSHOT_ID
+        hinted = self._hint(self._paths.earliest_hint)  # of other engines, and of versions before 0.14
+        return hinted if hinted is not None and hinted > claimed and self.exists(hinted) else claimed
+
+    def claimed_for_deletion(self) -> int:
+        """Snapshots before this id were claimed by an expiry, and may be incomplete; FIRST_SNAPSHOT_ID: none.
+
+        A hint alone does not claim anything: it may be wrong.
+        """
+        held = (ref.id for ref in self.claims.refs() if self.find_ref(ref) is not None)
+        return max(held, default=FIRST_SNAPSHOT_ID)
+
+    def oldest_left(self) -> int | None:
+        """Id of the oldest snapshot file, including those left by an interrupted expiry; None: there is none."""
+        oldest = self.earliest_id()
+        while oldest is not None and oldest > FIRST_SNAPSHOT_ID and self.exists(oldest - 1):
+            oldest -= 1
+        return oldest
+
+    def newest_of(self, commit_user: str) -> Snapshot | None:
+        """The newest snapshot of a commit user, walking back from the latest; None when all of them expired."""
+        latest_id, earliest_id = self.latest_id(), self.earliest_id()
+        if latest_id is None or earliest_id is None:
+            return None
+        for snapshot_id in range(latest_id, earliest_id - 1, -1):
+            snapshot = self.find(snapshot_id)
+            if snapshot is not None and snapshot.commit_user == commit_user:
+                return snapshot
+        return None
+
+    def as_of(self, time_ms: int, *, now_ms: int) -> Snapshot | None:
+        """The last snapshot committed at or before a time; the newest for now and later. See ``snapshot_as_of``."""
+        return snapshot_as_of(self, time_ms, now_ms)
+
+    def tag(self, name: str) -> Snapshot:
+        """The tagged snapshot. Raises: InvalidInputError naming the existing tags; CorruptDataError."""
+        found = self.find_tag(name)
+        if found is None:
+            raise InvalidInputError(f"no such tag: tag={name} tags={self.tag_names()}")
+        return found
+
+    def find_tag(self, name: str) -> Snapshot | None:
+        """The tagged snapshot; None when there is no such tag. Raises: CorruptDataError."""
+        path = self._paths.tag(name)
+        try:
+            stamp = self._io.stamp(path)
+            known = self._tags.get(name)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            found = Snapshot.from_json(self._io.read_bytes(path), source=path)
+        except FileNotFoundError:
+            self._tags.pop(name, None)
+            return None
+        if stamp is not None:
+            self._tags[name] = stamp, found
+        return found
+
+    def tag_names(self) -> list[str]:
+        """Names of all tags, sorted."""
+        names = self._io.list_names(self._paths.tag_dir)
+        found = (name for name in names if name.startswith(TAG_PREFIX) and name != TAG_SUCCESS_DIRECTORY)
+        return [name.removeprefix(TAG_PREFIX) for name in found]
+
+    def _claim(self, path: str, body: bytes, *, check_first: bool = False) -> bool:
+        try:
+            if not (check_first and self._io.exists(path)):
+                self._io.create_exclusive(path, body)
+        except OSError as error:
+            raise OutcomeUnknownError(f"snapshot may or may not be visible: file={path} error={error}") from error
+        # Java publishes by rename under a process-local lock and may have replaced this file; and an existing file
+        # may be from an earlier attempt of this writer with a lost response. Only the contents show.
+        try:
+            return self._io.read_bytes(path) == body
+        except (OSError, UnavailableError) as error:
+            raise OutcomeUnknownError(f"snapshot cannot be verified: file={path} error={error}") from error
+
+    def _newest_listed(self) -> Snapshot | None:
+        ids = self.ids()
+        return self.read(ids[-1]) if ids else None
+
+    def _hint(self, path: str) -> int | None:
+        try:
+            text = self._io.read_bytes(path).strip()
+        except (FileNotFoundError, UnavailableError):
+            return None
+        return int(text) if text.isdigit() and len(text) <= _MOST_ID_DIGITS else None
+
+    def _write_hint(self, path: str, snapshot_id: int) -> None:
+        try:
+            self._io.replace(path, str(snapshot_id).encode())
+        except (OSError, UnavailableError) as error:
+            logger.warning("hint not written: file=%s snapshot=%d error=%s", path, snapshot_id, error)

@@ -1,0 +1,37 @@
+"""Rows measured in bytes: what keeps memory bounded where a row may have a megabyte as well as ten bytes."""
+
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+MIB: Final = 1024 * 1024
+
+_WIDE_BYTES: Final = 4096
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def rows_within(row_bytes: float, *, most_rows: int, most_bytes: int) -> int:
+    """How many rows of an average size fit into a number of rows and of bytes; at least one."""
+    return most_rows if row_bytes * most_rows <= most_bytes else max(int(most_bytes / row_bytes), 1)
+
+
+def pieces_within(rows: Rows, most_bytes: int) -> Iterator[Rows]:
+    """Slices of the rows, in order and none empty, of at most so many bytes; a larger single row is a slice."""
+    count = rows.num_rows
+    if count > 1 and rows.nbytes > most_bytes:
+        yield from pieces_within(rows.slice(0, count // 2), most_bytes)
+        yield from pieces_within(rows.slice(count // 2), most_bytes)
+    elif count:
+        yield rows
+
+
+def release_after(row_bytes: float) -> None:
+    """Return the memory of such rows, if they were wide, to the system once they are freed.
+
+    The allocator keeps what it may use again, but large values of many sizes rarely fit where others were. Of narrow
+    rows they do, and returning memory would cost more than it is worth.
+    """
+    if row_bytes > _WIDE_BYTES:
+        pa.default_memory_pool().release_unused()

@@ -1,0 +1,380 @@
+"""A process that is paused anywhere in a commit, while others change the history of its table.
+
+What was acknowledged is in the table, the table can be read and written, and what was refused is not in it. The sweeps
+pause before every single operation on the file system.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from filestore.catalog.catalog import FileCatalog
+from filestore.commit.confirmation import GoneError
+from filestore.commit.succession import Parent, Standing, Surroundings, standing
+from filestore.io.file_io import LocalFileIO
+from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.table import FileTable
+from filestore.tag.tags import create_tag
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from tests.support.faults import CountedNames, ManualClock, Nth
+from tests.support.tables import KEY_SCHEMA, check_metadata, content, key_table, reopened, rows
+
+KEEP_ONE = Retention(min_count=1, max_count=1, age_ms=10**15, limit=99)
+
+
+def three_commits(**options: str) -> FileTable:
+    """Snapshots 1 to 3 with the keys 1 to 3; their values are the same."""
+    table = key_table(bucket="1", **{"write-only": "true", **options})
+    for key in (1, 2, 3):
+        table.write(rows((key, key)))
+    return table
+
+
+def five_more_then_expire(table: FileTable) -> None:
+    """Snapshots 4 to 8, of which only the last stays."""
+    for key in range(4, 9):
+        table.write(rows((key, key)))
+    list(expire_snapshots(table.store, KEEP_ONE))
+
+
+def back_to_the_first(table: FileTable) -> None:
+    roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(1)))
+
+
+def back_and_forth(table: FileTable) -> None:
+    """The ids 2 and 3 belong to other snapshots afterwards."""
+    back_to_the_first(table)
+    for key in (12, 13):
+        table.write(rows((key, key)))
+
+
+def another_writer(table: FileTable) -> None:
+    table.write(rows((4, 4)))
+
+
+Action = Callable[[FileTable], None]
+
+
+def paused_at(nth: int, action: Action, attempt: Callable[[FileTable], object]) -> tuple[FileTable, bool, object]:
+    """The table, whether the action ran, and the result or error of an attempt paused before its n-th operation."""
+    table = three_commits()
+    io = Nth(table.store.io, 0, lambda: action(table))
+    paused = reopened(table, io)  # type: ignore[arg-type]
+    io.left = nth
+    try:
+        return table, io.left <= 0, attempt(paused)
+    except FluvialError as error:
+        return table, io.left <= 0, error
+    finally:
+        io.left = -1
+
+
+def sweep(action: Action, attempt: Callable[[FileTable], object], check: Callable[[FileTable, object], None]) -> int:
+    """Pause an attempt before each of its operations. Returns how many there are."""
+    for nth in range(1, 200):
+        probe: list[bool] = []
+
+        def once(table: FileTable, probe: list[bool] = probe) -> None:
+            probe.append(True)
+            action(table)
+
+        table, _, result = paused_at(nth, once, attempt)
+        if not probe:
+            assert not isinstance(result, FluvialError)
+            return nth - 1
+        try:
+            check(table, result)
+            table.write(rows((50, 50)))
+            assert content(table)[50] == 50
+            check_metadata(table)
+        except (AssertionError, FluvialError, OSError) as error:
+            raise AssertionError(f"paused before operation {nth}, which ended in {result!r}: {error}") from error
+    raise AssertionError("the attempt does not end")
+
+
+def write_42(table: FileTable) -> object:
+    return table.write(rows((42, 42)))
+
+
+@pytest.mark.parametrize(
+    ("action", "others"),
+    [
+        (five_more_then_expire, {*range(1, 9)}),
+        (back_to_the_first, {1}),
+        (back_and_forth, {1, 12, 13}),
+        (another_writer, {1, 2, 3, 4}),
+    ],
+)
+@pytest.mark.sweep
+def test_a_write_that_is_paused_anywhere_is_in_the_table_or_refused(action: Action, others: set[int]) -> None:
+    def check(table: FileTable, result: object) -> None:
+        seen = {*content(table)}
+        if isinstance(result, OutcomeUnknownError):
+            assert seen in (others, others | {42})
+        elif isinstance(result, FluvialError):
+            assert seen == others
+        else:
+            assert seen == others | {42}
+
+    assert sweep(action, write_42, check) > 15
+
+
+@pytest.mark.parametrize(
+    ("action", "others"),
+    [(five_more_then_expire, {*range(1, 9)}), (back_to_the_first, {1}), (back_and_forth, {1, 12, 13})],
+)
+@pytest.mark.sweep
+def test_a_compaction_that_is_paused_anywhere_loses_nothing(action: Action, others: set[int]) -> None:
+    def check(table: FileTable, result: object) -> None:
+        assert {*content(table)} == others
+
+    assert sweep(action, lambda table: table.compact(full=True), check) > 15
+
+
+@pytest.mark.sweep
+def test_a_rollback_that_is_paused_anywhere_never_loses_an_acknowledged_write() -> None:
+    """The write comes while the rollback is paused: either the rollback is refused, or the write follows its target."""
+
+    def check(table: FileTable, result: object) -> None:
+        seen = {*content(table)}
+        assert 4 in seen or (not isinstance(result, FluvialError) and seen == {1})
+        if isinstance(result, FluvialError):
+            assert isinstance(result, ConflictError)
+
+    sweep(another_writer, lambda table: back_to_the_first(table), check)
+
+
+def test_an_expired_number_is_not_published_again() -> None:
+    """The reproduction of the finding: the commit follows snapshot 8, hints and history are whole."""
+    table = three_commits()
+    io = Nth(table.store.io, 1, lambda: five_more_then_expire(table), of=("create_exclusive",))
+    done = reopened(table, io).write(rows((999, 42)))  # type: ignore[arg-type]
+    snapshots = table.store.snapshots
+    assert done.snapshot is not None
+    assert done.snapshot.id == 9
+    assert snapshots.ids() == [8, 9]
+    assert snapshots.hints() == (8, 9)
+    assert content(table) == {**{key: key for key in range(1, 9)}, 999: 42}
+    assert snapshots.read(9).parent == snapshots.read(8).uuid
+
+
+def test_a_commit_that_expired_before_it_was_acknowledged_is_acknowledged() -> None:
+    """Paused after the creation: it was visible, the others followed it, and its rows stay."""
+    table = three_commits()
+    io = Nth(table.store.io, 1, lambda: five_more_then_expire(table), of=("replace",))  # the hint LATEST
+    done = reopened(table, io).write(rows((42, 42)))  # type: ignore[arg-type]
+    assert done.snapshot is not None
+    assert done.snapshot.id == 4
+    assert table.store.snapshots.ids() == [9]
+    assert table.store.snapshots.hints() == (9, 9), "the late hint was set right again"
+    assert 42 in content(table)
+
+
+def test_a_commit_that_was_rolled_back_before_it_was_acknowledged_is_said_to_be_gone() -> None:
+    table = three_commits()
+    io = Nth(table.store.io, 1, lambda: back_to_the_first(table), of=("replace",))
+    with pytest.raises(GoneError, match=r"removed by a rollback, a drop or a rename .*fix=open the table again"):
+        reopened(table, io).write(rows((42, 42)))  # type: ignore[arg-type]
+    assert content(table) == {1: 1}
+
+
+# ---- another table under the name
+
+
+def local_catalog(directory: Path) -> FileCatalog:
+    return FileCatalog(str(directory), io=LocalFileIO(), clock=ManualClock(), names=CountedNames())
+
+
+def local_table(catalog: FileCatalog) -> FileTable:
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
+    for key in (1, 2, 3):
+        table.write(rows((key, key)))
+    return table
+
+
+def drop(catalog: FileCatalog) -> None:
+    catalog.drop_table("db.t")
+
+
+def drop_and_create(catalog: FileCatalog) -> None:
+    catalog.drop_table("db.t")
+    local_table(catalog)
+
+
+def drop_and_create_empty(catalog: FileCatalog) -> None:
+    catalog.drop_table("db.t")
+    catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
+
+
+def rename(catalog: FileCatalog) -> None:
+    catalog.rename_table("db.t", "db.other")
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["three commits", "no commit"])
+@pytest.mark.parametrize("operation", ["create_exclusive", "replace", "read_bytes"])
+@pytest.mark.parametrize("action", [drop, drop_and_create, drop_and_create_empty, rename])
+def test_a_commit_to_a_table_that_is_another_one_is_refused(
+    tmp_path: Path, action: Callable[[FileCatalog], None], operation: str, is_empty: bool
+) -> None:
+    """Dropped, made again or renamed while the writer is paused around the creation of its snapshot."""
+    catalog = local_catalog(tmp_path)
+    if is_empty:
+        table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    else:
+        table = local_table(catalog)
+    created = Nth(table.store.io, 1, lambda: setattr(late, "left", 1), of=("create_exclusive",))
+    late = Nth(created, -1, lambda: action(catalog), of=(operation,))
+    if operation == "create_exclusive":
+        late.left = 1
+    with pytest.raises((InvalidInputError, OutcomeUnknownError)) as raised:
+        reopened(table, late).write(rows((42, 42)))  # type: ignore[arg-type]
+    names = catalog.list_tables("db")
+    assert names == {drop: [], rename: ["other"]}.get(action, ["t"])
+    for name in names:
+        found = catalog.table(f"db.{name}")
+        seen = {*content(found)}
+        assert 42 not in seen or isinstance(raised.value, OutcomeUnknownError)
+        found.write(rows((50, 50)))
+        assert content(found)[50] == 50
+        check_metadata(found)
+    if action in (drop, rename):
+        local_table(catalog)  # the name is free: nothing is left under it
+
+
+# ---- under a lock
+
+
+@pytest.mark.parametrize(
+    ("action", "others"),
+    [(five_more_then_expire, {*range(1, 9)}), (back_to_the_first, {1}), (back_and_forth, {1, 12, 13})],
+)
+def test_a_lock_does_not_hide_that_the_history_changed(tmp_path: Path, action: Action, others: set[int]) -> None:
+    """The number was chosen before the lock was taken; the pause is between the two."""
+    catalog = local_catalog(tmp_path)
+    options = {"bucket": "1", "write-only": "true", "commit.lock": "file"}
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+    for key in (1, 2, 3):
+        table.write(rows((key, key)))
+    io = Nth(table.store.io, 1, lambda: action(table), of=("list_names",))  # of schemas, the last look before the lock
+    try:
+        reopened(table, io).write(rows((42, 42)))  # type: ignore[arg-type]
+        others = others | {42}
+    except ConflictError:
+        pass
+    assert {*content(table)} == others
+    table.write(rows((50, 50)))
+    assert content(table)[50] == 50
+    check_metadata(table)
+
+
+# ---- hints
+
+
+def test_a_wrong_earliest_hint_deletes_nothing() -> None:
+    table = three_commits()
+    create_tag(table.store, "first", snapshot_id=1)
+    table.store.snapshots.write_earliest_hint(3)
+    keep_all = Retention(min_count=10, max_count=10, age_ms=10**15, limit=99)
+    assert list(expire_snapshots(table.store, keep_all)) == []
+    assert table.store.snapshots.ids() == [1, 2, 3]
+
+
+def test_an_interrupted_expiry_is_completed_by_its_claim() -> None:
+    table = three_commits()
+    table.store.snapshots.claim_up_to(3)
+    table.store.snapshots.write_earliest_hint(1)
+    keep_all = Retention(min_count=10, max_count=10, age_ms=10**15, limit=99)
+    assert [step.snapshot.id for step in expire_snapshots(table.store, keep_all)] == [1, 2]
+
+
+def test_a_claim_is_never_lowered() -> None:
+    table = three_commits()
+    table.store.snapshots.claim_up_to(3)
+    table.store.snapshots.claim_up_to(2)
+    assert (table.store.snapshots.claimed_up_to(), table.store.snapshots.claims.ids()) == (3, [3])
+
+
+def test_a_claim_of_a_history_that_was_rolled_back_deletes_nothing() -> None:
+    """A restored directory, for example: the snapshot that the claim names is another one."""
+    table = three_commits()
+    table.store.snapshots.claim_up_to(3)
+    table.store.io.replace(f"{table.store.paths.expiry_dir}/claim-3", b"another")
+    assert table.store.snapshots.claimed_for_deletion() == 1
+
+
+def test_a_latest_hint_below_the_earliest_is_not_believed() -> None:
+    """A fork that another engine left in an expired number."""
+    table = three_commits()
+    five_more_then_expire(table)
+    snapshots, io = table.store.snapshots, table.store.io
+    fork = io.read_bytes(table.store.paths.snapshot(8)).replace(b'"id": 8', b'"id": 4')
+    io.write_new(table.store.paths.snapshot(4), fork)
+    io.replace(table.store.paths.latest_hint, b"4")
+    assert snapshots.latest_id() == 8
+
+
+def test_the_latest_hint_is_never_lowered_by_a_commit() -> None:
+    table = three_commits()
+    table.store.snapshots.raise_latest_hint(2)
+    assert table.store.snapshots.hints() == (1, 3)
+    table.store.io.replace(table.store.paths.latest_hint, b"77")
+    table.store.snapshots.raise_latest_hint(3)
+    assert table.store.snapshots.hints() == (1, 3), "a hint of a snapshot that does not exist counts for nothing"
+
+
+# ---- forks
+
+
+def test_no_commit_follows_a_fork() -> None:
+    """A snapshot of a writer that died before it could take it back."""
+    table = three_commits()
+    body = table.store.io.read_bytes(table.store.paths.snapshot(3)).replace(b'"id": 3', b'"id": 5')
+    table.store.io.write_new(table.store.paths.snapshot(5), body)
+    table.store.io.delete(table.store.paths.latest_hint)  # so that the listing finds it
+    options = {"commit.max-retries": "1", "commit.min-retry-wait": "1 ms"}
+    with pytest.raises(ConflictError, match=r"does not continue the history"):
+        table.with_options(options).write(rows((5, 5)))
+
+
+def test_expiry_leaves_a_fork_alone() -> None:
+    table = three_commits()
+    five_more_then_expire(table)
+    io, paths = table.store.io, table.store.paths
+    fork = io.read_bytes(paths.snapshot(8)).replace(b'"id": 8', b'"id": 7')
+    io.write_new(paths.snapshot(7), fork)
+    table.write(rows((9, 9)))
+    assert [step.snapshot.id for step in expire_snapshots(table.store, KEEP_ONE)] == [8]
+    assert io.exists(paths.snapshot(7))
+    assert {*content(table)} == {*range(1, 10)}
+
+
+# ---- the decision
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"parent": Parent.SAME}, Standing.PUBLISHED),
+        ({"parent": Parent.OTHER, "has_older": True}, Standing.FORKED),
+        ({"parent": Parent.MISSING}, Standing.PUBLISHED),  # the only snapshot
+        ({"parent": Parent.MISSING, "has_newer": True}, Standing.FORKED),  # in a number that had expired
+        ({"parent": Parent.MISSING, "has_newer": True, "is_followed": True}, Standing.PUBLISHED),
+        ({"parent": Parent.MISSING, "has_newer": True, "is_first_kept": True}, Standing.PUBLISHED),
+        ({"parent": Parent.MISSING, "has_older": True}, Standing.FORKED),  # in a number that was rolled back
+        (
+            {"parent": Parent.MISSING, "has_older": True, "is_first_kept": True},
+            Standing.PUBLISHED,
+        ),
+        ({"parent": Parent.SAME, "is_same_table": False}, Standing.FORKED),
+        ({"parent": Parent.SAME, "is_same_table": False, "is_there": False}, Standing.REMOVED),
+        ({"parent": Parent.SAME, "is_there": False, "has_older": True}, Standing.REMOVED),  # rolled back to its parent
+        ({"parent": Parent.MISSING, "is_there": False, "has_newer": True}, Standing.PUBLISHED),  # expired since
+        ({"parent": Parent.MISSING, "is_there": False, "has_newer": True, "is_noted": True}, Standing.REMOVED),
+        ({"parent": Parent.MISSING, "is_there": False}, Standing.REMOVED),
+    ],
+)
+def test_where_a_created_snapshot_is(found: dict[str, object], expected: Standing) -> None:
+    whole = {"is_same_table": True, "is_there": True, **found}
+    assert standing(Surroundings(**whole)) is expected  # type: ignore[arg-type]

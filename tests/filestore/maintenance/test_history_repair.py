@@ -1,0 +1,183 @@
+"""Forks, gaps and wrong hints: found by verify, repaired by one command, and only where something is wrong."""
+
+from collections.abc import Callable
+
+import pytest
+
+from filestore.maintenance.history_repair import HistoryState, read_history, repair_history
+from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.verification import verify_files
+from filestore.table import FileTable
+from lsm.errors import ConflictError
+from tests.support.faults import Nth
+from tests.support.tables import content, key_table, reopened, rows
+
+
+def silent(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+def with_commits(count: int) -> FileTable:
+    table = key_table(bucket="1", **{"write-only": "true"})
+    for key in range(1, count + 1):
+        table.write(rows((key, key)))
+    return table
+
+
+def keep_last(table: FileTable, count: int) -> None:
+    list(expire_snapshots(table.store, Retention(min_count=1, max_count=count, age_ms=10**15, limit=99)))
+
+
+def put_copy(table: FileTable, of: int, at: int) -> None:
+    """A snapshot file that does not belong there, with files that exist."""
+    body = table.store.io.read_bytes(table.store.paths.snapshot(of))
+    body = body.replace(f'"id": {of}'.encode(), f'"id": {at}'.encode()).replace(b'"uuid": "', b'"uuid": "f')
+    table.store.io.write_new(table.store.paths.snapshot(at), body)
+
+
+def problems(table: FileTable) -> list[tuple[str, str]]:
+    return [(each.check, each.subject) for each in verify_files(table.store, progress=silent)]
+
+
+def actions(table: FileTable, *, dry_run: bool = False) -> list[tuple[str, str]]:
+    return [(each.action, each.subject) for each in repair_history(table.store, dry_run=dry_run)]
+
+
+def shape(state: HistoryState) -> tuple[list[int], list[int], list[int]]:
+    return [each.id for each in state.chain], [each.id for each in state.forks], [*state.missing_ids]
+
+
+def test_a_whole_history_needs_no_repair() -> None:
+    table = with_commits(5)
+    keep_last(table, 2)
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
+    assert shape(read_history(table.store)) == ([4, 5], [], [])
+    assert (actions(table), problems(table)) == ([], [])
+    assert table.store.io.files == before  # type: ignore[attr-defined]
+
+
+def fork_in_an_expired_number(table: FileTable) -> None:
+    """As an older version left it: the hint LATEST went back to the fork."""
+    keep_last(table, 1)
+    put_copy(table, of=5, at=2)
+    table.store.snapshots.write_latest_hint(2)
+
+
+def fork_behind_the_newest(table: FileTable) -> None:
+    put_copy(table, of=5, at=8)
+
+
+@pytest.mark.parametrize(("damage", "fork"), [(fork_in_an_expired_number, 2), (fork_behind_the_newest, 8)])
+def test_a_fork_becomes_a_tag(damage: Callable[[FileTable], None], fork: int) -> None:
+    table = with_commits(5)
+    damage(table)
+    assert ("fork", f"main snapshot {fork}") in problems(table)
+    planned = actions(table, dry_run=True)
+    assert planned[:2] == [("tag fork", f"snapshot {fork}"), ("remove fork", f"snapshot {fork}")]
+    assert (actions(table), actions(table)) == (planned, [])
+    assert problems(table) == []
+    (tag,) = table.store.snapshots.tag_names()
+    assert tag.startswith(f"fork-of-snapshot-{fork}-")
+    assert table.store.snapshots.latest_id() == 5
+    table.write(rows((6, 6)))
+    assert content(table) == {key: key for key in range(1, 7)}
+
+
+def test_a_fork_without_files_is_removed() -> None:
+    """As beside a rollback: what the fork continued is deleted."""
+    table = with_commits(3)
+    body = table.store.io.read_bytes(table.store.paths.snapshot(3)).replace(b'"id": 3', b'"id": 4')
+    roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(1)))
+    table.store.io.write_new(table.store.paths.snapshot(4), body)
+    assert actions(table) == [("remove fork", "snapshot 4")]
+    assert (table.store.snapshots.ids(), table.store.snapshots.tag_names(), problems(table)) == ([1], [], [])
+    assert table.store.snapshots.removed.has(table.store.snapshots.read(1).identity) is False
+
+
+@pytest.mark.parametrize("hint", ["LATEST", "EARLIEST"])
+def test_a_wrong_hint_is_set_right(hint: str) -> None:
+    table = with_commits(3)
+    table.store.io.replace(f"{table.store.paths.snapshot_dir}/{hint}", b"2")
+    assert problems(table) == [("hint", f"main {hint}")]
+    assert actions(table) == [("set hint", hint)]
+    assert (problems(table), table.store.snapshots.hints()) == ([], (1, 3))
+
+
+def test_a_gap_of_another_engine_is_reported_and_nothing_is_removed() -> None:
+    """Without the names of parents later snapshots belong to the history."""
+    table = with_commits(4)
+    for each in (3, 4):
+        path = table.store.paths.snapshot(each)
+        table.store.io.replace(path, table.store.io.read_bytes(path).replace(b"fluvial.parent", b"other.property"))
+    table.store.io.delete(table.store.paths.snapshot(2))
+    assert shape(read_history(table.store)) == ([1, 3, 4], [], [2])
+    assert actions(table) == []
+
+
+def test_what_an_interrupted_rollback_took_from_under_a_commit_is_put_back() -> None:
+    """The rollback dies between the deletion of snapshot 3 and its look for a follower, snapshot 4."""
+    table = with_commits(3)
+
+    class Died(BaseException):
+        pass
+
+    def follow_and_die() -> None:
+        table.store.io.write_new(table.store.paths.snapshot(3), kept)  # as the writer found it
+        table.write(rows((4, 4)))
+        table.store.io.delete(table.store.paths.snapshot(3))
+        raise Died
+
+    kept = table.store.io.read_bytes(table.store.paths.snapshot(3))
+    path = table.store.paths.snapshot(3)
+
+    class Dying:
+        def __getattr__(self, name: str) -> object:
+            operation = getattr(table.store.io, name)
+
+            def call(*arguments: object) -> object:
+                done = operation(*arguments)
+                if name == "delete" and arguments[0] == path:
+                    follow_and_die()
+                return done
+
+            return call
+
+    rolling = reopened(table, Dying())  # type: ignore[arg-type]
+    with pytest.raises(Died):
+        roll_back(rolling.store, plan_rollback(rolling.store, rolling.store.snapshots.read(1)))
+    assert table.store.snapshots.ids() == [1, 2, 4]
+    assert actions(table) == [("restore snapshot", "snapshot 3")]
+    assert content(table) == {1: 1, 2: 2, 3: 3, 4: 4}
+    table.write(rows((5, 5)))
+
+
+def test_a_rollback_that_is_overtaken_puts_back_what_it_removed() -> None:
+    table = with_commits(3)
+
+    def overtake() -> None:
+        table.store.io.write_new(table.store.paths.snapshot(3), kept)
+        table.write(rows((4, 4)))
+        table.store.io.delete(table.store.paths.snapshot(3))
+
+    kept = table.store.io.read_bytes(table.store.paths.snapshot(3))
+    io = Nth(table.store.io, -1, overtake, of=("exists",))
+    rolling = reopened(table, io)  # type: ignore[arg-type]
+    plan = plan_rollback(rolling.store, rolling.store.snapshots.read(1))
+
+    class AfterDelete:
+        def __getattr__(self, name: str) -> object:
+            operation = getattr(io, name)
+
+            def call(*arguments: object) -> object:
+                done = operation(*arguments)
+                if name == "delete" and arguments[0] == table.store.paths.snapshot(3):
+                    io.left = 1  # before the next look whether snapshot 4 exists
+                return done
+
+            return call
+
+    with pytest.raises(ConflictError, match=r"another writer committed during the rollback: .*snapshot=4"):
+        roll_back(reopened(table, AfterDelete()).store, plan)  # type: ignore[arg-type]
+    assert table.store.snapshots.ids() == [1, 2, 3, 4]
+    assert content(table) == {1: 1, 2: 2, 3: 3, 4: 4}

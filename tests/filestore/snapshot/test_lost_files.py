@@ -1,0 +1,119 @@
+"""Every file that a table names, lost in turn: nobody sees a bare FileNotFoundError. (FL-14)"""
+
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from filestore.read.split_read import read_split
+from filestore.scan.table_scan import TableScan
+from filestore.snapshot.lost_files import (
+    FileRole,
+    LostFileError,
+    MissingFileError,
+    SnapshotExpiredError,
+    explained,
+    missing_file,
+)
+from filestore.table import FileTable
+from filestore.tag.tags import create_tag
+from lsm.errors import CorruptDataError, FluvialError
+from tests.support.tables import content, copied, expire_all_but, key_table, rows
+
+
+def merged_table() -> FileTable:
+    table = key_table(bucket="1")
+    table.write(rows((1, 1), (2, 2)))
+    table.compact(full=True)
+    table.write(rows((2, 9)))
+    return table
+
+
+def table_with_vectors() -> FileTable:
+    table = key_table(bucket="1", **{"deletion-vectors.enabled": "true"})
+    table.write(rows(*((each, each) for each in range(20))))
+    table.compact(full=True)
+    table.write(rows((2, 9)))
+    table.compact()
+    return table
+
+
+def stored_files(table: FileTable) -> list[str]:
+    """Paths of all its data, index and manifest files."""
+    root = table.store.paths.root
+    return [
+        f"{root}/{directory}/{name}"
+        for directory in ("bucket-0", "index", "manifest")
+        for name in table.store.io.list_names(f"{root}/{directory}")
+    ]
+
+
+TABLES = {"merged": merged_table, "vectors": table_with_vectors}
+OPERATIONS: dict[str, Callable[[FileTable], object]] = {
+    "read": content,
+    "write": lambda table: table.write(rows((3, 3))),
+    "compact": lambda table: table.compact(full=True),
+    "tag": lambda table: create_tag(table.store, "eod"),
+    "expire": lambda table: expire_all_but(table, 1),
+    "delete all": lambda table: table.overwrite(rows()),
+}
+
+
+def error_of(operation: Callable[[FileTable], object], table: FileTable) -> FluvialError | None:
+    try:
+        operation(table)
+    except FluvialError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+@pytest.mark.parametrize("made", TABLES.values(), ids=TABLES.keys())
+def test_no_operation_ends_in_a_bare_error_about_a_file(
+    made: Callable[[], FileTable], operation: Callable[[FileTable], object]
+) -> None:
+    original = made()
+    found = 0
+    for path in stored_files(original):
+        table = copied(original)
+        table.store.io.delete(path)
+        error = error_of(operation, table)
+        if error is None:
+            continue
+        found += 1
+        assert isinstance(error, CorruptDataError)
+        wanted = [path, "fix=", "fluvial verify"]
+        if isinstance(error, LostFileError):
+            assert error.filename == path
+            wanted += ["table=db.t", "needed_by='snapshot ", "gives up its rows"]
+        assert [part for part in wanted if part not in str(error)] == []
+    assert found or operation is OPERATIONS["tag"], "a tag reads no file"
+
+
+def test_a_snapshot_that_expired_while_it_was_read_is_no_lost_file() -> None:
+    table = merged_table()
+    splits = TableScan(table.store).plan().splits
+    table.write(rows((5, 5)))
+    table.compact(full=True)
+    expire_all_but(table, 1)
+    with pytest.raises(SnapshotExpiredError, match=r"expired while it was read: table=db.t snapshot=3 .*fix="):
+        list(read_split(table, splits[0]))
+
+
+def test_a_tag_needs_files_too() -> None:
+    table = merged_table()
+    create_tag(table.store, "eod")
+    table.write(rows((5, 5)))
+    expire_all_but(table, 1)
+    with pytest.raises(LostFileError, match="needed_by='tag eod'"), explained(table.store.snapshots, table.name, 3):
+        raise missing_file("/gone", FileRole.MANIFEST)
+
+
+@pytest.mark.parametrize("kind", [MissingFileError, LostFileError, SnapshotExpiredError])
+def test_missing_files_are_found_by_either_class_and_survive_a_process_boundary(kind: type[MissingFileError]) -> None:
+    error = kind("a fact")
+    error.filename = "/gone"
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (kind, "a fact")
+    assert isinstance(again, CorruptDataError)
+    assert isinstance(again, FileNotFoundError)
