@@ -216,7 +216,8 @@ class _Run:
         deed.published = _published(actor, deed) if each.publishes_rows else None
         said = "is acknowledged" if deed.is_acknowledged else deed.error or "has died"
         actor.note(f"{each.name} {said}")
-        if deed.may_be_done and not deed.is_acknowledged and each.is_repeated:
+        is_refused = deed.error is not None and any(removal.name == "rename" for removal in self.removals)
+        if (deed.may_be_done or is_refused) and not deed.is_acknowledged and each.is_repeated:
             self.interrupted.append((deed, each))
 
     def _attempt(self, each: SimulatedOperation, deed: Deed, actor: Actor) -> bool:

@@ -346,4 +346,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:
-    return bool(names) and bool({*names} & {"snapshot", "manifest", "schema", "branch"})
+    """Whether entries of a directory are of a table: also those that its writers made behind a drop."""
+    known = {"snapshot", "manifest", "schema", "branch"}
+    own = {*known, "tag", "savepoint", "index", "statistics", "changelog", "consumer", "rollback"}
+    return bool({*names} & known) or (bool(names) and all(name in own or name.startswith("bucket-") for name in names))
