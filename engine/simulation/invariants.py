@@ -34,7 +34,7 @@ class Checker:
     def check(self, start: Catalogue, deeds: Sequence[Deed]) -> None:
         """All checks, in an order in which a broken state shows before it is changed."""
         directory = f"{self._root}/d.db"
-        names = [f"d.{name}" for name in self._io.list_names(directory)]
+        names = [f"d.{name}" for name in self._io.list_names(directory) if not name.startswith(".")]
         tables = {name: StoredTable(self._io, f"{directory}/{name[2:]}") for name in names}
         whole = {name: table for name, table in tables.items() if self._has_schema(table)}
         for name, table in whole.items():
@@ -55,7 +55,11 @@ class Checker:
 
     def _check_roots(self, name: str, table: StoredTable) -> None:
         """Every snapshot, tag and savepoint has its files, and the numbers of snapshots have no gap."""
+        claims = {found.store.paths.branch: found.store.snapshots.claimed_up_to() for found in self._opened(name)}
         for root in table.roots():
+            is_newest = root.kind == "snapshot" and root.name == table.snapshots(root.branch)[-1].name
+            if root.kind == "snapshot" and int(root.name) < claims.get(root.branch, 0) and not is_newest:
+                continue  # an interrupted expiry has begun to delete it
             try:
                 missing = sorted(path for path in table.used(root) if not self._io.exists(path))
             except FileNotFoundError as error:

@@ -21,6 +21,7 @@ from filestore.layout.branch_state import (
     Operation,
     Work,
     begin_work,
+    complete_work,
     end_work,
     is_hidden,
     main_branch,
@@ -162,7 +163,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
             store.io.delete(store.paths.with_branch(store.main_branch).tag(origin.tag))
         delete_unused(store.io, unused)
         clear_branch(store.io, there)
-        end_work(store.io, there)
+        complete_work(store.io, there)
     return deleted
 
 

@@ -16,7 +16,7 @@ import orjson
 
 from filestore.io.file_io import FileIO
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
-from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError
 
 ORIGIN_FILE: Final = "ORIGIN"
 OPERATION_FILE: Final = "OPERATION"
@@ -164,6 +164,19 @@ def end_work(io: FileIO, paths: TablePaths) -> None:
     io.delete_empty_directory(paths.branch_root)
 
 
+def complete_work(io: FileIO, paths: TablePaths) -> None:
+    """Mark an operation as complete that has done everything.
+
+    Raises: OutcomeUnknownError when the table was renamed or dropped meanwhile, with the operation half done.
+    """
+    if not io.exists(f"{paths.branch_root}/{OPERATION_FILE}"):
+        raise OutcomeUnknownError(
+            f"table was dropped or renamed during an operation on a branch: path={paths.root} branch={paths.branch} "
+            "fix='open it again under its new name and run the operation again'"
+        )
+    end_work(io, paths)
+
+
 @contextmanager
 def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[None]:
     """Run a block as the only operation on a branch.
@@ -177,7 +190,7 @@ def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[None]:
     except (InvalidInputError, ConflictError):
         end_work(io, paths)
         raise
-    end_work(io, paths)
+    complete_work(io, paths)
 
 
 def _is_at(io: FileIO, paths: TablePaths, operations: Collection[Operation]) -> bool:
