@@ -348,5 +348,6 @@ def _check_name(kind: str, name: str) -> None:
 def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:
     """Whether entries of a directory are of a table: also those that its writers made behind a drop."""
     known = {"snapshot", "manifest", "schema", "branch"}
-    own = {*known, "tag", "savepoint", "index", "statistics", "changelog", "consumer", "rollback"}
+    own = {*known, "tag", "savepoint", "index", "statistics", "changelog", "consumer", "rollback", "expired-commits"}
+    own |= {"automatic-tags", "compaction-attempts", "expiry"}
     return bool({*names} & known) or (bool(names) and all(name in own or name.startswith("bucket-") for name in names))

@@ -17,7 +17,7 @@ from filestore.io.memory_files import MemoryFiles
 from filestore.layout import branch_state
 from filestore.maintenance import orphans, snapshot_expiry
 from filestore.refs import file_references, live_references, pending_tags
-from filestore.snapshot.snapshot import SnapshotStore
+from filestore.snapshot.snapshot_store import SnapshotStore
 from lsm.errors import FluvialError
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -198,14 +198,29 @@ BUGS = (
     PlantedBug(
         name="operations that need the snapshots of a branch",
         patch=returning(snapshot_expiry, "keeps_snapshots", False),
-        plans=at(plan("fast-forward", "write-branch write-branch expire-branch", setup="versioned"), "/branch-dev"),
+        plans=at(
+            plan("fast-forward", "write-branch write-branch expire-branch", setup="versioned"),
+            "/branch-dev/snapshot/snapshot",
+        ),
         most=40,
     ),
     PlantedBug(
-        name="commits to a branch that is main no longer",
-        patch=returning(table_commit, "is_gone", False),
-        plans=publishing(plan("write", "replace-main", setup="versioned")),
-        most=3,
+        name="a commit proves its history beside an expiry",
+        patch=returning(table_commit, "confirm"),
+        plans=publishing(plan("write", "write write expire")),
+        most=2,
+    ),
+    PlantedBug(
+        name="a commit proves its history beside a rollback",
+        patch=returning(table_commit, "confirm"),
+        plans=publishing(plan("compact-full", "rollback")),
+        most=2,
+    ),
+    PlantedBug(
+        name="a commit proves its table",
+        patch=returning(table_commit, "confirm"),
+        plans=publishing(plan("overwrite", "rename")),
+        most=2,
     ),
     PlantedBug(
         name="exclusive creation",
