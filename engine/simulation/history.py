@@ -10,7 +10,7 @@ import orjson
 
 from engine.simulation.invariants import Checker
 from engine.simulation.model import Deed
-from engine.simulation.operations import Session, SimulatedOperation, needs_key, operation
+from engine.simulation.operations import ON_BRANCHES, Session, SimulatedOperation, needs_key, operation
 from engine.simulation.scheduler import Actor, Choice, Crash, EndlessError, Event, Fault, Schedule, Scheduler
 from engine.simulation.schedules import PlacedSchedule, RandomSchedule, Rates
 from engine.simulation.seams import ActorClock, ActorNames, SimulatedTime, files_of
@@ -20,7 +20,6 @@ from filestore.io.file_io import FileIO
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
 _REPEATS: Final = 4
-_REPAIRER: Final = 97
 _ROOT: Final = "/w"
 _SNAPSHOT: Final = "/snapshot/snapshot-"
 _NAME: Final = re.compile(r"0*(\d+)-0000-4000-8000-0*(\d+)")
@@ -170,17 +169,18 @@ class _Run:
     def repair(self) -> None:
         """Run again what was interrupted and has to be run again, without interventions."""
         for deed, each in self.interrupted:
-            actor = Actor(Scheduler(PlacedSchedule()), _REPAIRER, "repair")
+            actor = Actor(Scheduler(PlacedSchedule()), deed.actor, "repair")
             self.scheduler.step += 1
             try:
-                each.run(self._session(actor))
+                each.run(self._session(actor, is_repair=True))
             except (ConflictError, InvalidInputError):
                 pass
             except Exception as error:  # noqa: BLE001  (it is reported)
                 self.problems.append(f"{each.name} cannot be completed: {type(error).__name__}: {error}")
             else:
                 deed.is_acknowledged = True
-                deed.published = _published(actor, deed) if deed.published is None and each.publishes_rows else None
+                if each.publishes_rows and deed.published is None:
+                    deed.published = self.scheduler.step
             deed.ended = self.scheduler.step
 
     def check(self, start: Any) -> None:
@@ -196,6 +196,7 @@ class _Run:
         self.problems += checker.problems
 
     def _carry_out(self, each: SimulatedOperation, actor: Actor) -> None:
+        self.scheduler.step += 1  # what is done from now on is later than what has ended
         deed = Deed(actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step)
         self.deeds.append(deed)
         if each.removes_table:
@@ -211,10 +212,13 @@ class _Run:
                     break
                 actor.restart()
         deed.ended = self.scheduler.step
+        self.scheduler.step += 1
         deed.published = _published(actor, deed) if each.publishes_rows else None
         said = "is acknowledged" if deed.is_acknowledged else deed.error or "has died"
         actor.note(f"{each.name} {said}")
-        if deed.may_be_done and not deed.is_acknowledged and each.is_repeated:
+        moved = each.name in ON_BRANCHES and any(removal.name == "rename" for removal in self.removals)
+        is_refused = deed.error is not None and moved  # what it left is in the renamed table
+        if (deed.may_be_done or is_refused) and not deed.is_acknowledged and each.is_repeated:
             self.interrupted.append((deed, each))
 
     def _attempt(self, each: SimulatedOperation, deed: Deed, actor: Actor) -> bool:
@@ -232,8 +236,8 @@ class _Run:
             return True
         except UnavailableError as error:
             deed.error = f"is unavailable: {error}"
-            if each.is_repeated:
-                deed.may_be_done = True  # it says what to do again, not that nothing was done
+            if each.is_repeated or not each.publishes_rows:
+                deed.may_be_done = True  # only a commit says by it that nothing is visible
             if not self.scheduler.has_faults:
                 self.errors.append((deed, f"UnavailableError: {error}"))
         except Exception as error:  # noqa: BLE001  (any other error is a finding)
@@ -246,12 +250,12 @@ class _Run:
             return True
         return False
 
-    def _session(self, actor: Actor) -> Session:
+    def _session(self, actor: Actor, *, is_repair: bool = False) -> Session:
         io = files_of(self.io, actor)
         catalog: FileCatalog = catalog_of(self.root, io, ActorClock(self.time, actor), self._names_of(actor))
         return Session(
             catalog=catalog, actor=actor, began_ms=self.began_ms, options=self.setup.options,
-            primary_key=self.setup.primary_key, is_repair=actor.index == _REPAIRER,
+            primary_key=self.setup.primary_key, is_repair=is_repair,
         )  # fmt: skip
 
     def _names_of(self, actor: Actor) -> ActorNames:

@@ -52,6 +52,11 @@ class ModelTable:
         """The table without what cannot be observed."""
         return replace(self, bases=())
 
+    @property
+    def unnumbered(self) -> "ModelTable":
+        """The table with main alone."""
+        return replace(self, tags=(), branches=tuple(each for each in self.branches if each[0] == self.main))
+
 
 Catalogue = tuple[tuple[str, ModelTable], ...]
 """Tables by name."""
@@ -161,7 +166,7 @@ def branch_off(name: str, rows: Rows) -> Callable[..., ModelTable | None]:
 
 def delete_branch(name: str) -> Callable[..., ModelTable | None]:
     """A branch goes."""
-    return lambda table: None if table.rows(name) is None or table.main == name else table.without_branch(name)
+    return lambda table: None if table.main == name else table.without_branch(name)
 
 
 def merge(name: str) -> Callable[..., ModelTable | None]:
@@ -199,14 +204,8 @@ def create(table: str) -> Effect:
 
 
 def drop(table: str) -> Effect:
-    """A table goes."""
-
-    def effect(catalogue: Catalogue) -> Catalogue | None:
-        if table not in dict(catalogue):
-            return None
-        return tuple(each for each in catalogue if each[0] != table)
-
-    return effect
+    """A table goes; one that is gone already may have been dropped twice at once."""
+    return lambda catalogue: tuple(each for each in catalogue if each[0] != table)
 
 
 def rename(table: str, target: str) -> Effect:
@@ -271,9 +270,15 @@ def possible_states(start: Catalogue, deeds: list[Deed]) -> set[Catalogue]:
     return found
 
 
-def visible(catalogue: Catalogue) -> Catalogue:
-    """What of a state can be observed."""
-    return tuple((name, table.visible) for name, table in catalogue)
+def visible(catalogue: Catalogue, *, with_tags: bool = True) -> Catalogue:
+    """What of a state can be observed.
+
+    Args:
+        catalogue: the state.
+        with_tags: False where numbers of snapshots were used again: then tags, and branches that began at such a
+            number, may be of either.
+    """
+    return tuple((name, table.visible if with_tags else table.visible.unnumbered) for name, table in catalogue)
 
 
 def _with_table(catalogue: Catalogue, name: str, table: ModelTable) -> Catalogue:

@@ -256,6 +256,10 @@ WITH_BRANCH: Final = frozenset(
 """Operations that need the branch of the setup."""
 
 
+ON_BRANCHES: Final = frozenset({"branch", "merge", "fast-forward", "replace-main", "delete-branch"})
+"""Operations on whole branches: what is left of an interrupted one is completed by running it again."""
+
+
 def operation(name: str, number: int) -> SimulatedOperation:
     """An operation by its name. Raises: InvalidInputError naming all.
 

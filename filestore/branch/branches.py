@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from filestore.branch.creation import create_origin, fill_branch, own_tag
 from filestore.branch.files import branch_entries, clear_branch, copy_branch, delete_unused, files_only_of, size_of
+from filestore.commit.succession import check_is_same_table
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.layout.branch_state import (
@@ -20,6 +21,7 @@ from filestore.layout.branch_state import (
     Operation,
     Work,
     begin_work,
+    complete_work,
     end_work,
     is_hidden,
     main_branch,
@@ -105,6 +107,7 @@ def create_branch(
     try:
         origin = create_origin(store, name, tag, snapshot_id, options or {})
         fill_branch(store, there.paths, origin, log)
+        check_is_same_table(store)  # it may have been dropped or renamed, and perhaps made again
     except (InvalidInputError, ConflictError):
         clear_branch(store.io, there.paths)
         if snapshot_id is not None and store.snapshots.find_tag(own_tag(name)) is not None:
@@ -160,7 +163,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
             store.io.delete(store.paths.with_branch(store.main_branch).tag(origin.tag))
         delete_unused(store.io, unused)
         clear_branch(store.io, there)
-        end_work(store.io, there)
+        complete_work(store.io, there)
     return deleted
 
 

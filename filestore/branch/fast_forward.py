@@ -16,6 +16,7 @@ from filestore.branch.merge import common_snapshot, data_commits_since
 from filestore.branch.merged_schemas import merged_schemas
 from filestore.commit.confirmation import LostRaceError, confirm
 from filestore.commit.expired_commits import ExpiredCommits
+from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.branch_state import (
     BranchOrigin,
@@ -31,7 +32,7 @@ from filestore.layout.branch_state import (
     working,
 )
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
@@ -81,8 +82,7 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             removed = _remove_newer(main, branch, common, origin, force=force)
             merged_schemas(main, branch, origin, keeps_ids=True).publish()
             _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
-        for tag in _tags_of(branch):
-            main.io.create_exclusive(main.paths.tag(tag), branch.io.read_bytes(branch.paths.tag(tag)))
+        _copy_tags(main, branch)
     return FastForward(branch=name, published=tuple(wanted), removed=removed)
 
 
@@ -102,6 +102,19 @@ def _check_no_gap(branch: TableStore, first: int, *, needed: int) -> None:
 def _tags_of(branch: TableStore) -> list[str]:
     """The tags to publish in main, without those of savepoints."""
     return [name for name in branch.snapshots.tag_names() if not is_savepoint_tag(branch, name)]
+
+
+def _copy_tags(main: TableStore, branch: TableStore) -> None:
+    created = []
+    for tag in _tags_of(branch):
+        if main.io.create_exclusive(main.paths.tag(tag), branch.io.read_bytes(branch.paths.tag(tag))):
+            created.append(tag)
+    try:
+        check_is_same_table(main)  # else they are in a table that was made again under this name
+    except InvalidInputError:
+        for tag in created:
+            main.io.delete(main.paths.tag(tag))
+        raise
 
 
 def _check_tags(main: TableStore, branch: TableStore, floor: int, *, force: bool) -> None:
@@ -174,7 +187,7 @@ def _remove_newer(
 
     def remove() -> None:
         main.snapshots.write_latest_hint(floor)
-        for reference in removed:
+        for reference in in_order(removed):
             if reference.kind is ReferenceKind.TAG:
                 main.io.delete(main.paths.tag(reference.name))
             if reference.kind is ReferenceKind.PENDING:  # its creation fails
@@ -196,7 +209,7 @@ def _check_removable(main: TableStore, common: Snapshot | None, references: set[
             f"main's log holds its commits since the branch began, and cannot be undone: table={main.name} "
             "fix=merge the branch with force"
         )
-    for reference in references:
+    for reference in in_order(references):
         if reference.kind is ReferenceKind.SAVEPOINT:
             raise InvalidInputError(
                 f"main has a savepoint since the branch began: table={main.name} savepoint={reference.name} "

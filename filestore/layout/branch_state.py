@@ -159,20 +159,26 @@ def replace_work(io: FileIO, paths: TablePaths, work: Work) -> None:
 
 
 def end_work(io: FileIO, paths: TablePaths) -> None:
-    """Mark the operation as complete, so that others can start.
-
-    Raises: OutcomeUnknownError when the table was dropped or renamed meanwhile: it may have the operation half done.
-    """
-    if not (io.exists(f"{paths.root}/schema") or io.exists(f"{paths.root}/{MAIN_BRANCH_FILE}")):
-        io.delete_tree(paths.branch_root if paths.branch != MAIN_BRANCH else paths.branch_dir)
-        for directory in (paths.branch_dir, paths.tag_dir, paths.root):
-            io.delete_empty_directory(directory)
-        raise OutcomeUnknownError(
-            f"the table was dropped or renamed during an operation on a branch: path={paths.root} "
-            f"branch={paths.branch} fix='open it under its new name, and run the operation again'"
-        )
+    """Mark the operation as ended, so that others can start."""
     io.delete(f"{paths.branch_root}/{OPERATION_FILE}")
     io.delete_empty_directory(paths.branch_root)
+
+
+def complete_work(io: FileIO, paths: TablePaths) -> None:
+    """Mark an operation as complete that has done everything.
+
+    Raises: OutcomeUnknownError when the table was renamed or dropped meanwhile, with the operation half done.
+    """
+    if not io.exists(f"{paths.branch_root}/{OPERATION_FILE}"):
+        if not (io.exists(f"{paths.root}/schema") or io.exists(f"{paths.root}/{MAIN_BRANCH_FILE}")):
+            io.delete_tree(paths.branch_dir)  # what was made under the former name
+            for directory in (paths.tag_dir, paths.root):
+                io.delete_empty_directory(directory)
+        raise OutcomeUnknownError(
+            f"table was dropped or renamed during an operation on a branch: path={paths.root} branch={paths.branch} "
+            "fix='open it again under its new name and run the operation again'"
+        )
+    end_work(io, paths)
 
 
 @contextmanager
@@ -188,7 +194,7 @@ def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[None]:
     except (InvalidInputError, ConflictError):
         end_work(io, paths)
         raise
-    end_work(io, paths)
+    complete_work(io, paths)
 
 
 def _is_at(io: FileIO, paths: TablePaths, operations: Collection[Operation]) -> bool:

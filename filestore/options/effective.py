@@ -14,8 +14,8 @@ from filestore.options.catalog_options import CatalogOptions, from_environment
 from filestore.options.option import Option
 from filestore.options.parsing import duration_ms, size_bytes
 from filestore.options.secrets import shown_value
+from filestore.options.table.common import MIB
 from filestore.options.table_options import TableOptions, canonical_options
-from lsm.byte_sizes import MIB
 from lsm.errors import InvalidInputError
 
 

@@ -6,7 +6,7 @@ Files without a live reference are not part of the table.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -106,6 +106,11 @@ def other_references(store: TableStore) -> list[LiveReference]:
             other = on_branch(store, branch)
             references += [*snapshot_references(other), *_lasting_references(other)]
     return references
+
+
+def in_order(references: Iterable[LiveReference]) -> list[LiveReference]:
+    """References by kind, branch, snapshot and name, so that files are accessed in one order whatever process it is."""
+    return sorted(references, key=lambda each: (each.kind.value, each.branch, each.snapshot_id, each.name))
 
 
 def all_references(store: TableStore) -> list[LiveReference]:

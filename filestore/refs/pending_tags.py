@@ -63,6 +63,7 @@ def with_pending_tag(
 
     Raises:
         ConflictError: the snapshot expired, was rolled back or is of another table by now; nothing was created.
+        OutcomeUnknownError: the table was dropped or renamed meanwhile: look under its new name.
     """
     file_name = f"{_PREFIX}{name}.{store.names.uuid()}{_SUFFIX}"
     path = pending_path(store.paths, file_name)
@@ -70,8 +71,14 @@ def with_pending_tag(
         store.io.write_new(path, snapshot.to_json().encode())
         check_unclaimed(store, name, snapshot, purpose)
         create()
-        if not store.io.exists(path):  # the table was dropped or renamed, or main replaced, with everything in it
+        if not store.io.exists(path):
             undo()
+            if not is_same_table(store):  # where it was renamed, what was created moved with it
+                _delete(store, path)
+                raise OutcomeUnknownError(
+                    f"table was dropped or renamed while its snapshot was {purpose}: table={store.name} tag={name} "
+                    f"snapshot={snapshot.id} fix='open it again under its new name and look'"
+                )
             raise _expired(store, name, snapshot, purpose)
     delete_leftover(store.io, path)
 

@@ -69,15 +69,16 @@ def create_savepoint(
     snapshot = _self_contained_snapshot(store)
     checkpoints = tuple(keep_checkpoints(snapshot))
     created: list[Savepoint] = []
-    with_pending_tag(
-        store,
-        PURPOSE,
-        snapshot,
-        lambda: created.append(_create(store, snapshot, checkpoints)),
-        undo=lambda: store.io.delete(store.paths.savepoint(created[0].id)),
-        purpose="saved",
-    )
-    renew_tags(store)
+
+    def create() -> None:
+        created.append(_create(store, snapshot, checkpoints))
+        renew_tags(store)
+
+    def undo() -> None:
+        store.io.delete(store.paths.savepoint(created[0].id))
+        store.io.delete(store.paths.tag(created[0].tag_name))
+
+    with_pending_tag(store, PURPOSE, snapshot, create, undo=undo, purpose="saved")
     return created[0]
 
 

@@ -22,7 +22,7 @@ from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError
 
 logger = logging.getLogger("fluvial.tags")
 
@@ -274,6 +274,11 @@ def _write_success_file(store: TableStore, name: str) -> None:
 
 def _remove(store: TableStore, name: str) -> None:
     store.io.delete(store.paths.tag(name))
+    if not is_same_table(store):
+        raise OutcomeUnknownError(
+            f"table was dropped or renamed while a tag was deleted: table={store.name} tag={name} "
+            "fix='open it again under its new name and look'"
+        )
     if store.options.tag_create_success_file:
         store.io.delete(store.paths.tag_success_file(name))
 

@@ -14,8 +14,7 @@ from filestore.options.parsing import (
     text,
     time_of_day_ms,
 )
-from filestore.options.table.common import COUNT, DAY_MS, INT_MAX, NUMBER
-from lsm.byte_sizes import MIB
+from filestore.options.table.common import COUNT, DAY_MS, INT_MAX, MIB, NUMBER
 
 _STRATEGY: Final = cast(Parser[Literal["values-time", "update-time"]], choice("values-time", "update-time"))
 

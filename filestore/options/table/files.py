@@ -22,8 +22,7 @@ from filestore.options.parsing import (
     text,
     verbatim,
 )
-from filestore.options.table.common import COUNT, NUMBER
-from lsm.byte_sizes import MIB
+from filestore.options.table.common import COUNT, MIB, NUMBER
 
 _FORMAT: Final = choice("parquet", "orc", "avro")
 _FORMAT_PER_LEVEL: Final = choice_per_level("parquet", "orc", "avro")

@@ -2,8 +2,7 @@
 
 from filestore.options.option import At, Option, OptionValues
 from filestore.options.parsing import boolean, choice, duration_ms, file_name, integer, names, size_bytes, text
-from filestore.options.table.common import COUNT, NUMBER
-from lsm.byte_sizes import MIB
+from filestore.options.table.common import COUNT, MIB, NUMBER
 
 
 class ReadingOptions(OptionValues):

@@ -1,0 +1,261 @@
+"""Guards of the protocol, each taken away by a patch, with the histories that need it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from engine.simulation.explorer import CRASH, PAUSE, every_place
+from engine.simulation.history import HistoryPlan, run_history
+from engine.simulation.scheduler import Choice, Fault, Place
+from engine.simulation.schedules import PlacedSchedule
+from filestore.branch import branches, merge
+from filestore.commit import conflicts, expired_commits, history, table_commit
+from filestore.io.memory_files import MemoryFiles
+from filestore.layout import branch_state
+from filestore.maintenance import orphans, snapshot_expiry
+from filestore.refs import file_references, live_references, pending_tags
+from filestore.snapshot.snapshot_store import SnapshotStore
+from lsm.errors import FluvialError
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedBug:
+    """A guard that is taken away."""
+
+    name: str
+    patch: Patch
+    plans: Callable[[], Iterable[HistoryPlan]]
+    most: int  # histories
+
+
+def returning(target: Any, name: str, value: Any = None) -> Patch:
+    """Makes a function or method return a value, whatever it is asked."""
+    return lambda patch: patch.setattr(target, name, lambda *_, **__: value)
+
+
+def plan(*actors: str, setup: str = "keyed", **more: Any) -> HistoryPlan:
+    return HistoryPlan(actors=tuple(tuple(each.split()) for each in actors), setup=setup, **more)
+
+
+def at(
+    history_plan: HistoryPlan, *wanted: str, of: tuple[str, ...] = (), choices: tuple[Choice, ...] = (PAUSE,)
+) -> Callable[[], Iterator[HistoryPlan]]:
+    """Interventions where paths contain one of these texts; () is everywhere."""
+
+    def is_wanted(operation: str, path: str) -> bool:
+        return (not wanted or any(each in path for each in wanted)) and (not of or operation in of)
+
+    return lambda: every_place(history_plan, choices, is_wanted=is_wanted)
+
+
+def publishing(history_plan: HistoryPlan, *choices: Choice) -> Callable[[], Iterator[HistoryPlan]]:
+    return at(history_plan, "/snapshot/snapshot-", of=("create_exclusive",), choices=choices or (PAUSE,))
+
+
+def lost_twice(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
+    """The answer of a publication is lost, and what is asked next fails."""
+    alone = run_history(history_plan)
+    assert isinstance(alone.schedule, PlacedSchedule)
+    for step in published_steps(alone.schedule.reached):
+        for following in range(1, 8):
+            lost, refused = Choice(fault=Fault.LOST_ANSWER), Choice(fault=Fault.REFUSED)
+            yield HistoryPlan(
+                actors=history_plan.actors,
+                setup=history_plan.setup,
+                choices=((0, step, lost), (0, step + following, refused)),
+            )
+
+
+def published_steps(reached: list[Place]) -> list[int]:
+    return [
+        each.own_step for each in reached if each.operation == "create_exclusive" and "/snapshot/snapshot-" in each.path
+    ]
+
+
+def without_age(patch: pytest.MonkeyPatch) -> None:
+    known = orphans._old_file
+    patch.setattr(orphans, "_old_file", lambda store, path, before_ms: known(store, path, 2**60))
+
+
+def overwriting(patch: pytest.MonkeyPatch) -> None:
+    def create(self: MemoryFiles, path: str, body: bytes) -> bool:
+        self._put(path, body)
+        return True
+
+    patch.setattr(MemoryFiles, "create_exclusive", create)
+
+
+def deleting_what_may_be_visible(patch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def undoing(undo: Callable[[], object]) -> Iterator[None]:
+        try:
+            yield
+        except FluvialError:
+            undo()
+            raise
+
+    patch.setattr("filestore.table.undoing_unless_visible", undoing)
+
+
+def trusting_the_hint(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SnapshotStore, "latest_id", lambda self: self._hint(self._paths.latest_hint))
+
+
+def forgetting_lost_attempts(patch: pytest.MonkeyPatch) -> None:
+    """A commit neither looks for its attempt of unknown outcome nor for its own identifier."""
+    returning(table_commit.TableCommit, "_settle")(patch)
+    returning(history.CommitHistory, "find")(patch)
+
+
+def with_unlimited_operations(patch: pytest.MonkeyPatch) -> None:
+    for module in (branches, branch_state):
+        patch.setattr(module, "begin_work", nothing_is_in_progress)
+
+
+def nothing_is_in_progress(io: Any, paths: Any, work: branch_state.Work) -> bool:
+    branch_state.replace_work(io, paths, work)
+    return True
+
+
+BUGS = (
+    PlantedBug(
+        name="sequence numbers of another writer",
+        patch=returning(conflicts, "sequence_conflict"),
+        plans=publishing(plan("upsert", "upsert")),
+        most=3,
+    ),
+    PlantedBug(
+        name="inputs of a compaction that another commit took",
+        patch=returning(conflicts, "find_conflict"),
+        plans=publishing(plan("compact-full", "overwrite")),
+        most=3,
+    ),
+    PlantedBug(
+        name="a batch that is committed already",
+        patch=returning(history.CommitHistory, "find"),
+        plans=at(plan("stream", setup="append"), of=("answer",), choices=(Choice(crash=True),)),
+        most=2,
+    ),
+    PlantedBug(
+        name="reading the note of an expired batch",
+        patch=returning(expired_commits.ExpiredCommits, "newest"),
+        plans=at(plan("stream", "write write expire", setup="append"), of=("answer",), choices=(CRASH,)),
+        most=2,
+    ),
+    PlantedBug(
+        name="noting a batch before its snapshot expires",
+        patch=returning(expired_commits.ExpiredCommits, "note"),
+        plans=at(plan("stream", "write write expire", setup="append"), of=("answer",), choices=(CRASH,)),
+        most=2,
+    ),
+    PlantedBug(
+        name="expiry claims before it looks for tags",
+        patch=returning(SnapshotStore, "claim_up_to"),
+        plans=at(plan("expire", "tag"), "/tag", "/branch", "/snapshot/", of=("list_names", "delete", "read_bytes")),
+        most=20,
+    ),
+    PlantedBug(
+        name="a tag asks for the claim of its snapshot",
+        patch=returning(pending_tags, "check_unclaimed"),
+        plans=at(plan("tag", "expire"), "/tag", of=("write_new",)),
+        most=2,
+    ),
+    PlantedBug(
+        name="a tag keeps its files before it has its name",
+        patch=returning(live_references, "pending_references", []),
+        plans=at(plan("tag", "expire"), "/tag", of=("create_exclusive",)),
+        most=2,
+    ),
+    PlantedBug(
+        name="a savepoint keeps its files before it is there",
+        patch=returning(live_references, "pending_references", []),
+        plans=at(plan("savepoint", "write compact-full expire"), "/savepoint", of=("create_exclusive",)),
+        most=2,
+    ),
+    PlantedBug(
+        name="the age of orphans",
+        patch=without_age,
+        plans=publishing(plan("write", "clean")),
+        most=3,
+    ),
+    PlantedBug(
+        name="references of orphans",
+        patch=returning(file_references.FileReferences, "data", set()),
+        plans=lambda: [plan("clean")],
+        most=1,
+    ),
+    PlantedBug(
+        name="tags of what expires",
+        patch=returning(snapshot_expiry, "other_references", []),
+        plans=lambda: [plan("compact-full expire", setup="versioned")],
+        most=1,
+    ),
+    PlantedBug(
+        name="operations that need the snapshots of a branch",
+        patch=returning(snapshot_expiry, "keeps_snapshots", False),
+        plans=at(
+            plan("fast-forward", "write-branch write-branch expire-branch", setup="versioned"),
+            "/branch-dev/snapshot/snapshot",
+        ),
+        most=40,
+    ),
+    PlantedBug(
+        name="a commit proves its history beside an expiry",
+        patch=returning(table_commit, "confirm"),
+        plans=publishing(plan("write", "write write expire")),
+        most=2,
+    ),
+    PlantedBug(
+        name="a commit proves its history beside a rollback",
+        patch=returning(table_commit, "confirm"),
+        plans=publishing(plan("compact-full", "rollback")),
+        most=2,
+    ),
+    PlantedBug(
+        name="a commit proves its table",
+        patch=returning(table_commit, "confirm"),
+        plans=publishing(plan("overwrite", "rename")),
+        most=2,
+    ),
+    PlantedBug(
+        name="exclusive creation",
+        patch=overwriting,
+        plans=publishing(plan("write", "write")),
+        most=3,
+    ),
+    PlantedBug(
+        name="files of a commit that may be visible stay",
+        patch=deleting_what_may_be_visible,
+        plans=lambda: lost_twice(plan("write")),
+        most=8,
+    ),
+    PlantedBug(
+        name="a commit looks for its own lost attempt",
+        patch=forgetting_lost_attempts,
+        plans=publishing(plan("write", setup="append"), Choice(fault=Fault.LOST_ANSWER)),
+        most=3,
+    ),
+    PlantedBug(
+        name="one operation on a branch at a time",
+        patch=with_unlimited_operations,
+        plans=at(plan("replace-main", "delete-branch", setup="versioned"), "/branch-dev", "MAIN-", of=("replace",)),
+        most=20,
+    ),
+    PlantedBug(
+        name="rows that both sides of a merge changed",
+        patch=returning(merge, "_check_no_conflict"),
+        plans=lambda: [plan("upsert merge", setup="versioned")],
+        most=1,
+    ),
+    PlantedBug(
+        name="a hint that is not the newest",
+        patch=trusting_the_hint,
+        plans=at(plan("write", "write write"), "/LATEST", of=("replace",), choices=(Choice(crash=True),)),
+        most=2,
+    ),
+)

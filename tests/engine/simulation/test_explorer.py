@@ -1,0 +1,114 @@
+"""What the explorer runs replays, and finds nothing on the code as it is."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.simulation.explorer import CRASH, INTERVENTIONS, PAUSE, every_place, explore, random_plan, two_preemptions
+from engine.simulation.history import History, HistoryPlan, Place, run_history
+from engine.simulation.pause_matrix import MEANWHILE, PAUSED, matrix, pairs, sampled_matrix
+from filestore.io.file_io import LocalFileIO
+from lsm.errors import InvalidInputError
+from tests.engine.simulation.planted_bugs import plan
+from tests.test_tidy import ROOT
+
+SEED = 14
+
+
+def digest(history: History) -> str:
+    return hashlib.sha256(repr((history.events, history.problems, history.steps)).encode()).hexdigest()
+
+
+def shown(histories: list[History]) -> str:
+    return "\n\n".join("\n".join([str(each.plan), *each.problems, each.plan.to_json()]) for each in histories)
+
+
+REPLAY = """
+from engine.simulation.explorer import random_plan
+from tests.engine.simulation.test_explorer import digest, run_history
+print(*(digest(run_history(random_plan(seed))) for seed in range(3)))
+"""
+
+
+@pytest.mark.sweep
+def test_a_seed_gives_one_history_in_every_process() -> None:
+    here = [digest(run_history(random_plan(seed))) for seed in range(3)]
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", REPLAY], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == here
+    assert len(set(here)) == 3
+
+
+def test_a_plan_is_the_same_as_text() -> None:
+    for each in (random_plan(3), *every_place(plan("tag", "expire"), INTERVENTIONS.values())):
+        assert HistoryPlan.of_json(each.to_json()) == each
+    with pytest.raises(InvalidInputError, match="not the plan of a history"):
+        HistoryPlan.of_json("{}")
+
+
+@pytest.mark.sweep
+def test_random_histories_hold() -> None:
+    found = explore(random_plan(seed) for seed in range(SEED * 1000, SEED * 1000 + 100))
+    assert shown(found.failed) == ""
+    assert len(found.operations) > 20
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["tag", "savepoint"])
+def test_no_death_of_a_tag_beside_an_expiry_leaves_a_name_without_files(name: str) -> None:
+    """versions.md H2: a name that was not acknowledged stopped expiry until someone deleted it."""
+    plans = every_place(plan(name, "write expire"), (PAUSE, CRASH, INTERVENTIONS["crash"]), changes_only=True)
+    assert shown(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+def test_two_expiries_and_a_deleted_tag_never_find_a_healthy_table_corrupt() -> None:
+    """versions.md M5: an expiry of a branch met one of main, and named a healthy snapshot as damaged."""
+    for first in ("expire", "delete-tag"):
+        two = plan(first, "write-branch expire-branch", setup="versioned")
+        reverse = plan("write-branch expire-branch", first, setup="versioned")
+        plans = [*every_place(two, (PAUSE,), changes_only=True), *every_place(reverse, (PAUSE,), changes_only=True)]
+        assert shown(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
+    found = explore(sampled_matrix(SEED, more=0))
+    assert shown(found.failed) == ""
+    assert found.histories > len(PAUSED) * len(MEANWHILE)
+
+
+def test_the_matrix_has_every_pair_at_every_place() -> None:
+    known = {(each.actors[0][0], each.actors[1]) for each in pairs()}
+    assert known == {(name, others) for name in PAUSED for others in MEANWHILE.values()}
+    first = next(matrix())
+    assert first.choices[0][:2] == (0, 1)
+
+
+def test_two_preemptions_interleave_two_actors() -> None:
+    import random
+
+    found = [*two_preemptions(plan("tag", "expire"), random.Random(1), count=3)]
+    assert [len(each.choices) for each in found] == [2, 2, 2]
+    assert explore(found).failed == []
+
+
+def test_a_history_runs_in_a_directory_of_a_warehouse(tmp_path: Path) -> None:
+    place = Place(root=str(tmp_path / "h"), io=LocalFileIO())
+    alone = run_history(plan("write", "expire"), place=place)
+    assert alone.problems == ()
+    assert (tmp_path / "h" / "d.db" / "t" / "snapshot").is_dir()
+
+
+def test_a_violation_is_shown_with_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("filestore.maintenance.snapshot_expiry.other_references", lambda *_: [])
+    (failed,) = explore([plan("compact-full expire", setup="versioned")]).failed
+    assert "files are missing" in failed.problems[0]
+    assert any(line.endswith("expire is acknowledged") for line in failed.trace())
+    assert len(failed.trace(most=3)) == 4
