@@ -118,7 +118,8 @@ class FileReferences:
         """
         self._table = store
         self._partitions = partitions
-        self._known: dict[tuple[LiveReference, _FilesOf], frozenset[str]] = {}
+        self._known: dict[tuple[LiveReference, _FilesOf], frozenset[str] | None] = {}
+        self._snapshots: dict[LiveReference, Snapshot | None] = {}
 
     def data(self, references: Iterable[LiveReference]) -> set[str]:
         """Data and changelog files used by any of these references.
@@ -126,16 +127,18 @@ class FileReferences:
         Raises: CorruptDataError for a reference with missing metadata.
         """
         found: set[str] = set()
-        previous: LiveReference | None = None
+        previous: LiveReference | None = None  # its files are among those found
         for reference in in_order(references):
             # consecutive snapshots use the files of the first one, and those added by the others
             follows = (
                 previous is not None
                 and reference.kind is previous.kind is ReferenceKind.SNAPSHOT
                 and (reference.branch, reference.snapshot_id) == (previous.branch, previous.snapshot_id + 1)
+                and self._continues(reference, previous)
             )
-            found |= self._read(reference, _added_data if follows else self._data)
-            previous = reference
+            files = self._read(reference, _added_data if follows else self._data)
+            found |= files or set()
+            previous = None if files is None else reference
         return found
 
     def metadata(self, references: Iterable[LiveReference]) -> set[str]:
@@ -143,27 +146,40 @@ class FileReferences:
 
         Raises: CorruptDataError for a reference with missing metadata.
         """
-        return {path for reference in in_order(references) for path in self._read(reference, _metadata)}
+        return {path for reference in in_order(references) for path in self._read(reference, _metadata) or ()}
 
-    def _read(self, reference: LiveReference, files_of: "_FilesOf") -> frozenset[str]:
+    def _read(self, reference: LiveReference, files_of: "_FilesOf") -> frozenset[str] | None:
+        """The files; None when the reference is gone, or about to go and incomplete."""
         if (reference, files_of) not in self._known:
-            self._known[reference, files_of] = frozenset(self._read_again(reference, files_of))
+            self._known[reference, files_of] = self._read_again(reference, files_of)
         return self._known[reference, files_of]
 
-    def _read_again(self, reference: LiveReference, files_of: "_FilesOf") -> set[str]:
-        table = on_branch(self._table, reference.branch)
-        snapshot = reference.snapshot or table.snapshots.find(reference.snapshot_id)
+    def _read_again(self, reference: LiveReference, files_of: "_FilesOf") -> frozenset[str] | None:
+        table, snapshot = on_branch(self._table, reference.branch), self._snapshot(reference)
         if snapshot is None:
-            return set()  # expired since it was listed
+            return None  # expired since it was listed
         try:
-            return files_of(table, reference, snapshot)
+            return frozenset(files_of(table, reference, snapshot))
         except FileNotFoundError as error:
             if not _is_live(table, reference):
-                return set()
+                return None
             raise CorruptDataError(
                 "a file in use is missing, so it is unknown which other files are in use: "
                 f"table={table.name} reference={reference} missing={error.filename or error} {_fix(reference)}"
             ) from error
+
+    def _continues(self, reference: LiveReference, previous: LiveReference) -> bool:
+        """Whether a snapshot was made on top of the one before; a fork was not."""
+        snapshot, before = self._snapshot(reference), self._snapshot(previous)
+        return snapshot is not None and before is not None and snapshot.parent in (None, before.identity)
+
+    def _snapshot(self, reference: LiveReference) -> Snapshot | None:
+        if reference.snapshot is not None:
+            return reference.snapshot
+        if reference not in self._snapshots:
+            table = on_branch(self._table, reference.branch)
+            self._snapshots[reference] = table.snapshots.find(reference.snapshot_id)
+        return self._snapshots[reference]
 
     def _data(self, store: TableStore, reference: LiveReference, snapshot: Snapshot) -> set[str]:
         if reference.kind is ReferenceKind.CHANGELOG:
