@@ -100,7 +100,7 @@ class World:
         self.catalog = Catalog(str(root / "warehouse"))
         self.lanes: dict[str, Lane] = {}
         self.starts: list[Start] = []
-        self.happened = 0
+        self.happened = 0  # kills and pauses
         for number, name in enumerate(lanes):
             source = Source(root / "input" / name, seed * 1_000 + number, rows=rows, keys=keys)
             self.lanes[name] = self._lane(name, source, {**TABLE_OPTIONS, **(options or {})})
@@ -167,7 +167,7 @@ class World:
             start.tree.kill()  # Python workers that outlive their driver
         code = start.tree.exit_code
         assert code is not None
-        self.happened += len(self.struck(start))
+        self.happened += sum(each.strike is not Strike.HOLD for each in self.struck(start))
         return code
 
     def until_struck(self, start: Start, point: Point) -> None:
