@@ -54,7 +54,7 @@ def test_a_plan_is_the_same_as_text() -> None:
 
 @pytest.mark.sweep
 def test_random_histories_hold() -> None:
-    found = explore(random_plan(seed) for seed in range(SEED * 1000, SEED * 1000 + 100))
+    found = explore(random_plan(seed) for seed in range(SEED * 1000, SEED * 1000 + 60))
     assert shown(found.failed) == ""
     assert len(found.operations) > 20
 
