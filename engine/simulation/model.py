@@ -118,9 +118,9 @@ def roll_back(snapshot: int, rows: Rows) -> Callable[..., ModelTable | None]:
     """The table goes back to a snapshot; later tags go."""
 
     def change(table: ModelTable) -> ModelTable | None:
-        if table.rows(MAIN) is None or table.main != MAIN:
-            return None
-        return replace(table.with_rows(MAIN, rows), tags=tuple(each for each in table.tags if each[1] <= snapshot))
+        return replace(
+            table.with_rows(table.main, rows), tags=tuple(each for each in table.tags if each[1] <= snapshot)
+        )
 
     return change
 
