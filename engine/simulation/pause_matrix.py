@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final
 
 from engine.simulation.explorer import CRASH, PAUSE, every_place
-from engine.simulation.history import HistoryPlan, fits, run_history
+from engine.simulation.history import HistoryPlan, fits_setup, run_history
 from engine.simulation.operations import WITH_BRANCH
 from engine.simulation.schedules import PlacedSchedule
 from engine.simulation.setups import SETUPS
@@ -39,7 +39,7 @@ def pairs() -> Iterator[HistoryPlan]:
         for others in MEANWHILE.values():
             needs_branch = bool({name, *others} & WITH_BRANCH)
             yield HistoryPlan(actors=((name,), others), setup="versioned" if needs_branch else "keyed")
-            if not needs_branch and all(fits(SETUPS["append"], each) for each in (name, *others)):
+            if not needs_branch and all(fits_setup(SETUPS["append"], each) for each in (name, *others)):
                 yield HistoryPlan(actors=((name,), others), setup="append")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.simulation.explorer import CRASH, INTERVENTIONS, PAUSE, every_place, explore, random_plan, two_preemptions
-from engine.simulation.history import History, HistoryPlan, Place, run_history
+from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, run_history
 from engine.simulation.pause_matrix import MEANWHILE, PAUSED, matrix, pairs, sampled_matrix
 from filestore.io.file_io import LocalFileIO
 from lsm.errors import InvalidInputError
@@ -19,11 +19,11 @@ from tests.test_tidy import ROOT
 SEED = 14
 
 
-def digest(history: History) -> str:
+def digest(history: SimulatedHistory) -> str:
     return hashlib.sha256(repr((history.events, history.problems, history.steps)).encode()).hexdigest()
 
 
-def shown(histories: list[History]) -> str:
+def shown(histories: list[SimulatedHistory]) -> str:
     return "\n\n".join("\n".join([str(each.plan), *each.problems, each.plan.to_json()]) for each in histories)
 
 
@@ -100,7 +100,7 @@ def test_two_preemptions_interleave_two_actors() -> None:
 
 
 def test_a_history_runs_in_a_directory_of_a_warehouse(tmp_path: Path) -> None:
-    place = Place(root=str(tmp_path / "h"), io=LocalFileIO())
+    place = HistoryPlace(root=str(tmp_path / "h"), io=LocalFileIO())
     alone = run_history(plan("write", "expire"), place=place)
     assert alone.problems == ()
     assert (tmp_path / "h" / "d.db" / "t" / "snapshot").is_dir()
