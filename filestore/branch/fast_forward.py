@@ -32,7 +32,7 @@ from filestore.layout.branch_state import (
     working,
 )
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, on_branch, ordered_references
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
@@ -187,7 +187,7 @@ def _remove_newer(
 
     def remove() -> None:
         main.snapshots.write_latest_hint(floor)
-        for reference in ordered_references(removed):
+        for reference in in_order(removed):
             if reference.kind is ReferenceKind.TAG:
                 main.io.delete(main.paths.tag(reference.name))
             if reference.kind is ReferenceKind.PENDING:  # its creation fails
@@ -209,7 +209,7 @@ def _check_removable(main: TableStore, common: Snapshot | None, references: set[
             f"main's log holds its commits since the branch began, and cannot be undone: table={main.name} "
             "fix=merge the branch with force"
         )
-    for reference in ordered_references(references):
+    for reference in in_order(references):
         if reference.kind is ReferenceKind.SAVEPOINT:
             raise InvalidInputError(
                 f"main has a savepoint since the branch began: table={main.name} savepoint={reference.name} "

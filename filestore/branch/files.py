@@ -9,7 +9,7 @@ from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import OPERATION_FILE, ORIGIN_FILE
 from filestore.layout.paths import TablePaths
 from filestore.refs.file_references import FileReferences, MetadataFiles, metadata_files
-from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, on_branch, ordered_references
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
@@ -44,7 +44,7 @@ def files_only_of(
         data = set()
     leaves: set[str] = set()
     lists: set[str] = set()
-    for reference in ordered_references(removed):
+    for reference in in_order(removed):
         there = on_branch(store, reference.branch)
         snapshot = reference.snapshot or there.snapshots.find(reference.snapshot_id)
         if snapshot is not None:

@@ -349,5 +349,5 @@ def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:
     """Whether entries of a directory are of a table: also those that its writers made behind a drop."""
     known = {"snapshot", "manifest", "schema", "branch"}
     own = {*known, "tag", "savepoint", "index", "statistics", "changelog", "consumer", "rollback", "expired-commits"}
-    own |= {"automatic-tags", "compaction-attempts", "expiry"}
+    own |= {"automatic-tags", "compaction-attempts", "expiry", MAIN_BRANCH_FILE}
     return bool({*names} & known) or (bool(names) and all(name in own or name.startswith("bucket-") for name in names))

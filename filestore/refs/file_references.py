@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from filestore.manifest.entries import EntryKind, ManifestEntry
-from filestore.refs.live_references import LiveReference, ReferenceKind, on_branch, ordered_references
+from filestore.refs.live_references import LiveReference, ReferenceKind, in_order, on_branch
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -127,7 +127,7 @@ class FileReferences:
         """
         found: set[str] = set()
         previous: LiveReference | None = None
-        for reference in ordered_references(references):
+        for reference in in_order(references):
             # consecutive snapshots use the files of the first one, and those added by the others
             follows = (
                 previous is not None
@@ -143,7 +143,7 @@ class FileReferences:
 
         Raises: CorruptDataError for a reference with missing metadata.
         """
-        return {path for reference in ordered_references(references) for path in self._read(reference, _metadata)}
+        return {path for reference in in_order(references) for path in self._read(reference, _metadata)}
 
     def _read(self, reference: LiveReference, files_of: "_FilesOf") -> frozenset[str]:
         if (reference, files_of) not in self._known:

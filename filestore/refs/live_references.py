@@ -108,7 +108,7 @@ def other_references(store: TableStore) -> list[LiveReference]:
     return references
 
 
-def ordered_references(references: Iterable[LiveReference]) -> list[LiveReference]:
+def in_order(references: Iterable[LiveReference]) -> list[LiveReference]:
     """References by kind, branch, snapshot and name, so that files are accessed in one order whatever process it is."""
     return sorted(references, key=lambda each: (each.kind.value, each.branch, each.snapshot_id, each.name))
 
