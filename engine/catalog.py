@@ -59,7 +59,7 @@ class Catalog:
             InvalidInputError: an address or an option that cannot be; names similar ones.
         """
         self._options = CatalogOptions.parse(options or {})
-        place = warehouse if urlsplit(warehouse).scheme else os.path.abspath(warehouse)
+        place = warehouse if urlsplit(warehouse).scheme or not warehouse.strip() else os.path.abspath(warehouse)
         self._files = FileCatalog(place, self._options.given)
         self._defaults = self._options.table_defaults
         self._login = CatalogLogin(self._defaults)

@@ -5,11 +5,9 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-MIB: Final = 1024 * 1024
-
 _WIDE_BYTES: Final = 4096
 
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 def rows_within(row_bytes: float, *, most_rows: int, most_bytes: int) -> int:
@@ -17,7 +15,7 @@ def rows_within(row_bytes: float, *, most_rows: int, most_bytes: int) -> int:
     return most_rows if row_bytes * most_rows <= most_bytes else max(int(most_bytes / row_bytes), 1)
 
 
-def pieces_within(rows: Rows, most_bytes: int) -> Iterator[Rows]:
+def pieces_within(rows: _Rows, most_bytes: int) -> Iterator[_Rows]:
     """Slices of the rows, in order and none empty, of at most so many bytes; a larger single row is a slice."""
     count = rows.num_rows
     if count > 1 and rows.nbytes > most_bytes:

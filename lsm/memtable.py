@@ -6,14 +6,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lsm.byte_sizes import MIB, release_after, rows_within
+from lsm.byte_sizes import release_after, rows_within
 from lsm.keys.key_groups import KeyGroups, one_chunk, take_rows
 from lsm.keys.keys import key_order, newest_last
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.merge.merge_function import MergeFunction
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
 
-FLUSHED_BYTES: Final = 16 * MIB  # of a batch; by the average row
+FLUSHED_BYTES: Final = 16 << 20  # of a batch; by the average row
 
 
 class MemTable:

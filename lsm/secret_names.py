@@ -44,6 +44,9 @@ _HARMLESS_PARAMETERS: Final = frozenset(
     }
 )
 
+_ORDINARY: Final = frozenset({"key", "code", "config", "conf", "header", "headers"})
+"""Names of columns and of facts in messages, which say nothing by themselves."""
+
 
 def is_secret_name(key: str) -> bool:
     """Whether a name that is not declared is taken for one of a secret."""
@@ -105,7 +108,8 @@ def shown_pairs(text: str, *, keeps_length: bool = False) -> str:
     """
 
     def hidden(found: re.Match[str]) -> str:
-        if not is_secret_name(found["name"].strip("'\"`")):
+        name = found["name"].strip("'\"`")
+        if name.lower() in _ORDINARY or not is_secret_name(name):
             return found[0]
         stars = "*" * len(found["value"]) if keeps_length else STARS
         return f"{found['name']}{found['sign']}{stars}"

@@ -14,6 +14,8 @@ from engine.lineage.origins import SourceRead
 from engine.log.bucket_log import PAYLOAD_DIRECTORY
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from filestore.commit.expired_commits import ExpiredCommits
+from filestore.commit.query_run import RUNS_DIRECTORY
+from filestore.compact.attempts import ATTEMPT_DIRECTORY
 from filestore.hashing.murmur import SEED
 from filestore.index.container import pack_indexes
 from filestore.index.deletion_vectors import MAGIC_32, MAGIC_64
@@ -175,6 +177,7 @@ def test_every_file_that_is_written_has_a_row_and_every_row_a_file() -> None:
     written |= {paths.changelog(7)[3:], paths.statistics("stat-1")[3:], paths.tag_success_file("t")[3:]}
     written |= {f"{PAYLOAD_DIRECTORY}/{uuid}", f"{STAGING_DIRECTORY}/user/0/{uuid}.arrow", LOCK_FILE_NAME}
     written |= {f"{paths.savepoint_dir}/{CHECKPOINT_PREFIX}{uuid}/"[3:]}
+    written |= {f"{RUNS_DIRECTORY}/user", f"{ATTEMPT_DIRECTORY}/0123456789abcdef-1.1"}
     known = page_paths()
     in_branch = re.compile(r"branch/branch-[^/]+/")
     names = {name if is_branch_file(name) else in_branch.sub("", name) for name in written}
@@ -215,7 +218,7 @@ def test_the_properties_of_snapshots_are_those_that_the_code_has_names_for() -> 
         for path in (ROOT / package).rglob("*.py"):
             found |= set(named.findall(path.read_text(encoding="utf-8")))
     assert {unquoted(row[0]) for row in table(PARTS["Properties"])} == found
-    assert len(found) == 10
+    assert len(found) == 11
 
 
 def test_the_lineage_of_a_commit_has_the_keys_of_the_page() -> None:

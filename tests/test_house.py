@@ -8,6 +8,7 @@ import importlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,13 @@ import pytest
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("engine", "logstore", "filestore", "lsm")
 FILES: Final = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-TREES: Final = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Of a file; not before a test asks, for each process of a run loads this module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
 
 MOST_MODULES: Final = 14
 
@@ -81,7 +88,10 @@ def defined(statements: list[ast.stmt]) -> Iterator[str]:
                 pass
 
 
-DEFINED: Final = {module: set(defined(TREES[path].body)) for module, path in MODULES.items()}
+@cache
+def definitions() -> dict[str, set[str]]:
+    """The names that each module defines."""
+    return {module: set(defined(tree(path).body)) for module, path in MODULES.items()}
 
 
 def test_a_room_has_no_more_modules_than_a_reader_can_hold() -> None:
@@ -102,7 +112,7 @@ def test_the_tests_lie_in_rooms_of_the_same_names() -> None:
 
 def test_a_public_name_is_defined_once() -> None:
     homes = defaultdict(set)
-    for module, names in DEFINED.items():
+    for module, names in definitions().items():
         if not module.startswith(SAME_AS_WHAT_THEY_CALL):
             for name in names:
                 if not name.startswith("_") and name not in EACH_ITS_OWN:
@@ -113,10 +123,10 @@ def test_a_public_name_is_defined_once() -> None:
 def test_a_name_is_imported_from_where_it_is_defined() -> None:
     found = []
     for path in FILES:
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ImportFrom) and node.module in MODULES and node.module not in DOORS:
                 for alias in node.names:
-                    if f"{node.module}.{alias.name}" not in MODULES and alias.name not in DEFINED[node.module]:
+                    if f"{node.module}.{alias.name}" not in MODULES and alias.name not in definitions()[node.module]:
                         found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {alias.name} from {node.module}")
     assert found == []
 

@@ -14,7 +14,7 @@ from engine.read.read_state import ReadState, Served
 from engine.request.read_request import ReadRequest, open_for_read
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
-from filestore.predicate.parser import parse_filter
+from filestore.predicate.given_filter import predicate_of
 from filestore.scan.table_scan import Filter
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
@@ -71,7 +71,7 @@ class BatchRead:
 
     def plan(self, filter: Filter = None) -> BatchPlan:
         """The pieces to read; those that certainly do not match the filter are left out."""
-        predicate = parse_filter(filter, self.table.schema) if isinstance(filter, str) else filter
+        predicate = predicate_of(filter, self.table.schema)
         return plan_state(self._state, self.fallback, predicate, self.constants)
 
     def to_batches(self, columns: Sequence[str] | None = None, filter: Filter = None) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from engine.system_tables.names import AUDIT_LOG, BINLOG, CHANGE_TABLES, ROW_TAB
 from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of_read
 from filestore.layout.branch_names import on_branch_name
 from filestore.options.table_options import canonical_options
-from filestore.predicate.parser import parse_filter
+from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.schema_store import new_schema
 from filestore.schema.table_schema import TableSchema
@@ -112,7 +112,7 @@ class SystemRead:
     ) -> Iterator[pa.RecordBatch]:
         names = [field.name for field in self.table_schema.fields] if columns is None else list(columns)
         target = arrow_schema(self.table_schema.fields_of(names))
-        predicate = parse_filter(filter, self._tested_schema) if isinstance(filter, str) else filter
+        predicate = predicate_of(filter, self._tested_schema)
         if self.name.system in ROW_TABLES and self.name.table is not None:
             for rows in self._rows(names, predicate, filter if isinstance(filter, str) else None):
                 yield rows.cast(target)

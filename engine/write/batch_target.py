@@ -15,6 +15,7 @@ from engine.write.session import LocalRunner, Runner, Upkeep, WriteSession
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_merge import MergeRules, are_numbers
 from filestore.table import FileTable
+from lsm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,6 +43,11 @@ class BatchTarget:
         Raises:
             InvalidInputError: the columns cannot be merged.
         """
+        if not (isinstance(rows, pa.Table | pa.RecordBatch) or hasattr(rows, "sparkSession")):
+            raise InvalidInputError(
+                f"rows come as an Arrow table or batch, or as a Spark frame: given={type(rows).__name__} "
+                "fix='convert them, as with pyarrow.table(...)'"
+            )
         there = at_branch(table, options.branch)
         rules = merge_rules(there.store, options)
         user = there.store.new_commit_user()

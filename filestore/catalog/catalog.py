@@ -6,6 +6,7 @@ FileSystemCatalog.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ from filestore.catalog.metastore import open_metastore
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
-from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock
+from filestore.io.commit_lock import LOCK_FILE_NAME, CatalogLockFactory, TableLock, check_commit_lock
 from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
 from filestore.io.object_store import is_object_path, under_lock
 from filestore.layout.branch_names import agreed_branch, split_branch
@@ -33,6 +34,12 @@ from lsm.errors import ConflictError, InvalidInputError
 
 DEFAULT_DATABASE: Final = "default"
 _TABLES_LISTED: Final = 10
+_LEFTOVERS: Final = frozenset(
+    {"snapshot", "manifest", "schema", "branch", "index", "statistics", "tag", "changelog", "consumer", "savepoint"}
+    | {"expired-commits", "expiry", "removed", "rollback", "query-runs", "automatic-tags", "compaction-attempts"}
+    | {"log-payload", "staging", MAIN_BRANCH_FILE, LOCK_FILE_NAME}
+)
+_LEFTOVER_DIRECTORY: Final = re.compile(r"bucket-(\d+|postpone)|[^=]+=.*")  # of data files
 _DROPPED: Final = ".dropped-"  # start of the name of a dropped table's directory
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
@@ -346,8 +353,4 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:
-    """Whether entries of a directory are of a table: also those that its writers made behind a drop."""
-    known = {"snapshot", "manifest", "schema", "branch"}
-    own = {*known, "tag", "savepoint", "index", "statistics", "changelog", "consumer", "rollback", "expired-commits"}
-    own |= {"automatic-tags", "compaction-attempts", "expiry", MAIN_BRANCH_FILE}
-    return bool({*names} & known) or (bool(names) and all(name in own or name.startswith("bucket-") for name in names))
+    return bool(names) and all(name in _LEFTOVERS or _LEFTOVER_DIRECTORY.fullmatch(name) for name in names)

@@ -54,6 +54,8 @@ def warehouse_path(warehouse: str) -> str:
 
     Raises: InvalidInputError.
     """
+    if not warehouse.strip():
+        raise InvalidInputError("the warehouse has no name: fix='write a path, or an address such as s3://bucket/path'")
     parts = urlsplit(warehouse, allow_fragments=False)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):

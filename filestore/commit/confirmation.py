@@ -7,6 +7,8 @@ file exists, no other writer can use its number, so a snapshot of another writer
 from collections.abc import Sequence
 from typing import Final
 
+from filestore.commit.committable import Committable
+from filestore.commit.snapshot_writer import check_bucket_count
 from filestore.commit.succession import Standing, is_settled, standing, surroundings
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
@@ -91,6 +93,21 @@ def check_files(store: TableStore, snapshot: Snapshot, messages: Sequence[Commit
                     f"a file of the commit was removed while this process was paused: table={store.name} file={path} "
                     "cause='it was taken for an orphan': write the rows again"
                 )
+
+
+def check_rescaled(store: TableStore, snapshot: Snapshot, committable: Committable) -> None:
+    """A rescaling sets the bucket count, then looks at the files; an overwrite publishes, then looks at the count.
+
+    Raises: ConflictError; the snapshot was taken back.
+    """
+    newest = store.schemas.latest()
+    if newest is None or newest.id == snapshot.schema_id:
+        return
+    try:
+        check_bucket_count(store, newest, committable)
+    except ConflictError:
+        _take_back(store, snapshot)
+        raise
 
 
 def check_not_removed(store: TableStore, snapshot: Snapshot, *, commit_user: str) -> None:

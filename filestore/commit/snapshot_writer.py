@@ -12,11 +12,12 @@ from filestore.manifest.lists import ManifestFileMeta
 from filestore.manifest.merging import MergeLimits, merge_manifests
 from filestore.options.table_options import TableOptions
 from filestore.scan.snapshot_files import live_files, manifests_of
+from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import change_properties, default_changes
 from filestore.snapshot.commit_times import commit_time, warn_if_ahead
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, PARENT_KEY, CommitKind, Snapshot, carried_offsets
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
 
 _ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
 
@@ -92,6 +93,7 @@ def write_snapshot(
             f"table is gone, it was dropped or renamed meanwhile: table={store.name} path={store.paths.root} "
             "fix='open it under its new name'"
         )
+    check_bucket_count(store, schema, committable)
     schema_id = schema.id
     delta_rows = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in delta)
     now_ms = store.clock.now_ms()
@@ -126,6 +128,22 @@ def write_snapshot(
         next_row_id=latest.next_row_id if latest else None,
         uuid=store.names.uuid(),
     )
+
+
+def check_bucket_count(store: TableStore, newest: TableSchema, committable: Committable) -> None:
+    """Refuse files of a bucket count that is not the table's any more, of a writer that was opened before a rescaling.
+
+    Raises: ConflictError; open the table again.
+    """
+    wanted, opened = newest.table_options.bucket, store.schema
+    if newest.id == opened.id or wanted < 1:
+        return
+    for message in committable.messages:
+        if message.new_files and message.total_buckets not in (wanted, -1, -2):
+            raise ConflictError(
+                f"the table was rescaled since it was opened: table={store.name} bucket={wanted} "
+                f"commit={message.total_buckets} schema={newest.id} opened={opened.id} fix=open it again"
+            )
 
 
 _NO_LIST = _List(name=None, size_bytes=None)

@@ -35,6 +35,7 @@ from filestore.commit.confirmation import (
     LostRaceError,
     check_files,
     check_not_removed,
+    check_rescaled,
     check_settled,
     confirm,
 )
@@ -336,6 +337,8 @@ class TableCommit:
         progress.unknown = snapshot  # it is visible, so its files stay, whatever fails now
         try:
             check_files(self._table, snapshot, request.committable.messages)
+            if request.replaces is not None:  # appends to a rescaled partition conflict with its files
+                check_rescaled(self._table, snapshot, request.committable)
             confirm(self._table, snapshot, progress.parent, commit_user=self._commit_user)
         except ConflictError:
             progress.unknown = None

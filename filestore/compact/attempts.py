@@ -158,7 +158,7 @@ def _is_dead(store: TableStore, note: Mapping[str, Any]) -> bool:
 
 
 def _process(pid: int) -> str | None:
-    """What tells a process from a later one with its number, where the system says so; None: it has ended."""
+    """A process, distinct from a later one with its number where the system says so; None: it has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -176,6 +176,7 @@ def read_data_file(
     with_system: bool,
     filter: Predicate | None = None,
     limit: BatchLimit = USUAL_BATCH,
+    verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Read a data file as rows of the read schema.
 
@@ -190,6 +191,7 @@ def read_data_file(
         filter: predicate on the read schema; rows for which it is not true are dropped, data ruled out by statistics
             is not read. Only valid if no row of the file supersedes an older one: it may hide a delete.
         limit: of a batch.
+        verify: compare pages with their checksums.
 
     Yields:
         Non-empty batches in file order. Columns added after the file was written are null.
@@ -212,6 +214,7 @@ def read_data_file(
         columns=names,
         with_system=with_system,
         keep=keep,
+        verify=verify,
         tested=tested,
         limit=limit,
     ):
@@ -232,6 +235,7 @@ def open_data_file(
     keep: KeepRows | None,
     tested: Collection[str] | None = None,
     limit: BatchLimit = USUAL_BATCH,
+    verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of the row groups of a data file that ``keep`` selects, with the read schema.
 
@@ -246,6 +250,7 @@ def open_data_file(
         keep: called with ranges of columns of the read schema, see ``interface.ReadFile``; None: keep all.
         tested: the columns with ranges passed to ``keep``; None: all that are read.
         limit: of a batch.
+        verify: compare pages with their checksums.
 
     Raises: see ``read_data_file``.
     """
@@ -261,6 +266,7 @@ def open_data_file(
             limit=limit,
             keep=None if keep is None else _mapped(keep, mapping),
             keep_fields=keep_fields,
+            verify=verify,
         ):
             yield mapping.apply(batch)
 

@@ -17,11 +17,12 @@ from filestore.format.statistics import ColumnRange, key_stats, value_stats
 from filestore.index.file_index import INDEX_SUFFIX, IndexWriter, written_blooms
 from filestore.io.file_io import Clock, FileIO, NameSource
 from filestore.manifest.entries import DataFileMeta
+from filestore.options.table.common import MIB
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.types.data_types import DataField
-from lsm.byte_sizes import MIB, pieces_within
+from lsm.byte_sizes import pieces_within
 from lsm.errors import FluvialError
 from lsm.keys.keys import internal_value
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND

@@ -165,6 +165,7 @@ def numbered_rows(
         with_system=with_system,
         keep=keep,
         limit=limit,
+        verify=store.options.read_verify_checksums,
     )
     for batch in rows:
         if numbers is None:  # formats call ``keep`` for all row groups before the first row, or never

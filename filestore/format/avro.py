@@ -12,6 +12,7 @@ import pyarrow as pa
 from filestore.format.avro_blocks import BlockWriter, read_blocks
 from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
 from filestore.format.statistics import ColumnRange, RangeCollector
+from filestore.options.table.common import MIB
 from filestore.schema.file_fields import map_parts
 from filestore.types.data_types import (
     BYTES_ROOTS,
@@ -22,12 +23,12 @@ from filestore.types.data_types import (
     DataType,
     arrow_type,
 )
-from lsm.byte_sizes import MIB, pieces_within
+from lsm.byte_sizes import pieces_within
 from lsm.errors import CorruptDataError, InvalidInputError
 
 NAMESPACE: Final = "org.apache.paimon.avro.generated"
 BLOCK_ROWS: Final = 4096
-BLOCK_BYTES: Final = 4 * MIB  # in memory; a larger row is a block of its own
+_BLOCK_BYTES: Final = 4 * MIB  # in memory; a larger row is a block of its own
 
 _NUMBERS: Final = {
     "BOOLEAN": "boolean",
@@ -60,7 +61,7 @@ class AvroFileWriter:
         self._collector.add(rows)
         names = [field.name for field in self._fields]
         starts = range(0, rows.num_rows, BLOCK_ROWS)
-        for piece in (each for start in starts for each in pieces_within(rows.slice(start, BLOCK_ROWS), BLOCK_BYTES)):
+        for piece in (each for start in starts for each in pieces_within(rows.slice(start, BLOCK_ROWS), _BLOCK_BYTES)):
             columns = [_to_python(piece.column(field.name), field.type) for field in self._fields]
             self._writer.write([dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)])
 
@@ -171,6 +172,7 @@ def read_avro(
     limit: BatchLimit,
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
+    verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """All rows, a block at a time in memory; see ``interface.ReadFile``. The format has no statistics.
 

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from filestore.format.statistics import ColumnRange
+from filestore.options.table.common import MIB
 from filestore.types.data_types import DataField
-from lsm.byte_sizes import MIB
 
 KeepRows = Callable[[Mapping[str, ColumnRange], int], bool]
 """Whether a group of rows with these ranges may hold a row that is wanted."""
@@ -19,7 +19,7 @@ class BatchLimit:
     """The most that a batch of a reader holds."""
 
     rows: int = 65_536
-    size_bytes: int = 32 * MIB  # in memory, as far as the format lets readers know it before; one row may be larger
+    size_bytes: int = 16 * MIB  # in memory, as far as the format lets readers know it before; one row may be larger
     spills: bool = False  # other files are open too: what cannot be read in such batches goes through a local file
 
 
@@ -76,6 +76,7 @@ class ReadFile(Protocol):
         limit: BatchLimit,
         keep: KeepRows | None = None,
         keep_fields: Sequence[DataField] = (),
+        verify: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """The columns that the file has of ``fields``, in file order of rows.
 
@@ -86,6 +87,7 @@ class ReadFile(Protocol):
             keep: says of ranges of ``keep_fields`` and a number of rows whether they are wanted; a format may ask it
                 and leave such rows out, or give all.
             keep_fields: columns whose ranges ``keep`` looks at.
+            verify: compare pages with their checksums, in a format that has a choice.
 
         Raises:
             CorruptDataError: the file cannot be decoded.

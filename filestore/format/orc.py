@@ -128,6 +128,7 @@ def read_orc(
     limit: BatchLimit,
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
+    verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """All rows; see ``interface.ReadFile``. Arrow does not show statistics of stripes.
 

@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
 from filestore.format.parquet_batches import bounded_batches
 from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, holds_nan, merge_ranges
+from filestore.options.table.common import MIB
 from filestore.schema.file_fields import file_schema, leaf_columns
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
-from lsm.byte_sizes import MIB, pieces_within, release_after, rows_within
+from lsm.byte_sizes import pieces_within, release_after, rows_within
 from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
 
@@ -84,11 +85,14 @@ class ParquetFileWriter:
             self._row_group_rows = max(int(self._row_group_bytes / row_bytes), _MIN_GROUP_ROWS)
             self._row_group_bytes = None
         for piece in pieces_within(rows, self._most_bytes // 2):
+            size_bytes = piece.nbytes
+            if self._pending_bytes + size_bytes > self._most_bytes:
+                self._flush(keep_partial=False)
             self._pending.append(piece)
             self._pending_rows += piece.num_rows
-            self._pending_bytes += piece.nbytes
-            if self._pending_rows >= self._row_group_rows or self._pending_bytes >= self._most_bytes:
-                self._flush(keep_partial=self._pending_bytes < self._most_bytes)
+            self._pending_bytes += size_bytes
+            if self._pending_rows >= self._row_group_rows:
+                self._flush(keep_partial=True)
 
     def bytes_written(self) -> int:
         """Bytes written to the sink, without the unfinished row group."""
@@ -189,6 +193,7 @@ def read_parquet(
     limit: BatchLimit,
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
+    verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the row groups that ``keep`` wants, a batch and a page per column in memory; see ``interface.ReadFile``.
 
@@ -197,7 +202,7 @@ def read_parquet(
     Raises:
         CorruptDataError: the bytes are not Parquet.
     """
-    file = _open(source, fields)
+    file = _open(source, fields, verify=verify)
     arrow = file.schema_arrow
     names = [field.name for field in fields if field.name in arrow.names]
     metadata = file.metadata
@@ -208,7 +213,7 @@ def read_parquet(
         row_groups = [i for i in row_groups if keep(ranges[i], metadata.row_group(i).num_rows)]
 
     def reopen(dictionaries: Collection[str]) -> pq.ParquetFile:
-        return _open(source, fields, metadata=metadata, dictionaries=dictionaries)
+        return _open(source, fields, verify=verify, metadata=metadata, dictionaries=dictionaries)
 
     yield from bounded_batches(file, source, names, limit, row_groups=row_groups, reopen=reopen)
 
@@ -217,6 +222,7 @@ def _open(
     source: pa.NativeFile,
     fields: Sequence[DataField],
     *,
+    verify: bool,
     metadata: pq.FileMetaData | None = None,
     dictionaries: Collection[str] = (),
 ) -> pq.ParquetFile:
@@ -228,7 +234,7 @@ def _open(
         pre_buffer=False,
         buffer_size=READ_BUFFER_BYTES,
         coerce_int96_timestamp_unit=unit,
-        page_checksum_verification=True,
+        page_checksum_verification=verify,
         metadata=metadata,
         read_dictionary=list(dictionaries) or None,
     )

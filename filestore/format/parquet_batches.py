@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from filestore.format.interface import BatchLimit
-from lsm.byte_sizes import MIB, rows_within
+from filestore.options.table.common import MIB
+from lsm.byte_sizes import release_after, rows_within
 
 _VALUE_BYTES: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "INT96": 8}
 _VARIABLE: Final = "BYTE_ARRAY"
@@ -62,8 +63,12 @@ def bounded_batches(
         chosen = [index for _, index in group]
         reader = reopen(shape.dictionaries) if shape.dictionaries else file
         found = reader.iter_batches(shape.rows, row_groups=chosen, columns=list(names), use_threads=False)
-        batches = (each for batch in found for each in _plain(batch, limit)) if shape.dictionaries else found
-        yield from _spilled(batches) if shape.spills else batches
+        batches = (each for coded in found for each in _plain(coded, limit)) if shape.dictionaries else found
+        for batch in _spilled(batches) if shape.spills else batches:
+            row_bytes = batch.nbytes / batch.num_rows if shape.rows < limit.rows else 0
+            yield batch
+            del batch
+            release_after(row_bytes)
 
 
 @dataclass(frozen=True, slots=True)

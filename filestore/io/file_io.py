@@ -16,7 +16,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError, UnavailableError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from lsm.undo import undoing
 
 
@@ -145,6 +145,9 @@ class NameSource(Protocol):
 _SETTLED_NS: Final = 2_000_000_000
 
 
+_NAME_BYTES: Final = 255  # of one name, on the usual file systems
+
+
 class LocalFileIO:
     """POSIX files. Exclusive creation uses ``link(2)``, which never overwrites an existing file."""
 
@@ -190,13 +193,13 @@ class LocalFileIO:
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents, if missing."""
         with _unavailable("make", path):
-            os.makedirs(path, exist_ok=True)
+            _make_directories(path)
             _sync_directory(os.path.dirname(path))
 
     def write_new(self, path: str, body: bytes) -> None:
         """Write and sync a file with an unused name. Raises: ConflictError when the name is taken."""
         with _unavailable("write", path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _make_directories(os.path.dirname(path))
             try:
                 _write_synced(path, body)
             except FileExistsError as error:
@@ -210,7 +213,7 @@ class LocalFileIO:
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
             with _unavailable("write", temporary):
-                os.makedirs(directory, exist_ok=True)
+                _make_directories(directory)
                 _write_synced(temporary, body)
             return _link(temporary, path)
         finally:
@@ -220,7 +223,7 @@ class LocalFileIO:
     def link_file(self, source: str, target: str) -> bool:
         """Create a hard link; False on another disk, or where not supported."""
         with _unavailable("link", target):
-            os.makedirs(os.path.dirname(target), exist_ok=True)
+            _make_directories(os.path.dirname(target))
             try:
                 os.link(source, target)
             except OSError as error:
@@ -236,7 +239,7 @@ class LocalFileIO:
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
             with _unavailable("replace", path):
-                os.makedirs(directory, exist_ok=True)
+                _make_directories(directory)
                 _write_synced(temporary, body)
                 os.replace(temporary, path)
                 _sync_directory(directory)
@@ -265,7 +268,7 @@ class LocalFileIO:
         """Rename a directory. Raises: ConflictError when the target exists, FileNotFoundError."""
         with _unavailable("move", source):
             try:
-                os.makedirs(os.path.dirname(target), exist_ok=True)
+                _make_directories(os.path.dirname(target))
                 os.rename(source, target)  # can only replace an empty directory
             except OSError as error:
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -290,7 +293,7 @@ class LocalFileIO:
     def open_output(self, path: str) -> pa.NativeFile:
         """Writer of a new file; creates parents."""
         with _unavailable("open", path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _make_directories(os.path.dirname(path))
             return pa.OSFile(path, "wb")
 
 
@@ -327,7 +330,23 @@ def _unavailable(action: str, path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InvalidInputError(
+                f"a name is too long for the file system: action={action} path={path} most_bytes={_NAME_BYTES} "
+                "fix='use a shorter name, or partition by shorter values'"
+            ) from error
         raise UnavailableError(f"file system error: action={action} path={path} error={error}") from error
+
+
+def _make_directories(path: str) -> None:
+    for last in (False, True):
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileNotFoundError as error:  # a parent was deleted meanwhile, or can never be made
+            if last:
+                raise InvalidInputError(f"directory cannot be made: path={path} fix='use another warehouse'") from error
+        else:
+            return
 
 
 def _write_synced(path: str, body: bytes) -> None:

@@ -325,10 +325,20 @@ def _errors(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        _refuse_missing_bucket(error, action, path)
         raise FileNotFoundError(f"no such object: path={path}") from error
     except (BaseError, OSError, ValueError) as error:
+        _refuse_missing_bucket(error, action, path)
         said = str(error).splitlines()[0][:_MESSAGE_CHARS] if str(error) else type(error).__name__
         raise UnavailableError(f"object store error: action={action} path={path} error={said}") from error
+
+
+def _refuse_missing_bucket(error: Exception, action: str, path: str) -> None:
+    if "NoSuchBucket" in str(error):
+        raise InvalidInputError(
+            f"no such bucket: action={action} path={path} bucket={urlsplit(path).netloc} "
+            "fix='create it, or correct the address of the warehouse'"
+        ) from error
 
 
 @contextmanager
@@ -338,6 +348,7 @@ def _write_errors(action: str, path: str, settings: S3Settings) -> Iterator[None
         with _errors(action, path):
             yield
     except FileNotFoundError as error:
-        raise UnavailableError(
-            f"no such bucket: action={action} path={path} bucket={settings.bucket} endpoint={settings.endpoint}"
+        raise InvalidInputError(
+            f"no such bucket: action={action} path={path} bucket={settings.bucket} endpoint={settings.endpoint} "
+            "fix='create it, or correct the address of the warehouse'"
         ) from error

@@ -159,7 +159,7 @@ def replace_work(io: FileIO, paths: TablePaths, work: Work) -> None:
 
 
 def end_work(io: FileIO, paths: TablePaths) -> None:
-    """Mark the operation as complete, so that others can start."""
+    """Mark the operation as ended, so that others can start."""
     io.delete(f"{paths.branch_root}/{OPERATION_FILE}")
     io.delete_empty_directory(paths.branch_root)
 
@@ -170,6 +170,10 @@ def complete_work(io: FileIO, paths: TablePaths) -> None:
     Raises: OutcomeUnknownError when the table was renamed or dropped meanwhile, with the operation half done.
     """
     if not io.exists(f"{paths.branch_root}/{OPERATION_FILE}"):
+        if not (io.exists(f"{paths.root}/schema") or io.exists(f"{paths.root}/{MAIN_BRANCH_FILE}")):
+            io.delete_tree(paths.branch_dir)  # what was made under the former name
+            for directory in (paths.tag_dir, paths.root):
+                io.delete_empty_directory(directory)
         raise OutcomeUnknownError(
             f"table was dropped or renamed during an operation on a branch: path={paths.root} branch={paths.branch} "
             "fix='open it again under its new name and run the operation again'"

@@ -3,7 +3,7 @@
 from lsm.errors import CorruptDataError
 
 
-def check_version(version: int, newest: int, *, what: str, source: str) -> None:
+def refuse_newer(version: int, newest: int, *, what: str, source: str) -> None:
     """Refuse a file of a version that is not known here.
 
     Args:

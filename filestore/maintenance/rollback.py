@@ -7,6 +7,7 @@ Source: Paimon RollbackHelper.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,6 +15,7 @@ import orjson
 
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.expired_commits import ExpiredCommits
+from filestore.maintenance.bucket_count import align_bucket_count
 from filestore.refs.file_references import (
     FileReferences,
     FileSize,
@@ -30,6 +32,7 @@ from filestore.refs.live_references import (
     all_references,
     tag_references,
 )
+from filestore.refs.pending_tags import pending_path
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.tags import branch_made_from
@@ -37,6 +40,7 @@ from lsm.errors import ConflictError, InvalidInputError
 
 _GONE: Final = "gone-"
 _ACTIVE_MS: Final = 600_000  # streams that committed since then are considered running
+_TAGS: Final = (ReferenceKind.TAG, ReferenceKind.PENDING)
 _OF_TAGS: Final = ("tagCreateTime", "tagTimeRetained")
 
 
@@ -90,6 +94,7 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
         if branch is not None or reference.kind not in (
             ReferenceKind.SNAPSHOT,
             ReferenceKind.TAG,
+            ReferenceKind.PENDING,
             ReferenceKind.CHANGELOG,
         ):
             fix = f"delete the branch {branch}" if branch is not None else f"delete the {reference.kind.value}"
@@ -140,11 +145,16 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
     for consumer, next_id in store.consumers.next_snapshots().items():
         if next_id > target.id + 1:
             store.consumers.write(consumer, target.id + 1, may_go_back=True)
-    for removal in plan.removals:
-        _remove(store, removal)
-    left = [each for each in snapshots.ids() if each > target.id]
-    if left and left[0] != target.id + 1:
-        raise _is_superseded(store, left[0])
+    removed: list[tuple[str, bytes]] = []
+    try:
+        for removal in plan.removals:
+            _remove(store, removal, removed)
+        left = [each for each in snapshots.ids() if each > target.id]
+        if left and left[0] != target.id + 1:
+            raise _is_superseded(store, left[0])
+    except ConflictError:
+        _put_back(store, plan, removed)
+        raise
     if snapshots.claimed_up_to() > target.id:
         ExpiredCommits(io, paths).forget_after(target.id)
         snapshots.release_claims(target.id)
@@ -154,30 +164,34 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
         for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
             io.delete(path)
         io.delete(_note(store, done.reference))
+    align_bucket_count(store)
 
 
-def _remove(store: TableStore, removal: Removal) -> None:
-    """Delete the file of a snapshot or tag; not that of a snapshot which another writer follows.
+def _remove(store: TableStore, removal: Removal, removed: list[tuple[str, bytes]]) -> None:
+    """Delete the file of a snapshot or tag, and append it to what was removed.
 
-    A commit that found the snapshot before its deletion was acknowledged, so the snapshot is put back.
-
-    Raises: ConflictError.
+    Raises: ConflictError when another writer follows the snapshot. It may have found it before the deletion, and then
+        its commit is acknowledged: the caller puts back what was removed.
     """
     path, following = _path(store, removal.reference), removal.reference.snapshot_id + 1
-    if removal.reference.kind is not ReferenceKind.SNAPSHOT:
-        store.io.delete(path)
-        return
-    if store.snapshots.exists(following):
+    is_snapshot = removal.reference.kind is ReferenceKind.SNAPSHOT
+    if is_snapshot and store.snapshots.exists(following):
         raise _is_superseded(store, following)
-    try:
-        body = store.io.read_bytes(path)
-    except FileNotFoundError:
-        return  # removed by an interrupted rollback
+    with suppress(FileNotFoundError):  # removed by an interrupted rollback
+        removed.append((path, store.io.read_bytes(path)))
     store.io.delete(path)
-    if store.snapshots.exists(following):
-        store.io.create_exclusive(path, body)
-        store.snapshots.repair_latest_hint()
+    if is_snapshot and store.snapshots.exists(following):
         raise _is_superseded(store, following)
+
+
+def _put_back(store: TableStore, plan: RollbackPlan, removed: Sequence[tuple[str, bytes]]) -> None:
+    """Undo the removals of a rollback that another writer overtook; oldest first, so that there is never a gap."""
+    for path, body in reversed(removed):
+        store.io.create_exclusive(path, body)
+    store.snapshots.repair_latest_hint()
+    for removal in plan.removals:
+        store.io.delete(_note(store, removal.reference))
+        store.snapshots.removed.remove(removal.snapshot.identity)
 
 
 def _is_superseded(store: TableStore, snapshot_id: int) -> ConflictError:
@@ -205,9 +219,7 @@ def _objections(store: TableStore, target: Snapshot, removed: Sequence[Snapshot]
 
 def _newest_first(store: TableStore, references: Sequence[LiveReference]) -> list[tuple[LiveReference, Snapshot]]:
     found = []
-    for reference in sorted(
-        references, key=lambda each: (each.snapshot_id, each.kind is ReferenceKind.TAG), reverse=True
-    ):
+    for reference in sorted(references, key=lambda each: (each.snapshot_id, each.kind in _TAGS), reverse=True):
         snapshot = reference.snapshot or store.snapshots.find(reference.snapshot_id)
         if snapshot is not None:
             found.append((replace(reference, snapshot=snapshot), snapshot))
@@ -224,7 +236,7 @@ def removed_snapshots(store: TableStore) -> Iterator[tuple[bytes, Snapshot]]:
 
 
 def _left_over(store: TableStore, later: Sequence[LiveReference]) -> Iterator[LiveReference]:
-    """References that an interrupted rollback removed without deleting their files; excludes recreated ones."""
+    """References that an interrupted rollback removed without deleting their files; excludes those that exist."""
     directory = _directory(store)
     known = {str(reference) for reference in later}
     for name in store.io.list_names(directory):
@@ -237,7 +249,7 @@ def _left_over(store: TableStore, later: Sequence[LiveReference]) -> Iterator[Li
             snapshot_id=snapshot.id,
             snapshot=snapshot,
         )
-        if str(reference) not in known:
+        if str(reference) not in known and not store.io.exists(_path(store, reference)):
             yield reference
 
 
@@ -266,7 +278,7 @@ def _with_files(
 
 def _candidates(store: TableStore, removal: Removal, known: Collection[int]) -> tuple[list[FileSize], MetadataFiles]:
     """Existing files of a snapshot or tag; none for a tag of a ``known`` snapshot, which is examined itself."""
-    snapshot, is_tag = removal.snapshot, removal.reference.kind is ReferenceKind.TAG
+    snapshot, is_tag = removal.snapshot, removal.reference.kind in _TAGS
     if is_tag and snapshot.id in known:
         return [], MetadataFiles()
     metadata = metadata_files(store, snapshot, is_partial=True, with_changelog=not is_tag)
@@ -297,6 +309,8 @@ def _tag_of(store: TableStore, target: Snapshot) -> str | None:
 
 def _path(store: TableStore, reference: LiveReference) -> str:
     match reference.kind:
+        case ReferenceKind.PENDING:
+            return pending_path(store.paths, reference.name)  # its creation fails
         case ReferenceKind.TAG:
             return store.paths.tag(reference.name)
         case ReferenceKind.CHANGELOG:

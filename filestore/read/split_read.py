@@ -19,7 +19,7 @@ from filestore.index.deletion_vectors import Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, stored_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.evaluation import filter_mask
-from filestore.predicate.parser import parse_filter
+from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate, columns_of, on_columns_only
 from filestore.scan.data_split import DataSplit
 from filestore.scan.row_expiry import RowExpiry, not_expired
@@ -104,6 +104,7 @@ class BucketFiles:
             with_system=with_system,
             filter=filter,
             limit=limit,
+            verify=table.options.read_verify_checksums,
         )
 
     def sections(self) -> list[list[SortedRun]]:
@@ -187,7 +188,7 @@ def read_split(
     Yields:
         Non-empty batches of these columns; in key order within a section, else in file order.
     """
-    predicate = parse_filter(filter, table.schema) if isinstance(filter, str) else filter
+    predicate = predicate_of(filter, table.schema)
     names = list(table.schema.column_names if columns is None else columns)
     if table.row_counts is None:
         yield from read_stored(table.store, split, columns=names, filter=predicate, with_system=with_system)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from filestore.manifest.entries import DataFileMeta, ManifestEntry
 from filestore.manifest.lists import vectors_of
-from filestore.predicate.parser import parse_filter
+from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.scan.pruning import Pruner
@@ -64,7 +64,7 @@ class TableScan:
             buckets: only these.
         """
         table = self._table
-        predicate = parse_filter(filter, seen_schema(table.schema)) if isinstance(filter, str) else filter
+        predicate = predicate_of(filter, seen_schema(table.schema))
         snapshot = snapshot or table.snapshots.latest()
         if snapshot is None:
             return Plan(snapshot=None, splits=(), filter=predicate)

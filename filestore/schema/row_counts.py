@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from filestore.hashing.row_hash import row_hashes
+from filestore.options.table.common import MIB
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType
-from lsm.byte_sizes import MIB, rows_within
+from lsm.byte_sizes import rows_within
 from lsm.errors import InvalidInputError
 from lsm.merge.row_count import ROW_COUNT
 from lsm.row_kind import RowKind

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from filestore.layout.file_version import check_version
+from filestore.layout.file_version import refuse_newer
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
@@ -116,7 +116,7 @@ class TableSchema:
         try:
             body = orjson.loads(text)
             version = int(body.get("version") or _OLDEST_VERSION)
-            check_version(version, SCHEMA_VERSION, what="schema", source=source)
+            refuse_newer(version, SCHEMA_VERSION, what="schema", source=source)
             return cls(
                 id=int(body["id"]),
                 fields=tuple(parse_field(field) for field in body["fields"]),

@@ -70,6 +70,7 @@ def check_writable(schema: TableSchema) -> None:
 def check_creatable(schema: TableSchema, options: TableOptions) -> None:
     """Refuse new tables with mistakes, before anything is stored. Raises: InvalidInputError naming what to change."""
     _check_names(schema.column_names)
+    _check_rows_have_fields(schema.fields)
     _check_columns_exist(schema, options)
     _check_key(schema)
     for field in schema.partition_fields:
@@ -173,6 +174,12 @@ def _check_not_built(options: TableOptions) -> None:
     for key, text in options.texts_by_key().items():
         if key in TableOptions.declared and TableOptions.declared[key].check is not None:
             check_text(TableOptions.declared[key], text)
+
+
+def _check_rows_have_fields(fields: Sequence[DataField]) -> None:
+    for field in fields:
+        if any(part.root == "ROW" and not part.fields for part in walk(field.type)):
+            raise InvalidInputError(f"a ROW has no fields: column={field.name} fix='give it one, or leave it out'")
 
 
 def _check_types(fields: Sequence[DataField]) -> None:

@@ -2,8 +2,8 @@
 
 Times rise with ids, with one exception: a commit that finds its predecessor far ahead of its own clock writes the true
 time, and the property ``fluvial.clock-corrected`` names the last snapshot with a time ahead; later ones carry it. So
-history is a few stretches of rising times. A time that later snapshots undercut counts as theirs, and no time counts
-as later than now: one commit by a clock that is years ahead stops neither expiry nor time travel.
+history is a few stretches of rising times. A time that a later snapshot undercuts counts as that one's, and no time
+counts as later than now: one commit by a clock that is years ahead stops neither expiry nor time travel.
 """
 
 import logging

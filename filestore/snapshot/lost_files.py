@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from filestore.snapshot.snapshot import Snapshot
 from lsm.errors import CorruptDataError
 
-E = TypeVar("E", bound="MissingFileError")
+ErrorT = TypeVar("ErrorT", bound="MissingFileError")
 
 
 class Snapshots(Protocol):
@@ -138,7 +138,7 @@ def _holder(snapshots: Snapshots, snapshot_id: int) -> str | None:
     return None
 
 
-def _error(kind: type[E], message: str, path: str, role: FileRole) -> E:
+def _error(kind: type[ErrorT], message: str, path: str, role: FileRole) -> ErrorT:
     error = kind(message)
     error.filename, error.role = path, role
     return error

@@ -19,6 +19,10 @@ class RemovedSnapshots:
         """Note that a snapshot is about to be deleted. Raises: UnavailableError; then it must not be."""
         self._io.replace(f"{self._directory}/{identity}", b"")
 
+    def remove(self, identity: str) -> None:
+        """Note that a snapshot is not removed after all. Raises: UnavailableError."""
+        self._io.delete(f"{self._directory}/{identity}")
+
     def has(self, identity: str) -> bool:
         """Whether a snapshot was removed, or is about to be."""
         return self._io.exists(f"{self._directory}/{identity}")

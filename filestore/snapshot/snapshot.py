@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from filestore.layout.file_version import check_version
+from filestore.layout.file_version import refuse_newer
 from lsm.errors import CorruptDataError
 
 FIRST_SNAPSHOT_ID: Final = 1
@@ -112,7 +112,7 @@ class Snapshot:
         try:
             body = orjson.loads(text)
             given = _given(body)
-            check_version(given.get("version", SNAPSHOT_VERSION), SNAPSHOT_VERSION, what="snapshot", source=source)
+            refuse_newer(given.get("version", SNAPSHOT_VERSION), SNAPSHOT_VERSION, what="snapshot", source=source)
             given["commit_kind"] = CommitKind(given["commit_kind"])
             given["log_offsets"] = {int(bucket): int(at) for bucket, at in given.get("log_offsets", {}).items()}
             if given.get("watermark") == _NO_WATERMARK:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from filestore.predicate.evaluation import filter_mask
-from filestore.predicate.parser import parse_filter
+from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate
 from filestore.schema.schema_store import new_schema
 from filestore.snapshot.snapshot import Snapshot
@@ -45,7 +45,7 @@ class SystemTable:
 
     def parsed(self, filter: Predicate | str | None) -> Predicate | None:
         """Parse a filter on the columns. Raises: InvalidInputError showing the position of an error."""
-        return parse_filter(filter, new_schema(self.schema, time_ms=0)) if isinstance(filter, str) else filter
+        return predicate_of(filter, new_schema(self.schema, time_ms=0))
 
 
 def matching(rows: pa.Table, predicate: Predicate) -> pa.Table:

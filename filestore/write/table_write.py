@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from filestore.hashing.buckets import bucket_ids, key_hashes
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
+from filestore.options.table.common import MIB
 from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.schema.merge_engine import check_retracts, without_old_values
@@ -21,7 +22,7 @@ from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.write.bucket_writer import BucketWriter, bucket_writer
 from filestore.write.dynamic_buckets import BucketAssigner
 from filestore.write.row_checks import check_kinds, conform_batch, row_kinds_of_column
-from lsm.byte_sizes import MIB, pieces_within
+from lsm.byte_sizes import pieces_within
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
 from lsm.row_kind import VALUE_KIND_FIELD, RowKind
@@ -91,7 +92,7 @@ class TableWrite:
         """
         given = None if kinds is None else check_kinds(kinds, rows.num_rows)
         batches, first = [], 0
-        for piece in _pieces(rows):
+        for piece in _pieces(rows, max(_BYTES_AT_ONCE, self._budget_bytes // 2)):
             kinds_here = None if given is None else given.slice(first, piece.num_rows)
             batches.append(self._prepared(piece, kinds_here, first))
             first += piece.num_rows
@@ -238,9 +239,9 @@ class TableWrite:
             writer.flush()
 
 
-def _pieces(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
+def _pieces(rows: pa.Table | pa.RecordBatch, most_bytes: int) -> Iterator[pa.Table | pa.RecordBatch]:
     for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
-        yield from pieces_within(rows.slice(start, _ROWS_AT_ONCE), _BYTES_AT_ONCE)
+        yield from pieces_within(rows.slice(start, _ROWS_AT_ONCE), most_bytes)
 
 
 def _inserts(count: int) -> pa.Array:

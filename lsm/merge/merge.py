@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from lsm.byte_sizes import MIB, release_after
+from lsm.byte_sizes import release_after
 from lsm.keys.key_groups import one_chunk
 from lsm.keys.keys import KeyTuple, key_at, key_order, newest_last, rows_before
 from lsm.merge.merge_function import MergeFunction
 
 SECTION_ROWS: Final = 131_072
-SECTION_BYTES: Final = 32 * MIB
+SECTION_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

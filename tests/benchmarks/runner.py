@@ -36,7 +36,7 @@ def shared_servers() -> Iterator[None]:
             running.stop()
 
 
-def run(name: str) -> dict[str, str]:
+def outcome_of(name: str) -> dict[str, str]:
     """What a benchmark prints, and the text of its error, which may be none."""
     printed = io.StringIO()
     try:
@@ -54,7 +54,7 @@ def main() -> None:
     sys.argv[1:] = ["--tiny"]
     with shared_servers():
         for line in sys.stdin:
-            print(json.dumps(run(line.strip())), file=answers, flush=True)
+            print(json.dumps(outcome_of(line.strip())), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -113,3 +113,13 @@ def test_a_flush_equals_a_dictionary(writes: list[list[tuple[int, int]]], rows_p
     assert batch_tuples(list(buffer.flush(rows_per_batch=rows_per_batch))) == [
         expected[key] for key in sorted(expected)
     ]
+
+
+def test_a_flush_gathers_no_more_bytes_at_a_time_than_it_may() -> None:
+    """FL-144: wide rows are not gathered by tens of thousands."""
+    buffer = memtable(budget_bytes=10**9)
+    buffer.add(arriving(range(1000), range(1000)))
+    row_bytes = buffer.size_bytes / 1000
+    batches = list(buffer.flush(bytes_per_batch=int(row_bytes * 100)))
+    assert [batch.num_rows for batch in batches] == [100] * 10
+    assert [key for key, *_ in batch_tuples(batches)] == list(range(1000))

@@ -1,6 +1,5 @@
 """Procedures that rewrite files or manifests: other bucket counts, older rows, fewer manifests."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import MomentText, moment_ms
 from engine.table import Table
 from filestore.commit.table_commit import TableCommit
+from filestore.maintenance.bucket_count import align_bucket_count, set_bucket_count
 from filestore.maintenance.index_rewriting import write_indexes
 from filestore.maintenance.lost_manifests import lost_manifests, remove_lost_manifests
 from filestore.maintenance.partitions import path_of
@@ -247,18 +247,12 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
         )
     rescaled = store.with_options({"bucket": str(bucket_num), "changelog-producer": "none"})
     done, partitions = rescale_files(store, rescaled, keep=lambda _: True)
-    schema = store.schemas.latest()
-    assert schema is not None
-    if schema.table_options.bucket != bucket_num:
-        options = {**schema.options, "bucket": str(bucket_num)}
-        before_it, schema = schema, replace(schema, id=schema.id + 1, options=options, time_ms=store.clock.now_ms())
-        try:
-            store.schemas.create(schema, after=before_it)
-        except ConflictError as error:
-            raise ConflictError(
-                f"the schema was changed concurrently, so the table does not have its new bucket count yet: "
-                f"table={table.name} bucket_num={bucket_num} fix=run it again, nothing is written twice"
-            ) from error
+    schema = set_bucket_count(store, bucket_num)
+    if align_bucket_count(store):
+        raise ConflictError(
+            f"the table was rolled back or overwritten with its former bucket count meanwhile: table={table.name} "
+            f"bucket={before} bucket_num={bucket_num} fix=run it again"
+        )
     row: dict[str, Any] = {
         "bucket_before": before,
         "bucket_after": bucket_num,

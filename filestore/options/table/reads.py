@@ -8,6 +8,12 @@ from filestore.options.table.common import COUNT, MIB, NUMBER
 class ReadingOptions(OptionValues):
     """Batch reads and streams."""
 
+    read_verify_checksums = Option(
+        "read.verify-checksums",
+        boolean,
+        True,
+        "Compare pages of Parquet files with their checksums; costs 2 to 6 % of the CPU time of a read.",
+    )
     scan_mode = Option("scan.mode", text, "default", "Where a read starts.", at=At.READ)
     scan_snapshot_id = Option("scan.snapshot-id", COUNT, None, "Snapshot to read.", at=At.READ)
     scan_tag_name = Option("scan.tag-name", file_name, None, "Tag to read.", at=At.READ)

@@ -158,7 +158,7 @@ def test_public_names_stay_what_they_are_when_their_modules_are_imported() -> No
 @pytest.mark.sweep
 def test_pyarrow_makes_frames_of_pandas_though_it_did_not_look_for_it() -> None:
     script = (
-        "import sys; from engine.cli.start import hide_pandas; hide_pandas(); import pyarrow as pa;"
+        "import sys; from engine.runtime.hidden_pandas import hide_pandas; hide_pandas(); import pyarrow as pa;"
         "table = pa.table({'a': [1]}); assert 'pandas' not in sys.modules; print(table.to_pandas()['a'][0])"
     )
     assert run_script(script) == "1\n"

@@ -63,7 +63,10 @@ def interpreters(python: Path) -> dict[str, str]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, stranger: Path) -> Iterator[str]:
-    """The address of a standalone master with two workers of one core each."""
+    """The address of a standalone master with two workers of one core each.
+
+    Their JVMs, and those of the executors that the workers start, are as quick to start as all of a test's.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -82,7 +85,7 @@ def cluster(tmp_path: Path, stranger: Path) -> Iterator[str]:
             running.append(
                 subprocess.Popen(
                     command,
-                    env=plain() | interpreters(stranger),
+                    env=plain() | interpreters(stranger) | {"JDK_JAVA_OPTIONS": os.environ["SPARK_SUBMIT_OPTS"]},
                     cwd=tmp_path,
                     stdout=log,
                     stderr=log,

@@ -167,7 +167,7 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert told["severity"] == "warning"
     by_check = {each["check"]: each for each in told["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
-    assert len(by_check) == 12
+    assert len(by_check) == 13
 
 
 def test_a_table_without_rows_is_well() -> None:

@@ -26,7 +26,7 @@ def table_of(place: Path, **options: str) -> Table:
     return Catalog(str(place)).create_table("d.t", COLUMNS, primary_key=["id"], options={"bucket": "2", **options})
 
 
-def stored(table: Table) -> list[Any]:
+def stored_values(table: Table) -> list[Any]:
     return [row["at"] for row in table.read().to_arrow().to_pylist()]
 
 
@@ -39,7 +39,7 @@ def test_a_write_refuses_what_it_would_change_and_rounds_when_asked(tmp_path: Pa
         table.write(ROWS.drop_columns(["at"]))
     assert table.latest_snapshot() is None
     table.write(ROWS, options=ROUNDS)
-    assert stored(table) == [CUT]
+    assert stored_values(table) == [CUT]
     table.overwrite(ROWS, options=ROUNDS)
     assert table.read().to_arrow()["f"].to_pylist() == [pytest.approx(0.1)]
 
@@ -49,7 +49,7 @@ def test_a_table_may_round_for_each_writer_and_a_writer_may_refuse(tmp_path: Pat
     with pytest.raises(InvalidInputError, match="column=at"):
         table.write(ROWS, options={"write.round-values": "false"})
     table.write(ROWS)
-    assert stored(table) == [CUT]
+    assert stored_values(table) == [CUT]
 
 
 @pytest.mark.parametrize("arrow", [pa.time64("us"), pa.struct([("x", pa.time64("ns"))]), pa.list_(pa.time64("us"))])

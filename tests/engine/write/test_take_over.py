@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from engine import Table
 from engine.broker.broker import Broker
@@ -14,6 +15,8 @@ from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.spark.staged_commit import StreamSessions
 from engine.spark.staged_rows import stage_rows
+from engine.spark.staged_writer import StagedStreamWriter, StagedTask
+from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
 from engine.write.housekeeping import Housekeeping
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.compact.task import CompactionTask
@@ -70,7 +73,7 @@ def state(table: Table) -> Any:
     return newest, table.read().to_arrow().sort_by("id").to_pylist(), log
 
 
-def data_files(table: Table) -> set[str]:
+def files_of_rows(table: Table) -> set[str]:
     return {path.name for path in Path(table.store.paths.root).rglob("data-*")}
 
 
@@ -97,7 +100,7 @@ def test_a_run_that_was_paused_at_any_step_changes_nothing(
             newer.write(batch)
             newer.write(batch + 1)
             newer.session.close()
-            found.append((state(table), data_files(table)))
+            found.append((state(table), files_of_rows(table)))
 
     old, newer = Start(table, "old", pause), Start(table, "new")
     for each in range(batch):
@@ -106,7 +109,7 @@ def test_a_run_that_was_paused_at_any_step_changes_nothing(
         old.write(batch)
     [(after, files)] = found
     assert state(table) == after
-    late = data_files(table) - files
+    late = files_of_rows(table) - files
     assert late == set() or (log and step is Step.LOG_COMMITTED), "files that only the log may name stay"
     for each in range(batch, batch + 3):
         with pytest.raises(TakenOverError, match=REFUSED):
@@ -170,7 +173,7 @@ def test_a_run_that_is_paused_in_its_first_batch_is_refused_by_what_has_only_beg
     with pytest.raises(TakenOverError, match="newer_run=new"):
         Start(table, "old", begin).write(0)
     assert table.latest_snapshot() is None
-    assert data_files(table) == set()
+    assert files_of_rows(table) == set()
     Start(table, "third").write(0)
     assert table.read().to_arrow().num_rows == 6
 
@@ -192,7 +195,7 @@ def test_compaction_and_expiry_of_an_old_run_change_nothing(tmp_path: Path) -> N
     compaction.after_commit(old.session._writer.live)
     compaction.close()
     assert made
-    assert data_files(table).isdisjoint(file.file_name for each in made for file in each.compact_after)
+    assert files_of_rows(table).isdisjoint(file.file_name for each in made for file in each.compact_after)
     Housekeeping(kept, check=lambda: old.session.check_run("expiry")).after_commit()
     assert table.store.snapshots.ids() == [1, 2, 3, 4, 5]
     newest = table.latest_snapshot()
@@ -221,3 +224,27 @@ def test_the_committing_process_of_an_old_run_is_refused_when_it_is_started_agai
             with pytest.raises(TakenOverError, match=rf"{REFUSED}: .*run=old newer_run=new"):
                 commit(process, "old", batch)
     assert state(table) == before
+
+
+def test_the_tasks_of_a_run_take_over_and_those_of_an_old_one_stage_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """format("fluvial"): a run that was paused before its first commit is refused as well."""
+    table = new_table(tmp_path, SCHEMA, options=OPTIONS)
+    place = {"warehouse": str(tmp_path), "table": table.name, "checkpointLocation": str(tmp_path / "checkpoint")}
+    options = WriteOptions.parse(place, STREAM_WRITE_KEYS)
+    writer = StagedStreamWriter(
+        options, StructType().add("id", "long").add("v", "string").add("_row_kind", "string"), overwrite=False
+    )
+
+    def task(run: str) -> StagedTask:
+        monkeypatch.setattr("engine.spark.staged_writer._place", lambda: ("query", run, 0))
+        return writer.write(iter(rows_of(0, run)))
+
+    old, new = task("old"), task("new")
+    with pytest.raises(TakenOverError, match=r"batch=0 run=old newer_run=new"):
+        task("old")
+    with pytest.raises(TakenOverError, match=r"batch=0 run=old newer_run=new"):
+        writer.commit([old], 0)
+    writer.commit([new], 0)
+    assert {row["v"] for row in table.read().to_arrow().to_pylist()} == {"0 new"}

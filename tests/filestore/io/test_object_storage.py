@@ -364,8 +364,14 @@ def test_stores_that_refuse_or_do_not_answer_are_unavailable(object_store: Objec
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
         silent.read_bytes(path)
     missing = FileCatalog("s3://no-such-bucket/x", object_store.options)._io
-    with pytest.raises(UnavailableError, match=r"no such bucket: .*bucket=no-such-bucket"):
-        missing.replace("s3://no-such-bucket/x", b"")
+    for use in (
+        lambda: missing.replace("s3://no-such-bucket/x", b""),
+        lambda: missing.read_bytes("s3://no-such-bucket/x"),
+        lambda: missing.list_names("s3://no-such-bucket/x"),
+        lambda: missing.create_exclusive("s3://no-such-bucket/x", b""),
+    ):
+        with pytest.raises(InvalidInputError, match=r"no such bucket: .*bucket=no-such-bucket .*fix="):
+            use()
 
 
 def test_keys_of_the_environment_reach_the_store_and_travel_with_the_table(

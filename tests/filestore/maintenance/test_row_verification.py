@@ -17,7 +17,8 @@ from filestore.scan import live_files
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
-from tests.support.tables import key_table, memory_catalog, rows
+from lsm.errors import CorruptDataError
+from tests.support.tables import key_table, memory_catalog, rows, stored_rows
 
 
 def findings(table: FileTable) -> list[Finding]:
@@ -113,3 +114,25 @@ def test_rows_out_of_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(row_verification, "read_data_file", swapped)
     assert any("not in the order of their keys" in each.problem for each in findings(table))
+
+
+def test_checksums_are_verified_unless_the_table_says_otherwise() -> None:
+    """A flipped bit in a column of doubles, which every decoder takes."""
+    data = pa.table({"f": [float(each) for each in range(1000)]})
+    table = memory_catalog().create_table(
+        "db.t", data.schema, options={"bucket": "-1", "file.compression": "none", "metadata.stats-mode": "none"}
+    )
+    table.write(data)
+    live = LiveFiles.latest(table.store)
+    (key,) = live.all_buckets()
+    path = table.store.file_path(*key, live.files(key)[0])
+    body = bytearray(table.store.io.read_bytes(path))
+    column = pq.ParquetFile(io.BytesIO(body)).metadata.row_group(0).column(0)
+    body[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    table.store.io.replace(path, bytes(body))
+    with pytest.raises(CorruptDataError, match="CRC"):
+        stored_rows(table.store)
+    unchecked = stored_rows(table.with_options({"read.verify-checksums": "false"}).store)
+    assert unchecked.num_rows == 1000
+    assert not unchecked.equals(data)
+    assert len(findings(table.with_options({"read.verify-checksums": "false"}))) == 1, "verify --rows always looks"

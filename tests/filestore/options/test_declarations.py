@@ -146,6 +146,7 @@ def test_the_passwords_are_secrets() -> None:
         ("a:9092,b:9092", "a:9092,b:9092"),
         ("s3://bucket/path", "s3://bucket/path"),
         ("id > 5 AND v = 3", "id > 5 AND v = 3"),
+        ("key = 3 AND code = 'a'", "key = 3 AND code = 'a'"),
     ],
 )
 def test_what_lets_one_in_is_hidden_in_any_text(text: str, shown: str) -> None:

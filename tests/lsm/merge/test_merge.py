@@ -25,9 +25,9 @@ def run(*keys: int, number: int = 0, batch_rows: int = 1000) -> list[pa.RecordBa
     return [story_batch(changes[index : index + batch_rows]) for index in range(0, len(keys), batch_rows)]
 
 
-def merge(*runs: list[pa.RecordBatch], section_rows: int = 131072) -> list[pa.Table]:
+def merge(*runs: list[pa.RecordBatch], **section: int) -> list[pa.Table]:
     sources = [source_of(batches) for batches in runs]
-    return list(merge_runs(sources, key_names=["k"], merge=Deduplicate(), drop_deletes=True, section_rows=section_rows))
+    return list(merge_runs(sources, key_names=["k"], merge=Deduplicate(), drop_deletes=True, **section))
 
 
 def keys_of(tables: list[pa.Table]) -> list[int]:
@@ -186,3 +186,25 @@ def test_a_merge_equals_a_dictionary(data: st.DataObject) -> None:
     )
     found = [number for table in tables for number in table.column("v").to_pylist()]
     assert found == [newest[key][1] for key in sorted(newest) if not (drop_deletes and newest[key][2] % 2)]
+
+
+@LAWS
+@given(
+    st.lists(st.lists(st.integers(0, 200), max_size=60), min_size=1, max_size=6),
+    st.integers(1, 3000),
+    st.integers(1, 30),
+)
+def test_sections_by_bytes_merge_to_the_same_rows(keys: list[list[int]], section_bytes: int, batch: int) -> None:
+    """FL-144: the memory that a merge gets decides how it is cut, not what it yields."""
+    runs = [run(*sorted(set(each)), number=number * 1000, batch_rows=batch) for number, each in enumerate(keys)]
+    whole = merge(*runs)
+    cut = merge(*runs, section_bytes=section_bytes)
+    assert [row for table in cut for row in table.to_pylist()] == [row for table in whole for row in table.to_pylist()]
+
+
+def test_a_section_has_as_many_rows_as_its_bytes_allow() -> None:
+    runs = [run(*range(1000), number=number, batch_rows=50) for number in range(4)]
+    row_bytes = runs[0][0].nbytes / 50
+    tables = merge(*runs, section_bytes=round(400 * row_bytes))
+    assert max(table.num_rows for table in tables) <= 300
+    assert sum(table.num_rows for table in tables) == 1000

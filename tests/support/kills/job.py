@@ -87,7 +87,7 @@ class Lane:
         return writer.option("warehouse", self._config["warehouse"]).option("table", self._lane["table"])
 
 
-def run(lanes: list[Lane], report: Callable[[str, str], None]) -> bool:
+def run_lanes(lanes: list[Lane], report: Callable[[str, str], None]) -> bool:
     """Until every lane has all its input, or has failed for good; whether none failed for good."""
     running, whole = list(lanes), True
     for lane in running:
@@ -131,7 +131,7 @@ def main() -> None:
             file.write(json.dumps({"lane": lane, "error": error}) + "\n")
             file.flush()
 
-        whole = run(lanes, report)
+        whole = run_lanes(lanes, report)
     for lane in lanes:
         lane.close()
     spark.stop()

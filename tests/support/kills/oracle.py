@@ -73,10 +73,10 @@ class Source:
 
     def table(self) -> dict[int, Change]:
         """The newest change of each key that is not a delete."""
-        return folded(self.changes)
+        return last_changes(self.changes)
 
 
-def folded(changes: Sequence[Change]) -> dict[int, Change]:
+def last_changes(changes: Sequence[Change]) -> dict[int, Change]:
     """What a consumer that keeps the newest row of each key has."""
     rows: dict[int, Change] = {}
     for change in changes:
@@ -169,7 +169,7 @@ def check_agreement(rows: Sequence[Mapping[str, Any]], log: Mapping[int, Sequenc
     """The log's fold is the table, with the salts of the same attempts."""
     fold: dict[int, Change] = {}
     for changes in log.values():
-        fold |= folded(changes)
+        fold |= last_changes(changes)
     assert {row["id"]: (row["v"], row["salt"]) for row in rows} == {
         key: (change.v, change.salt) for key, change in fold.items()
     }

@@ -1,7 +1,7 @@
 """Random rounds of kills and pauses: what happens, where and when, comes from the seed of the world."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from engine.runtime.steps import Step
@@ -9,8 +9,6 @@ from tests.support.kills.points import Point, Strike
 from tests.support.kills.world import Start, World
 
 TAKEN_OVER: Final = "another run of this query has taken over"
-SPARKS_REFUSAL: Final = "CONCURRENT_STREAM_LOG_UPDATE"
-"""Of a paused query between two batches: it finds its checkpoint in use before it reaches the table."""
 
 _BATCHES: Final = 4  # of new input for each start
 _DRIVER_STEPS: Final = (Step.BATCH_STARTED, Step.LOG_RECOVERED, Step.TASKS_DONE, Step.TABLE_COMMITTED)
@@ -56,7 +54,7 @@ class Rounds:
         second = world.start(*self._beside(but=paused.lane), held)
         world.until_struck(second, held)
         before = world.state(paused.lane)
-        zombie.tree.thaw()
+        world.resume(zombie, paused)
         code = world.until_end(zombie)
         assert code == 3, f"{world.place}\n{zombie.errors()}\n{zombie.tree.tail()}"
         assert world.state(paused.lane) == before, f"a paused run changed the table or log: {world.place}"
@@ -99,6 +97,3 @@ class Rounds:
     def _check_errors(self, start: Start) -> None:
         wrong = [each for each in start.errors() if TAKEN_OVER in each]
         assert not wrong, f"nothing else ran: {self._world.place}\n{wrong}"
-
-
-RunRounds = Callable[[World], None]

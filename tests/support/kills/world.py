@@ -6,8 +6,11 @@ random comes from the seed of the world; what a failure prints (seed, start, poi
 """
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,8 +130,8 @@ class World:
         """A strike in the batch so many after the next one of a lane."""
         return Point(lane, step, self.lanes[lane].next_batch + after, strike)
 
-    def start(self, *points: Point, restarts: int = 30) -> Start:
-        """Start the job on every lane; it ends when all have their input."""
+    def start(self, *points: Point, lanes: Sequence[str] | None = None, restarts: int = 30) -> Start:
+        """Start the job on some lanes, by default on all; it ends when they have their input."""
         number = len(self.starts)
         config = {
             "master": self._master,
@@ -146,7 +149,7 @@ class World:
                     "input": str(lane.source.directory),
                     "checkpoint": str(self.root / "checkpoints" / lane.name),
                 }
-                for lane in self.lanes.values()
+                for lane in (self.lanes[name] for name in lanes or self.lanes)
             ],
         }
         file = self.root / f"config-{number}.json"
@@ -172,6 +175,12 @@ class World:
         reached = point.mark(self.marks)
         self._attend(start, lambda: reached.exists() or start.tree.exit_code is not None)
         assert reached.exists(), f"the driver ended early: {self.place}\n{start.errors()}\n{start.tree.tail()}"
+
+    def resume(self, start: Start, point: Point) -> None:
+        """Let a paused driver go on, with the process that reached the point: on a cluster that is none of its own."""
+        start.tree.thaw()
+        with suppress(ProcessLookupError):
+            os.kill(int(point.mark(self.marks).read_text().split()[0]), signal.SIGCONT)
 
     def release(self, point: Point) -> None:
         """Let a held process go on."""
@@ -202,12 +211,13 @@ class World:
             self.release(point)
 
     def state(self, lane: str) -> Any:
-        """Everything that a run could change of a lane's table and log."""
+        """What a run could change of a lane's rows, log and schema; compactions of others may come in between."""
         table = self.lanes[lane].table
-        root = Path(table.store.paths.root)
-        files = sorted(path.name for kind in ("snapshot", "schema", "tag") for path in (root / kind).glob("*"))
+        snapshots = table.store.snapshots
+        kept = [each for each in map(snapshots.find, snapshots.ids()) if each is not None]
+        commits = [(each.id, each.uuid) for each in kept if each.commit_kind.value != "COMPACT"]
         ends = table.log_end_offsets() if table.log is not None else {}
-        return files, dict(ends), sorted(map(str, table.read().to_arrow().to_pylist()))
+        return commits, dict(ends), table.store.schemas.ids(), sorted(map(str, table.read().to_arrow().to_pylist()))
 
     def check(self) -> None:
         """Every lane holds what its source says. Raises: AssertionError with the place."""

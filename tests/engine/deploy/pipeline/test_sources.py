@@ -20,6 +20,7 @@ def spec(
     limits: dict[str, str] | None = None,
     key: tuple[str, ...] = ("id",),
     table: dict[str, str] | None = None,
+    login: dict[str, str] | None = None,
 ) -> SourceSpec:
     """Of a pipeline into a table (id BIGINT, v INT) whose log has brokers b:1."""
     config = JobConfig.model_validate(
@@ -27,7 +28,7 @@ def spec(
             "name": "j",
             "warehouse": "/w",
             "catalog": {"metastore": "jdbc", "uri": "sqlite:///names.db"},
-            "log": BROKERS,
+            "log": BROKERS | (login or {}),
             "tables": {"db.t": {"columns": {"id": "BIGINT", "v": "INT"}, "primary_key": key, "options": table or {}}},
             "pipelines": [
                 {"name": "p", "source": source, "limits": limits or {}, "target": "db.t", "checkpoint": "/c"}
@@ -131,3 +132,12 @@ def test_files_have_the_columns_of_the_target_or_their_own_and_other_sources_kno
 def test_a_source_that_cannot_be_read_is_refused_by_its_options_alone(source: dict[str, Any], fact: str) -> None:
     with pytest.raises(InvalidInputError, match=fact):
         spec(source)
+
+
+@pytest.mark.parametrize(("warehouse", "has_login"), [({}, True), ({"warehouse": "/elsewhere"}, False)])
+def test_a_table_of_this_warehouse_is_read_with_the_jobs_login(warehouse: dict[str, str], has_login: bool) -> None:
+    """Tables do not store it; one of another warehouse may have other brokers."""
+    login = {"kafka.sasl.username": "ann", "kafka.sasl.password": "s"}
+    found = spec({"format": "fluvial", "options": {"table": "db.s", **warehouse}}, login=login).options
+    given = {key: value for key, value in found.items() if key.startswith("log.kafka.")}
+    assert given == ({f"log.{key}": value for key, value in login.items()} if has_login else {})

@@ -1,0 +1,75 @@
+"""What can never succeed is an InvalidInputError, so that nobody tries it again; nothing is a bare error. (FL-14)"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from engine import Catalog
+from engine.table import Table
+from filestore.tag.tags import create_tag
+from lsm.errors import InvalidInputError
+
+LONG = "x" * 300
+COLUMNS = pa.schema([("id", pa.int64()), ("p", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = Catalog(str(tmp_path)).create_table("d.t", COLUMNS, partition_by=["p"])
+    made.write(pa.table({"id": [1], "p": ["a"]}))
+    return made
+
+
+TOO_LONG: dict[str, Callable[[Catalog, Table], object]] = {
+    "table": lambda catalog, table: catalog.create_table(f"d.{LONG}", COLUMNS),
+    "database": lambda catalog, table: catalog.create_table(f"{LONG}.t", COLUMNS),
+    "opened table": lambda catalog, table: catalog.table(f"d.{LONG}"),
+    "new name": lambda catalog, table: catalog.rename_table("d.t", f"d.{LONG}"),
+    "partition value": lambda catalog, table: table.write(pa.table({"id": [1], "p": [LONG]})),
+    "tag": lambda catalog, table: create_tag(table.store, LONG),
+    "tag to read": lambda catalog, table: table.read(tag=LONG).to_arrow(),
+    "consumer": lambda catalog, table: table.store.consumers.write(LONG, 1),
+}
+
+
+@pytest.mark.parametrize("use", TOO_LONG.values(), ids=TOO_LONG.keys())
+def test_a_name_that_no_file_can_have_is_refused(
+    tmp_path: Path, table: Table, use: Callable[[Catalog, Table], object]
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"a name is too long for the file.*: .*fix=|option=scan\.tag-name"):
+        use(Catalog(str(tmp_path)), table)
+    assert table.read().to_arrow().to_pylist() == [{"id": 1, "p": "a"}]
+
+
+@pytest.mark.parametrize("warehouse", ["", " "])
+def test_a_warehouse_without_a_name_is_not_the_working_directory(warehouse: str) -> None:
+    with pytest.raises(InvalidInputError, match="the warehouse has no name: fix="):
+        Catalog(warehouse)
+
+
+def test_a_warehouse_that_cannot_be_made_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="directory cannot be made: path=/proc/x/"):
+        Catalog("/proc/x").create_table("d.t", COLUMNS)
+
+
+@pytest.mark.parametrize("wrap", [lambda row: row, pa.list_, lambda row: pa.struct([("inner", row)])])
+def test_a_row_needs_fields(tmp_path: Path, wrap: Callable[[pa.DataType], pa.DataType]) -> None:
+    with pytest.raises(InvalidInputError, match="a ROW has no fields: column=r fix="):
+        Catalog(str(tmp_path)).create_table("d.r", pa.schema([("r", wrap(pa.struct([])))]))
+
+
+def test_a_filter_is_sql(table: Table) -> None:
+    with pytest.raises(InvalidInputError, match=r"a filter is SQL text: given=pyarrow\._compute\.Expression fix="):
+        table.read().to_arrow(filter=pc.field("id") > 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", [{"id": [1]}, [{"id": 1}], None])
+def test_rows_are_arrow_or_a_frame(table: Table, rows: object) -> None:
+    for write in (table.write, table.overwrite):
+        with pytest.raises(
+            InvalidInputError, match="rows come as an Arrow table or batch, or as a Spark frame: given="
+        ):
+            write(rows)  # type: ignore[operator]
