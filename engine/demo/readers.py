@@ -35,12 +35,12 @@ def expected_flights(count: int | None = None) -> pa.Table:
     path = Path(spec.origin).parent / "data" / "flights.csv.zip"
     frame = pd.read_csv(path, dtype=numbers, parse_dates=["time_hour"], nrows=count)
     frame = frame[frame["dep_time"].notna()]
-    return in_order(pa.Table.from_pandas(frame[SCHEMA.names], preserve_index=False))
+    return ordered_rows(pa.Table.from_pandas(frame[SCHEMA.names], preserve_index=False))
 
 
 def read_table(table: Table) -> pa.Table:
     """The newest snapshot: the files of the LSM tree, merged."""
-    return in_order(table.read().to_arrow())
+    return ordered_rows(table.read().to_arrow())
 
 
 def fold_log(table: Table) -> tuple[pa.Table, int]:
@@ -57,7 +57,7 @@ def fold_log(table: Table) -> tuple[pa.Table, int]:
         if changes:
             found.append(_last_of_each_key(pa.Table.from_batches(changes)))
             change_count += sum(each.num_rows for each in changes)
-    return in_order(pa.concat_tables(found)), change_count
+    return ordered_rows(pa.concat_tables(found)), change_count
 
 
 def read_with_peer(warehouse: Path, table: str) -> pa.Table:
@@ -80,11 +80,11 @@ def read_with_peer(warehouse: Path, table: str) -> pa.Table:
                 f"pypaimon did not read the table: table={table} exit_code={done.returncode} said={last}"
             )
         with pa.OSFile(str(target)) as file:
-            return in_order(pa.ipc.open_file(file).read_all())
+            return ordered_rows(pa.ipc.open_file(file).read_all())
 
 
 def check_equal(found: pa.Table, expected: pa.Table, *, reader: str) -> None:
-    """Compare two tables of ``in_order``.
+    """Compare two tables of ``ordered_rows``.
 
     Raises:
         CorruptDataError: they differ; the message names the first difference.
@@ -105,7 +105,7 @@ def check_equal(found: pa.Table, expected: pa.Table, *, reader: str) -> None:
             )
 
 
-def in_order(flights: pa.Table) -> pa.Table:
+def ordered_rows(flights: pa.Table) -> pa.Table:
     """The same flights with the columns and types of ``SCHEMA``, one chunk each, ordered by key."""
     plain = pa.schema([pa.field(field.name, field.type) for field in SCHEMA])
     table = flights.select(SCHEMA.names).cast(plain)

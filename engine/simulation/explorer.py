@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from engine.simulation.history import History, HistoryPlan, Place, fits, run_history
+from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, fits_setup, run_history
 from engine.simulation.operations import OPERATION_NAMES, WITH_BRANCH
-from engine.simulation.scheduler import UNTIL_OTHERS_END, Choice, Fault
+from engine.simulation.scheduler import UNTIL_OTHERS_END, Fault, Intervention
 from engine.simulation.schedules import RATES, PlacedSchedule
 from engine.simulation.setups import SETUPS
 
@@ -16,17 +16,17 @@ _FORMATS: Final = ("parquet", "avro")
 _MOST_ACTORS: Final = 4
 _MOST_OPERATIONS: Final = 3
 
-PAUSE: Final = Choice(pause=UNTIL_OTHERS_END)
-CRASH: Final = Choice(pause=UNTIL_OTHERS_END, crash=True)
+PAUSE: Final = Intervention(pause=UNTIL_OTHERS_END)
+CRASH: Final = Intervention(pause=UNTIL_OTHERS_END, crash=True)
 """It dies where it was paused, behind what the others did: so it differs from a crash before them."""
 INTERVENTIONS: Final = {
     "pause": PAUSE,
-    "crash": Choice(crash=True),
+    "crash": Intervention(crash=True),
     "pause, crash": CRASH,
-    "refused": Choice(fault=Fault.REFUSED),
-    "lost answer": Choice(fault=Fault.LOST_ANSWER),
-    "unsure": Choice(fault=Fault.UNSURE),
-    "pause, lost answer": Choice(pause=UNTIL_OTHERS_END, fault=Fault.LOST_ANSWER),
+    "refused": Intervention(fault=Fault.REFUSED),
+    "lost answer": Intervention(fault=Fault.LOST_ANSWER),
+    "unsure": Intervention(fault=Fault.UNSURE),
+    "pause, lost answer": Intervention(pause=UNTIL_OTHERS_END, fault=Fault.LOST_ANSWER),
 }
 """What is done at a place, by name."""
 
@@ -40,9 +40,9 @@ class Exploration:
     histories: int = 0
     steps: int = 0
     operations: dict[str, int] = field(default_factory=dict)  # acknowledged, by name
-    failed: list[History] = field(default_factory=list)
+    failed: list[SimulatedHistory] = field(default_factory=list)
 
-    def add(self, history: History) -> None:
+    def add(self, history: SimulatedHistory) -> None:
         """Count a history."""
         self.histories += 1
         self.steps += history.steps
@@ -65,18 +65,21 @@ def random_plan(seed: int, operations: Sequence[str] = OPERATION_NAMES) -> Histo
     possible = [
         name
         for name in operations
-        if fits(setup, name) and (setup.has_branch or name not in (*WITH_BRANCH, "replace-tag", "delete-tag"))
+        if fits_setup(setup, name) and (setup.has_branch or name not in (*WITH_BRANCH, "replace-tag", "delete-tag"))
     ]
     writers = [name for name in possible if name in _WRITERS] or possible
     actors = []
     for index in range(rng.randint(2, _MOST_ACTORS)):
         names = writers if index == 0 else possible
         actors.append(tuple(rng.choice(names) for _ in range(rng.randint(1, _MOST_OPERATIONS))))
+    names_used = {name for names in actors for name in names}
+    if {"rename", "create"} <= names_used:  # an interrupted operation is completed where it is: one table is enough
+        actors = [tuple("alter" if name == "create" else name for name in names) for names in actors]
     return HistoryPlan(
         actors=tuple(actors),
         setup=setup.name,
         file_format=rng.choice(_FORMATS),
-        is_object_store=rng.random() < 0.5 and "rename" not in {name for names in actors for name in names},
+        is_object_store=rng.random() < 0.5 and "rename" not in names_used,
         seed=seed,
         rates=rng.choice(RATES),
     )
@@ -84,7 +87,7 @@ def random_plan(seed: int, operations: Sequence[str] = OPERATION_NAMES) -> Histo
 
 def every_place(
     plan: HistoryPlan,
-    interventions: Iterable[Choice],
+    interventions: Iterable[Intervention],
     *,
     changes_only: bool = False,
     is_wanted: Callable[[str, str], bool] = lambda operation, path: True,
@@ -124,15 +127,15 @@ def two_preemptions(plan: HistoryPlan, rng: random.Random, *, count: int) -> Ite
         lengths.append(max(alone.steps, 1))
     for _ in range(count):
         first, second = (rng.randint(1, length) for length in lengths)
-        yield replace(plan, choices=((0, first, PAUSE), (1, second, Choice(pause=rng.choice((3, 10, 40))))))
+        yield replace(plan, choices=((0, first, PAUSE), (1, second, Intervention(pause=rng.choice((3, 10, 40))))))
 
 
 def explore(
     plans: Iterable[HistoryPlan],
     *,
     goes_on: Callable[[Exploration], bool] = lambda found: True,
-    place: Callable[[int], Place | None] = lambda number: None,
-    done: Callable[[History], None] = lambda history: None,
+    place: Callable[[int], HistoryPlace | None] = lambda number: None,
+    done: Callable[[SimulatedHistory], None] = lambda history: None,
 ) -> Exploration:
     """Run histories.
 

@@ -11,8 +11,8 @@ import orjson
 from engine.simulation.invariants import Checker
 from engine.simulation.model import Deed
 from engine.simulation.operations import ON_BRANCHES, Session, SimulatedOperation, needs_key, operation
-from engine.simulation.scheduler import Actor, Choice, Crash, EndlessError, Event, Fault, Schedule, Scheduler
-from engine.simulation.schedules import PlacedSchedule, RandomSchedule, Rates
+from engine.simulation.scheduler import Actor, Crash, EndlessError, Event, Fault, Intervention, Schedule, Scheduler
+from engine.simulation.schedules import InterventionRates, PlacedSchedule, RandomSchedule
 from engine.simulation.seams import ActorClock, ActorNames, SimulatedTime, files_of
 from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, setup_named
 from filestore.catalog.catalog import FileCatalog
@@ -34,8 +34,8 @@ class HistoryPlan:
     file_format: str = "parquet"
     is_object_store: bool = False
     seed: int | None = None  # of a random schedule
-    rates: Rates | None = None  # of a random schedule
-    choices: tuple[tuple[int, int, Choice], ...] = ()  # of a placed one: actor, own step
+    rates: InterventionRates | None = None  # of a random schedule
+    choices: tuple[tuple[int, int, Intervention], ...] = ()  # of a placed one: actor, own step
 
     def schedule(self) -> Schedule:
         """The schedule, from its beginning."""
@@ -53,7 +53,7 @@ class HistoryPlan:
         try:
             body = orjson.loads(text)
             choices = tuple((actor, step, _choice(found)) for actor, step, found in body.pop("choices"))
-            rates = None if body["rates"] is None else Rates(**body["rates"])
+            rates = None if body["rates"] is None else InterventionRates(**body["rates"])
             actors = tuple(tuple(names) for names in body.pop("actors"))
             return cls(**{**body, "rates": rates}, actors=actors, choices=choices)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -68,7 +68,7 @@ class HistoryPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class SimulatedHistory:
     """What happened."""
 
     plan: HistoryPlan
@@ -90,7 +90,7 @@ class History:
         return [f"  ... {left} lines before", *lines[-most:]] if left > 0 else lines
 
 
-def run_history(plan: HistoryPlan, *, place: "Place | None" = None) -> History:
+def run_history(plan: HistoryPlan, *, place: "HistoryPlace | None" = None) -> SimulatedHistory:
     """Run one history and check it.
 
     Args:
@@ -118,14 +118,14 @@ def run_history(plan: HistoryPlan, *, place: "Place | None" = None) -> History:
         run.repair()
         run.check(ready.state)
     events = tuple(scheduler.trace)
-    return History(
+    return SimulatedHistory(
         plan=plan, problems=tuple(run.problems), deeds=tuple(run.deeds), events=events, steps=scheduler.step,
         schedule=schedule,
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HistoryPlace:
     """A directory of a real warehouse for one history, which is deleted behind it."""
 
     root: str
@@ -272,17 +272,17 @@ def _published(actor: Actor, deed: Deed) -> int | None:
     return steps[-1] if steps else None
 
 
-def fits(setup: Setup, name: str) -> bool:
+def fits_setup(setup: Setup, name: str) -> bool:
     """Whether an operation can be carried out on a setup."""
     return setup.has_key or not needs_key(name)
 
 
-def _choice(body: Mapping[str, Any]) -> Choice:
+def _choice(body: Mapping[str, Any]) -> Intervention:
     fault = body["fault"]
-    return Choice(pause=body["pause"], crash=body["crash"], fault=None if fault is None else Fault(fault))
+    return Intervention(pause=body["pause"], crash=body["crash"], fault=None if fault is None else Fault(fault))
 
 
-def _choice_text(choice: Choice) -> str:
+def _choice_text(choice: Intervention) -> str:
     parts = [f"pause{choice.pause}"] if choice.pause else []
     parts += ["crash"] if choice.crash else []
     parts += [choice.fault.value] if isinstance(choice.fault, Fault) else []

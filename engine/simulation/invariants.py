@@ -142,7 +142,8 @@ class Checker:
         """A name without a table can be used again, perhaps behind another drop of what was left there."""
         left = self._io.list_names(f"{self._root}/d.db/{name[2:]}")
         try:
-            self._catalog.drop_table(name, ignore_if_missing=True)
+            if left:
+                self._catalog.drop_table(name, ignore_if_missing=True)
             self._catalog.create_table(name, arrow_rows({}).schema, options=dict(self._setup.options))
         except FluvialError as error:
             self.problems.append(f"a name is blocked: table={name} left={left} error={error}")

@@ -1,13 +1,13 @@
 """What tables must contain: a model of one catalog, and the effect of each operation on it.
 
-A second, simple implementation: dictionaries and no files. Rows are integers by integer key.
+A second, simple implementation: dictionaries and no files. ModelRows are integers by integer key.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-Rows = Mapping[int, int]
+ModelRows = Mapping[int, int]
 Frozen = tuple[tuple[int, int], ...]
 
 MAIN: Final = "main"
@@ -31,11 +31,11 @@ class ModelTable:
         """The rows that a branch had in common with main at last."""
         return next((dict(rows) for name, rows in self.bases if name == branch), {})
 
-    def with_rows(self, branch: str, rows: Rows) -> "ModelTable":
+    def with_rows(self, branch: str, rows: ModelRows) -> "ModelTable":
         """The table with other rows in a branch."""
         return replace(self, branches=_entered(self.branches, branch, frozen(rows)))
 
-    def with_base(self, branch: str, rows: Rows) -> "ModelTable":
+    def with_base(self, branch: str, rows: ModelRows) -> "ModelTable":
         """The table with other common rows of a branch."""
         return replace(self, bases=_entered(self.bases, branch, frozen(rows)))
 
@@ -65,7 +65,7 @@ Effect = Callable[[Catalogue], Catalogue | None]
 """What an operation does; None: it cannot succeed in this state."""
 
 
-def frozen(rows: Rows) -> Frozen:
+def frozen(rows: ModelRows) -> Frozen:
     """Rows as a value, by key."""
     return tuple(sorted(rows.items()))
 
@@ -95,7 +95,9 @@ def on_either(tables: tuple[str, str], change: Callable[[ModelTable], ModelTable
     return effect
 
 
-def put(rows: Rows, *, branch: str = MAIN, removed: frozenset[int] = frozenset()) -> Callable[..., ModelTable | None]:
+def put(
+    rows: ModelRows, *, branch: str = MAIN, removed: frozenset[int] = frozenset()
+) -> Callable[..., ModelTable | None]:
     """Rows come or change, keys go."""
 
     def change(table: ModelTable) -> ModelTable | None:
@@ -109,23 +111,23 @@ def put(rows: Rows, *, branch: str = MAIN, removed: frozenset[int] = frozenset()
     return change
 
 
-def overwrite(rows: Rows, *, branch: str = MAIN) -> Callable[..., ModelTable | None]:
+def overwrite(rows: ModelRows, *, branch: str = MAIN) -> Callable[..., ModelTable | None]:
     """All rows are replaced."""
     return lambda table: table.with_rows(table.main if branch == MAIN else branch, rows)
 
 
-def roll_back(snapshot: int, rows: Rows) -> Callable[..., ModelTable | None]:
+def rolled_back(snapshot: int, rows: ModelRows) -> Callable[..., ModelTable | None]:
     """The table goes back to a snapshot; later tags go."""
 
     def change(table: ModelTable) -> ModelTable | None:
-        if table.rows(MAIN) is None or table.main != MAIN:
-            return None
-        return replace(table.with_rows(MAIN, rows), tags=tuple(each for each in table.tags if each[1] <= snapshot))
+        return replace(
+            table.with_rows(table.main, rows), tags=tuple(each for each in table.tags if each[1] <= snapshot)
+        )
 
     return change
 
 
-def tag(name: str, snapshot: int, rows: Rows, *, replaces: bool = False) -> Callable[..., ModelTable | None]:
+def tag(name: str, snapshot: int, rows: ModelRows, *, replaces: bool = False) -> Callable[..., ModelTable | None]:
     """A tag of a snapshot."""
 
     def change(table: ModelTable) -> ModelTable | None:
@@ -153,7 +155,7 @@ def save(table: ModelTable) -> ModelTable | None:
     return None if rows is None else replace(table, savepoints=table.savepoints | {frozen(rows)})
 
 
-def branch_off(name: str, rows: Rows) -> Callable[..., ModelTable | None]:
+def branch_off(name: str, rows: ModelRows) -> Callable[..., ModelTable | None]:
     """A branch that begins with these rows of main."""
 
     def change(table: ModelTable) -> ModelTable | None:
@@ -164,7 +166,7 @@ def branch_off(name: str, rows: Rows) -> Callable[..., ModelTable | None]:
     return change
 
 
-def delete_branch(name: str) -> Callable[..., ModelTable | None]:
+def branch_deleted(name: str) -> Callable[..., ModelTable | None]:
     """A branch goes."""
     return lambda table: None if table.main == name else table.without_branch(name)
 
@@ -173,17 +175,17 @@ def merge(name: str) -> Callable[..., ModelTable | None]:
     """What changed in a branch changes in main."""
 
     def change(table: ModelTable) -> ModelTable | None:
-        main, theirs, base = table.rows(table.main), table.rows(name), table.base(name)
-        if main is None or theirs is None:
+        main, on_branch, base = table.rows(table.main), table.rows(name), table.base(name)
+        if main is None or on_branch is None:
             return None
-        merged = {key: value for key, value in main.items() if key in theirs or key not in base}
-        merged |= {key: value for key, value in theirs.items() if base.get(key) != value}
-        return table.with_rows(table.main, merged).with_base(name, theirs)
+        merged = {key: value for key, value in main.items() if key in on_branch or key not in base}
+        merged |= {key: value for key, value in on_branch.items() if base.get(key) != value}
+        return table.with_rows(table.main, merged).with_base(name, on_branch)
 
     return change
 
 
-def replace_main(name: str) -> Callable[..., ModelTable | None]:
+def main_replaced(name: str) -> Callable[..., ModelTable | None]:
     """A branch becomes main, and the old main goes."""
 
     def change(table: ModelTable) -> ModelTable | None:

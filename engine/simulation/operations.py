@@ -40,12 +40,11 @@ TABLE: Final = "d.t"
 RENAMED: Final = "d.u"
 BRANCH: Final = "dev"
 TAG: Final = "old"
-SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+SIMULATED_SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 FIRST: Final = {1: 10}
 SECOND: Final = {1: 10, 2: 20}
 THIRD: Final = {1: 10, 2: 20, 3: 30}
 ON_BRANCH: Final = {**THIRD, 4: 40}
-SNAPSHOTS: Final = {1: FIRST, 2: SECOND, 3: THIRD}
 _DONE_ALL: Final = 2**62
 
 
@@ -84,8 +83,8 @@ def _on_table(change: Callable[[ModelTable], ModelTable | None]) -> Effect:
 
 
 def arrow_rows(rows: Mapping[int, int]) -> pa.Table:
-    """Rows as the table holds them."""
-    return pa.table({"id": list(rows), "v": list(rows.values())}, schema=SCHEMA)
+    """ModelRows as the table holds them."""
+    return pa.table({"id": list(rows), "v": list(rows.values())}, schema=SIMULATED_SCHEMA)
 
 
 def _write(rows: Mapping[int, int], *, branch: str | None = None) -> Callable[[Session], object]:
@@ -155,7 +154,9 @@ def _roll_back(snapshot_id: int) -> Callable[[Session], object]:
 
 
 def _create(session: Session) -> object:
-    return session.catalog.create_table(TABLE, SCHEMA, primary_key=session.primary_key, options=session.options)
+    return session.catalog.create_table(
+        TABLE, SIMULATED_SCHEMA, primary_key=session.primary_key, options=session.options
+    )
 
 
 def _operations(number: int) -> list[SimulatedOperation]:
@@ -215,11 +216,11 @@ def _operations(number: int) -> list[SimulatedOperation]:
             run=lambda session: fast_forward(session.table().store, BRANCH), is_repeated=True,
         ),
         make(
-            name="replace-main", effect=_on_table(model.replace_main(BRANCH)),
+            name="replace-main", effect=_on_table(model.main_replaced(BRANCH)),
             run=lambda session: replace_main(session.table().store, BRANCH), is_repeated=True, removes_table=True,
         ),
         make(
-            name="delete-branch", effect=_on_table(model.delete_branch(BRANCH)),
+            name="delete-branch", effect=_on_table(model.branch_deleted(BRANCH)),
             run=lambda session: delete_branch(session.table().store, BRANCH), is_repeated=True, removes_table=True,
         ),
         make(name="expire", effect=unchanged, run=_expire(1)),
@@ -227,7 +228,7 @@ def _operations(number: int) -> list[SimulatedOperation]:
         make(name="expire-branch", effect=unchanged, run=_expire(1, branch=BRANCH)),
         make(name="clean", effect=unchanged, run=_clean),
         make(
-            name="rollback", effect=_on_table(model.roll_back(2, SECOND)), run=_roll_back(2), is_repeated=True,
+            name="rollback", effect=_on_table(model.rolled_back(2, SECOND)), run=_roll_back(2), is_repeated=True,
             removes_table=True,
         ),
         make(

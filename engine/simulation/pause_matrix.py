@@ -2,11 +2,14 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from engine.simulation.explorer import CRASH, PAUSE, every_place
-from engine.simulation.history import HistoryPlan, fits
+from engine.simulation.history import HistoryPlan, fits_setup, run_history
 from engine.simulation.operations import WITH_BRANCH
+from engine.simulation.schedules import PlacedSchedule
 from engine.simulation.setups import SETUPS
 
 PAUSED: Final = (
@@ -36,7 +39,7 @@ def pairs() -> Iterator[HistoryPlan]:
         for others in MEANWHILE.values():
             needs_branch = bool({name, *others} & WITH_BRANCH)
             yield HistoryPlan(actors=((name,), others), setup="versioned" if needs_branch else "keyed")
-            if not needs_branch and all(fits(SETUPS["append"], each) for each in (name, *others)):
+            if not needs_branch and all(fits_setup(SETUPS["append"], each) for each in (name, *others)):
                 yield HistoryPlan(actors=((name,), others), setup="append")
 
 
@@ -55,7 +58,17 @@ def sampled_matrix(seed: int, *, more: int = 1) -> Iterator[HistoryPlan]:
     """
     rng = random.Random(seed)
     for pair in pairs():
-        places = [*every_place(pair, (PAUSE,))]
-        publishing = [*every_place(pair, (PAUSE,), is_wanted=lambda operation, path: operation == "create_exclusive")]
-        chosen = [*publishing, *rng.sample(places, min(more, len(places)))]
-        yield from dict.fromkeys(chosen)
+        (name,), meanwhile = pair.actors
+        places = _places(name, pair.setup)
+        publishing = [step for step, operation in places if operation == "create_exclusive"]
+        others = [step for step, _ in places]
+        for step in dict.fromkeys([*publishing, *rng.sample(others, min(more, len(others)))]):
+            yield replace(pair, actors=((name,), meanwhile), choices=((0, step, PAUSE),))
+
+
+@cache
+def _places(name: str, setup: str) -> list[tuple[int, str]]:
+    """Steps of an operation that is alone, with what it does there."""
+    alone = run_history(HistoryPlan(actors=((name,),), setup=setup))
+    assert isinstance(alone.schedule, PlacedSchedule)
+    return [(place.own_step, place.operation) for place in alone.schedule.reached]

@@ -34,7 +34,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Seam:
     """A seam that an actor has reached."""
 
     step: int  # of the history, from 1
@@ -46,7 +46,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Intervention:
     """What happens at a place. Of several, the pause comes first."""
 
     pause: int = 0  # steps that the others make meanwhile
@@ -54,13 +54,13 @@ class Choice:
     fault: Fault | None = None
 
 
-GO: Final = Choice()
+GO: Final = Intervention()
 
 
 class Schedule(Protocol):
     """Decides a history. The same schedule and actors give the same history."""
 
-    def choose(self, place: Place) -> Choice:
+    def choose(self, place: Seam) -> Intervention:
         """What happens at a place."""
 
     def next_actor(self, ready: Sequence[int]) -> int:
@@ -163,7 +163,7 @@ class Scheduler:
         woken = next((each for each in self._actors if 0 < each.wakes_at <= self.step and not each.has_ended), None)
         if woken is not None and woken is not actor:
             self._hand_over(actor, woken)
-        choice = self._schedule.choose(Place(self.step, actor.index, actor.own_step, operation, path, changes))
+        choice = self._schedule.choose(Seam(self.step, actor.index, actor.own_step, operation, path, changes))
         pause = max(choice.pause, at_least)
         if pause:
             if choice.pause:

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.simulation.scheduler import GO, UNTIL_OTHERS_END, Choice, Fault, Place
+from engine.simulation.scheduler import GO, UNTIL_OTHERS_END, Fault, Intervention, Seam
 
 _PAUSES: Final = (2, 5, 12, 40, 150, UNTIL_OTHERS_END)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class InterventionRates:
     """How often a random schedule intervenes: probability at each place."""
 
     pause: float  # before a change; a fifth of it before others
@@ -19,26 +19,26 @@ class Rates:
     fault: float
 
 
-CALM: Final = Rates(pause=0.05, crash=0.0, fault=0.0)
+CALM: Final = InterventionRates(pause=0.05, crash=0.0, fault=0.0)
 RATES: Final = (
     CALM,
-    Rates(pause=0.15, crash=0.0, fault=0.0),
-    Rates(pause=0.5, crash=0.0, fault=0.0),
-    Rates(pause=0.1, crash=0.02, fault=0.0),
-    Rates(pause=0.05, crash=0.0, fault=0.02),
-    Rates(pause=0.1, crash=0.01, fault=0.01),
+    InterventionRates(pause=0.15, crash=0.0, fault=0.0),
+    InterventionRates(pause=0.5, crash=0.0, fault=0.0),
+    InterventionRates(pause=0.1, crash=0.02, fault=0.0),
+    InterventionRates(pause=0.05, crash=0.0, fault=0.02),
+    InterventionRates(pause=0.1, crash=0.01, fault=0.01),
 )
 
 
 class RandomSchedule:
     """Few interventions at random places."""
 
-    def __init__(self, rng: random.Random, rates: Rates) -> None:
+    def __init__(self, rng: random.Random, rates: InterventionRates) -> None:
         """The same state of ``rng`` gives the same schedule."""
         self._rng = rng
         self._rates = rates
 
-    def choose(self, place: Place) -> Choice:
+    def choose(self, place: Seam) -> Intervention:
         """See ``Schedule``."""
         rates = self._rates
         weight = 1.0 if place.changes or place.operation == "answer" else 0.2
@@ -47,7 +47,7 @@ class RandomSchedule:
         fault = None
         if place.operation not in ("rest", "answer") and self._rng.random() < rates.fault:
             fault = self._rng.choice([*Fault] if place.changes else [Fault.REFUSED])
-        return Choice(pause, crash, fault) if pause or crash or fault else GO
+        return Intervention(pause, crash, fault) if pause or crash or fault else GO
 
     def next_actor(self, ready: Sequence[int]) -> int:
         """See ``Schedule``."""
@@ -58,10 +58,10 @@ class RandomSchedule:
 class PlacedSchedule:
     """Interventions at given places, by actor and its own step; otherwise actors run one after the other."""
 
-    choices: Mapping[tuple[int, int], Choice] = field(default_factory=dict)
-    reached: list[Place] = field(default_factory=list)  # every place, in order
+    choices: Mapping[tuple[int, int], Intervention] = field(default_factory=dict)
+    reached: list[Seam] = field(default_factory=list)  # every place, in order
 
-    def choose(self, place: Place) -> Choice:
+    def choose(self, place: Seam) -> Intervention:
         """See ``Schedule``."""
         self.reached.append(place)
         return self.choices.get((place.actor, place.own_step), GO)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Final
 
 from engine.simulation.model import MAIN, Catalogue, ModelTable, frozen
-from engine.simulation.operations import BRANCH, FIRST, ON_BRANCH, SCHEMA, TABLE, TAG, THIRD, arrow_rows
+from engine.simulation.operations import BRANCH, FIRST, ON_BRANCH, SIMULATED_SCHEMA, TABLE, TAG, THIRD, arrow_rows
 from engine.simulation.seams import ActorNames, SimulatedTime
 from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
@@ -84,7 +84,7 @@ def memory_of(
 def _prepared(name: str, file_format: str) -> Prepared:
     setup, io, time = setup_named(name, file_format=file_format), MemoryFiles(), SimulatedTime(BEGAN_MS)
     catalog = catalog_of(_MEMORY, io, time, ActorNames(_MAKER))
-    table = catalog.create_table(TABLE, SCHEMA, primary_key=setup.primary_key, options=setup.options)
+    table = catalog.create_table(TABLE, SIMULATED_SCHEMA, primary_key=setup.primary_key, options=setup.options)
     for key, value in THIRD.items():
         time.sleep(1)
         table.write(arrow_rows({key: value}))

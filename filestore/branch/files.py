@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_state import OPERATION_FILE, ORIGIN_FILE
@@ -11,6 +12,8 @@ from filestore.refs.file_references import FileReferences, MetadataFiles, metada
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
+
+_MOST_PASSES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +86,16 @@ def branch_entries(io: FileIO, paths: TablePaths) -> list[str]:
 
 def clear_branch(io: FileIO, paths: TablePaths) -> None:
     """Delete everything in the directory of a branch except the file of the operation in progress."""
-    for name in io.list_names(paths.branch_root):
-        path = f"{paths.branch_root}/{name}"
-        if io.is_directory(path):
-            io.delete_tree(path)
-        elif name not in (ORIGIN_FILE, OPERATION_FILE):
-            io.delete(path)
+    for _ in range(_MOST_PASSES):
+        names = [name for name in io.list_names(paths.branch_root) if name not in (ORIGIN_FILE, OPERATION_FILE)]
+        if not names:
+            break  # a concurrent expiry may have added its claim behind the first listing
+        for name in names:
+            path = f"{paths.branch_root}/{name}"
+            if io.is_directory(path):
+                io.delete_tree(path)
+            else:
+                io.delete(path)
     io.delete(f"{paths.branch_root}/{ORIGIN_FILE}")  # last, so that the origin identifies the branch until the end
 
 

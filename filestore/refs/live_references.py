@@ -5,7 +5,7 @@ keeps longer than its snapshot.
 Files without a live reference are not part of the table.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -169,8 +169,11 @@ class DecidingReferences:
             is_last: the next snapshot no longer has the file.
         """
         newer = bisect_right(self._own, snapshot_id, key=_by_id)
-        near = self._own[max(newer - 1, 0) : newer if is_last else newer + 1]
-        return [*near, *self._others]
+        # of several with one id all count: a rollback may have given the id of a tagged snapshot to another one
+        first = bisect_left(self._own, self._own[newer - 1].snapshot_id, key=_by_id) if newer else 0
+        if not is_last and newer < len(self._own):
+            newer = bisect_right(self._own, self._own[newer].snapshot_id, key=_by_id)
+        return [*self._own[first:newer], *self._others]
 
 
 def _lasting_references(store: TableStore) -> list[LiveReference]:

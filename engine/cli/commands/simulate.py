@@ -15,7 +15,7 @@ from engine.cli.exit_codes import EXIT_FAILED
 from engine.cli.output import console, json_option, notes, print_json
 from engine.cli.place import WarehousePlace, with_optional_place
 from engine.simulation.explorer import Exploration, explore, random_plan
-from engine.simulation.history import History, HistoryPlan, Place
+from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory
 from engine.simulation.operations import OPERATION_NAMES, operation
 from engine.simulation.pause_matrix import matrix
 from filestore.catalog.warehouse import open_warehouse
@@ -83,7 +83,7 @@ class _Report:
         self._began_s = self._shown_s = time.monotonic()
         self._limit_s, self._histories = limit_s, histories
         self._notes: Console = notes()
-        self._last: History | None = None
+        self._last: SimulatedHistory | None = None
 
     def goes_on(self, found: Exploration) -> bool:
         now_s = time.monotonic()
@@ -96,7 +96,7 @@ class _Report:
         is_done = self._histories is not None and found.histories >= self._histories
         return not (is_late or is_done or len(found.failed) >= _MOST_FAILED)
 
-    def done(self, history: History) -> None:
+    def done(self, history: SimulatedHistory) -> None:
         self._last = history
 
     def print(self, found: Exploration, *, as_json: bool, with_trace: bool) -> None:
@@ -134,7 +134,7 @@ class _Report:
         }
 
 
-def _print_history(out: Console, history: History) -> None:
+def _print_history(out: Console, history: SimulatedHistory) -> None:
     out.print(f"history: {history.plan}", soft_wrap=True, markup=False)
     for problem in history.problems:
         out.print(f"  violation: {problem}", soft_wrap=True, markup=False)
@@ -155,11 +155,11 @@ def _places(place: WarehousePlace | None) -> Iterator[Any]:
     top = f"{found.root}/fluvial-simulation-{RandomNames().uuid()}"
     made: list[str] = []
 
-    def next_place(number: int) -> Place:
+    def next_place(number: int) -> HistoryPlace:
         for root in made:
             found.io.delete_tree(root)
         made[:] = [f"{top}/{number}"]
-        return Place(root=made[0], io=found.io)
+        return HistoryPlace(root=made[0], io=found.io)
 
     try:
         yield next_place

@@ -10,7 +10,7 @@ import pytest
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.demo.flights import KEY, SCHEMA, ChangeStream, FlightStep, change_stream, read_flights
-from engine.demo.readers import check_equal, expected_flights, fold_log, in_order
+from engine.demo.readers import check_equal, expected_flights, fold_log, ordered_rows
 from engine.deploy.config.job_config import load_job
 from engine.deploy.pipeline.table_changes import ensure_table
 from lsm.errors import CorruptDataError
@@ -89,7 +89,7 @@ def test_a_plain_dict_of_the_changes_holds_the_flights_that_were_not_cancelled(s
     assert wrong_at_first == stream.counts[FlightStep.CORRECTED]
     columns = {name: [row[name] for row in state.values()] for name in SCHEMA.names}
     columns["time_hour"] = pa.array(columns["time_hour"], pa.string()).cast(pa.timestamp("us", tz="UTC"))
-    check_equal(in_order(pa.table(columns)), expected_flights(FLIGHTS), reader="dict")
+    check_equal(ordered_rows(pa.table(columns)), expected_flights(FLIGHTS), reader="dict")
 
 
 def changes_of(pieces: list[tuple[str, str | None]]) -> pa.Table:
@@ -115,7 +115,7 @@ def test_the_demos_table_is_the_same_for_every_reader_before_and_after_compactio
     for start in range(0, len(pieces), 5000):
         table.write(changes_of(pieces[start : start + 5000]))
     for _ in range(2):
-        check_equal(in_order(table.read().to_arrow()), expected_flights(FLIGHTS), reader="fluvial")
+        check_equal(ordered_rows(table.read().to_arrow()), expected_flights(FLIGHTS), reader="fluvial")
         assert len(assert_peers_agree(table.store.paths.root)) == expected_flights(FLIGHTS).num_rows
         table.compact(full=True)
 

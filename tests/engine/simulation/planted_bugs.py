@@ -9,7 +9,7 @@ import pytest
 
 from engine.simulation.explorer import CRASH, PAUSE, every_place
 from engine.simulation.history import HistoryPlan, run_history
-from engine.simulation.scheduler import Choice, Fault, Place
+from engine.simulation.scheduler import Fault, Intervention, Seam
 from engine.simulation.schedules import PlacedSchedule
 from filestore.branch import branches, merge
 from filestore.commit import conflicts, expired_commits, history, table_commit
@@ -43,7 +43,7 @@ def plan(*actors: str, setup: str = "keyed", **more: Any) -> HistoryPlan:
 
 
 def at(
-    history_plan: HistoryPlan, *wanted: str, of: tuple[str, ...] = (), choices: tuple[Choice, ...] = (PAUSE,)
+    history_plan: HistoryPlan, *wanted: str, of: tuple[str, ...] = (), choices: tuple[Intervention, ...] = (PAUSE,)
 ) -> Callable[[], Iterator[HistoryPlan]]:
     """Interventions where paths contain one of these texts; () is everywhere."""
 
@@ -53,7 +53,7 @@ def at(
     return lambda: every_place(history_plan, choices, is_wanted=is_wanted)
 
 
-def publishing(history_plan: HistoryPlan, *choices: Choice) -> Callable[[], Iterator[HistoryPlan]]:
+def publishing(history_plan: HistoryPlan, *choices: Intervention) -> Callable[[], Iterator[HistoryPlan]]:
     return at(history_plan, "/snapshot/snapshot-", of=("create_exclusive",), choices=choices or (PAUSE,))
 
 
@@ -63,7 +63,7 @@ def lost_twice(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
     assert isinstance(alone.schedule, PlacedSchedule)
     for step in published_steps(alone.schedule.reached):
         for following in range(1, 8):
-            lost, refused = Choice(fault=Fault.LOST_ANSWER), Choice(fault=Fault.REFUSED)
+            lost, refused = Intervention(fault=Fault.LOST_ANSWER), Intervention(fault=Fault.REFUSED)
             yield HistoryPlan(
                 actors=history_plan.actors,
                 setup=history_plan.setup,
@@ -71,7 +71,7 @@ def lost_twice(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
             )
 
 
-def published_steps(reached: list[Place]) -> list[int]:
+def published_steps(reached: list[Seam]) -> list[int]:
     return [
         each.own_step for each in reached if each.operation == "create_exclusive" and "/snapshot/snapshot-" in each.path
     ]
@@ -138,7 +138,7 @@ BUGS = (
     PlantedBug(
         name="a batch that is committed already",
         patch=returning(history.CommitHistory, "find"),
-        plans=at(plan("stream", setup="append"), of=("answer",), choices=(Choice(crash=True),)),
+        plans=at(plan("stream", setup="append"), of=("answer",), choices=(Intervention(crash=True),)),
         most=2,
     ),
     PlantedBug(
@@ -237,7 +237,7 @@ BUGS = (
     PlantedBug(
         name="a commit looks for its own lost attempt",
         patch=forgetting_lost_attempts,
-        plans=publishing(plan("write", setup="append"), Choice(fault=Fault.LOST_ANSWER)),
+        plans=publishing(plan("write", setup="append"), Intervention(fault=Fault.LOST_ANSWER)),
         most=3,
     ),
     PlantedBug(
@@ -255,7 +255,7 @@ BUGS = (
     PlantedBug(
         name="a hint that is not the newest",
         patch=trusting_the_hint,
-        plans=at(plan("write", "write write"), "/LATEST", of=("replace",), choices=(Choice(crash=True),)),
+        plans=at(plan("write", "write write"), "/LATEST", of=("replace",), choices=(Intervention(crash=True),)),
         most=2,
     ),
 )

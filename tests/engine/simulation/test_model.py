@@ -13,7 +13,7 @@ def deed(effect: Effect, began: int, ended: int, *, done: bool = True, at: int |
     )  # fmt: skip
 
 
-def rows(*deeds: Deed) -> set[model.Frozen]:
+def main_rows(*deeds: Deed) -> set[model.Frozen]:
     found = possible_states(START, [*deeds])
     return {frozen(dict(state)["t"].rows("main") or {}) if dict(state).get("t") else () for state in found}
 
@@ -23,21 +23,21 @@ CLEAR = on_table("t", model.overwrite({}))
 
 
 def test_what_ended_before_another_began_came_first() -> None:
-    assert rows(deed(PUT2, 0, 1), deed(CLEAR, 2, 3)) == {()}
-    assert rows(deed(CLEAR, 0, 1), deed(PUT2, 2, 3)) == {((2, 2),)}
+    assert main_rows(deed(PUT2, 0, 1), deed(CLEAR, 2, 3)) == {()}
+    assert main_rows(deed(CLEAR, 0, 1), deed(PUT2, 2, 3)) == {((2, 2),)}
 
 
 def test_what_overlaps_came_in_either_order_unless_its_moment_is_known() -> None:
-    assert rows(deed(PUT2, 0, 9), deed(CLEAR, 0, 9)) == {(), ((2, 2),)}
-    assert rows(deed(PUT2, 0, 9, at=7), deed(CLEAR, 0, 9, at=5)) == {((2, 2),)}
+    assert main_rows(deed(PUT2, 0, 9), deed(CLEAR, 0, 9)) == {(), ((2, 2),)}
+    assert main_rows(deed(PUT2, 0, 9, at=7), deed(CLEAR, 0, 9, at=5)) == {((2, 2),)}
 
 
 def test_what_may_be_done_is_done_or_not() -> None:
-    assert rows(deed(PUT2, 0, 1, done=False), deed(PUT3, 2, 3)) == {((1, 1), (3, 3)), ((1, 1), (2, 2), (3, 3))}
+    assert main_rows(deed(PUT2, 0, 1, done=False), deed(PUT3, 2, 3)) == {((1, 1), (3, 3)), ((1, 1), (2, 2), (3, 3))}
 
 
 def test_what_is_impossible_has_no_state() -> None:
-    assert rows(deed(model.drop("t"), 0, 1), deed(PUT2, 2, 3)) == set()
+    assert main_rows(deed(model.drop("t"), 0, 1), deed(PUT2, 2, 3)) == set()
 
 
 def test_a_merge_brings_what_changed_on_the_branch_alone() -> None:

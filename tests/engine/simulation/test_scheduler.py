@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.simulation.scheduler import Actor, Choice, EndlessError, Fault, Scheduler
+from engine.simulation.scheduler import Actor, EndlessError, Fault, Intervention, Scheduler
 from engine.simulation.schedules import PlacedSchedule
 from engine.simulation.seams import ActorNames, files_of
 from filestore.io.file_io import MovesDirectories
@@ -19,7 +19,7 @@ def counting(said: list[str], name: str, *, steps: int = 3):
     return name, program
 
 
-def said_with(choices: dict[tuple[int, int], Choice]) -> list[str]:
+def said_with(choices: dict[tuple[int, int], Intervention]) -> list[str]:
     said: list[str] = []
     Scheduler(PlacedSchedule(choices)).run([counting(said, "a"), counting(said, "b")])
     return said
@@ -27,12 +27,12 @@ def said_with(choices: dict[tuple[int, int], Choice]) -> list[str]:
 
 def test_actors_run_one_after_the_other_unless_one_is_paused() -> None:
     assert said_with({}) == ["a1", "a2", "a3", "b1", "b2", "b3"]
-    assert said_with({(0, 2): Choice(pause=1 << 60)}) == ["a1", "b1", "b2", "b3", "a2", "a3"]
-    assert said_with({(0, 2): Choice(pause=2)}) == ["a1", "b1", "a2", "a3", "b2", "b3"]
+    assert said_with({(0, 2): Intervention(pause=1 << 60)}) == ["a1", "b1", "b2", "b3", "a2", "a3"]
+    assert said_with({(0, 2): Intervention(pause=2)}) == ["a1", "b1", "a2", "a3", "b2", "b3"]
 
 
 def test_both_may_wait_until_the_other_has_ended() -> None:
-    until_others_end = Choice(pause=1 << 60)
+    until_others_end = Intervention(pause=1 << 60)
     assert said_with({(0, 2): until_others_end, (1, 2): until_others_end}) == ["a1", "b1", "a2", "a3", "b2", "b3"]
 
 
@@ -48,7 +48,7 @@ def test_what_is_dead_changes_nothing_although_it_cleans_up() -> None:
 
     for step, left in ((1, ["kept"]), (2, ["kept", "new"]), (9, ["new"])):
         disk = files = MemoryFiles({"/t/kept": b"1"})
-        Scheduler(PlacedSchedule({(0, step): Choice(crash=True)})).run([("a", program)])
+        Scheduler(PlacedSchedule({(0, step): Intervention(crash=True)})).run([("a", program)])
         assert disk.list_names("/t") == left
 
 
@@ -67,7 +67,7 @@ def test_a_creation_fails_in_three_ways(fault: Fault, error: type[Exception], is
         with pytest.raises(error):
             files_of(files, actor).create_exclusive("/t/a", b"1")
 
-    Scheduler(PlacedSchedule({(0, 1): Choice(fault=fault)})).run([("a", program)])
+    Scheduler(PlacedSchedule({(0, 1): Intervention(fault=fault)})).run([("a", program)])
     assert files.exists("/t/a") is is_there
 
 
@@ -82,7 +82,7 @@ def test_a_listing_of_an_object_store_comes_in_pages() -> None:
         for name in ("a", "c"):
             files_of(files, actor).write_new(f"/t/{name}", b"")
 
-    Scheduler(PlacedSchedule({(0, 2): Choice(pause=1 << 60)})).run([("lists", lists), ("creates", creates)])
+    Scheduler(PlacedSchedule({(0, 2): Intervention(pause=1 << 60)})).run([("lists", lists), ("creates", creates)])
     assert listed == ["b", "c", "d"]
 
 

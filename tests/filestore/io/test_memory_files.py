@@ -54,14 +54,15 @@ def some_path(rng: random.Random) -> str:
     return "/".join(rng.choice(NAMES) for _ in range(rng.randint(1, 3)))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(4))
 def test_files_in_memory_answer_as_a_local_disk(tmp_path: Path, seed: int) -> None:
     rng, disk, memory = random.Random(seed), LocalFileIO(), MemoryFiles()
     root = str(tmp_path / "root")
     disk.make_directory(root)
     memory.make_directory(root)
     answered = set()
-    for _ in range(250):
+    for _ in range(150):
         action, path, target = rng.choice(ACTIONS), f"{root}/{some_path(rng)}", f"{root}/{some_path(rng)}"
         if action == "move_directory" and (f"{target}/".startswith(f"{path}/") or not disk.is_directory(path)):
             continue  # it is for directories

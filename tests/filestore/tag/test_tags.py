@@ -1,18 +1,20 @@
 """Tags as files: what they hold, and what is left when making or deleting one dies."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import orjson
 import pytest
 
+from filestore.io.file_io import FileIO
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, list_tags, previous_tag, read_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
-from tests.support.faults import When
+from tests.support.faults import When, paused_before
 from tests.support.roots import check_orphans_go, files_there, used_files
-from tests.support.tables import content, failing_at, key_table, rows
+from tests.support.tables import content, expire_all_but, failing_at, key_table, rows
 
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 
@@ -152,3 +154,85 @@ def test_whatever_dies_a_tag_that_is_there_can_be_read(action: str, when: When) 
             break
     else:
         pytest.fail("the sweep did not end")
+
+
+# ---- in two steps
+
+
+def _expire(table: FileTable) -> None:
+    expire_all_but(table, 1)
+
+
+class Killed(BaseException):
+    """The process is dead."""
+
+
+class Dying:
+    """A file system whose process dies before the first exclusive creation; a dead process cleans nothing up."""
+
+    def __init__(self, inner: FileIO) -> None:
+        self.inner, self.is_dead = inner, False
+
+    def __getattr__(self, name: str) -> object:
+        self.is_dead |= name == "create_exclusive"
+        if self.is_dead:
+            raise Killed
+        return getattr(self.inner, name)
+
+
+def four_snapshots() -> FileTable:
+    """The third one removes the files of those before."""
+    table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "2"})
+    table.write(rows((1, 1)))
+    table.write(rows((1, 2)))
+    table.compact(full=True)
+    table.write(rows((2, 2)))
+    return table
+
+
+def test_a_process_that_dies_before_the_name_leaves_no_tag_and_expiry_continues() -> None:
+    """versions.md H2: it left a tag whose files an expiry deleted, and which stopped every later expiry."""
+    table = four_snapshots()
+    with pytest.raises(Killed):
+        create_tag(replace(table.store, io=Dying(table.store.io)), "new", snapshot_id=3)
+    assert list_tags(table.store) == []
+    (pending,) = table.store.io.list_names(table.store.paths.tag_dir)
+    assert pending.startswith(".pending-new.")
+    assert expire_all_but(table, 1) == [1, 2, 3]
+    check_orphans_go(table)
+    assert table.store.io.list_names(table.store.paths.tag_dir) == []
+
+
+def test_an_expiry_between_the_steps_spares_the_files_of_the_tag() -> None:
+    table = four_snapshots()
+    with paused_before(table.store.io, "create_exclusive", lambda: _expire(table)) as io:
+        create_tag(replace(table.store, io=io), "new", snapshot_id=2)
+    assert table.store.snapshots.ids() == [4]
+    assert content(table, tag="new") == {1: 2}
+    assert files_there(table) == used_files(table)
+
+
+def test_a_pending_tag_without_files_stops_no_one() -> None:
+    table = four_snapshots()
+    body = table.store.io.read_bytes(table.store.paths.snapshot(2))
+    expire_all_but(table, 2)
+    table.store.io.replace(f"{table.store.paths.tag_dir}/.pending-late.1.tmp", body)
+    assert expire_all_but(table, 1) == [3]
+    create_tag(table.store, "late")
+    assert content(table, tag="late") == content(table)
+
+
+def test_a_tag_is_of_the_snapshot_that_was_asked_for_and_of_no_other_with_its_number() -> None:
+    table = four_snapshots()
+    other = orjson.loads(table.store.io.read_bytes(table.store.paths.snapshot(3)))
+
+    def rewritten() -> None:
+        body = orjson.dumps({**other, "uuid": "another"})
+        table.store.io.replace(table.store.paths.snapshot(3), body)
+
+    with (
+        paused_before(table.store.io, "write_new", rewritten) as io,
+        pytest.raises(ConflictError, match="the snapshot expired while it was tagged"),
+    ):
+        create_tag(replace(table.store, io=io), "new", snapshot_id=3)
+    assert list_tags(table.store) == []
