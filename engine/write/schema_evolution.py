@@ -25,7 +25,7 @@ from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.schema")
 
-View = TypeVar("View", bound=TableView)
+_View = TypeVar("_View", bound=TableView)
 
 
 def merge_rules(store: TableStore, writer: WriterOptions) -> MergeRules | None:
@@ -35,7 +35,7 @@ def merge_rules(store: TableStore, writer: WriterOptions) -> MergeRules | None:
     )
 
 
-def evolve_schema(table: View, given: Sequence[DataField], rules: MergeRules | None) -> View:
+def evolve_schema(table: _View, given: Sequence[DataField], rules: MergeRules | None) -> _View:
     """The table at a version of its schema that holds rows of these columns, which is published if there is none.
 
     Args:

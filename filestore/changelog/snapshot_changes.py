@@ -27,7 +27,7 @@ from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_
 from filestore.schema.merge_engine import columns_to_merge
 from filestore.schema.row_counts import signed, with_count
 from filestore.snapshot.change_tracking import is_external
-from filestore.snapshot.lost_files import explained
+from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -189,7 +189,7 @@ def _stored_changes(store: TableStore, before: TableStore, split: ChangeSplit, n
         changes = _diff_by_file(store, before, split, names)
     schema = pa.schema([store.schema.arrow_field(name) for name in names])
     # A difference also reads files of an earlier snapshot, so a missing file may belong to either.
-    of_one = nullcontext() if split.before else explained(store.snapshots, store.name, split.snapshot_id)
+    of_one = nullcontext() if split.before else naming_missing_files(store.snapshots, store.name, split.snapshot_id)
     with of_one:
         for rows, kinds in changes:
             if rows.num_rows and names:
@@ -251,7 +251,7 @@ def _numbers_follow(
 def _changelog_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     name = snapshot.changelog_manifest_list
     assert name is not None
-    with explained(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.id):
         manifests = store.manifests.read_list(name, snapshot.changelog_manifest_list_size)
         return [entry for each in manifests for entry in store.manifests.read_manifest(each)]
 

@@ -11,7 +11,7 @@ from typing import Final
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.lists import IndexManifestEntry, names_with_vectors, vectors_of_names
-from filestore.snapshot.lost_files import explained
+from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 
@@ -23,7 +23,7 @@ def index_files(store: TableStore, snapshot: Snapshot | None) -> list[IndexManif
     """The live index files of a snapshot."""
     if snapshot is None or snapshot.index_manifest is None:
         return []
-    with explained(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.id):
         entries = store.manifests.read_index_manifest(snapshot.index_manifest)
     return [entry for entry in entries if entry.kind is EntryKind.ADD]
 

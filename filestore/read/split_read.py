@@ -26,7 +26,7 @@ from filestore.scan.row_expiry import RowExpiry, not_expired
 from filestore.scan.table_scan import Filter
 from filestore.schema.merge_engine import columns_to_merge, merge_function
 from filestore.schema.row_counts import repeated, with_count
-from filestore.snapshot.lost_files import explained
+from filestore.snapshot.lost_files import naming_missing_files
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.levels import SortedRun, sections
@@ -215,7 +215,7 @@ def read_stored(
         rows = _merged_rows(store, split, names, predicate)
     else:
         rows = _raw_rows(store, split, names, predicate, with_system=with_system)
-    with explained(store.snapshots, store.name, split.snapshot_id):
+    with naming_missing_files(store.snapshots, store.name, split.snapshot_id):
         for batch in rows:
             if batch.num_rows and not fields:
                 yield batch.select([])  # rows without columns are still counted

@@ -11,7 +11,7 @@ from typing import Any
 from filestore.format.statistics import ColumnRange
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
 from filestore.manifest.lists import DELETION_VECTORS, IndexManifestEntry, ManifestFileMeta
-from filestore.snapshot.lost_files import explained
+from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.types.binary_row import decode_row
@@ -22,20 +22,20 @@ Ranges = Mapping[str, ColumnRange]
 
 def manifests_of(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """Every manifest of a snapshot, chronological: base list, then delta list."""
-    with explained(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.id):
         base = store.manifests.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
     return [*base, *delta_manifests(store, snapshot)]
 
 
 def delta_manifests(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """The delta manifests of one commit."""
-    with explained(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.id):
         return list(store.manifests.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> list[ManifestEntry]:
     """The delta entries of one commit, in file order."""
-    with explained(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.id):
         return [entry for each in delta_manifests(store, snapshot) for entry in store.manifests.read_manifest(each)]
 
 
@@ -113,7 +113,7 @@ def live_files(
                 ):
                     yield entry
 
-    with explained(store.snapshots, store.name, snapshot.id):
+    with naming_missing_files(store.snapshots, store.name, snapshot.id):
         return live_entries(entries())
 
 
@@ -155,7 +155,7 @@ def deletion_indexes(
     """The live deletion vectors of a snapshot, by partition and bucket; buckets without any are omitted."""
     indexes: defaultdict[tuple[bytes, int], list[IndexManifestEntry]] = defaultdict(list)
     if snapshot is not None and snapshot.index_manifest is not None:
-        with explained(store.snapshots, store.name, snapshot.id):
+        with naming_missing_files(store.snapshots, store.name, snapshot.id):
             entries = store.manifests.read_index_manifest(snapshot.index_manifest)
         for entry in entries:
             if entry.index_type == DELETION_VECTORS and entry.kind is EntryKind.ADD:

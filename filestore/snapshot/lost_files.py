@@ -1,7 +1,7 @@
 """Files that stored metadata names and that are not there: lost, or deleted because their snapshot expired.
 
 Who reads a file knows only its path, and raises ``MissingFileError``. Who knows for which snapshot the file was read
-finds out which of the two it was, with ``explained``. All of them are also ``FileNotFoundError``: what works beside an
+finds out which of the two it was, with ``naming_missing_files``. All of them are also ``FileNotFoundError``: what works beside an
 expiry treats files and snapshots that are gone alike.
 """
 
@@ -81,7 +81,7 @@ def missing_file(path: str, role: FileRole) -> MissingFileError:
 
 
 @contextmanager
-def explained(snapshots: Snapshots, table: str, snapshot_id: int) -> Iterator[None]:
+def naming_missing_files(snapshots: Snapshots, table: str, snapshot_id: int) -> Iterator[None]:
     """Distinguishes lost files from an expired snapshot, in what is read for a snapshot.
 
     Args:

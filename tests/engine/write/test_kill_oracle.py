@@ -40,13 +40,13 @@ def source(tmp_path: Path) -> Source:
     return source
 
 
-def log_of(source: Source) -> Log:
+def log_records_of(source: Source) -> Log:
     salted = [replace(change, salt="a") for change in source.changes]
     return {bucket: [change for change in salted if change.id % 2 == bucket] for bucket in range(2)}
 
 
 def test_a_log_and_a_table_as_the_source_says_are_right(source: Source) -> None:
-    log = log_of(source)
+    log = log_records_of(source)
     rows = [{"id": key, "v": row.v, "batch": row.batch, "salt": "a"} for key, row in source.table().items()]
     check_log(source, log)
     check_table(source, rows)
@@ -61,7 +61,7 @@ def test_a_log_and_a_table_as_the_source_says_are_right(source: Source) -> None:
 
 @pytest.mark.parametrize("damage", [repeat, lose, reorder, move, turn])
 def test_a_damaged_log_is_found(source: Source, damage: Callable[[Log], None]) -> None:
-    log = log_of(source)
+    log = log_records_of(source)
     damage(log)
     with pytest.raises(AssertionError):
         check_log(source, log)
