@@ -9,7 +9,7 @@ from typing import Final
 
 from filestore.commit.committable import Committable
 from filestore.commit.snapshot_writer import check_bucket_count
-from filestore.commit.succession import Standing, is_settled, standing, surroundings
+from filestore.commit.succession import Standing, standing, surroundings
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
@@ -119,12 +119,17 @@ def check_not_removed(store: TableStore, snapshot: Snapshot, *, commit_user: str
         raise _gone(store, snapshot, commit_user)
 
 
-def check_settled(store: TableStore, newest: Snapshot) -> None:
-    """Follow no snapshot that its writer is about to take back. Raises: LostRaceError."""
-    if not is_settled(store, newest):
+def check_no_fork(store: TableStore, snapshot_id: int, parent: SnapshotRef) -> None:
+    """After a lost race: another commit won it, or a fork has the number, whose writer will take it back.
+
+    Raises: LostRaceError.
+    """
+    found = store.snapshots.find(snapshot_id)
+    if found is not None and found.parent not in (None, parent.identity) and store.snapshots.latest_ref() == parent:
         raise LostRaceError(
-            f"the newest snapshot does not continue the history, and its writer has not taken it back yet: "
-            f"table={store.name} snapshot={newest.id} fix=commit again; if its writer has died, run repair on the table"
+            f"a snapshot that does not continue the history has the next number, and its writer has not taken it back "
+            f"yet: table={store.name} snapshot={snapshot_id} fix=commit again; if its writer has died, run repair on "
+            "the table"
         )
 
 

@@ -8,7 +8,7 @@ becomes visible before it deletes anything: expiry claims, and rollback and drop
 sides sees the other.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from filestore.manifest.entries import EntryKind
@@ -96,14 +96,6 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
         has_older=any(each < snapshot.id for each in ids),
         has_newer=any(each > snapshot.id for each in ids),
     )
-
-
-def is_settled(store: TableStore, newest: Snapshot) -> bool:
-    """Whether a commit may follow the newest snapshot: no writer is about to take it back."""
-    if newest.parent is None or store.snapshots.hints()[1] == newest.id:
-        return True  # the first, by another engine, or acknowledged: only then the hint is moved
-    found = surroundings(store, newest, SnapshotRef(newest.id - 1, newest.parent))
-    return standing(replace(found, is_same_table=True)) is Standing.PUBLISHED
 
 
 def is_same_as_opened(store: TableStore) -> bool:

@@ -34,9 +34,9 @@ from filestore.commit.confirmation import (
     GoneError,
     LostRaceError,
     check_files,
+    check_no_fork,
     check_not_removed,
     check_rescaled,
-    check_settled,
     confirm,
 )
 from filestore.commit.conflicts import Candidate, find_published, why_not
@@ -103,7 +103,6 @@ class TableCommit:
         self._commit_user = commit_user
         self._check_writer = check
         self._history = CommitHistory(store, commit_user, start=history_start)
-        self._settled = EMPTY_TABLE  # the newest snapshot that is known to be part of the history
 
     def commit(self, committable: Committable) -> CommitResult:
         """Make new files visible. A committed (user, identifier) is not committed again.
@@ -259,9 +258,6 @@ class TableCommit:
         settled = self._settle(request, progress, latest)
         if settled is not None:
             return settled
-        if latest is not None and latest.ref != self._settled:
-            check_settled(table, latest)
-            self._settled = latest.ref
         self._check_writer()
         if progress.unknown is None:
             self._delete(progress.scratch)  # the attempt before is known to have lost
@@ -309,6 +305,7 @@ class TableCommit:
             won = False  # the next attempt looks; when nothing is there it takes the same id again
         if won:
             return self._finish(snapshot, request, progress)
+        check_no_fork(self._table, snapshot.id, parent)
         raise LostRaceError(
             f"lost {progress.count} commit races: table={self._table.name} user={self._commit_user} "
             f"identifier={request.committable.identifier}: commit again"
@@ -344,7 +341,6 @@ class TableCommit:
             progress.unknown = None
             check_is_same_table(self._table)
             raise
-        self._settled = snapshot.ref
         return CommitResult(snapshot=snapshot)
 
     def _check(self, candidate: Candidate) -> None:

@@ -152,6 +152,7 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
         left = [each for each in snapshots.ids() if each > target.id]
         if left and left[0] != target.id + 1:
             raise _is_superseded(store, left[0])
+        _check_not_referenced(store, plan)
     except ConflictError:
         _put_back(store, plan, removed)
         raise
@@ -182,6 +183,20 @@ def _remove(store: TableStore, removal: Removal, removed: list[tuple[str, bytes]
     store.io.delete(path)
     if is_snapshot and store.snapshots.exists(following):
         raise _is_superseded(store, following)
+
+
+def _check_not_referenced(store: TableStore, plan: RollbackPlan) -> None:
+    """Tags and savepoints look for their snapshot after they are visible: so one that found it is seen here.
+
+    Raises: ConflictError.
+    """
+    removed = {each.snapshot.identity for each in plan.removals if each.reference.kind is ReferenceKind.SNAPSHOT}
+    for reference in all_references(store):
+        if reference.snapshot is not None and reference.snapshot.identity in removed:
+            raise ConflictError(
+                f"a snapshot was tagged during the rollback: table={store.name} snapshot={reference.snapshot_id} "
+                f"reference={reference} fix='run it again'"
+            )
 
 
 def _put_back(store: TableStore, plan: RollbackPlan, removed: Sequence[tuple[str, bytes]]) -> None:

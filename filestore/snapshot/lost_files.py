@@ -1,8 +1,8 @@
 """Files that stored metadata names and that are not there: lost, or deleted because their snapshot expired.
 
-Who reads a file knows only its path, and raises ``MissingFileError``. Who knows for which snapshot the file was read
-finds out which of the two it was, with ``naming_missing_files``. All of them are also ``FileNotFoundError``: what works beside an
-expiry treats files and snapshots that are gone alike.
+Code that reads a file knows only its path, and raises ``MissingFileError``. Code that knows for which snapshot the file
+was read finds out which of the two it was, with ``naming_missing_files``. All of them are also ``FileNotFoundError``:
+what works beside an expiry treats files and snapshots that are gone alike.
 """
 
 from collections.abc import Iterator, Sequence

@@ -5,7 +5,7 @@ nothing is deleted because of one. Source: Paimon SnapshotManager, HintFileUtils
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from filestore.io.commit_lock import TableLock
@@ -57,7 +57,17 @@ class SnapshotStore:
             if earliest is None or earliest <= hinted:
                 return hinted
         ids = self.ids()
-        return ids[-1] if ids else None
+        return next((each for each in reversed(ids) if each == hinted or not self._is_fork(each, ids)), None)
+
+    def _is_fork(self, snapshot_id: int, ids: Sequence[int]) -> bool:
+        """Whether a snapshot does not continue the one before: its writer is about to take it back, or has died."""
+        snapshot = self.find(snapshot_id)
+        if snapshot is None or snapshot.parent is None:
+            return snapshot is None
+        before = self.find(snapshot_id - 1)
+        if before is not None:
+            return before.identity != snapshot.parent
+        return ids[0] < snapshot_id and snapshot.ref not in self.claims.refs()
 
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot that has not expired; None when nothing was committed."""
@@ -69,11 +79,11 @@ class SnapshotStore:
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None when nothing was committed. Raises: CorruptDataError."""
-        latest_id = self.latest_id()
-        if latest_id is None:
-            return None
-        # A rollback may remove it in between.
-        return self.find(latest_id) or self._newest_listed()
+        while (latest_id := self.latest_id()) is not None:
+            found = self.find(latest_id)
+            if found is not None:
+                return found  # else a rollback removed it in between
+        return None
 
     def latest_ref(self) -> SnapshotRef:
         """Names the newest snapshot. Raises: CorruptDataError."""
@@ -135,12 +145,11 @@ class SnapshotStore:
             return
         self.write_latest_hint(snapshot_id)
 
-    def repair_latest_hint(self) -> int | None:
-        """Let the newest id's hint name the newest listed snapshot. Returns: its id; None when there is none."""
+    def repair_latest_hint(self) -> None:
+        """Let the newest id's hint name the newest listed snapshot."""
         ids = self.ids()
         if ids:
             self.write_latest_hint(ids[-1])
-        return ids[-1] if ids else None
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Set the newest id's hint, also to a lower one. Failures are logged, not raised: readers can list."""
@@ -250,10 +259,6 @@ class SnapshotStore:
             return self._io.read_bytes(path) == body
         except (OSError, UnavailableError) as error:
             raise OutcomeUnknownError(f"snapshot cannot be verified: file={path} error={error}") from error
-
-    def _newest_listed(self) -> Snapshot | None:
-        ids = self.ids()
-        return self.read(ids[-1]) if ids else None
 
     def _hint(self, path: str) -> int | None:
         try:

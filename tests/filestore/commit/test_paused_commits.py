@@ -5,6 +5,7 @@ pause before every single operation on the file system.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,22 @@ def test_a_rollback_that_is_paused_anywhere_never_loses_an_acknowledged_write() 
             assert isinstance(result, ConflictError)
 
     sweep(another_writer, lambda table: back_to_the_first(table), check)
+
+
+@pytest.mark.sweep
+def test_a_tag_that_comes_while_a_rollback_is_paused_anywhere_is_whole_or_refused() -> None:
+    def tag_the_newest(table: FileTable) -> None:
+        with suppress(InvalidInputError, ConflictError):
+            create_tag(table.store, "newest", snapshot_id=3)
+
+    def check(table: FileTable, result: object) -> None:
+        is_tagged = "newest" in table.store.snapshots.tag_names()
+        assert {*content(table)} == ({1, 2, 3} if isinstance(result, FluvialError) else {1})
+        if is_tagged:
+            assert content(table, tag="newest") == {1: 1, 2: 2, 3: 3}
+        list(expire_snapshots(table.store, KEEP_ONE))
+
+    assert sweep(tag_the_newest, lambda table: back_to_the_first(table), check) > 15
 
 
 def test_an_expired_number_is_not_published_again() -> None:
@@ -327,12 +344,15 @@ def test_the_latest_hint_is_never_lowered_by_a_commit() -> None:
 # ---- forks
 
 
-def test_no_commit_follows_a_fork() -> None:
-    """A snapshot of a writer that died before it could take it back."""
+@pytest.mark.parametrize("has_hint", [True, False])
+def test_no_reader_and_no_commit_follows_a_fork(has_hint: bool) -> None:
+    """A snapshot of a writer that died before it could take it back, with the next number."""
     table = three_commits()
-    body = table.store.io.read_bytes(table.store.paths.snapshot(3)).replace(b'"id": 3', b'"id": 5')
-    table.store.io.write_new(table.store.paths.snapshot(5), body)
-    table.store.io.delete(table.store.paths.latest_hint)  # so that the listing finds it
+    body = table.store.io.read_bytes(table.store.paths.snapshot(3)).replace(b'"id": 3', b'"id": 4')
+    table.store.io.write_new(table.store.paths.snapshot(4), body)
+    if not has_hint:
+        table.store.io.delete(table.store.paths.latest_hint)
+    assert table.store.snapshots.latest_id() == 3
     options = {"commit.max-retries": "1", "commit.min-retry-wait": "1 ms"}
     with pytest.raises(ConflictError, match=r"does not continue the history"):
         table.with_options(options).write(rows((5, 5)))

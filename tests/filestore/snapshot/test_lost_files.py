@@ -12,8 +12,8 @@ from filestore.snapshot.lost_files import (
     LostFileError,
     MissingFileError,
     SnapshotExpiredError,
-    explained,
     missing_file,
+    naming_missing_files,
 )
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
@@ -105,7 +105,10 @@ def test_a_tag_needs_files_too() -> None:
     create_tag(table.store, "eod")
     table.write(rows((5, 5)))
     expire_all_but(table, 1)
-    with pytest.raises(LostFileError, match="needed_by='tag eod'"), explained(table.store.snapshots, table.name, 3):
+    with (
+        pytest.raises(LostFileError, match="needed_by='tag eod'"),
+        naming_missing_files(table.store.snapshots, table.name, 3),
+    ):
         raise missing_file("/gone", FileRole.MANIFEST)
 
 
