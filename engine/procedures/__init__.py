@@ -10,7 +10,7 @@ from engine.procedures.maintenance.copying import copy
 from engine.procedures.maintenance.migration import migrate_table
 from engine.procedures.maintenance.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.maintenance.purging import purge_files
-from engine.procedures.maintenance.repair import remove_orphan_files, repair_earliest_snapshot, verify
+from engine.procedures.maintenance.repair import remove_orphan_files, repair, repair_earliest_snapshot, verify
 from engine.procedures.maintenance.rewriting import (
     compact_manifest,
     remove_unexisting_files,
@@ -86,6 +86,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     delete_data_lineage,
     remove_orphan_files,
     verify,
+    repair,
     repair_earliest_snapshot,
     remove_unexisting_files,
     remove_unexisting_manifests,
@@ -144,6 +145,7 @@ __all__ = [
     "remove_unexisting_manifests",
     "rename_branch",
     "rename_tag",
+    "repair",
     "repair_earliest_snapshot",
     "repair_lineage",
     "replace_main_branch",

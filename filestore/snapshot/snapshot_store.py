@@ -185,7 +185,7 @@ class SnapshotStore:
     def claimed_up_to(self) -> int:
         """Snapshots before this id are deleted, or claimed for deletion."""
         claimed = self.claims.highest_id() or FIRST_SNAPSHOT_ID
-        hinted = self._hint(self._paths.earliest_hint)  # of other engines, and of versions before 0.14
+        hinted = self._hint(self._paths.earliest_hint)  # of other engines, and of older versions
         return hinted if hinted is not None and hinted > claimed and self.exists(hinted) else claimed
 
     def claimed_for_deletion(self) -> int:

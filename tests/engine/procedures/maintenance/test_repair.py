@@ -1,4 +1,4 @@
-"""remove_orphan_files, verify and repair_earliest_snapshot, by Python, SQL and the shell."""
+"""remove_orphan_files, verify, repair and repair_earliest_snapshot, by Python, SQL and the shell."""
 
 import os
 import time
@@ -80,6 +80,23 @@ def test_the_earliest_snapshot_can_be_said_again(new_table: Callable[..., Table]
     assert [each["snapshot_id"] for each in call("expire_snapshots")] == [1]
     with pytest.raises(InvalidInputError, match=r"not the oldest of a whole history: .*snapshot_id=1 there=\[2, 3\]"):
         repair_earliest_snapshot(table, 1)
+
+
+def test_a_fork_and_a_wrong_hint_are_repaired(new_table: Callable[..., Table], call: Call) -> None:
+    table = new_table()
+    table.compact(full=True)
+    table.compact(full=True)
+    paths, io = table.store.paths, table.store.io
+    newest = table.store.snapshots.latest_id()
+    assert newest is not None
+    body = io.read_bytes(paths.snapshot(newest)).replace(f'"id": {newest}'.encode(), f'"id": {newest + 5}'.encode())
+    io.write_new(paths.snapshot(newest + 5), body)
+    io.replace(paths.earliest_hint, b"2")
+    assert {each["check"] for each in verify(table).to_pylist()} == {"fork", "hint"}
+    would_do = call("repair", dry_run=True)
+    assert [each["action"] for each in would_do] == ["tag fork", "remove fork", "set hint"]
+    assert call("repair") == would_do
+    assert (call("repair"), verify(table).num_rows) == ([], 0)
 
 
 @pytest.mark.broker
