@@ -55,7 +55,7 @@ class Session:
     catalog: FileCatalog
     actor: Actor
     began_ms: int  # when the history began; what is older may be cleaned
-    options: Mapping[str, str] = field(default_factory=dict)  # of new tables
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # of new tables
     primary_key: Sequence[str] = ("id",)
     is_repair: bool = False  # behind the history
 

@@ -27,7 +27,7 @@ class Setup:
     name: str
     has_key: bool = True
     has_branch: bool = False  # and a tag of the first snapshot
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def primary_key(self) -> tuple[str, ...]:

@@ -253,7 +253,7 @@ def test_no_error_of_a_command_repeats_a_secret(words: list[str], tmp_path: Path
 
 SECRETIVE = re.compile(r"Mapping\[str, str\]|dict\[str, str\]|\bOptions\b|^(url|uri|password) ")
 # of a snapshot: for all to see
-PUBLIC = ["Snapshot.properties", "Committable.properties"]
+PUBLIC = ["Snapshot.properties", "Committable.properties", "CommitTime.properties"]
 NAMES = {"options", "properties", "conf", "given", "settings", "by_name", "secrets", "texts", "url", "uri", "password"}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kills.oracle import Change, Source, check_agreement, check_log, check_table, folded
+from tests.support.kills.oracle import Change, Source, check_agreement, check_log, check_table, last_changes
 
 Log = dict[int, list[Change]]
 
@@ -51,7 +51,7 @@ def test_a_log_and_a_table_as_the_source_says_are_right(source: Source) -> None:
     check_log(source, log)
     check_table(source, rows)
     check_agreement(rows, log)
-    assert folded(source.changes) == source.table()
+    assert last_changes(source.changes) == source.table()
     for wrong in (rows[1:], [*rows, rows[0]], [{**rows[0], "v": -1}, *rows[1:]]):
         with pytest.raises(AssertionError):
             check_table(source, wrong)
