@@ -73,7 +73,7 @@ def delete_unused(io: FileIO, unused: UnusedBranchFiles) -> None:
 def size_of(io: FileIO, unused: UnusedBranchFiles) -> int:
     """Total size of the data files that exist."""
     total = 0
-    for path in unused.data:
+    for path in sorted(unused.data):
         with suppress(FileNotFoundError):
             total += io.size_bytes(path)
     return total

@@ -7,9 +7,8 @@ ConflictError. Source: Paimon ``ConflictDetection``.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain, pairwise
-from typing import Final
+from typing import Final, Generic, Self, TypeVar, overload
 
 from filestore.commit.committable import Committable
 from filestore.index.index_manifest import index_conflict, missing_delete_target
@@ -18,6 +17,31 @@ from filestore.scan.snapshot_files import changes_since, live_files, live_files_
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.keys.keys import KeyTuple
+
+T = TypeVar("T")
+
+
+class _lazy(Generic[T]):
+    """A property that is computed once. Unlike ``functools.cached_property`` no lock is held while files are read."""
+
+    def __init__(self, compute: Callable[["Candidate"], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, instance: "Candidate", owner: type) -> T: ...
+
+    def __get__(self, instance: "Candidate | None", owner: type) -> Self | T:
+        if instance is None:
+            return self
+        found = instance.__dict__[self._name] = self._compute(instance)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +65,19 @@ class Candidate:
         """Whether the table has a primary key."""
         return self.store.has_key
 
-    @cached_property
+    @_lazy
     def changes(self) -> Mapping[int, Sequence[ManifestEntry]] | None:
         """What others committed since the base, by snapshot id; None: the base or a snapshot since it is not known."""
         return None if self.base is None else changes_since(self.store, self.base, self.latest)
 
-    @cached_property
+    @_lazy
     def since_base(self) -> Sequence[ManifestEntry]:
         """The entries that others added since the base; when they are not known, every live file."""
         if self.changes is None:
             return live_files(self.store, self.latest)
         return [*chain.from_iterable(self.changes.values())]
 
-    @cached_property
+    @_lazy
     def numbered_since_base(self) -> Sequence[ManifestEntry]:
         """The entries that may hold sequence numbers of this commit: of its partitions only, if the base is unknown."""
         partitions = {each.partition for each in self.delta if is_numbered(each, has_key=self.has_key)}
@@ -63,7 +87,7 @@ class Candidate:
             return live_files_of_partitions(self.store, self.latest, partitions)
         return self.since_base
 
-    @cached_property
+    @_lazy
     def inputs_and_changes(self) -> Sequence[ManifestEntry]:
         """The entries that a compaction must fit to.
 
