@@ -133,7 +133,7 @@ def entry(table: Table, day: int, number: int) -> DataFileMeta:
         schema_id=0,
         level=0,
         delete_row_count=0,
-        creation_time_ms=0,
+        creation_time_ms=None,
         file_source=0,
     )
 

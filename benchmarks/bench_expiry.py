@@ -117,7 +117,7 @@ def new_file(table: FileTable, number: int, *, level: int) -> DataFileMeta:
         schema_id=0,
         level=level,
         delete_row_count=0,
-        creation_time_ms=0,
+        creation_time_ms=None,
         file_source=0,
     )
 
