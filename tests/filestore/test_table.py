@@ -106,7 +106,7 @@ def test_a_failed_write_is_visible_as_a_whole_or_leaves_no_data_file(when: When)
         else:
             assert content(table) == {1: 1, 2: 3, 3: 3}
         check_metadata(table)
-    assert unknown <= 1
+    assert unknown <= 6, "the creation of the snapshot, and the looks behind it"
 
 
 # ---- time travel
