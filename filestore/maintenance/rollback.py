@@ -156,7 +156,7 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
     except ConflictError:
         _put_back(store, plan, removed)
         raise
-    if snapshots.claimed_up_to() > target.id:
+    if max(snapshots.claimed_up_to(), snapshots.hints()[0] or 0) > target.id:
         ExpiredCommits(io, paths).forget_after(target.id)
         snapshots.release_claims(target.id)
     # from here on nothing new can refer to the removed snapshots

@@ -59,7 +59,7 @@ def test_an_empty_topic_of_the_same_shape_is_taken_over(topics: LogTopics) -> No
 
 def test_a_topic_of_another_shape_is_refused(topics: LogTopics) -> None:
     topics.create_topic("narrow", bucket_count=2)
-    with pytest.raises(InvalidInputError, match=r"topic=narrow partitions=2 buckets=3 fix=.*log\.topic"):
+    with pytest.raises(InvalidInputError, match=r"topic=narrow partitions=2 buckets=3 fix=.*log\.kafka\.topic"):
         topics.create_topic("narrow", bucket_count=3)
 
 
