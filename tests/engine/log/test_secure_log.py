@@ -29,6 +29,7 @@ from lsm.errors import InvalidInputError, UnavailableError
 from tests.stores.secure_broker import Right, SecureBroker
 from tests.support.logs import log_changes
 from tests.support.rows import id_rows
+from tests.support.waiting import eventually
 from tests.support.warehouses import ID_SCHEMA
 
 SOON_S = 20.0
@@ -98,7 +99,7 @@ def watch(place: Place, options: Mapping[str, str]) -> None:
 
 def show(place: Place, options: Mapping[str, str]) -> None:
     settings = LogTopics(KafkaProperties.parse(options))
-    assert settings.topic_config(place.table)["retention.ms"] == "7200000"
+    eventually(lambda: settings.topic_config(place.table)["retention.ms"], "7200000")
 
 
 def drop(place: Place, options: Mapping[str, str]) -> None:

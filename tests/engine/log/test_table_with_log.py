@@ -23,6 +23,7 @@ from tests.peers.agreement import Agreement
 from tests.support.logs import log_changes
 from tests.support.option_keys import dotted
 from tests.support.rows import id_rows
+from tests.support.waiting import eventually
 from tests.support.warehouses import ID_SCHEMA, new_table
 
 pytestmark = pytest.mark.broker
@@ -46,7 +47,8 @@ def test_the_log_lives_as_long_as_the_option_says(catalog: Catalog, topics: LogT
     """FL-98."""
     table = table_with_log(catalog, log_retention="2 h")
     assert table.log is not None
-    assert topics.topic_config(table.log.topic)["retention.ms"] == "7200000"
+    topic = table.log.topic
+    eventually(lambda: topics.topic_config(topic)["retention.ms"], "7200000")
 
 
 def test_creating_a_table_creates_its_topic_and_dropping_drops_it(catalog: Catalog, topics: LogTopics) -> None:

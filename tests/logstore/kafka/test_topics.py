@@ -14,6 +14,7 @@ from logstore.kafka import topics as topics_module
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -37,24 +38,24 @@ def test_retention_is_the_clusters_until_it_is_set_and_again_when_it_is_unset(to
     """FL-55"""
     topics.create_topic("kept", bucket_count=1, config={"max.message.bytes": "7000"})
     clusters = topics.topic_config("kept")["retention.ms"]
-    assert topics.own_config("kept") == {"max.message.bytes": "7000"}
+    eventually(lambda: topics.own_config("kept"), {"max.message.bytes": "7000"})
     topics.set_retention("kept", 3_600_000)
-    assert topics.own_config("kept") == {"max.message.bytes": "7000", "retention.ms": "3600000"}
+    eventually(lambda: topics.own_config("kept"), {"max.message.bytes": "7000", "retention.ms": "3600000"})
     topics.set_retention("kept", None)
-    assert topics.own_config("kept") == {"max.message.bytes": "7000"}
-    assert topics.topic_config("kept")["retention.ms"] == clusters
+    eventually(lambda: topics.own_config("kept"), {"max.message.bytes": "7000"})
+    eventually(lambda: topics.topic_config("kept")["retention.ms"], clusters)
 
 
 def test_retention_can_be_set_from_the_start(topics: LogTopics) -> None:
     """FL-55"""
     topics.create_topic("short", bucket_count=1, retention_ms=60_000)
-    assert topics.own_config("short") == {"retention.ms": "60000"}
+    eventually(lambda: topics.own_config("short"), {"retention.ms": "60000"})
 
 
 def test_an_empty_topic_of_the_same_shape_is_taken_over(topics: LogTopics) -> None:
     first = topics.create_topic("again", bucket_count=2)
     assert topics.create_topic("again", bucket_count=2, retention_ms=1234) == first
-    assert topics.own_config("again") == {"retention.ms": "1234"}
+    eventually(lambda: topics.own_config("again"), {"retention.ms": "1234"})
 
 
 def test_a_topic_of_another_shape_is_refused(topics: LogTopics) -> None:

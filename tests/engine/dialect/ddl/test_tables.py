@@ -1,6 +1,5 @@
 """Databases and tables by SQL, without Spark."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from filestore.schema.table_schema import TableSchema
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
+from tests.support.waiting import eventually
 
 Run = Callable[[str], list[tuple[Any, ...]]]
 
@@ -330,11 +330,7 @@ def test_a_table_with_a_log(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="while the table has a log"):
         session.execute("ALTER TABLE ddl_log SET ('bucket'='4')")
     session.execute("ALTER TABLE ddl_log SET ('log.retention'='1 h'); ALTER TABLE ddl_log RENAME TO moved")
-    for _ in range(100):  # brokers answer before they have read the change
-        if topics.own_config("default.ddl_log")["retention.ms"] == "3600000":
-            break
-        time.sleep(0.1)
-    assert topics.own_config("default.ddl_log")["retention.ms"] == "3600000"
+    eventually(lambda: topics.own_config("default.ddl_log")["retention.ms"], "3600000")
     moved = session.context.catalog.table("default.moved")
     moved.write(pa.table({"id": [1], "a": [1]}))
     assert moved.log_end_offsets() != {0: 0, 1: 0, 2: 0}
