@@ -78,6 +78,20 @@ def test_two_expiries_and_a_deleted_tag_never_find_a_healthy_table_corrupt() -> 
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("paused", "meanwhile", "setup"), [("write", "rollback write write", "append"), ("overwrite", "rescale", "keyed")]
+)
+def test_a_snapshot_that_was_created_is_not_forgotten_before_it_is_confirmed(
+    paused: str, meanwhile: str, setup: str
+) -> None:
+    """Its number belonged to another one, or a rescaling followed it, before its writer looked."""
+    plans = every_place(
+        plan(paused, meanwhile, setup=setup), (PAUSE,), is_wanted=lambda _, path: "/snapshot/snapshot-" in path
+    )
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
 def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
     found = explore(sampled_matrix(SEED, more=0))
     assert failures_text(found.failed) == ""
