@@ -111,7 +111,8 @@ def create_branch(
     except (InvalidInputError, ConflictError):
         clear_branch(store.io, there.paths)
         if snapshot_id is not None and store.snapshots.find_tag(own_tag(name)) is not None:
-            delete_tag(store, own_tag(name))
+            with suppress(ConflictError):  # main is sealed
+                delete_tag(store, own_tag(name))
         end_work(store.io, there.paths)
         raise
     end_work(store.io, there.paths)

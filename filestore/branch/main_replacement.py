@@ -1,13 +1,17 @@
 """Replacing the main branch by another one.
 
-The branch gets the missing part of main's history, then one small file is switched, and with it the default branch of
-readers and writers. After that the old main is dropped. The branch is not moved, so its readers and writers continue.
-Writers that still have the old main open get an error after their next commit. Other engines ignore that file: they
-find the data only under the branch's name (``t$branch_b``), until main is moved back into the table's directory.
+The branch gets the missing snapshots of main, then main is sealed: commits, tags and savepoints that come later take
+themselves back, and those that came before are found. A savepoint refuses the replacement, and tags are copied. Then
+one small file is switched, and with it the default branch of readers and writers. After that the old main is dropped.
+The branch is not moved, so its readers and writers continue. Writers that still have the old main open get an error
+after their next commit. Other engines ignore that file: they find the data only under the branch's name
+(``t$branch_b``), until main is moved back into the table's directory.
+
+A process that dies leaves ``OPERATION`` on the branch, and perhaps the seal. The same call, or a repair, completes it.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
@@ -24,10 +28,13 @@ from filestore.layout.branch_state import (
     Work,
     begin_work,
     end_work,
+    is_sealed,
     main_branch,
     read_work,
     replace_work,
+    seal,
     set_main_branch,
+    unseal,
     working,
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
@@ -36,7 +43,7 @@ from filestore.refs.savepoint_files import savepoint_ids
 from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
 
 _WAS: Final = "was"
 _TO_MAIN: Final = Work(operation=Operation.REWRITE, arguments={"to": MAIN_BRANCH})
@@ -78,9 +85,29 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
     with working(store.io, branch.paths, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})):
         read_branch(now, name)  # it may have been deleted before this operation began
         _check_nothing_is_lost(old, branch, force=force)
-        _complete_history(old, branch)
-        set_main_branch(store.io, store.paths.root, name)
+        common = _common(old, branch)
+        _complete_history(old, branch, common)
+        with _sealed(old, by=name) as check_seal:
+            _check_nothing_is_lost(old, branch, force=force)
+            _copy_tags(old, branch, common)
+            check_seal()
+            set_main_branch(store.io, store.paths.root, name)
         return _drop(replace(now, main_branch=name), main)
+
+
+def interrupted_replacements(store: TableStore) -> list[tuple[Work, str]]:
+    """Replacements of main that were begun and have not ended, each with the branch to call ``replace_main`` with.
+
+    They may be running. Raises: CorruptDataError.
+    """
+    main, found = main_branch(store.io, store.paths.root), []
+    for name in branch_names(store):
+        work = None if name == MAIN_BRANCH else read_work(store.io, store.paths.with_branch(name))
+        if work is not None and work.operation is Operation.REPLACE_MAIN:
+            found.append((work, name))
+        elif work in (_TO_MAIN, _AFTER_MOVE):
+            found.append((work, MAIN_BRANCH if name == main else main))
+    return found
 
 
 def _complete(store: TableStore, main: str) -> MainReplaced:
@@ -119,30 +146,66 @@ def _has_log(store: TableStore) -> bool:
     return effective.table_options.log_system != "none"
 
 
-def _complete_history(old: TableStore, branch: TableStore) -> None:
-    """Copy the snapshots, tags and expired-commit notes of main from before the branch, without log offsets."""
+@contextmanager
+def _sealed(old: TableStore, *, by: str) -> Iterator[Callable[[], None]]:
+    """Seal the old main until the block has switched; a refusal unseals it.
+
+    Yields: a check that the seal is still there. Raises: ConflictError; another run was refused and took it back.
+    """
+    operation = Operation.REPLACE_MAIN if old.paths.branch == MAIN_BRANCH else Operation.REWRITE
+    work = Work(operation=operation, arguments={"to": by})
+
+    def check() -> None:
+        if not is_sealed(old.io, old.paths, work):
+            raise ConflictError(
+                f"another run of the same replacement has ended or was refused: table={old.name} branch={by} "
+                "fix=look which branch is main, and run it again"
+            )
+
     try:
-        common = common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
+        seal(old.io, old.paths, work)
+        yield check
+    except (InvalidInputError, ConflictError):
+        unseal(old.io, old.paths, work)
+        raise
+
+
+def _common(old: TableStore, branch: TableStore) -> Snapshot | None:
+    """The last snapshot of main from before the branch; None: they have no history in common."""
+    try:
+        return common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
     except InvalidInputError:
-        return  # no common history
+        return None
+
+
+def _complete_history(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
+    """Copy the snapshots and expired-commit notes of main from before the branch, without log offsets."""
     if common is None:
         return
-    io, has_log = old.io, read_branch_log(old.io, branch.paths) is not None
+    _copy_snapshots(old, branch, common, _adopting(old, branch))
+    earliest = old.snapshots.earliest_id()
+    if earliest is not None and earliest <= common.id:  # else expired commits may not belong to the branch
+        copy_files(old.io, expired_commits_directory(old.paths), expired_commits_directory(branch.paths))
 
-    def adopted(path: str) -> bytes:
-        return without_main_log(io.read_bytes(path), old.options.bucket if has_log else None)
 
-    _copy_snapshots(old, branch, common, adopted)
+def _copy_tags(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
+    """Copy the tags of main from before the branch, without log offsets."""
+    if common is None:
+        return
+    adopted = _adopting(old, branch)
     for name in old.snapshots.tag_names():
         tagged = old.snapshots.find_tag(name)
         if tagged is not None and tagged.id <= common.id and branch.snapshots.find_tag(name) is None:
             with suppress(FileNotFoundError):
-                io.replace(branch.paths.tag(name), adopted(old.paths.tag(name)))
+                old.io.replace(branch.paths.tag(name), adopted(old.paths.tag(name)))
             if old.snapshots.find_tag(name) is None:  # deleted concurrently, possibly with its files
-                io.delete(branch.paths.tag(name))
-    earliest = old.snapshots.earliest_id()
-    if earliest is not None and earliest <= common.id:  # else expired commits may not belong to the branch
-        copy_files(io, expired_commits_directory(old.paths), expired_commits_directory(branch.paths))
+                old.io.delete(branch.paths.tag(name))
+
+
+def _adopting(old: TableStore, branch: TableStore) -> Callable[[str], bytes]:
+    """Reads the file of a snapshot or tag of main as the branch has it."""
+    bucket_count = None if read_branch_log(old.io, branch.paths) is None else old.options.bucket
+    return lambda path: without_main_log(old.io.read_bytes(path), bucket_count)
 
 
 def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopted: Callable[[str], bytes]) -> None:
