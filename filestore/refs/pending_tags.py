@@ -76,7 +76,7 @@ def with_pending_tag(
     check_open(store, name, purpose)
     file_name = f"{_PREFIX}{name}.{store.names.uuid()}{_SUFFIX}"
     path = pending_path(store.paths, file_name)
-    with undoing(lambda: _delete(store, path), unless=OutcomeUnknownError):
+    with undoing(lambda: remove_leftover(store, path), unless=OutcomeUnknownError):
         store.io.write_new(path, snapshot.to_json().encode())
         check_unclaimed(store, name, snapshot, purpose)
         create()
@@ -85,7 +85,7 @@ def with_pending_tag(
             check_still_open(store, name, purpose)
         except OutcomeUnknownError:
             undo()  # where the table was renamed, what was created moved with it
-            _delete(store, path)
+            remove_leftover(store, path)
             raise
         if not is_kept:
             undo()
@@ -136,8 +136,8 @@ def check_still_open(store: TableStore, name: str, purpose: str) -> None:
         )
 
 
-def _delete(store: TableStore, path: str) -> None:
-    """Delete a pending tag, and the directories that it made where the table was dropped or renamed."""
+def remove_leftover(store: TableStore, path: str) -> None:
+    """Delete the file of a tag, and the directories that it made where the table was dropped or renamed."""
     delete_leftover(store.io, path)
     with suppress(UnavailableError):
         for directory in (store.paths.tag_dir, store.paths.branch_root):

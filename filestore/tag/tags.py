@@ -17,12 +17,12 @@ import orjson
 from filestore.layout.paths import SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch
-from filestore.refs.pending_tags import check_open, check_still_open, with_pending_tag
+from filestore.refs.pending_tags import check_open, check_still_open, remove_leftover, with_pending_tag
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError
 
 logger = logging.getLogger("fluvial.tags")
 
@@ -60,7 +60,7 @@ def read_tag(store: TableStore, name: str) -> Tag:
     """One tag. Raises: InvalidInputError naming the existing tags."""
     found = _find(store, name)
     if found is None:
-        raise InvalidInputError(f"no such tag: table={store.name} tag={name} tags={store.snapshots.tag_names()}")
+        raise _no_tag(store, name)
     return found
 
 
@@ -146,13 +146,13 @@ def replace_tag(
     old, path = read_tag(store, name), store.paths.tag(name)
     check_not_of_savepoint(store, name)
     check_no_branch(store, old.name, old.snapshot)
-    old_body = store.io.read_bytes(path)
+    old_body = _tag_file(store, name)
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
 
     def undo() -> None:
         store.io.replace(path, old_body)
         if not store.is_as_opened():  # what drops a table or a branch deletes its schemas before its tags
-            store.io.delete(path)
+            remove_leftover(store, path)
 
     with_pending_tag(store, name, tag.snapshot, lambda: store.io.replace(path, body), undo=undo)
     _write_success_file(store, name)
@@ -175,10 +175,16 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
     check_not_of_savepoint(store, name)
     check_no_branch(store, old.name, old.snapshot)
     check_open(store, name, "renamed")
-    if not store.io.create_exclusive(store.paths.tag(target), store.io.read_bytes(store.paths.tag(name))):
+    path = store.paths.tag(target)
+    if not store.io.create_exclusive(path, _tag_file(store, name)):
         raise InvalidInputError(f"tag exists already: table={store.name} tag={target} fix=choose another name")
     store.io.delete(store.paths.tag(name))
-    check_still_open(store, name, "renamed")
+    try:
+        check_still_open(store, name, "renamed")
+    except OutcomeUnknownError:
+        if not store.is_as_opened():
+            remove_leftover(store, path)
+        raise
     return replace(old, name=target)
 
 
@@ -311,6 +317,17 @@ def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms:
         more = {_CREATED: _parts(created_ms), _RETAINED: lifetime_ms / 1000}
         body = orjson.dumps({**orjson.loads(body), **more}, option=orjson.OPT_INDENT_2)
     return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=lifetime_ms), body
+
+
+def _tag_file(store: TableStore, name: str) -> bytes:
+    try:
+        return store.io.read_bytes(store.paths.tag(name))
+    except FileNotFoundError as error:
+        raise _no_tag(store, name) from error
+
+
+def _no_tag(store: TableStore, name: str) -> InvalidInputError:
+    return InvalidInputError(f"no such tag: table={store.name} tag={name} tags={store.snapshots.tag_names()}")
 
 
 def _snapshot_file(store: TableStore, snapshot_id: int) -> bytes:

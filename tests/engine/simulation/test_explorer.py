@@ -92,6 +92,26 @@ def test_a_snapshot_that_was_created_is_not_forgotten_before_it_is_confirmed(
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("replace-main", "savepoint"), ("savepoint", "replace-main"), ("tag", "replace-main"), ("replace-main", "tag"),
+     ("replace-main", "delete-tag"), ("delete-tag", "replace-main")],
+)  # fmt: skip
+def test_no_tag_or_savepoint_is_lost_with_a_main_that_is_replaced(first: str, second: str) -> None:
+    """What came before the seal is found, what comes behind it takes itself back; the dead are completed."""
+    plans = every_place(plan(first, second, setup="versioned"), (PAUSE, CRASH), changes_only=True)
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+def test_a_drop_that_is_repeated_drops_what_has_the_name() -> None:
+    interventions = (INTERVENTIONS["crash"], INTERVENTIONS["lost answer"], INTERVENTIONS["pause, lost answer"])
+    for is_object_store in (False, True):
+        plans = every_place(plan("drop", "drop create", is_object_store=is_object_store), interventions)
+        assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
 def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
     found = explore(sampled_matrix(SEED, more=0))
     assert failures_text(found.failed) == ""
