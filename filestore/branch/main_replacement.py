@@ -82,16 +82,17 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         return _move_back(now, main)
     read_branch(now, name)
     old, branch = on_branch(now, main), on_branch(now, name)
-    with working(store.io, branch.paths, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})):
+    work = Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})
+    with working(store.io, branch.paths, work), _sealing(old, by=name) as sealer:
         read_branch(now, name)  # it may have been deleted before this operation began
         _check_nothing_is_lost(old, branch, force=force)
         common = _common(old, branch)
         _complete_history(old, branch, common)
-        with _sealed(old, by=name) as check_seal:
-            _check_nothing_is_lost(old, branch, force=force)
-            _copy_tags(old, branch, common)
-            check_seal()
-            set_main_branch(store.io, store.paths.root, name)
+        seal(store.io, old.paths, sealer)
+        _check_nothing_is_lost(old, branch, force=force)
+        _copy_tags(old, branch, common)
+        _check_sealed(old, sealer)
+        set_main_branch(store.io, store.paths.root, name)
         return _drop(replace(now, main_branch=name), main)
 
 
@@ -147,27 +148,24 @@ def _has_log(store: TableStore) -> bool:
 
 
 @contextmanager
-def _sealed(old: TableStore, *, by: str) -> Iterator[Callable[[], None]]:
-    """Seal the old main until the block has switched; a refusal unseals it.
-
-    Yields: a check that the seal is still there. Raises: ConflictError; another run was refused and took it back.
-    """
+def _sealing(old: TableStore, *, by: str) -> Iterator[Work]:
+    """The operation that seals the old main in the block; a refusal unseals it, also one of a run that continues it."""
     operation = Operation.REPLACE_MAIN if old.paths.branch == MAIN_BRANCH else Operation.REWRITE
-    work = Work(operation=operation, arguments={"to": by})
-
-    def check() -> None:
-        if not is_sealed(old.io, old.paths, work):
-            raise ConflictError(
-                f"another run of the same replacement has ended or was refused: table={old.name} branch={by} "
-                "fix=look which branch is main, and run it again"
-            )
-
+    sealer = Work(operation=operation, arguments={"to": by})
     try:
-        seal(old.io, old.paths, work)
-        yield check
+        yield sealer
     except (InvalidInputError, ConflictError):
-        unseal(old.io, old.paths, work)
+        unseal(old.io, old.paths, sealer)
         raise
+
+
+def _check_sealed(old: TableStore, sealer: Work) -> None:
+    """Raises: ConflictError; another run of the same replacement has ended, or was refused and took the seal back."""
+    if not is_sealed(old.io, old.paths, sealer):
+        raise ConflictError(
+            f"another run of the same replacement has ended or was refused: table={old.name} operation={sealer} "
+            "fix=look which branch is main, and run it again"
+        )
 
 
 def _common(old: TableStore, branch: TableStore) -> Snapshot | None:
