@@ -27,7 +27,7 @@ from filestore.layout.branch_state import (
     Operation,
     Work,
     begin_work,
-    end_work,
+    complete_work,
     is_sealed,
     main_branch,
     read_work,
@@ -118,7 +118,7 @@ def _complete(store: TableStore, main: str) -> MainReplaced:
         work = None if name == MAIN_BRANCH else read_work(store.io, paths)
         if name == main and work is not None and work.operation is Operation.REPLACE_MAIN:
             done = _drop(store, str(work.arguments[_WAS]))
-            end_work(store.io, paths)
+            complete_work(store.io, paths)
             return done
         if name != main and work in (_TO_MAIN, _AFTER_MOVE):
             return _drop(store, name)
@@ -246,7 +246,7 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
         _clear_table_directory(store.io, old.paths)
     else:
         clear_branch(store.io, old.paths)
-        end_work(store.io, old.paths)
+        complete_work(store.io, old.paths)
     return done
 
 

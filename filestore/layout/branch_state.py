@@ -165,20 +165,23 @@ def end_work(io: FileIO, paths: TablePaths) -> None:
 
 
 def complete_work(io: FileIO, paths: TablePaths) -> None:
-    """Mark an operation as complete that has done everything.
+    """Mark an operation as complete that has done everything, and look behind it whether it was in this table.
 
     Raises: OutcomeUnknownError when the table was renamed or dropped meanwhile, with the operation half done.
     """
-    if not io.exists(f"{paths.branch_root}/{OPERATION_FILE}"):
-        if not (io.exists(f"{paths.root}/schema") or io.exists(f"{paths.root}/{MAIN_BRANCH_FILE}")):
-            io.delete_tree(paths.branch_dir)  # what was made under the former name
-            for directory in (paths.tag_dir, paths.root):
-                io.delete_empty_directory(directory)
-        raise OutcomeUnknownError(
-            f"table was dropped or renamed during an operation on a branch: path={paths.root} branch={paths.branch} "
-            "fix='open it again under its new name and run the operation again'"
-        )
+    was_there = io.exists(f"{paths.branch_root}/{OPERATION_FILE}")
     end_work(io, paths)
+    is_table_there = io.exists(f"{paths.root}/schema") or io.exists(f"{paths.root}/{MAIN_BRANCH_FILE}")
+    if was_there and is_table_there:
+        return
+    if not is_table_there:
+        io.delete_tree(paths.branch_dir)  # what was made under the former name
+        for directory in (paths.tag_dir, paths.root):
+            io.delete_empty_directory(directory)
+    raise OutcomeUnknownError(
+        f"table was dropped or renamed during an operation on a branch: path={paths.root} branch={paths.branch} "
+        "fix='open it again under its new name and run the operation again'"
+    )
 
 
 @contextmanager
