@@ -42,7 +42,9 @@ def dead_at_the_switch(main: str = "main") -> FileTable:
     table = start(main)
     counted = FaultyFileIO(copied(table).store.io)
     replace_main(reopened(table, counted).store, "dev")
-    switch = max(at for at, line in enumerate(counted.log, 1) if line.startswith("replace") and MAIN_BRANCH_FILE in line)
+    switch = max(
+        at for at, line in enumerate(counted.log, 1) if line.startswith("replace") and MAIN_BRANCH_FILE in line
+    )
     with pytest.raises(FluvialError):
         replace_main(reopened(table, FaultyFileIO(table.store.io, fail_at=switch)).store, "dev")
     assert main_branch(table.store.io, table.store.paths.root) == main

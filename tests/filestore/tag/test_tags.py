@@ -278,7 +278,7 @@ def made_again(catalog: FileCatalog) -> None:
 def test_a_tag_beside_the_end_of_its_table_is_refused_or_of_unknown_outcome(
     change: str, ending: Callable[[FileCatalog], None], left: list[str]
 ) -> None:
-    """Before every change of a file: never a schema that is said to be missing, and nothing is left in another table."""
+    """Before every change of a file: no schema is said to be missing, and nothing is left in another table."""
     kinds = set()
     for nth in range(1, 100):
         disk = MemoryFiles()
@@ -295,7 +295,7 @@ def test_a_tag_beside_the_end_of_its_table_is_refused_or_of_unknown_outcome(
         assert catalog.list_tables("db") == left
         for name in left:
             found = catalog.table(f"db.{name}")
-            assert found.store.snapshots.tag_names() in ([[]] if name == "t" else [["old"], ["new"], ["new", "old"], []])
+            assert name == "u" or found.store.snapshots.tag_names() == []
             found.write(rows((5, 5)))
             assert content(found)[5] == 5
         if not left:
