@@ -104,6 +104,17 @@ def test_no_tag_or_savepoint_is_lost_with_a_main_that_is_replaced(first: str, se
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("name", ["branch", "merge", "fast-forward", "delete-branch"])
+def test_an_operation_on_a_branch_beside_a_rename_of_the_table_is_completed_there(name: str) -> None:
+    """Its last step would find nothing under the former name, and the branch be blocked in the renamed table."""
+    setup = "keyed" if name == "branch" else "versioned"
+    plans = every_place(
+        plan(name, "rename", setup=setup), (PAUSE, CRASH), is_wanted=lambda _, path: "OPERATION" in path
+    )
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
 def test_a_drop_that_is_repeated_drops_what_has_the_name() -> None:
     interventions = (INTERVENTIONS["crash"], INTERVENTIONS["lost answer"], INTERVENTIONS["pause, lost answer"])
     for is_object_store in (False, True):
