@@ -182,7 +182,8 @@ class _Run:
                 self.problems.append(f"{each.name} cannot be completed: {type(error).__name__}: {error}")
             else:
                 deed.is_acknowledged = True
-                if each.publishes_rows and deed.published is None:
+                # a commit that went with its main, or was rolled back, is made again
+                if each.publishes_rows and (deed.published is None or _row_snapshots(actor)):
                     deed.published = self.scheduler.step
             deed.ended = self.scheduler.step
 
@@ -275,12 +276,17 @@ class _Run:
 
 def _published(actor: Actor, deed: Deed) -> int | None:
     """The step of the last snapshot with rows that an operation created; None: it created none."""
-    steps = [
+    steps = [step for step in _row_snapshots(actor) if step >= deed.began]
+    return steps[-1] if steps else None
+
+
+def _row_snapshots(actor: Actor) -> list[int]:
+    """The steps in which an actor created snapshots with rows."""
+    return [
         step
         for step, path, body in actor.created
-        if _SNAPSHOT in path and step >= deed.began and orjson.loads(body)["commitKind"] != "COMPACT"
+        if _SNAPSHOT in path and orjson.loads(body)["commitKind"] != "COMPACT"
     ]
-    return steps[-1] if steps else None
 
 
 def fits_setup(setup: Setup, name: str) -> bool:

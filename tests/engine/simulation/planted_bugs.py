@@ -252,6 +252,16 @@ BUGS = (
         most=20,
     ),
     PlantedBug(
+        name="an expiry respects what another one has claimed",
+        patch=returning(file_references, "_is_live", value=True),
+        plans=at(
+            plan("write-branch write-branch expire-branch", "expire", setup="versioned"),
+            "/manifest/manifest-list",
+            of=("delete",),
+        ),
+        most=20,
+    ),
+    PlantedBug(
         name="main is sealed before its savepoints are looked for",
         patch=without_a_seal,
         plans=at(plan("replace-main", "savepoint", setup="versioned"), "/MAIN-BRANCH", of=("replace",)),

@@ -123,6 +123,19 @@ def test_a_drop_that_is_repeated_drops_what_has_the_name() -> None:
 
 
 @pytest.mark.sweep
+def test_an_expiry_beside_a_deleted_branch_does_not_find_a_healthy_table_corrupt() -> None:
+    """The files of the branch go before its references, and its dead deletion does not stop expiry either."""
+    plans = every_place(
+        plan("delete-branch", "write expire", setup="versioned"), (PAUSE, CRASH),
+        is_wanted=lambda operation, path: operation == "delete" and "manifest" in path,
+    )  # fmt: skip
+    found = [run_history(each) for each in plans]
+    assert len(found) > 4
+    assert [deed.error for each in found for deed in each.deeds if deed.name == "expire" and deed.error] == []
+    assert failures_text([each for each in found if each.problems]) == ""
+
+
+@pytest.mark.sweep
 def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
     found = explore(sampled_matrix(SEED, more=0))
     assert failures_text(found.failed) == ""
