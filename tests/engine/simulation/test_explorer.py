@@ -115,6 +115,14 @@ def test_an_operation_on_a_branch_beside_a_rename_of_the_table_is_completed_ther
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("others", ["rename", "drop"])
+def test_a_rollback_beside_the_end_of_its_table_is_not_acknowledged(others: str) -> None:
+    """It removed nothing, and left notes that kept the name taken."""
+    plans = every_place(plan("rollback", others), (PAUSE, CRASH), changes_only=True)
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
 def test_a_drop_that_is_repeated_drops_what_has_the_name() -> None:
     interventions = (INTERVENTIONS["crash"], INTERVENTIONS["lost answer"], INTERVENTIONS["pause, lost answer"])
     for is_object_store in (False, True):
