@@ -116,6 +116,11 @@ class TableStore:
         paths = self.paths.with_layout(schema.partition_fields, options)
         return replace(self, schema=schema, options=options, paths=paths)
 
+    def is_as_opened(self) -> bool:
+        """Whether the directory still is the table that was opened: not dropped, renamed or made again."""
+        found = self.schemas.find(self.schema.id)
+        return found is not None and found.identity == self.schema.identity
+
     def new_commit_user(self) -> str:
         """A commit user that no one has used before, with ``commit.user-prefix`` before it."""
         prefix = self.options.commit_user_prefix

@@ -6,7 +6,6 @@ plain Parquet, with Spark's column pruning and push-down intact. Only the rest g
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from engine.lineage.frame_sources import note_frame
 from engine.lineage.origins import SourceRead
 from engine.read.batch_plan import BatchPlan
 from engine.read.pieces import Piece
+from engine.runtime.spark_settings import spark_setting
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
@@ -64,7 +64,8 @@ def table_frame(
     paths, rest = divided(spark, plan, read)
     parts = []
     if paths:
-        with _listed_here(spark):
+        # not listed in a job of its own, which costs more than the looks unless files are far
+        with spark_setting(spark, _LISTING_KEY, _MOST_LISTED):
             frame = spark.read.schema(spark_schema(schema.fields_of(read))).parquet(*paths)
         parts.append(frame.filter(F.expr(filter_text)) if filter_text else frame)
     if rest or not parts:
@@ -78,20 +79,6 @@ def table_frame(
         *chosen,
         *(F.col(name) if name in kinds else _literal(value).alias(name) for name, value in added.items()),
     )
-
-
-@contextmanager
-def _listed_here(spark: SparkSession) -> Iterator[None]:
-    """While Spark looks at the files: not in a job of its own, which costs more than the looks unless files are far."""
-    before = spark.conf.get(_LISTING_KEY, None)
-    spark.conf.set(_LISTING_KEY, _MOST_LISTED)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_LISTING_KEY)
-        else:
-            spark.conf.set(_LISTING_KEY, before)
 
 
 def _literal(value: pa.Scalar) -> Any:

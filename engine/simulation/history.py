@@ -168,9 +168,12 @@ class _Run:
 
     def repair(self) -> None:
         """Run again what was interrupted and has to be run again, without interventions."""
-        for deed, each in self.interrupted:
+        for interrupted, each in self.interrupted:
+            deed = interrupted
             actor = Actor(Scheduler(PlacedSchedule()), deed.actor, "repair")
             self.scheduler.step += 1
+            if each.repeats_apart:
+                deed = self._begun(each, actor)
             try:
                 each.run(self._session(actor, is_repair=True))
             except (ConflictError, InvalidInputError):
@@ -179,7 +182,8 @@ class _Run:
                 self.problems.append(f"{each.name} cannot be completed: {type(error).__name__}: {error}")
             else:
                 deed.is_acknowledged = True
-                if each.publishes_rows and deed.published is None:
+                # a commit that went with its main, or was rolled back, is made again
+                if each.publishes_rows and (deed.published is None or _row_snapshots(actor)):
                     deed.published = self.scheduler.step
             deed.ended = self.scheduler.step
 
@@ -197,10 +201,7 @@ class _Run:
 
     def _carry_out(self, each: SimulatedOperation, actor: Actor) -> None:
         self.scheduler.step += 1  # what is done from now on is later than what has ended
-        deed = Deed(actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step)
-        self.deeds.append(deed)
-        if each.removes_table:
-            self.removals.append(deed)
+        deed = self._begun(each, actor)
         actor.note(f"begins {each.name}")
         actor.created.clear()
         for attempt in range(_REPEATS):
@@ -211,6 +212,10 @@ class _Run:
                 if attempt + 1 == _REPEATS:
                     break
                 actor.restart()
+            if each.repeats_apart:
+                deed.ended = self.scheduler.step
+                self.scheduler.step += 1
+                deed = self._begun(each, actor)
         deed.ended = self.scheduler.step
         self.scheduler.step += 1
         deed.published = _published(actor, deed) if each.publishes_rows else None
@@ -220,6 +225,13 @@ class _Run:
         is_refused = deed.error is not None and moved  # what it left is in the renamed table
         if (deed.may_be_done or is_refused) and not deed.is_acknowledged and each.is_repeated:
             self.interrupted.append((deed, each))
+
+    def _begun(self, each: SimulatedOperation, actor: Actor) -> Deed:
+        deed = Deed(actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step)
+        self.deeds.append(deed)
+        if each.removes_table:
+            self.removals.append(deed)
+        return deed
 
     def _attempt(self, each: SimulatedOperation, deed: Deed, actor: Actor) -> bool:
         """Whether the operation has an answer that ends it."""
@@ -264,12 +276,17 @@ class _Run:
 
 def _published(actor: Actor, deed: Deed) -> int | None:
     """The step of the last snapshot with rows that an operation created; None: it created none."""
-    steps = [
+    steps = [step for step in _row_snapshots(actor) if step >= deed.began]
+    return steps[-1] if steps else None
+
+
+def _row_snapshots(actor: Actor) -> list[int]:
+    """The steps in which an actor created snapshots with rows."""
+    return [
         step
         for step, path, body in actor.created
-        if _SNAPSHOT in path and step >= deed.began and orjson.loads(body)["commitKind"] != "COMPACT"
+        if _SNAPSHOT in path and orjson.loads(body)["commitKind"] != "COMPACT"
     ]
-    return steps[-1] if steps else None
 
 
 def fits_setup(setup: Setup, name: str) -> bool:

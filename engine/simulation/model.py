@@ -151,7 +151,7 @@ def untag(name: str) -> Callable[..., ModelTable | None]:
 
 def save(table: ModelTable) -> ModelTable | None:
     """A savepoint of the newest state."""
-    rows = table.rows(MAIN)
+    rows = table.rows(table.main)
     return None if rows is None else replace(table, savepoints=table.savepoints | {frozen(rows)})
 
 
@@ -186,10 +186,10 @@ def merge(name: str) -> Callable[..., ModelTable | None]:
 
 
 def main_replaced(name: str) -> Callable[..., ModelTable | None]:
-    """A branch becomes main, and the old main goes."""
+    """A branch becomes main, and the old main goes; refused where main has a savepoint."""
 
     def change(table: ModelTable) -> ModelTable | None:
-        if table.rows(name) is None or table.main == name:
+        if table.rows(name) is None or table.main == name or table.savepoints:
             return None
         return replace(table.without_branch(table.main), main=name, bases=())
 

@@ -74,6 +74,7 @@ class SimulatedOperation:
     run: Callable[[Session], object]
     is_repeated: bool = False  # after a crash or an unknown outcome, as its documentation asks for or allows
     publishes_rows: bool = False  # its effect is that of one snapshot, and of that moment
+    repeats_apart: bool = False  # each repetition has an effect of its own: on what has the name by then
     removes_table: bool = False  # others may find no table, or not its files
     keyed_only: bool = False  # for tables with a primary key
 
@@ -233,7 +234,7 @@ def _operations(number: int) -> list[SimulatedOperation]:
         ),
         make(
             name="drop", effect=model.drop(TABLE), run=lambda session: session.catalog.drop_table(TABLE),
-            is_repeated=True, removes_table=True,
+            is_repeated=True, repeats_apart=True, removes_table=True,
         ),
         make(name="create", effect=model.create(TABLE), run=_create),
         make(

@@ -1,6 +1,5 @@
 """The environment of a simulated process: files, a clock and names that report to the scheduler."""
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -9,6 +8,7 @@ import pyarrow as pa
 
 from engine.simulation.scheduler import Actor, Fault
 from filestore.io.file_io import FileIO, LinksFiles, MovesDirectories
+from filestore.io.memory_files import OutputBuffer
 from lsm.errors import OutcomeUnknownError, UnavailableError
 
 T = TypeVar("T")
@@ -113,11 +113,9 @@ class ActorFiles:
 
     def open_output(self, path: str) -> pa.NativeFile:
         """A writer that changes files when it is closed."""
-        return pa.PythonFile(_Output(self, path), mode="w")
+        return pa.PythonFile(OutputBuffer(lambda body: self._put(path, body)), mode="w")
 
-    def put(self, path: str, body: bytes) -> None:
-        """Write what was written to ``open_output``."""
-
+    def _put(self, path: str, body: bytes) -> None:
         def write() -> None:
             with self._inner.open_output(path) as file:
                 file.write(body)
@@ -224,21 +222,3 @@ class ActorNames:
         """36 characters, lower case, with dashes."""
         self.given += 1
         return f"{self.actor:08d}-0000-4000-8000-{self.given:012d}"
-
-
-class _Output(io.BytesIO):
-    """Bytes that become a file when they are closed."""
-
-    def __init__(self, files: ActorFiles, path: str) -> None:
-        super().__init__()
-        self._files = files
-        self._path = path
-
-    def close(self) -> None:
-        if not self.closed:
-            body = self.getvalue()
-            super().close()
-            self._files.put(self._path, body)
-
-    def __del__(self) -> None:
-        """Nothing: a file that was not closed is not there, and garbage is collected at any moment by any thread."""

@@ -55,10 +55,10 @@ class StoredTable:
         return self.files.read_bytes(path).decode().split("\n")[0] if self.files.exists(path) else MAIN
 
     def branches(self) -> dict[str, str]:
-        """Directories of branches by name; the table's own for ``main``."""
+        """Directories of branches by name, without empty ones; the table's own for ``main``."""
         names = [each for each in self.files.list_names(f"{self.root}/branch") if each.startswith("branch-")]
         others = {each.removeprefix("branch-"): f"{self.root}/branch/{each}" for each in names}
-        return {MAIN: self.root, **others}
+        return {MAIN: self.root, **{name: path for name, path in others.items() if any(files_below(self.files, path))}}
 
     def snapshots(self, branch: str) -> list[Root]:
         """The snapshots of a branch, oldest first."""

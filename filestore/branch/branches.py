@@ -111,10 +111,11 @@ def create_branch(
     except (InvalidInputError, ConflictError):
         clear_branch(store.io, there.paths)
         if snapshot_id is not None and store.snapshots.find_tag(own_tag(name)) is not None:
-            delete_tag(store, own_tag(name))
+            with suppress(ConflictError):  # main is sealed
+                delete_tag(store, own_tag(name))
         end_work(store.io, there.paths)
         raise
-    end_work(store.io, there.paths)
+    complete_work(store.io, there.paths)
     return Branch(name=name, tag=origin.tag, snapshot_id=origin.snapshot_id)
 
 
@@ -202,7 +203,7 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
     elif _identity(read_origin(io, new)) != _identity(origin):
         raise ConflictError(f"the renamed branch no longer exists: table={store.name} branch={target} was={name}")
     clear_branch(io, old)
-    end_work(io, old)
+    complete_work(io, old)
     return read_branch(store, target)
 
 

@@ -19,19 +19,15 @@ from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.branch_state import (
+    FAST_FORWARD_SEAL,
     BranchOrigin,
     Operation,
     Work,
-    begin_work,
-    end_work,
-    is_sealed_main,
     main_branch,
-    read_work,
-    seal_main,
-    set_main_branch,
+    seal,
+    unseal,
     working,
 )
-from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
@@ -183,7 +179,7 @@ def _remove_newer(
         and each.snapshot_id > (lowest if each.kind is ReferenceKind.SNAPSHOT else floor)
     }
     _check_removable(main, common, removed)
-    _seal(main)
+    seal(main.io, main.paths, FAST_FORWARD_SEAL)  # from now on commits to main fail, because they may be removed
 
     def remove() -> None:
         main.snapshots.write_latest_hint(floor)
@@ -219,29 +215,12 @@ def _check_removable(main: TableStore, common: Snapshot | None, references: set[
             check_no_branch(main, reference.name, reference.snapshot)
 
 
-def _seal(main: TableStore) -> None:
-    """From now on commits to main fail, because they may be removed."""
-    if main.paths.branch == MAIN_BRANCH:
-        seal_main(main.io, main.paths.root)
-    else:
-        begin_work(main.io, main.paths, Work(operation=Operation.REWRITE))
-
-
 @contextmanager
 def _unsealing(main: TableStore) -> Iterator[None]:
     """Unseal main, if it was sealed, when all is done or refused."""
     try:
         yield
     except (InvalidInputError, ConflictError):
-        _unseal(main)
+        unseal(main.io, main.paths, FAST_FORWARD_SEAL)
         raise
-    _unseal(main)
-
-
-def _unseal(main: TableStore) -> None:
-    if main.paths.branch != MAIN_BRANCH:
-        work = read_work(main.io, main.paths)
-        if work is not None and work.operation is Operation.REWRITE:
-            end_work(main.io, main.paths)
-    elif is_sealed_main(main.io, main.paths.root):
-        set_main_branch(main.io, main.paths.root, MAIN_BRANCH)
+    unseal(main.io, main.paths, FAST_FORWARD_SEAL)

@@ -1,13 +1,17 @@
 """Replacing the main branch by another one.
 
-The branch gets the missing part of main's history, then one small file is switched, and with it the default branch of
-readers and writers. After that the old main is dropped. The branch is not moved, so its readers and writers continue.
-Writers that still have the old main open get an error after their next commit. Other engines ignore that file: they
-find the data only under the branch's name (``t$branch_b``), until main is moved back into the table's directory.
+The branch gets the missing snapshots of main, then main is sealed: commits, tags and savepoints that come later take
+themselves back, and those that came before are found. A savepoint refuses the replacement, and tags are copied. Then
+one small file is switched, and with it the default branch of readers and writers. After that the old main is dropped.
+The branch is not moved, so its readers and writers continue. Writers that still have the old main open get an error
+after their next commit. Other engines ignore that file: they find the data only under the branch's name
+(``t$branch_b``), until main is moved back into the table's directory.
+
+A process that dies leaves ``OPERATION`` on the branch, and perhaps the seal. The same call, or a repair, completes it.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
@@ -23,11 +27,14 @@ from filestore.layout.branch_state import (
     Operation,
     Work,
     begin_work,
-    end_work,
+    complete_work,
+    is_sealed,
     main_branch,
     read_work,
     replace_work,
+    seal,
     set_main_branch,
+    unseal,
     working,
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
@@ -36,7 +43,7 @@ from filestore.refs.savepoint_files import savepoint_ids
 from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
 
 _WAS: Final = "was"
 _TO_MAIN: Final = Work(operation=Operation.REWRITE, arguments={"to": MAIN_BRANCH})
@@ -75,12 +82,33 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         return _move_back(now, main)
     read_branch(now, name)
     old, branch = on_branch(now, main), on_branch(now, name)
-    with working(store.io, branch.paths, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})):
+    work = Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})
+    with working(store.io, branch.paths, work), _sealing(old, by=name) as sealer:
         read_branch(now, name)  # it may have been deleted before this operation began
         _check_nothing_is_lost(old, branch, force=force)
-        _complete_history(old, branch)
+        common = _common(old, branch)
+        _complete_history(old, branch, common)
+        seal(store.io, old.paths, sealer)
+        _check_nothing_is_lost(old, branch, force=force)
+        _copy_tags(old, branch, common)
+        _check_sealed(old, sealer)
         set_main_branch(store.io, store.paths.root, name)
         return _drop(replace(now, main_branch=name), main)
+
+
+def interrupted_replacements(store: TableStore) -> list[tuple[Work, str]]:
+    """Replacements of main that were begun and have not ended, each with the branch to call ``replace_main`` with.
+
+    They may be running. Raises: CorruptDataError.
+    """
+    main, found = main_branch(store.io, store.paths.root), []
+    for name in branch_names(store):
+        work = None if name == MAIN_BRANCH else read_work(store.io, store.paths.with_branch(name))
+        if work is not None and work.operation is Operation.REPLACE_MAIN:
+            found.append((work, name))
+        elif work in (_TO_MAIN, _AFTER_MOVE):
+            found.append((work, MAIN_BRANCH if name == main else main))
+    return found
 
 
 def _complete(store: TableStore, main: str) -> MainReplaced:
@@ -90,7 +118,7 @@ def _complete(store: TableStore, main: str) -> MainReplaced:
         work = None if name == MAIN_BRANCH else read_work(store.io, paths)
         if name == main and work is not None and work.operation is Operation.REPLACE_MAIN:
             done = _drop(store, str(work.arguments[_WAS]))
-            end_work(store.io, paths)
+            complete_work(store.io, paths)
             return done
         if name != main and work in (_TO_MAIN, _AFTER_MOVE):
             return _drop(store, name)
@@ -119,30 +147,63 @@ def _has_log(store: TableStore) -> bool:
     return effective.table_options.log_system != "none"
 
 
-def _complete_history(old: TableStore, branch: TableStore) -> None:
-    """Copy the snapshots, tags and expired-commit notes of main from before the branch, without log offsets."""
+@contextmanager
+def _sealing(old: TableStore, *, by: str) -> Iterator[Work]:
+    """The operation that seals the old main in the block; a refusal unseals it, also one of a run that continues it."""
+    operation = Operation.REPLACE_MAIN if old.paths.branch == MAIN_BRANCH else Operation.REWRITE
+    sealer = Work(operation=operation, arguments={"to": by})
     try:
-        common = common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
+        yield sealer
+    except (InvalidInputError, ConflictError):
+        unseal(old.io, old.paths, sealer)
+        raise
+
+
+def _check_sealed(old: TableStore, sealer: Work) -> None:
+    """Raises: ConflictError; another run of the same replacement has ended, or was refused and took the seal back."""
+    if not is_sealed(old.io, old.paths, sealer):
+        raise ConflictError(
+            f"another run of the same replacement has ended or was refused: table={old.name} operation={sealer} "
+            "fix=look which branch is main, and run it again"
+        )
+
+
+def _common(old: TableStore, branch: TableStore) -> Snapshot | None:
+    """The last snapshot of main from before the branch; None: they have no history in common."""
+    try:
+        return common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
     except InvalidInputError:
-        return  # no common history
+        return None
+
+
+def _complete_history(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
+    """Copy the snapshots and expired-commit notes of main from before the branch, without log offsets."""
     if common is None:
         return
-    io, has_log = old.io, read_branch_log(old.io, branch.paths) is not None
+    _copy_snapshots(old, branch, common, _adopting(old, branch))
+    earliest = old.snapshots.earliest_id()
+    if earliest is not None and earliest <= common.id:  # else expired commits may not belong to the branch
+        copy_files(old.io, expired_commits_directory(old.paths), expired_commits_directory(branch.paths))
 
-    def adopted(path: str) -> bytes:
-        return without_main_log(io.read_bytes(path), old.options.bucket if has_log else None)
 
-    _copy_snapshots(old, branch, common, adopted)
+def _copy_tags(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
+    """Copy the tags of main from before the branch, without log offsets."""
+    if common is None:
+        return
+    adopted = _adopting(old, branch)
     for name in old.snapshots.tag_names():
         tagged = old.snapshots.find_tag(name)
         if tagged is not None and tagged.id <= common.id and branch.snapshots.find_tag(name) is None:
             with suppress(FileNotFoundError):
-                io.replace(branch.paths.tag(name), adopted(old.paths.tag(name)))
+                old.io.replace(branch.paths.tag(name), adopted(old.paths.tag(name)))
             if old.snapshots.find_tag(name) is None:  # deleted concurrently, possibly with its files
-                io.delete(branch.paths.tag(name))
-    earliest = old.snapshots.earliest_id()
-    if earliest is not None and earliest <= common.id:  # else expired commits may not belong to the branch
-        copy_files(io, expired_commits_directory(old.paths), expired_commits_directory(branch.paths))
+                old.io.delete(branch.paths.tag(name))
+
+
+def _adopting(old: TableStore, branch: TableStore) -> Callable[[str], bytes]:
+    """Reads the file of a snapshot or tag of main as the branch has it."""
+    bucket_count = None if read_branch_log(old.io, branch.paths) is None else old.options.bucket
+    return lambda path: without_main_log(old.io.read_bytes(path), bucket_count)
 
 
 def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopted: Callable[[str], bytes]) -> None:
@@ -185,7 +246,7 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
         _clear_table_directory(store.io, old.paths)
     else:
         clear_branch(store.io, old.paths)
-        end_work(store.io, old.paths)
+        complete_work(store.io, old.paths)
     return done
 
 

@@ -230,7 +230,8 @@ class FileCatalog:
         """Remove a table and all its files.
 
         An interrupted drop leaves files, but no table: in a hidden directory, or, where directories cannot be renamed,
-        under the name; then dropping again removes them.
+        under the name; then dropping again removes them. It is the name that counts: a drop that is repeated, because
+        its answer was lost, drops a table that others have made under the name since.
 
         Raises:
             InvalidInputError: there is no such table.

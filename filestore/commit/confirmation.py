@@ -14,7 +14,7 @@ from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, OutcomeUnknownError
+from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 
 _LATE_MS: Final = 1_800_000  # half of the least age of a file that orphan cleaning deletes
 
@@ -77,7 +77,9 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
 def check_files(store: TableStore, snapshot: Snapshot, messages: Sequence[CommitMessage]) -> None:
     """For a commit long after its files were written: orphan cleaning may have taken them for leftovers.
 
-    Raises: ConflictError when one is gone; the snapshot was taken back.
+    Raises:
+        ConflictError: one is gone; the snapshot was taken back.
+        CorruptDataError: one is gone, and other commits follow the snapshot, so it stays.
     """
     now_ms = store.clock.local_ms()
     for message in messages:
@@ -88,15 +90,19 @@ def check_files(store: TableStore, snapshot: Snapshot, messages: Sequence[Commit
             path = store.file_path(message.partition, message.bucket, file)
             is_late = file.creation_time_ms is not None and now_ms - file.creation_time_ms > _LATE_MS
             if is_late and not store.io.exists(path):
-                _take_back(store, snapshot)
-                raise ConflictError(
-                    f"a file of the commit was removed while this process was paused: table={store.name} file={path} "
-                    "cause='it was taken for an orphan': write the rows again"
+                text = f"a file of the commit was removed while this process was paused: table={store.name} file={path}"
+                if _take_back_unless_followed(store, snapshot):
+                    raise ConflictError(f"{text} cause='it was taken for an orphan': write the rows again")
+                raise CorruptDataError(
+                    f"{text} snapshot={snapshot.id} cause='it was taken for an orphan, and other commits follow' "
+                    "fix='run remove_unexisting_files, then write the rows again'"
                 )
 
 
 def check_rescaled(store: TableStore, snapshot: Snapshot, committable: Committable) -> None:
     """A rescaling sets the bucket count, then looks at the files; an overwrite publishes, then looks at the count.
+
+    A snapshot that others follow stays: most likely the rescaling follows it, and has rewritten its files.
 
     Raises: ConflictError; the snapshot was taken back.
     """
@@ -106,12 +112,14 @@ def check_rescaled(store: TableStore, snapshot: Snapshot, committable: Committab
     try:
         check_bucket_count(store, newest, committable)
     except ConflictError:
-        _take_back(store, snapshot)
-        raise
+        if _take_back_unless_followed(store, snapshot):
+            raise
 
 
 def check_not_removed(store: TableStore, snapshot: Snapshot, *, commit_user: str) -> None:
     """For a snapshot that may have been created, and is not there: its files must not be published again if it was.
+
+    That another snapshot has its number does not show that it was never there: a rollback may have freed the number.
 
     Raises: GoneError.
     """
@@ -144,3 +152,18 @@ def _gone(store: TableStore, snapshot: Snapshot, commit_user: str) -> GoneError:
 def _take_back(store: TableStore, snapshot: Snapshot) -> None:
     if store.snapshots.find_ref(snapshot.ref) is not None:
         store.io.delete(store.paths.snapshot(snapshot.id))
+
+
+def _take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
+    """Take back a snapshot of the table's history; False: another commit follows it, so it stays.
+
+    A commit that comes between the look and the deletion is seen behind it, as in a rollback.
+    """
+    following = snapshot.id + 1
+    if store.snapshots.exists(following):
+        return False
+    _take_back(store, snapshot)
+    if store.snapshots.exists(following):
+        store.io.create_exclusive(store.paths.snapshot(snapshot.id), snapshot.to_json().encode())
+        return False
+    return True

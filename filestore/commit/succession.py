@@ -13,7 +13,6 @@ from enum import Enum
 
 from filestore.manifest.entries import EntryKind
 from filestore.scan.snapshot_files import delta_entries, live_files, manifests_of
-from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -76,7 +75,7 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
         parent: the snapshot that it follows; EMPTY_TABLE: it is the first.
         with_own: look it up even if its parent is there.
     """
-    snapshots, is_same_table = store.snapshots, is_same_as_opened(store)
+    snapshots, is_same_table = store.snapshots, store.is_as_opened()
     before = snapshots.find(parent.id) if parent.id else None
     kind = Parent.MISSING if before is None else Parent.SAME if before.ref == parent else Parent.OTHER
     if is_same_table and kind is Parent.SAME and not with_own:
@@ -98,23 +97,13 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
     )
 
 
-def is_same_as_opened(store: TableStore) -> bool:
-    """Whether the directory still is the table that was opened: not dropped, renamed or made again."""
-    found = store.schemas.find(store.schema.id)
-    return found is not None and _facts(found) == _facts(store.schema)
-
-
 def check_is_same_table(store: TableStore) -> None:
     """Raises: InvalidInputError when the table was dropped, renamed or made again since it was opened."""
-    if not is_same_as_opened(store):
+    if not store.is_as_opened():
         raise InvalidInputError(
             f"table was dropped, renamed or made again since it was opened, nothing was committed: table={store.name} "
             f"path={store.paths.root} fix='open it again, under its new name'"
         )
-
-
-def _facts(schema: TableSchema) -> tuple[object, ...]:
-    return schema.time_ms, schema.highest_field_id, schema.fields, schema.primary_keys, schema.partition_keys
 
 
 def continues(store: TableStore, snapshot: Snapshot, before: Snapshot) -> bool:

@@ -305,6 +305,7 @@ class TableCommit:
             won = False  # the next attempt looks; when nothing is there it takes the same id again
         if won:
             return self._finish(snapshot, request, progress)
+        check_not_removed(self._table, snapshot, commit_user=self._commit_user)  # it may have won, and lost it since
         check_no_fork(self._table, snapshot.id, parent)
         raise LostRaceError(
             f"lost {progress.count} commit races: table={self._table.name} user={self._commit_user} "

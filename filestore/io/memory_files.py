@@ -6,7 +6,7 @@ Not for use by several threads at once.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -205,7 +205,7 @@ class MemoryObjects:
 
     def open_output(self, path: str) -> pa.NativeFile:
         """Writer of a new file, which becomes visible on close."""
-        return pa.PythonFile(_Output(self, path), mode="w")
+        return pa.PythonFile(OutputBuffer(lambda body: self._put(path, body)), mode="w")
 
     def _put(self, path: str, body: bytes) -> None:
         self.files[path] = bytes(body)
@@ -342,15 +342,20 @@ class MemoryFiles(MemoryObjects):
         return UnavailableError(f"file system error: action={action} path={path} error=is a file or a directory")
 
 
-class _Output(io.BytesIO):
-    """A file that appears with all its bytes when it is closed."""
+class OutputBuffer(io.BytesIO):
+    """Bytes of a file that appears with all of them when it is closed; one that is not closed never appears."""
 
-    def __init__(self, files: Any, path: str) -> None:
+    def __init__(self, done: Callable[[bytes], None]) -> None:
+        """``done``: called once, with the contents."""
         super().__init__()
-        self._to = files
-        self._path = path
+        self._done = done
 
     def close(self) -> None:
+        """Hand over the contents, at the first call."""
         if not self.closed:
-            self._to._put(self._path, self.getvalue())
-        super().close()
+            body = self.getvalue()
+            super().close()
+            self._done(body)
+
+    def __del__(self) -> None:
+        """Nothing: garbage is collected at any moment by any thread."""

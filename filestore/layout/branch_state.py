@@ -120,7 +120,7 @@ def keeps_snapshots(io: FileIO, paths: TablePaths) -> bool:
 
 
 def is_gone(io: FileIO, paths: TablePaths, *, schema_id: int) -> bool:
-    """Whether a commit to the branch may be lost: it is deleted, renamed, no longer main, or rewritten.
+    """Whether a commit, tag or savepoint of the branch may be lost: it is deleted, renamed, no longer main, or sealed.
 
     Args:
         io: file system.
@@ -165,20 +165,23 @@ def end_work(io: FileIO, paths: TablePaths) -> None:
 
 
 def complete_work(io: FileIO, paths: TablePaths) -> None:
-    """Mark an operation as complete that has done everything.
+    """Mark an operation as complete that has done everything, and look behind it whether it was in this table.
 
     Raises: OutcomeUnknownError when the table was renamed or dropped meanwhile, with the operation half done.
     """
-    if not io.exists(f"{paths.branch_root}/{OPERATION_FILE}"):
-        if not (io.exists(f"{paths.root}/schema") or io.exists(f"{paths.root}/{MAIN_BRANCH_FILE}")):
-            io.delete_tree(paths.branch_dir)  # what was made under the former name
-            for directory in (paths.tag_dir, paths.root):
-                io.delete_empty_directory(directory)
-        raise OutcomeUnknownError(
-            f"table was dropped or renamed during an operation on a branch: path={paths.root} branch={paths.branch} "
-            "fix='open it again under its new name and run the operation again'"
-        )
+    was_there = io.exists(f"{paths.branch_root}/{OPERATION_FILE}")
     end_work(io, paths)
+    is_table_there = io.exists(f"{paths.root}/schema") or io.exists(f"{paths.root}/{MAIN_BRANCH_FILE}")
+    if was_there and is_table_there:
+        return
+    if not is_table_there:
+        io.delete_tree(paths.branch_dir)  # what was made under the former name
+        for directory in (paths.tag_dir, paths.root):
+            io.delete_empty_directory(directory)
+    raise OutcomeUnknownError(
+        f"table was dropped or renamed during an operation on a branch: path={paths.root} branch={paths.branch} "
+        "fix='open it again under its new name and run the operation again'"
+    )
 
 
 @contextmanager
@@ -226,6 +229,9 @@ MAIN_BRANCH_FILE: Final = "MAIN-BRANCH"
 
 
 _SEALED: Final = "sealed"
+_FIRST_SEALER: Final = "fast-forward with force"  # the only one that seals without its name
+FAST_FORWARD_SEAL: Final = Work(operation=Operation.REWRITE)
+"""Of a fast-forward with force, whatever its branch."""
 
 
 def main_branch(io: FileIO, root: str) -> str:
@@ -241,9 +247,10 @@ def is_open_main(io: FileIO, root: str) -> bool:
     return _lines(io, root) == [MAIN_BRANCH]
 
 
-def is_sealed_main(io: FileIO, root: str) -> bool:
-    """Whether main is in the table's directory itself and is sealed. Raises: CorruptDataError."""
-    return _lines(io, root) == [MAIN_BRANCH, _SEALED]
+def seal_of_main(io: FileIO, root: str) -> str | None:
+    """The operation that sealed main in the table's directory itself; None: it is not. Raises: CorruptDataError."""
+    lines = _lines(io, root)
+    return "\n".join(lines[2:]) or _FIRST_SEALER if lines[:2] == [MAIN_BRANCH, _SEALED] else None
 
 
 def set_main_branch(io: FileIO, root: str, name: str) -> None:
@@ -255,15 +262,55 @@ def set_main_branch(io: FileIO, root: str, name: str) -> None:
         io.replace(path, name.encode())
 
 
-def seal_main(io: FileIO, root: str) -> None:
-    """Seal main in the table's directory: commits to it fail, since they may be removed, until it is unsealed."""
-    io.replace(f"{root}/{MAIN_BRANCH_FILE}", f"{MAIN_BRANCH}\n{_SEALED}".encode())
+def seal(io: FileIO, paths: TablePaths, work: Work) -> None:
+    """Seal a main branch for an operation: until it is unsealed, what is committed or tagged takes itself back.
+
+    Commits, tags and savepoints look for a seal after they are visible. So what the operation finds after it sealed
+    the branch is all that will be acknowledged. Idempotent: an operation that is run again finds its own seal.
+
+    Raises: ConflictError: another operation has sealed it, or is in progress on it.
+    """
+    if paths.branch != MAIN_BRANCH:
+        begin_work(io, paths, work)
+        return
+    body = _seal_body(work)
+    if io.create_exclusive(f"{paths.root}/{MAIN_BRANCH_FILE}", body.encode()) or _lines(io, paths.root) == _split(body):
+        return
+    raise ConflictError(
+        f"another operation on the branch is in progress: branch={paths.branch} main={_lines(io, paths.root)} "
+        f"wanted={work} fix=wait for it; if it was interrupted, run it again first"
+    )
+
+
+def is_sealed(io: FileIO, paths: TablePaths, work: Work) -> bool:
+    """Whether this operation has sealed a main branch. Raises: CorruptDataError."""
+    if paths.branch != MAIN_BRANCH:
+        return read_work(io, paths) == work
+    return _lines(io, paths.root) == _split(_seal_body(work))
+
+
+def unseal(io: FileIO, paths: TablePaths, work: Work) -> None:
+    """Take back the seal of this operation, if there is one."""
+    if not is_sealed(io, paths, work):
+        return
+    if paths.branch != MAIN_BRANCH:
+        end_work(io, paths)
+    else:
+        set_main_branch(io, paths.root, MAIN_BRANCH)
+
+
+def _seal_body(work: Work) -> str:
+    return "\n".join([MAIN_BRANCH, _SEALED, *([] if work == FAST_FORWARD_SEAL else [str(work)])])
+
+
+def _split(text: str) -> list[str]:
+    return text.strip().split("\n")
 
 
 def _lines(io: FileIO, root: str) -> list[str]:
     path = f"{root}/{MAIN_BRANCH_FILE}"
     try:
-        lines = io.read_bytes(path).decode(errors="replace").strip().split("\n")
+        lines = _split(io.read_bytes(path).decode(errors="replace"))
     except FileNotFoundError:
         return [MAIN_BRANCH]
     if not lines[0] or "/" in lines[0]:

@@ -6,7 +6,7 @@ readable fork to a tag, and sets the hints right.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from filestore.commit.succession import continues
@@ -14,7 +14,6 @@ from filestore.maintenance.rollback import removed_snapshots
 from filestore.refs.file_references import metadata_files
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
-from filestore.tag.tags import check_tag_name
 from lsm.errors import FluvialError
 
 FORK_TAG_PREFIX: Final = "fork-of-snapshot-"
@@ -154,7 +153,6 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
     subject, user = f"snapshot {fork.id}", f"user={fork.commit_user} identifier={fork.commit_identifier}"
     name = f"{FORK_TAG_PREFIX}{fork.id}-{fork.identity[:8]}"
     if _is_readable(store, fork):
-        check_tag_name(name)
         if not dry_run:
             store.io.create_exclusive(store.paths.tag(name), fork.to_json().encode())
         yield Repair(action="tag fork", subject=subject, detail=f"tag={name} {user} fix=write its rows again")
@@ -166,7 +164,7 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
 
 def _is_readable(store: TableStore, snapshot: Snapshot) -> bool:
     try:
-        files = metadata_files(store, replace(snapshot, changelog_manifest_list=None))
+        files = metadata_files(store, snapshot, with_changelog=False)
     except (FileNotFoundError, FluvialError):
         return False
     return all(store.io.exists(path) for path in files.all)

@@ -13,7 +13,7 @@ from typing import Final
 
 import orjson
 
-from filestore.commit.committable import BATCH_IDENTIFIER
+from filestore.commit.committable import BATCH_IDENTIFIER, clear_old_name
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.maintenance.bucket_count import align_bucket_count
 from filestore.refs.file_references import (
@@ -36,7 +36,7 @@ from filestore.refs.pending_tags import pending_path
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.tags import branch_made_from
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 
 _GONE: Final = "gone-"
 _ACTIVE_MS: Final = 600_000  # streams that committed since then are considered running
@@ -128,6 +128,7 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
 
     Raises:
         ConflictError: another writer committed concurrently: plan again.
+        OutcomeUnknownError: the table was dropped or renamed meanwhile: plan again under its new name.
         UnavailableError: a file system error: plan again.
     """
     io, paths, snapshots = store.io, store.paths, store.snapshots
@@ -156,6 +157,7 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
     except ConflictError:
         _put_back(store, plan, removed)
         raise
+    _check_same_table(store, plan, removed)
     if max(snapshots.claimed_up_to(), snapshots.hints()[0] or 0) > target.id:
         ExpiredCommits(io, paths).forget_after(target.id)
         snapshots.release_claims(target.id)
@@ -165,21 +167,45 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
         for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
             io.delete(path)
         io.delete(_note(store, done.reference))
+    _check_same_table(store, plan, removed)
     align_bucket_count(store)
+
+
+def _check_same_table(store: TableStore, plan: RollbackPlan, removed: Sequence[tuple[str, bytes]]) -> None:
+    """Look whether the removals were in the table that was opened; else delete what was left under its old name.
+
+    Raises: OutcomeUnknownError.
+    """
+    if store.is_as_opened():
+        return
+    paths = store.paths
+    notes = [_note(store, each.reference) for each in plan.removals]
+    notes += [f"{paths.removed_dir}/{each.snapshot.identity}" for each in plan.removals]
+    clear_old_name(
+        store, [*notes, *(path for path, _ in removed)], [_directory(store), paths.removed_dir, paths.tag_dir]
+    )
+    raise OutcomeUnknownError(
+        f"table was dropped or renamed during the rollback: table={store.name} snapshot={plan.target.id} "
+        "fix='open it again under its new name and run it again'"
+    )
 
 
 def _remove(store: TableStore, removal: Removal, removed: list[tuple[str, bytes]]) -> None:
     """Delete the file of a snapshot or tag, and append it to what was removed.
 
-    Raises: ConflictError when another writer follows the snapshot. It may have found it before the deletion, and then
-        its commit is acknowledged: the caller puts back what was removed.
+    Raises: ConflictError when another writer follows the snapshot, or has its number in a table that was made again. It
+        may have found it before the deletion, and then its commit is acknowledged: the caller puts back what was
+        removed.
     """
     path, following = _path(store, removal.reference), removal.reference.snapshot_id + 1
     is_snapshot = removal.reference.kind is ReferenceKind.SNAPSHOT
     if is_snapshot and store.snapshots.exists(following):
         raise _is_superseded(store, following)
     with suppress(FileNotFoundError):  # removed by an interrupted rollback
-        removed.append((path, store.io.read_bytes(path)))
+        body = store.io.read_bytes(path)
+        if is_snapshot and Snapshot.from_json(body, source=path).ref != removal.snapshot.ref:
+            raise _is_superseded(store, removal.snapshot.id)
+        removed.append((path, body))
     store.io.delete(path)
     if is_snapshot and store.snapshots.exists(following):
         raise _is_superseded(store, following)
@@ -200,13 +226,18 @@ def _check_not_referenced(store: TableStore, plan: RollbackPlan) -> None:
 
 
 def _put_back(store: TableStore, plan: RollbackPlan, removed: Sequence[tuple[str, bytes]]) -> None:
-    """Undo the removals of a rollback that another writer overtook; oldest first, so that there is never a gap."""
+    """Undo the removals of a rollback that another writer overtook; oldest first, so that there is never a gap.
+
+    Raises: OutcomeUnknownError when they were of a table that is not there any more.
+    """
     for path, body in reversed(removed):
         store.io.create_exclusive(path, body)
     store.snapshots.repair_latest_hint()
     for removal in plan.removals:
         store.io.delete(_note(store, removal.reference))
         store.snapshots.removed.remove(removal.snapshot.identity)
+    if removed:
+        _check_same_table(store, plan, removed)
 
 
 def _is_superseded(store: TableStore, snapshot_id: int) -> ConflictError:

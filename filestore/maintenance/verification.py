@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.index.index_manifest import index_files
-from filestore.layout.branch_state import is_sealed_main, read_work
+from filestore.layout.branch_state import read_work, seal_of_main
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.maintenance.history_repair import read_history
 from filestore.manifest.entries import EntryKind
@@ -83,7 +83,7 @@ def _schemas(store: TableStore, branch: str) -> Iterator[Finding]:
 def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
     """An operation on a branch that is in progress or was interrupted."""
     if branch == MAIN_BRANCH:
-        work: object = "fast-forward with force" if is_sealed_main(store.io, store.paths.root) else None
+        work: object = seal_of_main(store.io, store.paths.root)
     else:
         work = read_work(store.io, store.paths)
     if work is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from filestore.layout.branch_state import is_hidden
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.refs.live_references import LiveReference, ReferenceKind, in_order, on_branch
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
@@ -242,7 +243,9 @@ def _sizes(store: TableStore, entry: ManifestEntry) -> list[FileSize]:
 
 
 def _is_live(store: TableStore, reference: LiveReference) -> bool:
-    """Whether a reference exists and is not claimed by an expiry."""
+    """Whether a reference exists, is not claimed by an expiry, and its branch is not being deleted."""
+    if is_hidden(store.io, store.paths):
+        return False  # its files go before its references
     match reference.kind:
         case ReferenceKind.SNAPSHOT:
             is_claimed = reference.snapshot_id < store.snapshots.claimed_up_to()

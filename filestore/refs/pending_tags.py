@@ -1,9 +1,14 @@
-"""Tags that are being created. They keep the files of their snapshot before they have their name.
+"""Tags that are being created or removed, beside others that end their snapshot, their branch or their table.
+
+A tag that is being created keeps the files of its snapshot before it has its name.
 
 A tag is created in three steps: a pending file, which live references include; the check that no expiry had claimed the
 snapshot before; the tag's own file. So a name exists only with its files, wherever the creating process dies. What it
 leaves is a hidden file, which keeps files until orphan cleaning finds it old enough, and which nothing waits for: when
 its own files are missing, an expiry had claimed them before, and the check fails.
+
+What ends a branch, or replaces main, seals it before it looks for tags and savepoints; what creates or removes one
+looks for a seal after it did. So one of the two sees the other.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from filestore.io.file_io import delete_leftover
+from filestore.layout.branch_state import is_gone
 from filestore.layout.paths import TablePaths
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -62,49 +68,76 @@ def with_pending_tag(
         purpose: for the message.
 
     Raises:
-        ConflictError: the snapshot expired, was rolled back or is of another table by now; nothing was created.
-        OutcomeUnknownError: the table was dropped or renamed meanwhile: look under its new name.
+        ConflictError: the snapshot expired, was rolled back or is of another table by now; or the branch is sealed.
+            Nothing was created.
+        OutcomeUnknownError: the table was dropped or renamed meanwhile: look under its new name. Or the branch was
+            deleted, renamed, replaced as main or sealed meanwhile: look there.
     """
+    check_open(store, name, purpose)
     file_name = f"{_PREFIX}{name}.{store.names.uuid()}{_SUFFIX}"
     path = pending_path(store.paths, file_name)
-    with undoing(lambda: _delete(store, path), unless=OutcomeUnknownError):
+    with undoing(lambda: remove_leftover(store, path), unless=OutcomeUnknownError):
         store.io.write_new(path, snapshot.to_json().encode())
         check_unclaimed(store, name, snapshot, purpose)
         create()
-        if not store.io.exists(path):
+        is_kept = store.io.exists(path)
+        try:
+            check_still_open(store, name, purpose)
+        except OutcomeUnknownError:
+            undo()  # where the table was renamed, what was created moved with it
+            remove_leftover(store, path)
+            raise
+        if not is_kept:
             undo()
-            if not is_same_table(store):  # where it was renamed, what was created moved with it
-                _delete(store, path)
-                raise OutcomeUnknownError(
-                    f"table was dropped or renamed while its snapshot was {purpose}: table={store.name} tag={name} "
-                    f"snapshot={snapshot.id} fix='open it again under its new name and look'"
-                )
             raise _expired(store, name, snapshot, purpose)
     delete_leftover(store.io, path)
 
 
 def check_unclaimed(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> None:
     """Check that no expiry has claimed a snapshot, and that it is the same one. Raises: ConflictError."""
-    found = store.snapshots.find(snapshot.id)
-    is_same = found is not None and _identity(found) == _identity(snapshot)
-    if store.snapshots.claimed_up_to() > snapshot.id or not is_same:
+    found = store.snapshots.find_ref(snapshot.ref)
+    if store.snapshots.claimed_up_to() > snapshot.id or found is None:
         raise _expired(store, name, snapshot, purpose)
 
 
-def is_same_table(store: TableStore) -> bool:
-    """Whether the table was neither dropped nor renamed since it was opened."""
-    try:
-        return store.schemas.read(store.schema.id).time_ms == store.schema.time_ms
-    except FileNotFoundError:
-        return False
+def check_open(store: TableStore, name: str, purpose: str) -> None:
+    """Check before a tag or savepoint is created or removed that its branch is not sealed.
+
+    Args:
+        store: the table, on the branch.
+        name: of the tag.
+        purpose: for the message.
+
+    Raises: ConflictError.
+    """
+    if is_gone(store.io, store.paths, schema_id=store.schema.id):
+        raise ConflictError(
+            f"the branch was deleted, renamed, replaced as main, or is sealed for that, so nothing was {purpose}: "
+            f"table={store.name} branch={store.paths.branch} tag={name} fix='open the table again; if an operation on "
+            "it was interrupted, which verify names, run repair'"
+        )
 
 
-def _identity(snapshot: Snapshot) -> tuple[str | None, ...]:
-    return snapshot.uuid, snapshot.base_manifest_list, snapshot.delta_manifest_list
+def check_still_open(store: TableStore, name: str, purpose: str) -> None:
+    """Check after a tag or savepoint was created or removed that its branch and table are those that were opened.
+
+    Raises: OutcomeUnknownError.
+    """
+    facts = f"table={store.name} branch={store.paths.branch} tag={name}"
+    if is_gone(store.io, store.paths, schema_id=store.schema.id):
+        raise OutcomeUnknownError(
+            f"the branch was deleted, renamed, replaced as main or sealed while a tag was {purpose}: {facts} "
+            "fix='open the table again and look'"
+        )
+    if not store.is_as_opened():
+        raise OutcomeUnknownError(
+            f"table was dropped or renamed while a tag was {purpose}: {facts} "
+            "fix='open it again under its new name and look'"
+        )
 
 
-def _delete(store: TableStore, path: str) -> None:
-    """Delete a pending tag, and the directories that it made where the table was dropped or renamed."""
+def remove_leftover(store: TableStore, path: str) -> None:
+    """Delete the file of a tag, and the directories that it made where the table was dropped or renamed."""
     delete_leftover(store.io, path)
     with suppress(UnavailableError):
         for directory in (store.paths.tag_dir, store.paths.branch_root):

@@ -36,6 +36,11 @@ class TableSchema:
     version: int = SCHEMA_VERSION  # of the file format; decides what missing options mean
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """What differs when a table is made again under the same name; options may be set for one session only."""
+        return self.time_ms, self.highest_field_id, self.fields, self.primary_keys, self.partition_keys
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """Names of all columns, in order."""
         return tuple(field.name for field in self.fields)

@@ -56,6 +56,10 @@ class SnapshotStore:
             earliest = self._hint(self._paths.earliest_hint)
             if earliest is None or earliest <= hinted:
                 return hinted
+        return self._newest(hinted)
+
+    def _newest(self, hinted: int | None) -> int | None:
+        """The newest listed id of the history: without forks, but for one that the hint names, which was confirmed."""
         ids = self.ids()
         return next((each for each in reversed(ids) if each == hinted or not self._is_fork(each, ids)), None)
 
@@ -146,10 +150,10 @@ class SnapshotStore:
         self.write_latest_hint(snapshot_id)
 
     def repair_latest_hint(self) -> None:
-        """Let the newest id's hint name the newest listed snapshot."""
-        ids = self.ids()
-        if ids:
-            self.write_latest_hint(ids[-1])
+        """Let the newest id's hint name the newest listed snapshot that is not a fork."""
+        newest = self._newest(self._hint(self._paths.latest_hint))
+        if newest is not None:
+            self.write_latest_hint(newest)
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Set the newest id's hint, also to a lower one. Failures are logged, not raised: readers can list."""

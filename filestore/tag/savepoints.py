@@ -61,7 +61,7 @@ def create_savepoint(
         InvalidInputError: the table has no snapshot.
         ConflictError: other writers kept replacing the same files, or the saved snapshot expired concurrently: there
             is no savepoint.
-        OutcomeUnknownError: the savepoint may exist.
+        OutcomeUnknownError: the savepoint may exist; or main was replaced meanwhile, and it does not.
     """
     _check_savable(store)
     if compact:
@@ -167,10 +167,18 @@ def _compact(store: TableStore) -> None:
 
 def _self_contained_snapshot(store: TableStore) -> Snapshot:
     """The newest snapshot if all data is in its base list, else a new snapshot with the same files."""
-    latest = store.snapshots.latest()
-    assert latest is not None
-    if not store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
-        return latest
+    while True:
+        latest = store.snapshots.latest()
+        assert latest is not None
+        try:
+            if not store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
+                return latest
+            break
+        except FileNotFoundError:
+            is_there = store.snapshots.find_ref(latest.ref) is not None
+            if is_there and store.snapshots.claimed_up_to() <= latest.id:
+                raise
+            # others committed, and it expired: a newer one is saved
     commit = TableCommit(store, store.new_commit_user(), history_start=latest.id)
     snapshot = commit.merge_manifests({PURPOSE_KEY: PURPOSE}).snapshot
     assert snapshot is not None

@@ -17,7 +17,7 @@ import orjson
 from filestore.layout.paths import SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch
-from filestore.refs.pending_tags import is_same_table, with_pending_tag
+from filestore.refs.pending_tags import check_open, check_still_open, remove_leftover, with_pending_tag
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
 from filestore.snapshot.snapshot import Snapshot
@@ -60,7 +60,7 @@ def read_tag(store: TableStore, name: str) -> Tag:
     """One tag. Raises: InvalidInputError naming the existing tags."""
     found = _find(store, name)
     if found is None:
-        raise InvalidInputError(f"no such tag: table={store.name} tag={name} tags={store.snapshots.tag_names()}")
+        raise _no_tag(store, name)
     return found
 
 
@@ -91,7 +91,8 @@ def create_tag(
 
     Raises:
         InvalidInputError: the name is invalid or taken, or there is no such snapshot.
-        ConflictError: the snapshot expired concurrently; there is no tag.
+        ConflictError: the snapshot expired concurrently, or main is being replaced; there is no tag.
+        OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
     """
     check_tag_name(name)
     _check_not_reserved(name)
@@ -116,16 +117,15 @@ def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
     """Tag a snapshot without expiry, unless it has this tag already. See ``create_tag``."""
     existing = _find(store, name)
     if existing is None:
-        tag, _ = _new_tag(store, name, snapshot_id, None)
-        tag, path = replace(tag, created_ms=None, retained_ms=None), store.paths.tag(name)
-        body, created = store.io.read_bytes(store.paths.snapshot(snapshot_id)), []
+        body, path = _snapshot_file(store, snapshot_id), store.paths.tag(name)
+        snapshot, created = Snapshot.from_json(body, source=store.paths.snapshot(snapshot_id)), []
 
         def create() -> None:
             created.append(store.io.create_exclusive(path, body))
 
-        with_pending_tag(store, name, tag.snapshot, create, undo=lambda: store.io.delete(path))
+        with_pending_tag(store, name, snapshot, create, undo=lambda: store.io.delete(path))
         if created == [True]:
-            return tag
+            return Tag(name=name, snapshot=snapshot, created_ms=None, retained_ms=None)
         existing = read_tag(store, name)
     if existing.snapshot.id != snapshot_id:
         raise InvalidInputError(
@@ -146,15 +146,15 @@ def replace_tag(
     old, path = read_tag(store, name), store.paths.tag(name)
     check_not_of_savepoint(store, name)
     check_no_branch(store, old.name, old.snapshot)
-    old_body = store.io.read_bytes(path)
+    old_body = _tag_file(store, name)
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
-    with_pending_tag(
-        store,
-        name,
-        tag.snapshot,
-        lambda: store.io.replace(path, body),
-        undo=lambda: store.io.replace(path, old_body) if is_same_table(store) else store.io.delete(path),
-    )
+
+    def undo() -> None:
+        store.io.replace(path, old_body)
+        if not store.is_as_opened():  # what drops a table or a branch deletes its schemas before its tags
+            remove_leftover(store, path)
+
+    with_pending_tag(store, name, tag.snapshot, lambda: store.io.replace(path, body), undo=undo)
     _write_success_file(store, name)
     unused = unused_files(store, old.snapshot, is_deleted=_is_reference_of(store, old), source=path)
     delete_files(store, unused)
@@ -166,15 +166,25 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
 
     Raises:
         InvalidInputError: there is no such tag, or the new name is invalid or taken.
+        ConflictError: main is being replaced; nothing was renamed.
+        OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
     """
     check_tag_name(target)
     _check_not_reserved(target)
     old = read_tag(store, name)
     check_not_of_savepoint(store, name)
     check_no_branch(store, old.name, old.snapshot)
-    if not store.io.create_exclusive(store.paths.tag(target), store.io.read_bytes(store.paths.tag(name))):
+    check_open(store, name, "renamed")
+    path = store.paths.tag(target)
+    if not store.io.create_exclusive(path, _tag_file(store, name)):
         raise InvalidInputError(f"tag exists already: table={store.name} tag={target} fix=choose another name")
     store.io.delete(store.paths.tag(name))
+    try:
+        check_still_open(store, name, "renamed")
+    except OutcomeUnknownError:
+        if not store.is_as_opened():
+            remove_leftover(store, path)
+        raise
     return replace(old, name=target)
 
 
@@ -185,9 +195,12 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
 
     Raises:
         InvalidInputError: there is no such tag, a branch was created from it, or it belongs to a savepoint.
+        ConflictError: main is being replaced; nothing is deleted.
+        OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
         CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
     tag = read_tag(store, name)
+    check_open(store, name, "deleted")
     check_not_of_savepoint(store, name)
     check_no_branch(store, tag.name, tag.snapshot)
     path = store.paths.tag(name)
@@ -274,11 +287,7 @@ def _write_success_file(store: TableStore, name: str) -> None:
 
 def _remove(store: TableStore, name: str) -> None:
     store.io.delete(store.paths.tag(name))
-    if not is_same_table(store):
-        raise OutcomeUnknownError(
-            f"table was dropped or renamed while a tag was deleted: table={store.name} tag={name} "
-            "fix='open it again under its new name and look'"
-        )
+    check_still_open(store, name, "deleted")
     if store.options.tag_create_success_file:
         store.io.delete(store.paths.tag_success_file(name))
 
@@ -300,13 +309,7 @@ def _find(store: TableStore, name: str) -> Tag | None:
 
 def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms: int | None) -> tuple[Tag, bytes]:
     wanted = store.snapshots.latest_id() if snapshot_id is None else snapshot_id
-    try:
-        body = store.io.read_bytes(store.paths.snapshot(wanted or 0))
-    except FileNotFoundError as error:
-        raise InvalidInputError(
-            f"no such snapshot to tag: table={store.name} snapshot={wanted} "
-            f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()}"
-        ) from error
+    body = _snapshot_file(store, wanted or 0)
     lifetime_ms = store.options.tag_default_time_retained_ms if retained_ms is None else retained_ms
     created_ms = None if lifetime_ms is None else store.clock.local_ms()
     snapshot = Snapshot.from_json(body, source=store.paths.snapshot(wanted or 0))
@@ -314,6 +317,27 @@ def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms:
         more = {_CREATED: _parts(created_ms), _RETAINED: lifetime_ms / 1000}
         body = orjson.dumps({**orjson.loads(body), **more}, option=orjson.OPT_INDENT_2)
     return Tag(name=name, snapshot=snapshot, created_ms=created_ms, retained_ms=lifetime_ms), body
+
+
+def _tag_file(store: TableStore, name: str) -> bytes:
+    try:
+        return store.io.read_bytes(store.paths.tag(name))
+    except FileNotFoundError as error:
+        raise _no_tag(store, name) from error
+
+
+def _no_tag(store: TableStore, name: str) -> InvalidInputError:
+    return InvalidInputError(f"no such tag: table={store.name} tag={name} tags={store.snapshots.tag_names()}")
+
+
+def _snapshot_file(store: TableStore, snapshot_id: int) -> bytes:
+    try:
+        return store.io.read_bytes(store.paths.snapshot(snapshot_id))
+    except FileNotFoundError as error:
+        raise InvalidInputError(
+            f"no such snapshot to tag: table={store.name} snapshot={snapshot_id or None} "
+            f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()}"
+        ) from error
 
 
 def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | None:

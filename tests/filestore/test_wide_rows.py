@@ -24,7 +24,7 @@ WIDE = 1_000_000
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 CHILD = """
-import resource, sys
+import sys
 import pyarrow as pa
 import pyarrow.compute as pc
 from filestore.catalog.catalog import FileCatalog

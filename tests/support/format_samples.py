@@ -7,7 +7,7 @@ from typing import Any
 from filestore.branch.branches import create_branch
 from filestore.format.simple_stats import SimpleStats
 from filestore.layout.branch_log import write_branch_log
-from filestore.layout.branch_state import seal_main
+from filestore.layout.branch_state import FAST_FORWARD_SEAL, seal
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.manifest.commit_message import CommitMessage
@@ -89,7 +89,7 @@ def eventful_table(io: Recorder) -> FileTable:
     delete_savepoint(written.store, 1)
     create_branch(written.store, "b", snapshot_id=written.store.snapshots.latest_id())
     write_branch_log(io, written.store.paths.with_branch("b"), {})  # type: ignore[arg-type]
-    seal_main(io, written.store.paths.root)  # type: ignore[arg-type]
+    seal(io, written.store.paths, FAST_FORWARD_SEAL)  # type: ignore[arg-type]
     return written
 
 

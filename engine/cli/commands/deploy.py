@@ -38,9 +38,8 @@ from engine.runtime.spark_messages import spark_output
 from engine.spark.session import submit_settings
 from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
-from lsm.secret_names import shown_pairs
+from lsm.secret_names import STARS, shown_pairs
 
-_STARS: Final = "******"
 _DEFAULT_BROKERS: Final = "localhost:9092"
 _BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
 
@@ -324,7 +323,7 @@ def _hidden(value: Any, secrets: frozenset[str]) -> Any:
         return [_hidden(each, secrets) for each in value]
     if isinstance(value, str):
         for secret in secrets:
-            value = value.replace(secret, _STARS)
+            value = value.replace(secret, STARS)
     return value
 
 

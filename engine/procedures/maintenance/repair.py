@@ -12,8 +12,12 @@ from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
+from engine.versions.branches import replace_main
+from filestore.branch.branches import opened_on_main
+from filestore.branch.main_replacement import interrupted_replacements
 from filestore.compact.attempts import ATTEMPT_DIRECTORY
-from filestore.maintenance.history_repair import repair_history
+from filestore.layout.branch_state import Work
+from filestore.maintenance.history_repair import Repair, repair_history
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.row_verification import verify_rows
 from filestore.maintenance.verification import Finding, verify_files
@@ -22,7 +26,7 @@ from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from logstore.kafka.topics import LogTopics
 from logstore.log.marker import read_tail
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 _LEAST_AGE_MS: Final = 3_600_000
 _PRIVATE_DIRECTORIES: Final = (STAGING_DIRECTORY, PAYLOAD_DIRECTORY, ATTEMPT_DIRECTORY)
@@ -130,7 +134,8 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
     """Repair the history of a branch: hints, forks, and what an interrupted rollback removed under other commits.
 
     A fork is the snapshot of a writer that was paused while the snapshots before it expired or were rolled back. It
-    becomes a tag when its files are there. No process may be paused in a commit to the branch.
+    becomes a tag when its files are there. No process may be paused in a commit to the branch. A replacement of main
+    that was interrupted is completed first, or taken back when main has a savepoint by now; none may be running.
 
     Args:
         table: the table, on the branch.
@@ -141,11 +146,28 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
 
     Raises:
         CorruptDataError: a snapshot cannot be decoded; see verify.
+        UnavailableError: a replacement of main was interrupted, and the brokers of main's log do not answer.
     """
-    done = repair_history(table.store, dry_run=dry_run)
+    store = table.store
+    done = [_completed(store, work, branch, dry_run=dry_run) for work, branch in interrupted_replacements(store)]
+    if store.paths.branch == store.main_branch:
+        store = opened_on_main(store)
+    done += repair_history(store, dry_run=dry_run)
     return rows_table(
         _REPAIRS, [{"action": each.action, "subject": each.subject, "detail": each.detail} for each in done]
     )
+
+
+def _completed(store: TableStore, work: Work, branch: str, *, dry_run: bool) -> Repair:
+    """Complete a replacement of main."""
+    detail = f"operation={work}"
+    if not dry_run:
+        try:
+            done = replace_main(store, branch)
+            detail = f"{detail} main={done.main} dropped={done.dropped}"
+        except (InvalidInputError, ConflictError) as error:
+            detail = f"{detail} taken_back='{error}'"
+    return Repair(action="complete replacement of main", subject=f"branch {branch}", detail=detail)
 
 
 @procedure(_EARLIEST)

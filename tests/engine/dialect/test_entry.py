@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from engine import Catalog, sql
 from engine.dialect.entry import WAREHOUSE_CONF
 from engine.dialect.grammar.places import SqlSyntaxError
+from engine.runtime.spark_settings import spark_setting
 from lsm.errors import InvalidInputError
-from tests.support.spark_settings import spark_setting
 
 
 def collected(frame: object) -> list[tuple[object, ...]]:

@@ -12,9 +12,9 @@ from engine.lineage.lineage import Lineage
 from engine.lineage.recording import lineage_of_table
 from engine.procedures import create_branch, impact, recovery_plan, replace_main_branch, rewind_checkpoint
 from engine.procedures.recovery import validate_snapshot
+from engine.runtime.spark_settings import spark_setting
 from lsm.errors import InvalidInputError
 from tests.support.rows import row_dicts
-from tests.support.spark_settings import spark_setting
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from engine.simulation.explorer import CRASH, PAUSE, every_place
 from engine.simulation.history import HistoryPlan, run_history
 from engine.simulation.scheduler import Fault, Intervention, Seam
 from engine.simulation.schedules import PlacedSchedule
-from filestore.branch import branches, merge
+from filestore.branch import branches, main_replacement, merge
 from filestore.commit import conflicts, expired_commits, history, table_commit
 from filestore.io.memory_files import MemoryFiles
 from filestore.layout import branch_state
@@ -110,6 +110,11 @@ def forgetting_lost_attempts(patch: pytest.MonkeyPatch) -> None:
     """A commit neither looks for its attempt of unknown outcome nor for its own identifier."""
     returning(table_commit.TableCommit, "_settle")(patch)
     returning(history.CommitHistory, "find")(patch)
+
+
+def without_a_seal(patch: pytest.MonkeyPatch) -> None:
+    returning(main_replacement, "seal")(patch)
+    returning(main_replacement, "is_sealed", value=True)(patch)
 
 
 def with_unlimited_operations(patch: pytest.MonkeyPatch) -> None:
@@ -244,6 +249,34 @@ BUGS = (
         name="one operation on a branch at a time",
         patch=with_unlimited_operations,
         plans=at(plan("replace-main", "delete-branch", setup="versioned"), "/branch-dev", "MAIN-", of=("replace",)),
+        most=20,
+    ),
+    PlantedBug(
+        name="an expiry respects what another one has claimed",
+        patch=returning(file_references, "_is_live", value=True),
+        plans=at(
+            plan("write-branch write-branch expire-branch", "expire", setup="versioned"),
+            "/manifest/manifest-list",
+            of=("delete",),
+        ),
+        most=20,
+    ),
+    PlantedBug(
+        name="main is sealed before its savepoints are looked for",
+        patch=without_a_seal,
+        plans=at(plan("replace-main", "savepoint", setup="versioned"), "/MAIN-BRANCH", of=("replace",)),
+        most=2,
+    ),
+    PlantedBug(
+        name="a tag looks for a seal",
+        patch=returning(pending_tags, "is_gone", value=False),
+        plans=at(plan("replace-main", "tag", setup="versioned"), "/MAIN-BRANCH", of=("replace",)),
+        most=2,
+    ),
+    PlantedBug(
+        name="a created snapshot is looked for among the removed ones",
+        patch=returning(table_commit, "check_not_removed"),
+        plans=at(plan("write", "rollback write write", setup="append"), "/snapshot/snapshot-", of=("read_bytes",)),
         most=20,
     ),
     PlantedBug(

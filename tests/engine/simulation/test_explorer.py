@@ -78,6 +78,72 @@ def test_two_expiries_and_a_deleted_tag_never_find_a_healthy_table_corrupt() -> 
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("paused", "meanwhile", "setup"), [("write", "rollback write write", "append"), ("overwrite", "rescale", "keyed")]
+)
+def test_a_snapshot_that_was_created_is_not_forgotten_before_it_is_confirmed(
+    paused: str, meanwhile: str, setup: str
+) -> None:
+    """Its number belonged to another one, or a rescaling followed it, before its writer looked."""
+    plans = every_place(
+        plan(paused, meanwhile, setup=setup), (PAUSE,), is_wanted=lambda _, path: "/snapshot/snapshot-" in path
+    )
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("replace-main", "savepoint"), ("savepoint", "replace-main"), ("tag", "replace-main"), ("replace-main", "tag"),
+     ("replace-main", "delete-tag"), ("delete-tag", "replace-main")],
+)  # fmt: skip
+def test_no_tag_or_savepoint_is_lost_with_a_main_that_is_replaced(first: str, second: str) -> None:
+    """What came before the seal is found, what comes behind it takes itself back; the dead are completed."""
+    plans = every_place(plan(first, second, setup="versioned"), (PAUSE, CRASH), changes_only=True)
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["branch", "merge", "fast-forward", "delete-branch"])
+def test_an_operation_on_a_branch_beside_a_rename_of_the_table_is_completed_there(name: str) -> None:
+    """Its last step would find nothing under the former name, and the branch be blocked in the renamed table."""
+    setup = "keyed" if name == "branch" else "versioned"
+    plans = every_place(
+        plan(name, "rename", setup=setup), (PAUSE, CRASH), is_wanted=lambda _, path: "OPERATION" in path
+    )
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("others", ["rename", "drop"])
+def test_a_rollback_beside_the_end_of_its_table_is_not_acknowledged(others: str) -> None:
+    """It removed nothing, and left notes that kept the name taken."""
+    plans = every_place(plan("rollback", others), (PAUSE, CRASH), changes_only=True)
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+def test_a_drop_that_is_repeated_drops_what_has_the_name() -> None:
+    interventions = (INTERVENTIONS["crash"], INTERVENTIONS["lost answer"], INTERVENTIONS["pause, lost answer"])
+    for is_object_store in (False, True):
+        plans = every_place(plan("drop", "drop create", is_object_store=is_object_store), interventions)
+        assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+def test_an_expiry_beside_a_deleted_branch_does_not_find_a_healthy_table_corrupt() -> None:
+    """The files of the branch go before its references, and its dead deletion does not stop expiry either."""
+    plans = every_place(
+        plan("delete-branch", "write expire", setup="versioned"), (PAUSE, CRASH),
+        is_wanted=lambda operation, path: operation == "delete" and "manifest" in path,
+    )  # fmt: skip
+    found = [run_history(each) for each in plans]
+    assert len(found) > 4
+    assert [deed.error for each in found for deed in each.deeds if deed.name == "expire" and deed.error] == []
+    assert failures_text([each for each in found if each.problems]) == ""
+
+
+@pytest.mark.sweep
 def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
     found = explore(sampled_matrix(SEED, more=0))
     assert failures_text(found.failed) == ""

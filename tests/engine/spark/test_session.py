@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
 from engine.cli.app import run_command
+from engine.runtime.spark_settings import spark_setting
 from engine.spark.session import (
     LOCAL_CHECKPOINT_SETTINGS,
     LOCAL_SETTINGS,
@@ -23,7 +24,6 @@ from engine.spark.session import (
     submit_settings,
 )
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
-from tests.support.spark_settings import spark_setting
 
 pytestmark = pytest.mark.spark
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from engine import Catalog
 from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_INVALID
+from engine.runtime.spark_settings import spark_setting
 from engine.spark.data_source import FluvialDataSource
 from engine.system_tables.binlog import packed
 from engine.system_tables.frames import system_frame
@@ -24,7 +25,6 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.system_tables import SYSTEM_TABLES
 from lsm.errors import InvalidInputError
 from tests.support.rows import write_changes
-from tests.support.spark_settings import spark_setting
 from tests.support.streams import Query
 
 COLUMNS = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.string()), ("at", pa.timestamp("us"))])

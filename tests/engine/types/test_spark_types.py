@@ -10,12 +10,12 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from engine import Catalog
+from engine.runtime.spark_settings import spark_setting
 from engine.types.spark_types import aligned, spark_schema
 from engine.types.sql_types import parse_sql_type
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 from tests.peers.agreement import Agreement
-from tests.support.spark_settings import spark_setting
 
 pytestmark = pytest.mark.spark
 

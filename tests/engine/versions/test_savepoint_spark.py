@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from engine import Catalog, Table, procedures, sink
 from engine.broker.broker import Broker
+from engine.runtime.spark_settings import spark_setting
 from filestore.refs.savepoint_files import read_savepoint
 from lsm.errors import InvalidInputError
-from tests.support.spark_settings import spark_setting
 from tests.support.streams import Query, content, fold
 
 pytestmark = pytest.mark.spark

@@ -44,7 +44,7 @@ def test_empty_commits_are_published_as_asked(options: dict[str, str], identifie
     """commit.force-create-snapshot, snapshot.ignore-empty-commit: of a batch and of a micro-batch."""
     table = key_table(bucket="1", **options)
     table.write(rows((1, 1)))
-    table.new_commit("somebody").commit(Committable(identifier=identifier, messages=[], base=SnapshotRef(1, "")))
+    table.new_commit("another").commit(Committable(identifier=identifier, messages=[], base=SnapshotRef(1, "")))
     assert (table.store.snapshots.latest_id() == 2) == published
     assert content(table) == {1: 1}
 
@@ -131,7 +131,7 @@ def test_first_row_tables_show_an_overwrite_at_once() -> None:
 
 @pytest.mark.parametrize("key", sorted(UNBUILT))
 def test_options_without_effect_are_refused_where_they_are_set(key: str) -> None:
-    """Also by ALTER; a table of somebody else that has them can be altered otherwise, and the doctor names them."""
+    """Also by ALTER; a table of another engine that has them can be altered otherwise, and the doctor names them."""
     text = {
         "write-buffer-spillable": "false",
         "sort-spill-threshold": "9",

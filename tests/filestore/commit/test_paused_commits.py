@@ -358,6 +358,23 @@ def test_no_reader_and_no_commit_follows_a_fork(has_hint: bool) -> None:
         table.with_options(options).write(rows((5, 5)))
 
 
+def test_a_hint_that_is_set_right_never_names_a_fork() -> None:
+    """It would be trusted, and acknowledged commits after it would continue the fork."""
+    table = three_commits()
+    paths, io = table.store.paths, table.store.io
+    io.write_new(paths.snapshot(4), io.read_bytes(paths.snapshot(3)).replace(b'"id": 3', b'"id": 4'))
+    for hint in (b"2", b"77", b"x"):
+        io.replace(paths.latest_hint, hint)
+        table.store.snapshots.repair_latest_hint()
+        assert table.store.snapshots.hints()[1] == 3
+        assert table.store.snapshots.latest_id() == 3
+    io.delete(paths.snapshot(4))
+    another_writer(table)
+    io.replace(paths.latest_hint, b"2")
+    table.store.snapshots.repair_latest_hint()
+    assert table.store.snapshots.hints()[1] == 4
+
+
 def test_expiry_leaves_a_fork_alone() -> None:
     table = three_commits()
     five_more_then_expire(table)

@@ -1,4 +1,4 @@
-"""Batches of Parquet files by bytes, whoever wrote them (FL-144)."""
+"""Batches of Parquet files by bytes, by every writer (FL-144)."""
 
 import io
 import tempfile

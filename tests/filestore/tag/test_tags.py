@@ -1,20 +1,23 @@
 """Tags as files: what they hold, and what is left when making or deleting one dies."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import orjson
 import pytest
 
+from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
+from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, list_tags, previous_tag, read_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
-from tests.support.faults import When, paused_before
+from tests.support.faults import Nth, When, paused_before
 from tests.support.roots import check_orphans_go, files_there, used_files
-from tests.support.tables import content, expire_all_but, failing_at, key_table, rows
+from tests.support.tables import KEY_SCHEMA, content, expire_all_but, failing_at, key_table, memory_catalog, rows
 
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 
@@ -127,7 +130,7 @@ FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError, CorruptDataError
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("action", ["create", "delete", "rename", "replace"])
 def test_whatever_dies_a_tag_that_is_there_can_be_read(action: str, when: When) -> None:
-    """Every operation fails once; what nobody needs any more is found as orphans."""
+    """Every operation fails once; what is not needed any more is found as orphans."""
     before = tagged_table()
     for fail_at in range(1, 200):
         table, again, faulty = failing_at(before, fail_at, when)
@@ -236,3 +239,65 @@ def test_a_tag_is_of_the_snapshot_that_was_asked_for_and_of_no_other_with_its_nu
     ):
         create_tag(replace(table.store, io=io), "new", snapshot_id=3)
     assert list_tags(table.store) == []
+
+
+# ---- beside what ends the table
+
+CHANGES: dict[str, Callable[[FileTable], object]] = {
+    "create": lambda table: create_tag(table.store, "new"),
+    "replace": lambda table: replace_tag(table.store, "old"),
+    "rename": lambda table: rename_tag(table.store, "old", "new"),
+    "delete": lambda table: delete_tag(table.store, "old"),
+}
+
+
+def two_snapshots(catalog: FileCatalog) -> FileTable:
+    """With a tag of the first one."""
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    table.write(rows((1, 1)))
+    create_tag(table.store, "old")
+    table.write(rows((2, 2)))
+    return table
+
+
+def made_again(catalog: FileCatalog) -> None:
+    catalog.drop_table("db.t")
+    catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("ending", "left"),
+    [
+        (lambda catalog: catalog.drop_table("db.t"), []),
+        (lambda catalog: catalog.rename_table("db.t", "db.u"), ["u"]),
+        (made_again, ["t"]),
+    ],
+    ids=["drop", "rename", "drop and create"],
+)
+def test_a_tag_beside_the_end_of_its_table_is_refused_or_of_unknown_outcome(
+    change: str, ending: Callable[[FileCatalog], None], left: list[str]
+) -> None:
+    """Before every change of a file: no schema is said to be missing, and nothing is left in another table."""
+    kinds = set()
+    for nth in range(1, 100):
+        disk = MemoryFiles()
+        catalog = memory_catalog(disk)
+        table = two_snapshots(catalog)
+        steps = ("write_new", "create_exclusive", "replace", "delete", "exists")
+        io = Nth(disk, nth, lambda catalog=catalog: ending(catalog), of=steps)  # type: ignore[misc]
+        try:
+            CHANGES[change](FileTable(replace(table.store, io=io)))  # type: ignore[arg-type]
+        except (InvalidInputError, ConflictError, OutcomeUnknownError) as error:
+            kinds.add(type(error))
+        if io.left > 0:
+            break
+        assert catalog.list_tables("db") == left
+        for name in left:
+            found = catalog.table(f"db.{name}")
+            assert name == "u" or found.store.snapshots.tag_names() == []
+            found.write(rows((5, 5)))
+            assert content(found)[5] == 5
+        if not left:
+            two_snapshots(catalog)  # the name is free
+    assert OutcomeUnknownError in kinds

@@ -12,11 +12,19 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_FAILED
-from engine.procedures import expire_snapshots, remove_orphan_files, repair_earliest_snapshot, verify
+from engine.procedures import (
+    create_branch,
+    create_tag,
+    expire_snapshots,
+    remove_orphan_files,
+    repair_earliest_snapshot,
+    verify,
+)
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter
+from filestore.layout.branch_state import Operation, Work, begin_work, seal
 from filestore.scan.live_files import LiveFiles
-from lsm.errors import InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
 from tests.engine.procedures.conftest import Call
 from tests.support.logs import write_batch
 from tests.support.warehouses import new_table
@@ -97,6 +105,27 @@ def test_a_fork_and_a_wrong_hint_are_repaired(new_table: Callable[..., Table], c
     assert [each["action"] for each in would_do] == ["tag fork", "remove fork", "set hint"]
     assert call("repair") == would_do
     assert (call("repair"), verify(table).num_rows) == ([], 0)
+
+
+def test_an_interrupted_replacement_of_main_is_completed(
+    new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content
+) -> None:
+    """BR-16: main is sealed until then."""
+    table = new_table()
+    create_branch(table, "dev", snapshot=2)
+    paths, io = table.store.paths, table.store.io
+    begin_work(io, paths.with_branch("dev"), Work(operation=Operation.REPLACE_MAIN, arguments={"was": "main"}))
+    seal(io, paths, Work(operation=Operation.REPLACE_MAIN, arguments={"to": "dev"}))
+    with pytest.raises(ConflictError, match=r"is sealed for that, so nothing was tagged: .*run repair"):
+        create_tag(table, "late")
+    assert [each["subject"] for each in verify(table).to_pylist()] == ["main", "dev"]
+    would_do = call("repair", dry_run=True)[0]
+    assert (would_do["action"], would_do["subject"]) == ("complete replacement of main", "branch dev")
+    done = call("repair")[0]
+    assert done["detail"] == "operation=replace-main was=main main=dev dropped=main"
+    assert (call("repair"), call("verify")) == ([], [])
+    create_tag(catalog.table("shop.orders"), "late")
+    assert content(catalog) == ALL
 
 
 @pytest.mark.broker

@@ -1,0 +1,150 @@
+"""A main branch that is being replaced is sealed: whatever happens then, what was acknowledged is there."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from filestore.branch.branches import create_branch
+from filestore.branch.fast_forward import fast_forward
+from filestore.branch.main_replacement import interrupted_replacements, replace_main
+from filestore.layout.branch_state import MAIN_BRANCH_FILE, Operation, Work, main_branch, seal, set_main_branch
+from filestore.maintenance.verification import verify_files
+from filestore.table import FileTable
+from filestore.tag.savepoints import create_savepoint
+from filestore.tag.tags import create_tag, delete_tag, rename_tag, replace_tag
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from tests.support.faults import FaultyFileIO, MemoryFileIO
+from tests.support.roots import files_there, used_files
+from tests.support.tables import copied, key_table, key_values, reopened, rows
+
+BASE, ON_DEV = [(1, 10), (2, 20)], [(1, 10), (2, 20), (3, 30)]
+
+
+def start(main: str = "main") -> FileTable:
+    """Two snapshots and the tag ``old`` of the first; the branches ``dev`` and ``other`` with one more each."""
+    table = key_table(MemoryFileIO())
+    for pair in BASE:
+        table.write(rows(pair))
+    create_tag(table.store, "old", snapshot_id=1)
+    if main != "main":
+        create_branch(table.store, main, snapshot_id=2)
+        replace_main(table.store, main)
+        table = reopened(table, table.store.io)
+    for name in ("dev", "other"):
+        create_branch(table.store, name, snapshot_id=2)
+        table.on_branch(name).write(rows((3, 30)))
+    return table
+
+
+def dead_at_the_switch(main: str = "main") -> FileTable:
+    """The replacement of main by ``dev`` died right before its switch."""
+    table = start(main)
+    counted = FaultyFileIO(copied(table).store.io)
+    replace_main(reopened(table, counted).store, "dev")
+    switch = max(
+        at for at, line in enumerate(counted.log, 1) if line.startswith("replace") and MAIN_BRANCH_FILE in line
+    )
+    with pytest.raises(FluvialError):
+        replace_main(reopened(table, FaultyFileIO(table.store.io, fail_at=switch)).store, "dev")
+    assert main_branch(table.store.io, table.store.paths.root) == main
+    return table
+
+
+CHANGES: dict[str, Callable[[FileTable], object]] = {
+    "tag": lambda table: create_tag(table.store, "new"),
+    "replace tag": lambda table: replace_tag(table.store, "old", snapshot_id=2),
+    "rename tag": lambda table: rename_tag(table.store, "old", "new"),
+    "delete tag": lambda table: delete_tag(table.store, "old"),
+    "savepoint": lambda table: create_savepoint(table.store, compact=False),
+    "branch": lambda table: create_branch(table.store, "late", snapshot_id=1),
+    "write": lambda table: table.write(rows((7, 70))),
+    "fast-forward": lambda table: fast_forward(table.store, "other", force=True),
+    "replace by another": lambda table: replace_main(table.store, "other"),
+}
+
+
+@pytest.mark.parametrize("main", ["main", "first"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_is_acknowledged_behind_a_seal_and_the_next_call_completes(change: str, main: str) -> None:
+    """BR-16: it would be lost with the former main."""
+    table = dead_at_the_switch(main)
+    refusals = (ConflictError, OutcomeUnknownError)
+    if change in ("replace tag", "rename tag"):  # the tag is a copied one by now, as of a branch
+        refusals = (*refusals, InvalidInputError)  # type: ignore[assignment]
+    with pytest.raises(refusals):
+        CHANGES[change](table)
+    assert replace_main(reopened(table, table.store.io).store, "dev").dropped == main
+    now = reopened(table, table.store.io)
+    assert key_values(now) == ON_DEV
+    assert "old" in now.store.snapshots.tag_names()
+    assert "new" not in now.store.snapshots.tag_names()
+    now.write(rows((8, 80)))
+    create_tag(now.store, "new")
+    create_savepoint(now.store)
+    assert used_files(now) <= files_there(now)
+
+
+def test_a_dead_replacement_is_named_and_listed() -> None:
+    table = dead_at_the_switch()
+    found = {each.subject: each.problem for each in verify_files(table.store, progress=lambda done, of: None)}
+    assert found["main"].startswith("operation=replace-main to=dev ")
+    assert found["dev"].startswith("operation=replace-main was=main ")
+    assert [target for _, target in interrupted_replacements(table.store)] == ["dev"]
+    replace_main(table.store, "dev")
+    assert interrupted_replacements(table.store) == []
+
+
+@pytest.mark.sweep
+def test_each_dead_replacement_is_completed_by_the_call_that_is_listed() -> None:
+    """BR-16, BR-50: at every step, also those that move main back."""
+    table = start()
+    for target, dropped in (("dev", "main"), ("main", "dev")):
+        counted = FaultyFileIO(copied(table).store.io)
+        replace_main(reopened(table, counted).store, target)
+        for fail_at in range(1, counted.calls, 13):
+            disk = copied(table)
+            with suppress(FluvialError):
+                replace_main(reopened(disk, FaultyFileIO(disk.store.io, fail_at=fail_at)).store, target)
+            for _, branch in interrupted_replacements(disk.store):
+                assert replace_main(disk.store, branch).dropped == dropped, fail_at
+            now = reopened(disk, disk.store.io)
+            now.write(rows((8, 80)))
+            assert interrupted_replacements(now.store) == []
+        replace_main(table.store, target)
+        table = reopened(table, table.store.io)
+
+
+@pytest.mark.parametrize("main", ["main", "first"])
+def test_a_dead_replacement_that_is_refused_by_now_leaves_main_open(main: str) -> None:
+    """A savepoint that came before the seal is seen behind it, and it stays."""
+    table = start(main)
+    create_savepoint(table.store)
+    work = Work(operation=Operation.REPLACE_MAIN if main == "main" else Operation.REWRITE, arguments={"to": "dev"})
+    seal(table.store.io, table.store.paths, work)
+    opened = Work(operation=Operation.REPLACE_MAIN, arguments={"was": main})
+    seal(table.store.io, table.store.paths.with_branch("dev"), opened)
+    with pytest.raises(InvalidInputError, match=r"main has savepoints: .*savepoints=\[1\]"):
+        replace_main(table.store, "dev")
+    table.write(rows((8, 80)))
+    assert key_values(table) == [*BASE, (8, 80)]
+    assert interrupted_replacements(table.store) == []
+
+
+def test_a_seal_that_another_run_has_taken_back_is_noticed_before_the_switch() -> None:
+    table = start()
+    io = table.store.io
+
+    class Unsealing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(io, name)
+
+        def list_names(self, directory: str) -> list[str]:
+            if directory.endswith("/tag"):  # the last look before the switch
+                set_main_branch(io, table.store.paths.root, "main")
+            return io.list_names(directory)
+
+    with pytest.raises(ConflictError, match="another run of the same replacement"):
+        replace_main(reopened(table, Unsealing()).store, "dev")  # type: ignore[arg-type]
+    assert key_values(reopened(table, io)) == BASE
+    assert interrupted_replacements(table.store) == []
