@@ -181,6 +181,19 @@ def _settled(store: TableStore, schema: TableSchema, former: TableLog | None) ->
     return LogReplaced(schema=schema, former=former, log=log)
 
 
+def check_replaceable(store: TableStore) -> None:
+    """Check that a table can be given another log, before anything is done that needs one.
+
+    Raises:
+        InvalidInputError: it is opened on a branch.
+        UnavailableError: the brokers do not answer.
+    """
+    _check_main(store)
+    log = TableLog.of(TableView(store), EVEN_UNTRACKED)
+    if log is not None:
+        log.reached_topics()
+
+
 def _check_main(store: TableStore) -> None:
     if store.paths.branch != MAIN_BRANCH:
         raise InvalidInputError(
