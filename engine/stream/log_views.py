@@ -62,8 +62,8 @@ class LogViews:
             if schema.table_options.log_topic_id == here.topic_id:
                 return self._of_log(self._log_of(schema, is_read=False))
         raise CorruptDataError(
-            f"the position of a stream is in a log that the table never had: table={self._store.name} "
-            f"topic_id={self._in_force.topic_id} checkpoint_topic_id={here.topic_id} fix=start with a new checkpoint"
+            f"the table has another log than when the stream stopped: table={self._store.name} "
+            f"topic_id={self._in_force.topic_id} checkpoint_topic_id={here.topic_id} cause=the table was recreated fix=start with a new checkpoint"
         )
 
     def _log_of(self, schema: TableSchema, *, is_read: bool) -> TableLog | None:

@@ -99,9 +99,11 @@ class TableWatch:
             InvalidInputError: the table's schema changed in a way that the stream cannot follow.
         """
         self._view = in_force = self._views.in_force(self._schemas.check())
+        self.history.forget_after_rollback()
         target = self._stop or self._now()
         self._view = self._views.of(here)
-        self.history.forget_after_rollback()
+        if self._view is not in_force:
+            self.history.forget_after_rollback()
         self._check_table(here, target)
         if in_force.topic_id != here.topic_id:
             return self._cross_over(here, target, in_force)
