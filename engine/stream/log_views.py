@@ -63,7 +63,8 @@ class LogViews:
                 return self._of_log(self._log_of(schema, is_read=False))
         raise CorruptDataError(
             f"the table has another log than when the stream stopped: table={self._store.name} "
-            f"topic_id={self._in_force.topic_id} checkpoint_topic_id={here.topic_id} cause=the table was recreated fix=start with a new checkpoint"
+            f"topic_id={self._in_force.topic_id} checkpoint_topic_id={here.topic_id} cause=the table was recreated "
+            "fix=start with a new checkpoint"
         )
 
     def _log_of(self, schema: TableSchema, *, is_read: bool) -> TableLog | None:

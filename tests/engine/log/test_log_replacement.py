@@ -1,7 +1,7 @@
 """A table gets another log, its first one, or none: rows, history and running streams go on."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
+from engine.log.replacement import give_log
 from engine.log.table_log import TableLog
 from engine.procedures import PROCEDURES
 from engine.request.writer_options import NO_OPTIONS
@@ -18,9 +19,12 @@ from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.evolution.schema_change import SetOption
+from filestore.io.file_io import LocalFileIO
+from filestore.table import FileTable
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+from tests.support.faults import FaultyFileIO, When, fail_points
 from tests.support.logs import log_changes
 from tests.support.streams import content, fold, ids, query, rows
 from tests.support.warehouses import ID_SCHEMA
@@ -280,3 +284,32 @@ def test_what_cannot_have_a_log_is_refused_and_nothing_has_changed(catalog: Cata
             "db.dynamic", [SetOption("log.system", "kafka"), SetOption("snapshot.num-retained.min", "3")]
         )
     assert dynamic.store.schemas.ids() == [0]
+
+
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_a_reset_that_dies_anywhere_leaves_a_table_that_can_be_written_and_reset(
+    catalog: Catalog, broker: Broker, when: When
+) -> None:
+    def run(number: int, fail_at: int) -> FaultyFileIO:
+        table = with_log(catalog, f"dying_{when.value}_{number}", bucket="1")
+        table.write(rows([1, 2]))
+        stream = query(table, log_kafka_bootstrap_servers=broker.bootstrap_servers)
+        found = stream.available()
+        io = FaultyFileIO(LocalFileIO(), fail_at=fail_at, when=when)
+        with suppress(FluvialError):
+            give_log(FileTable.open(table.name, table.store.paths.root, io=io).store)
+        reopened(catalog, table).write(rows([3]))
+        found += stream.available()
+        reset(reopened(catalog, table))
+        table = reopened(catalog, table)
+        table.write(rows([4]))
+        stream.start()
+        found += stream.available()
+        assert ids(found) == [1, 2, 3, 4]
+        assert sorted(content(table)) == [(1,), (2,), (3,), (4,)]
+        assert ids(query(table).available()) == [1, 2, 3, 4]
+        return io
+
+    clean = run(0, 0)
+    for number, fail_at in enumerate(fail_points(clean, When.AFTER), 1):
+        run(number, fail_at)
