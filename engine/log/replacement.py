@@ -37,7 +37,7 @@ from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopic, LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 
-PURPOSE: Final = "replace_log"
+_PURPOSE: Final = "replace_log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ def _settled(store: TableStore, schema: TableSchema, former: TableLog | None) ->
             identifier=BATCH_IDENTIFIER,
             log_offsets=dict.fromkeys(range(log.bucket_count), 0),
             changes=ChangeSource.NONE,
-            properties={PURPOSE_KEY: PURPOSE},
+            properties={PURPOSE_KEY: _PURPOSE},
         )
         TableCommit(at_log, at_log.new_commit_user()).commit(nothing)
     return LogReplaced(schema=schema, former=former, log=log)

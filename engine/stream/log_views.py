@@ -1,6 +1,6 @@
 """The logs that a table has had, as a stream reads them: each with the table's snapshots as that log sees them.
 
-A position belongs to one log. When the table gets another one, or none, the stream goes on in the former log to the
+A position belongs to one log. When the table gets another one, or none, the stream continues in the former log to the
 next snapshot boundary and crosses over there: from then on, what the snapshots before the new log changed is read
 from their files.
 """
