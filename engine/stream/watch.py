@@ -148,7 +148,7 @@ class TableWatch:
             end = after_loss(here.in_other_log(to.topic_id, {}), loss, self._options, to.history, to.log, target)
         assert end is not None
         logger.warning(
-            "the table has another log, the stream continues in it: table=%s topic_id=%s former_topic_id=%s snapshot=%d",
+            "the table has another log, where the stream continues: table=%s topic=%s former_topic=%s snapshot=%d",
             self._store.name, to.topic_id, at.topic_id, end.snapshot_id,
         )  # fmt: skip
         return self.with_commit(end)
