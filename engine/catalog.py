@@ -14,7 +14,8 @@ from engine.lineage.recording import check_lineage
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.log.catalog_login import CatalogLogin
-from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from engine.log.replacement import LogWanted
+from engine.log.table_log import TableLog, default_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
@@ -25,6 +26,8 @@ from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOpt
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
+from filestore.options.log_login import SERVERS_KEY
+from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import DataField
@@ -214,7 +217,8 @@ class Catalog:
 
         Args:
             name: ``database.table``, or ``database.table$branch_b``: then the branch's schema alone changes.
-            changes: see ``filestore.evolution.schema_change``; applied in order.
+            changes: see ``filestore.evolution.schema_change``; applied in order. ``log.system`` gives the table a log
+                or takes it away; only where the log is may be changed with it.
 
         Raises:
             InvalidInputError: no such table, or a change is refused and why; nothing has changed.
@@ -223,6 +227,10 @@ class Catalog:
                 changed, or only the retention is left to do: run it again.
         """
         self._check_writable(name)
+        wanted = LogWanted.of(changes, self.table(name).store)
+        if wanted is not None:
+            wanted.apply(self.table(name).store, servers=self._defaults.get(SERVERS_KEY))
+            return self.table(name)
         log = self._log_of(name)
         retained = any(isinstance(each, (SetOption, RemoveOption)) and each.key == RETENTION_KEY for each in changes)
         topics = LogTopics(log.properties) if log is not None and retained else None

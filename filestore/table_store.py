@@ -19,6 +19,7 @@ from filestore.options.table_options import TableOptions
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.consumers import ConsumerStore
+from filestore.snapshot.snapshot import Snapshot, carried_offsets
 from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.types.binary_row import decode_row
 from filestore.types.data_types import DataType
@@ -145,6 +146,14 @@ class TableStore:
     def has_log(self) -> bool:
         """Whether the table's changes also go to a log."""
         return self.options.log_system != "none"
+
+    def log_offsets_at(self, snapshot: Snapshot | None) -> Mapping[int, int] | None:
+        """Next offsets of the table's log at a snapshot, its own or those of the newest before it that has some.
+
+        Returns:
+            Offsets by bucket; {} when nothing is in this log yet, None when what may have had some has expired.
+        """
+        return carried_offsets(self.snapshots.back_from(snapshot), self.options.log_generation)
 
     @cached_property
     def partition_types(self) -> tuple[DataType, ...]:

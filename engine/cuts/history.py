@@ -8,7 +8,7 @@ from engine.cuts.choice import QueryLink
 from engine.stream.position.position import Phase, Position
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.expired_commits import DATA_KINDS
-from filestore.snapshot.snapshot import Snapshot, carried_offsets
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -94,7 +94,7 @@ def aligned_snapshot(store: TableStore, position: Position) -> int | None:
     snapshot = store.snapshots.find(position.snapshot_id)
     if not is_whole or snapshot is None:
         return None
-    then = carried_offsets(store.snapshots.back_from(snapshot)) or {} if store.has_log else {}
+    then = (store.log_offsets_at(snapshot) or {}) if store.has_log else {}
     is_there = {key: at for key, at in position.offsets.items() if at} == {key: at for key, at in then.items() if at}
     return snapshot.id if is_there else None
 

@@ -11,7 +11,6 @@ import zstandard
 
 from engine.log.table_log import TableLog
 from filestore.manifest.commit_message import CommitMessage
-from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from logstore.format.changelog_json import encode_changes
 from logstore.log.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step
@@ -130,7 +129,7 @@ class BucketLog:
         if marker is None or tail.end_offset <= known_end or not marker.is_final:
             return
         latest = self._store.snapshots.latest()  # the other writer may have committed since this batch was planned
-        committed = carried_offsets(self._store.snapshots.back_from(latest)) or {}
+        committed = self._store.log_offsets_at(latest) or {}
         if tail.end_offset <= committed.get(self._bucket, 0):
             return
         raise ConflictError(

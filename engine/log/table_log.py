@@ -5,13 +5,17 @@ its id and the table's own id, is in the table's options, because a topic that w
 be taken for the old one.
 """
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
-from filestore.options.table_options import TableOptions
+from filestore.layout.branch_log import branch_options
+from filestore.options.log_login import SERVERS_KEY, login_of
+from filestore.options.log_place import in_other_place, log_place
+from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.format.changelog_json import LogFormat
@@ -20,9 +24,8 @@ from logstore.kafka.topics import LogTopics
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
 from logstore.log.marker import LogTail
 
-TOPIC_KEY: Final = TableOptions.log_topic.key
-TOPIC_ID_KEY: Final = TableOptions.log_topic_id.key
-TABLE_ID_KEY: Final = TableOptions.log_transactional_id_prefix.key
+logger = logging.getLogger("fluvial.log")
+
 _OF_ENGINE: Final = frozenset({"topic", "topic-id"})  # behind log.kafka., but not the client's
 
 
@@ -48,6 +51,7 @@ class TableLog:
     is_eventual: bool
     key_names: tuple[str, ...]  # () for a table without a key
     orphans: OrphanPolicy = OrphanPolicy.FAIL
+    generation: int = 0  # which of the table's logs, see ``Snapshot.log_generation``
 
     @classmethod
     def of(cls, table: TableView, writer: WriterOptions = NO_OPTIONS) -> "TableLog | None":
@@ -77,6 +81,7 @@ class TableLog:
             is_eventual=options.log_consistency == "eventual",
             key_names=tuple(table.schema.primary_keys),
             orphans=OrphanPolicy(writer.on_orphan_batch),
+            generation=options.log_generation,
         )
 
     def writer(self, bucket: int) -> BucketLogWriter:
@@ -116,6 +121,41 @@ class TableLog:
 
     def _target(self, bucket: int) -> LogTarget:
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
+
+
+def at_log_of(store: TableStore, schema: TableSchema) -> TableStore:
+    """An opened table with the log that another version of its schema names; other options stay in force.
+
+    The login stays with its brokers.
+    """
+    options, own = branch_options(store.io, store.paths, schema.options), store.schema.options
+    if options.get(SERVERS_KEY) != own.get(SERVERS_KEY):
+        own = {key: text for key, text in own.items() if key not in login_of(own)}
+    opened = replace(store.schema, options=in_other_place(own, log_place(options)))
+    return replace(store, schema=opened, options=opened.table_options)
+
+
+def at_newest_log(store: TableStore, known_schema_id: int) -> tuple[TableStore, int]:
+    """An opened table with the log that it has now; ``store`` itself when that is the one it was opened with.
+
+    Args:
+        store: the table.
+        known_schema_id: the newest version of the schema that this was asked about.
+
+    Returns:
+        the table, and the newest version of its schema.
+    """
+    newest_id = max(store.schemas.ids(), default=known_schema_id)
+    if newest_id == known_schema_id:
+        return store, known_schema_id
+    found = at_log_of(store, store.schemas.read(newest_id))
+    if (found.has_log, found.options.log_generation) == (store.has_log, store.options.log_generation):
+        return store, newest_id
+    logger.warning(
+        "the table has another log: table=%s topic=%s former_topic=%s",
+        store.name, found.options.log_topic, store.options.log_topic,
+    )  # fmt: skip
+    return found, newest_id
 
 
 def tracks_changes(store: TableStore, writer: WriterOptions = NO_OPTIONS) -> bool:

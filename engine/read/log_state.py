@@ -16,7 +16,7 @@ from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.refs.versions import Version, find_version
 from filestore.scan.table_scan import TableScan
-from filestore.snapshot.snapshot import CommitKind, Snapshot, carried_offsets
+from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets, LogRange
@@ -171,7 +171,7 @@ def log_position(store: TableStore, snapshot: Snapshot | None) -> LogOffsets | N
 
     Commits of other engines do not carry them on. None: the snapshot that had them expired.
     """
-    offsets = carried_offsets(store.snapshots.back_from(snapshot))
+    offsets = store.log_offsets_at(snapshot)
     return None if offsets is None else LogOffsets(offsets)
 
 

@@ -17,7 +17,7 @@ from filestore.changelog.snapshot_changes import (
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.scan.table_scan import TableScan
-from filestore.snapshot.change_tracking import UNLOGGED_KEY, ChangeSource, changes_of, offsets_before
+from filestore.snapshot.change_tracking import ChangeSource, changes_of, known_unlogged, offsets_before
 from filestore.snapshot.lost_files import LostFileError, SnapshotExpiredError
 from filestore.snapshot.snapshot import CommitKind, Snapshot, back_from, carried_offsets
 from filestore.table_store import TableStore
@@ -32,13 +32,20 @@ class TableHistory:
     """A plan's view of a table's snapshots. Caches what it reads; not picklable."""
 
     def __init__(
-        self, store: TableStore, *, reads_log: bool, is_exact: bool = False, filter: Predicate | None = None
+        self,
+        store: TableStore,
+        *,
+        reads_log: bool,
+        log_generation: int | None = None,
+        is_exact: bool = False,
+        filter: Predicate | None = None,
     ) -> None:
         """Create an empty cache.
 
         Args:
             store: the table, opened with the schema of the stream's rows.
             reads_log: read changes from the log where it has them; else read all changes from files.
+            log_generation: which of the table's logs is read; None: the one that it was opened with.
             is_exact: changes from files include what they replace, as those of a normalized log do.
             filter: on key columns, for whole snapshots.
         """
@@ -46,6 +53,7 @@ class TableHistory:
         self.is_eventual = reads_log and options.log_consistency == "eventual"
         self._store = store
         self._reads_log = reads_log
+        self._generation = options.log_generation if log_generation is None else log_generation
         self._is_exact = is_exact
         # from 1 on, rows come with the changelogs of compactions
         self._changelog_level = 0 if reads_log else changelog_level(store)
@@ -93,7 +101,8 @@ class TableHistory:
     def has_changes(self, snapshot_id: int) -> bool:
         """Whether a commit has changes for a stream, in the log or in files."""
         snapshot = self._read(snapshot_id)
-        return changes_of(snapshot, has_log=True) is ChangeSource.LOG or self._is_from_files(snapshot)
+        is_logged = changes_of(snapshot, has_log=self._is_of_log(snapshot)) is ChangeSource.LOG
+        return is_logged or self._is_from_files(snapshot)
 
     def facts(self, snapshot_id: int) -> SnapshotFacts:
         """See ``History``."""
@@ -129,10 +138,10 @@ class TableHistory:
         other_engines: list[int] = []
         for snapshot_id in range(until_id, after_id, -1):
             snapshot = self._read(snapshot_id)
-            known = snapshot.properties.get(UNLOGGED_KEY)
+            known = known_unlogged(snapshot, self._generation)
             if known is not None:
-                if int(known) > after_id:
-                    return self._first_from_files(after_id + 1, int(known))
+                if known > after_id:
+                    return self._first_from_files(after_id + 1, known)
                 break
             if self._is_from_files(snapshot):
                 other_engines.append(snapshot_id)
@@ -197,10 +206,14 @@ class TableHistory:
     def _is_from_files(self, snapshot: Snapshot) -> bool:
         if self._changelog_level and snapshot.commit_kind is not CommitKind.OVERWRITE:
             return compaction_emits_changes(snapshot)
-        changes = changes_of(snapshot, has_log=self._store.has_log)
+        changes = changes_of(snapshot, has_log=self._store.has_log and self._is_of_log(snapshot))
         if changes is ChangeSource.NONE or (changes is ChangeSource.LOG and self._reads_log):
             return False
         return not (snapshot.commit_kind is CommitKind.OVERWRITE and self._skips_overwrites)
+
+    def _is_of_log(self, snapshot: Snapshot) -> bool:
+        """Whether changes that a snapshot has in a log are in this one, not in a former or later one."""
+        return snapshot.log_generation == self._generation
 
     def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
         """The snapshot's own offsets, or those of the newest one before: other engines do not carry them over."""
@@ -208,7 +221,7 @@ class TableHistory:
             return LogOffsets()
         found = self._offsets.get(snapshot.id)
         if found is None:
-            found = LogOffsets(carried_offsets(back_from(snapshot, self._find)))
+            found = LogOffsets(carried_offsets(back_from(snapshot, self._find), self._generation))
             self._offsets[snapshot.id] = found
         return found
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from engine.log.table_log import TableLog
 from engine.stream.history import TableHistory
 from engine.stream.position.plan import ChangeStep, LogStep, PlanStep, SnapshotStep
 from engine.stream.rows import ChangePiece, LogPiece, SnapshotPiece, StreamPiece
@@ -13,7 +14,10 @@ _TASK_ROWS: Final = 8192
 
 
 def partitions_of(
-    walked: Iterable[PlanStep], history: TableHistory, base_of: Callable[[int, int], tuple[int, int]] | None
+    walked: Iterable[PlanStep],
+    history: TableHistory,
+    log: TableLog | None,
+    base_of: Callable[[int, int], tuple[int, int]] | None,
 ) -> list[Sequence[StreamPiece]]:
     """The pieces of each task.
 
@@ -22,6 +26,7 @@ def partitions_of(
     Args:
         walked: the steps between two positions, in order.
         history: source of the splits.
+        log: source of the ranges; None: there are none.
         base_of: for normalizing: snapshot and offset before a bucket's range, by snapshot id and bucket.
     """
     parts: list[Sequence[StreamPiece]] = []
@@ -37,9 +42,12 @@ def partitions_of(
                     by_bucket[change.bucket].append(ChangePiece(split=change))
                     rows_of[change.bucket] += change.row_count
             case LogStep():
+                assert log is not None, "ranges of a log are read from it"
                 for each in step.ranges:
                     base_id, base_offset = (None, 0) if base_of is None else base_of(step.base_id, each.bucket)
-                    by_bucket[each.bucket].append(LogPiece(log_range=each, base_id=base_id, base_offset=base_offset))
+                    by_bucket[each.bucket].append(
+                        LogPiece(log=log, log_range=each, base_id=base_id, base_offset=base_offset)
+                    )
                     rows_of[each.bucket] += each.end_offset - each.start_offset
     return parts + _shared(by_bucket, rows_of)
 

@@ -37,7 +37,6 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._rows = StreamRows(
             table=options.table,
-            log=options.log,
             schema=options.schema,
             columns=options.columns,
             filter=options.filter,
@@ -83,10 +82,10 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = last.begin if start == UNSTARTED else Position.from_json(start)
         if first is None:
             raise CorruptDataError(f"the end of the first batch has no start of the stream: end={end}")
-        self._watch.check_history(last)
-        history = self._watch.history
+        view = self._watch.check_history(last)
+        history = view.history
         base_of = history.base_of if self._options.normalizes else None
-        parts = partitions_of(steps(first.place, last, history), history, base_of)
+        parts = partitions_of(steps(first.place, last, history), history, view.table_log, base_of)
         return [_Part(pieces, last.read if index == 0 else None) for index, pieces in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

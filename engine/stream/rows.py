@@ -42,6 +42,7 @@ class ChangePiece:
 class LogPiece:
     """A range of one bucket's log."""
 
+    log: TableLog
     log_range: LogRange
     base_id: int | None = None  # for normalizing: a snapshot before the range
     base_offset: int = 0  # of the log at that snapshot
@@ -55,7 +56,6 @@ class StreamRows:
     """Converts pieces to rows of the stream; every task gets it."""
 
     table: TableView
-    log: TableLog | None
     schema: pa.Schema  # of the rows: the table's columns, row kind, metadata
     columns: Sequence[str]  # needed columns of the table
     filter: Predicate | None
@@ -85,15 +85,14 @@ class StreamRows:
                 for rows, kinds in read_changes(self.table, piece.split, columns=columns):
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case LogPiece():
-                assert self.log is not None
                 if piece.base_id is None:
                     yield from log_rows(
-                        self.table, self.log, piece.log_range, columns=columns, with_origin=self._shows_origin
+                        self.table, piece.log, piece.log_range, columns=columns, with_origin=self._shows_origin
                     )
                 else:
                     yield from normalized(
                         self.table,
-                        self.log,
+                        piece.log,
                         piece.log_range,
                         base_id=piece.base_id,
                         base_offset=piece.base_offset,

@@ -10,6 +10,7 @@ import logging
 from engine.stream.options import StreamOptions
 from filestore.evolution.crossing import Crossing, crossing
 from filestore.schema.row_counts import seen_schema
+from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.stream")
@@ -22,18 +23,19 @@ class SchemaWatch:
         self._table = options.table
         self._columns = options.columns
         self._drops_as_null = options.drops_as_null
-        self._checked_id = options.table.schema.id  # the newest version that the stream can cross to
+        self._newest = options.table.store.schema  # the newest version that the stream can cross to
 
-    def check(self) -> None:
-        """Check the newest schema version. A new one is read once, and its changes are logged.
+    def check(self) -> TableSchema:
+        """Check the newest schema version, and return it. A new one is read once, and its changes are logged.
 
         Raises:
             InvalidInputError: the stream's columns can no longer represent the rows. Names them and the fix.
         """
         ids = self._table.store.schemas.ids()
-        if not ids or ids[-1] == self._checked_id:
-            return
-        newest = seen_schema(self._table.store.schemas.read(ids[-1]))
+        if not ids or ids[-1] == self._newest.id:
+            return self._newest
+        stored = self._table.store.schemas.read(ids[-1])
+        newest = seen_schema(stored)
         found = crossing(self._table.schema, newest, self._columns)
         known_id = self._table.schema.id
         dropped = () if self._drops_as_null else found.dropped
@@ -46,7 +48,7 @@ class SchemaWatch:
                 f"the table's schema changed: table={self._table.name} {'; '.join(reasons)} schema={newest.id} "
                 f"stream_schema={known_id} fix={fix}"
             )
-        self._checked_id = newest.id
+        self._newest = stored
         facts = _facts(found)
         if facts:
             logger.warning(
@@ -54,6 +56,7 @@ class SchemaWatch:
                 "stream_schema=%d %s",
                 self._table.name, newest.id, known_id, facts,
             )  # fmt: skip
+        return stored
 
 
 def _facts(found: Crossing) -> str:

@@ -1,5 +1,6 @@
 """The current state of a table and its log, for one stream: start, readable end, and what to retain."""
 
+import logging
 from dataclasses import replace
 from typing import Final
 
@@ -8,17 +9,20 @@ from engine.request.commit_handle import wait_until_visible
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import OffsetLostError, StreamLog
+from engine.stream.log_views import LogView, LogViews, boundary, crossed
 from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import Alignment, StreamOptions
 from engine.stream.position.alignment import next_aligned_id, snapshot_read
 from engine.stream.position.place import ConsumerPlace
-from engine.stream.position.plan import ReadTarget, advance, end_of_log
+from engine.stream.position.plan import Limits, ReadTarget, advance, end_of_log
 from engine.stream.position.position import Phase, Position
 from engine.stream.position.start import Start, StartKind, offsets_of_time
 from engine.stream.schemas import SchemaWatch
 from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
+
+logger = logging.getLogger("fluvial.stream")
 
 _POLL_MS: Final = 50
 
@@ -29,10 +33,8 @@ class TableWatch:
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._store = options.table.store
-        self.history = TableHistory(
-            options.table.store, reads_log=options.log is not None, is_exact=options.is_exact, filter=options.filter
-        )
-        self.log = None if options.log is None else StreamLog(options.log)
+        self._views = LogViews(options)
+        self._view = self._views.in_force(options.table.store.schema)
         self.lag: Lag | None = None
         self._stop: ReadTarget | None = None
         self._schemas = SchemaWatch(options)
@@ -42,6 +44,16 @@ class TableWatch:
         if options.consumer_id is not None:
             ignores = options.ignores_consumer
             self._place = ConsumerPlace(options.table.store, options.consumer_id, ignores_progress=ignores)
+
+    @property
+    def history(self) -> TableHistory:
+        """The table's snapshots, as the log sees them that the stream reads now."""
+        return self._view.history
+
+    @property
+    def log(self) -> StreamLog | None:
+        """The log that the stream reads now; None: it reads files."""
+        return self._view.log
 
     @property
     def is_bounded(self) -> bool:
@@ -61,6 +73,7 @@ class TableWatch:
             UnavailableError: a commit to wait for does not appear.
         """
         self._wait_for_commit()
+        self._view = self._views.in_force(self._schemas.check())
         start, target = self._options.start, self._stop or self._now()
         kept = self._kept_place()
         if kept is not None:
@@ -85,24 +98,60 @@ class TableWatch:
             CorruptDataError: needed data is lost, and the options do not say how to continue.
             InvalidInputError: the table's schema changed in a way that the stream cannot follow.
         """
+        self._view = in_force = self._views.in_force(self._schemas.check())
         self.history.forget_after_rollback()
         target = self._stop or self._now()
+        self._view = self._views.of(here)
+        if self._view is not in_force:
+            self.history.forget_after_rollback()
         self._check_table(here, target)
+        if in_force.topic_id != here.topic_id:
+            return self._cross_over(here, target, in_force)
+        if self.log is not None:
+            self.log.check_topic()
         aligned = self._options.aligned
         reachable = target if aligned is None else self._aligned_target(here, target, aligned)
         goal = end_of_log(reachable, self.history)
         record_bytes = 0 if self.log is None else self.log.record_bytes(here.offsets, goal)
         limits = replace(self._options.limits, record_bytes=record_bytes or self._options.limits.record_bytes)
         try:
-            if self.log is not None and here.phase is Phase.LOG:
-                self.log.check_kept(self._needed_from(here, goal), goal)
-            end = advance(here, reachable, self.history, limits)
+            end = self._advanced(here, reachable, goal, limits)
         except (OffsetLostError, SnapshotExpiredError) as loss:
             end = after_loss(here, loss, self._options, self.history, self.log, target)
         self.lag = lag_of(
             end, target, self.history, record_bytes=limits.record_bytes, now_ms=self._store.clock.now_ms()
         )
         return end if end == here else self.with_commit(end)
+
+    def _advanced(self, here: Position, reachable: ReadTarget, goal: LogOffsets, limits: Limits) -> Position:
+        if self.log is not None and here.phase is Phase.LOG:
+            self.log.check_kept(self._needed_from(here, goal), goal)
+        return advance(here, reachable, self.history, limits)
+
+    def _cross_over(self, here: Position, target: ReadTarget, to: LogView) -> Position:
+        """The next position of a stream whose table has another log now: in that log, or on the way there."""
+        at, loss = self._view, None
+        try:
+            boundary_id = boundary(here, target.snapshot_id, at.history) if here.phase is Phase.LOG else 0
+            end = crossed(here, at, to, boundary_id)
+            if end is None:
+                reachable = ReadTarget(snapshot_id=boundary_id)
+                return self.with_commit(
+                    self._advanced(here, reachable, end_of_log(reachable, at.history), self._options.limits)
+                )
+        except (OffsetLostError, SnapshotExpiredError) as error:
+            loss = error
+        except CorruptDataError as error:  # the topic is gone, or another one has its name
+            loss = OffsetLostError(str(error))
+        self._view = to
+        if loss is not None:
+            end = after_loss(here.in_other_log(to.topic_id, {}), loss, self._options, to.history, to.log, target)
+        assert end is not None
+        logger.warning(
+            "the table has another log, where the stream continues: table=%s topic=%s former_topic=%s snapshot=%d",
+            self._store.name, to.topic_id, at.topic_id, end.snapshot_id,
+        )  # fmt: skip
+        return self.with_commit(end)
 
     def with_commit(self, here: Position) -> Position:
         """The position with its snapshot's commit, to detect rollbacks, its schema version, and its lineage."""
@@ -114,13 +163,17 @@ class TableWatch:
             read=read or here.read,
         )
 
-    def check_history(self, here: Position) -> None:
+    def check_history(self, here: Position) -> LogView:
         """Refuse a table that was rolled back below the stream's position, even if it has as many snapshots again.
+
+        Returns: the log of the position.
 
         Raises: CorruptDataError.
         """
+        self._view = self._views.of(here)
         self.history.forget_after_rollback()
         self._check_commit(here)
+        return self._view
 
     def _check_commit(self, here: Position) -> None:
         known = None if here.commit is None else self.history.commit_of(here.newest_id)
@@ -250,23 +303,14 @@ class TableWatch:
         return snapshot_id
 
     def _behind(self, snapshot_id: int, offsets: LogOffsets) -> Position:
-        topic_id = None if self.log is None else self.log.topic_id
+        topic_id = self._view.topic_id
         return Position.in_log(snapshot_id, offsets, schema_id=self._store.schema.id, topic_id=topic_id)
 
     def _check_table(self, here: Position, target: ReadTarget) -> None:
         """Refuse a table that is not the one of the position, or that the reader was opened with."""
-        if self.log is not None:
-            self.log.check_topic()
-        topic_id = None if self.log is None else self.log.topic_id
-        if here.offsets and here.topic_id != topic_id:
-            raise CorruptDataError(
-                f"the table has another log than when the stream stopped: table={self._store.name} "
-                f"topic_id={topic_id} checkpoint_topic_id={here.topic_id} fix=start with a new checkpoint"
-            )
         self._check_commit(here)
         if here.snapshot_id > target.snapshot_id and not self.is_bounded:
             raise _rolled_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
-        self._schemas.check()
 
 
 def _rolled_back(table: str, here: Position, facts: str) -> CorruptDataError:

@@ -7,7 +7,7 @@ What a branch consists of beside its log is ``filestore.branch.branches``; how i
 import uuid
 from collections.abc import Mapping
 
-from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from engine.log.table_log import TableLog, default_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.branch import branches, main_replacement
 from filestore.branch.branches import Branch, DeletedBranch
@@ -15,6 +15,7 @@ from filestore.branch.main_replacement import MainReplaced
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_login import SERVERS_KEY, login_for
+from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.table import FileTable

@@ -30,7 +30,7 @@ from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
-from filestore.snapshot.snapshot import SnapshotRef, carried_offsets
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import ConflictError, CorruptDataError, TakenOverError
@@ -196,7 +196,7 @@ class BatchWriter:
         """Next offsets of the newest snapshot that has offsets: commits of engines without a log drop them."""
         if self._log is None:
             return {}
-        return carried_offsets(self._store.snapshots.back_from(self.live.snapshot)) or {}
+        return self._store.log_offsets_at(self.live.snapshot) or {}
 
     def _recover(self, batch_id: int) -> Mapping[int, BucketResult]:
         """Slices of this batch that an earlier run committed to the log; only the first batch of a run has any."""

@@ -10,6 +10,7 @@ The sink, ``format("fluvial")``, statements and ``Table.write`` use it; they dif
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from types import TracebackType
@@ -22,7 +23,7 @@ from engine.compaction.background import BackgroundCompaction, CompactionFailure
 from engine.compaction.dedicated import DedicatedCompaction, compact_if_forced, is_write_only, waits_for_others
 from engine.lineage.after_commit import AfterCommit
 from engine.lineage.origins import CommitOrigin
-from engine.log.table_log import TableLog, tracks_changes
+from engine.log.table_log import TableLog, at_newest_log, tracks_changes
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
@@ -138,6 +139,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         if upkeep.is_stream:
             self._run = QueryRun(store=self._store, commit_user=commit_user, run_id=run_id or self._store.names.uuid())
         self._has_taken_over = False
+        self._known_schema_id = self._store.schema.id  # the newest whose log is followed
         self._writer = self._new_writer(table)
         self._after = AfterCommit(self._store)
         is_kept = upkeep.is_stream and not is_write_only(self._store, options)
@@ -182,6 +184,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         """
 
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
+            self._follow_log()
             return self._writer.write(batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=properties)
 
         return self._batch(rows, batch_id, commit)
@@ -330,6 +333,14 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         self.close()
 
     # ---- helpers
+
+    def _follow_log(self) -> None:
+        """Write to the log that the table has now: it may have got its first one, another one, or none, meanwhile."""
+        store, self._known_schema_id = at_newest_log(self._store, self._known_schema_id)
+        if store is not self._store:
+            table = replace(self._table, store=store)
+            self._log, self._tracks_changes = TableLog.of(table, self._options), tracks_changes(store, self._options)
+            self.continue_at(table)
 
     def _new_writer(self, table: FileTable) -> BatchWriter:
         return BatchWriter(

@@ -15,7 +15,7 @@ from filestore.scan.snapshot_files import live_files, manifests_of
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import change_properties, default_changes
 from filestore.snapshot.commit_times import commit_time, warn_if_ahead
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, PARENT_KEY, CommitKind, Snapshot, carried_offsets
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, LOG_GENERATION_KEY, PARENT_KEY, CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError
 
@@ -123,6 +123,7 @@ def write_snapshot(
             **time.properties,
             **committable.properties,
             **_change_properties(store, latest, kind, committable),
+            **_log_generation(store, latest),
             **({} if latest is None else {PARENT_KEY: latest.identity}),
         },
         next_row_id=latest.next_row_id if latest else None,
@@ -219,7 +220,7 @@ def _known_offsets(store: TableStore, latest: Snapshot | None, committable: Comm
     """
     if latest is None or not (committable.log_offsets or store.has_log):
         return latest.log_offsets if latest else {}
-    return carried_offsets(store.snapshots.back_from(latest)) or {}
+    return store.log_offsets_at(latest) or {}
 
 
 def _change_properties(
@@ -230,7 +231,15 @@ def _change_properties(
         committable.changes or default_changes(kind, tracks_changes=store.options.change_tracking),
         snapshot_id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
         history=store.snapshots.back_from(latest) if store.has_log else None,
+        generation=store.options.log_generation,
     )
+
+
+def _log_generation(store: TableStore, latest: Snapshot | None) -> Mapping[str, str]:
+    """Which log the offsets of the snapshot are of: that of its writer, who may not know of a later one."""
+    carries_on = not store.has_log and latest is not None
+    generation = latest.log_generation if carries_on and latest is not None else store.options.log_generation
+    return {LOG_GENERATION_KEY: str(generation)} if generation else {}
 
 
 def _total_rows(store: TableStore, latest: Snapshot | None) -> int:

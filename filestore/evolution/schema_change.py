@@ -4,13 +4,14 @@ A column keeps its id through every change, and ids are never reused: so old fil
 SchemaManager, SchemaChange.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 import pyarrow as pa
 
 from filestore.evolution.option_changes import renamed_in_options, uses_of, with_option
+from filestore.options.log_place import GENERATION_KEY, SYSTEM_KEY, in_other_place
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.schema.column_paths import (
     ColumnPath,
@@ -130,8 +131,16 @@ class MoveColumn:
     position: ColumnPosition
 
 
+@dataclass(frozen=True, slots=True)
+class ReplaceLog:
+    """Give the table a log, another one, or none; what has been written to the former one stays readable by files."""
+
+    place: Mapping[str, str]  # from ``log_place``, without its generation
+
+
 SchemaChange = (
-    SetOption
+    ReplaceLog
+    | SetOption
     | RemoveOption
     | SetComment
     | AddColumn
@@ -171,7 +180,7 @@ def apply_changes(
     after = _upgraded_version(schema)
     first = after
     for change in changes:
-        if not isinstance(change, SetOption | RemoveOption | SetComment):
+        if not isinstance(change, ReplaceLog | SetOption | RemoveOption | SetComment):
             check_change(after, change.path, keeps_values=not isinstance(change, DropColumn | ChangeType))
         after = _applied(after, change, has_rows=has_rows)
     if after == first:
@@ -207,10 +216,12 @@ def _upgraded_version(schema: TableSchema) -> TableSchema:
 
 def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> TableSchema:
     match change:
-        case SetOption():
-            return with_option(schema, change.key, change.text, has_rows=has_rows)
-        case RemoveOption():
-            return with_option(schema, change.key, None, has_rows=has_rows)
+        case ReplaceLog():
+            generation = {} if change.place.get(SYSTEM_KEY) == "none" else {GENERATION_KEY: str(schema.id + 1)}
+            return replace(schema, options=in_other_place(schema.options, {**change.place, **generation}))
+        case SetOption() | RemoveOption():
+            text = change.text if isinstance(change, SetOption) else None
+            return with_option(schema, change.key, text, has_rows=has_rows)
         case SetComment():
             return replace(schema, comment=change.comment)
         case AddColumn():

@@ -182,7 +182,8 @@ def _offsets_at(store: TableStore, latest: Snapshot) -> int | None:
     snapshot: Snapshot | None = latest
     if not store.has_log:
         return None
-    while snapshot is not None and not snapshot.log_offsets:
+    generation = store.options.log_generation
+    while snapshot is not None and not (snapshot.log_offsets and snapshot.log_generation == generation):
         snapshot = store.snapshots.find(snapshot.id - 1)
     return None if snapshot is None else snapshot.id
 

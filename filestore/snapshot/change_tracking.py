@@ -58,22 +58,29 @@ def is_external(snapshot: Snapshot) -> bool:
     return CHANGES_KEY not in snapshot.properties
 
 
-def unlogged_snapshot(history: Iterable[Snapshot]) -> int:
+def unlogged_snapshot(history: Iterable[Snapshot], generation: int = 0) -> int:
     """Id of the newest snapshot with changes in files rather than in the table's log; 0 when there is none.
 
     Args:
         history: snapshots from newest to oldest without gaps, consumed lazily. If it ends before the
             first snapshot of the table, the expired ones may be unlogged: the result is the newest expired id.
+        generation: of the log; changes in a former one count as unlogged.
     """
     oldest = 1
     for snapshot in history:
-        if changes_of(snapshot, has_log=True) is ChangeSource.FILES:
+        if changes_of(snapshot, has_log=snapshot.log_generation == generation) is ChangeSource.FILES:
             return snapshot.id
-        known = snapshot.properties.get(UNLOGGED_KEY)
+        known = known_unlogged(snapshot, generation)
         if known is not None:
-            return int(known)
+            return known
         oldest = snapshot.id
     return oldest - 1
+
+
+def known_unlogged(snapshot: Snapshot, generation: int) -> int | None:
+    """What a snapshot says of the newest one up to itself that is not in the log; None: nothing about this log."""
+    known = snapshot.properties.get(UNLOGGED_KEY)
+    return None if known is None or snapshot.log_generation != generation else int(known)
 
 
 def default_changes(kind: CommitKind, *, tracks_changes: bool) -> ChangeSource:
@@ -82,7 +89,7 @@ def default_changes(kind: CommitKind, *, tracks_changes: bool) -> ChangeSource:
 
 
 def change_properties(
-    changes: ChangeSource, *, snapshot_id: int, history: Iterable[Snapshot] | None
+    changes: ChangeSource, *, snapshot_id: int, history: Iterable[Snapshot] | None, generation: int = 0
 ) -> Mapping[str, str]:
     """The change properties of a new snapshot.
 
@@ -90,10 +97,11 @@ def change_properties(
         changes: location of this snapshot's changes.
         snapshot_id: its id.
         history: the snapshots before it, newest first; None for a table without a log.
+        generation: of the log.
     """
     properties = {CHANGES_KEY: changes.value}
     if history is not None:
-        unlogged = snapshot_id if changes is ChangeSource.FILES else unlogged_snapshot(history)
+        unlogged = snapshot_id if changes is ChangeSource.FILES else unlogged_snapshot(history, generation)
         properties[UNLOGGED_KEY] = str(unlogged)
     return properties
 

@@ -21,6 +21,8 @@ SNAPSHOT_VERSION: Final = 3
 _NO_WATERMARK: Final = -(2**63)
 PARENT_KEY: Final = "fluvial.parent"
 """Snapshot property: identity of the snapshot that this one follows. Snapshots of other engines have none."""
+LOG_GENERATION_KEY: Final = "fluvial.log-generation"
+"""Snapshot property: which of the table's logs its offsets are of; absent for the first one."""
 
 
 class CommitKind(StrEnum):
@@ -82,6 +84,11 @@ class Snapshot:
     def ref(self) -> SnapshotRef:
         """What names it."""
         return SnapshotRef(self.id, self.identity)
+
+    @property
+    def log_generation(self) -> int:
+        """Which of the table's logs the offsets are of: the id of the schema version that gave it; 0: the first."""
+        return int(self.properties.get(LOG_GENERATION_KEY, 0))
 
     @property
     def parent(self) -> str | None:
@@ -186,18 +193,22 @@ def back_from(snapshot: Snapshot | None, find: Callable[[int], Snapshot | None])
         snapshot = find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
 
 
-def carried_offsets(history: Iterable[Snapshot]) -> Mapping[int, int] | None:
+def carried_offsets(history: Iterable[Snapshot], generation: int = 0) -> Mapping[int, int] | None:
     """The log offsets of the newest snapshot that has any: other engines do not propagate them.
 
     Args:
         history: from ``back_from``; consumed lazily.
+        generation: of the log, see ``Snapshot.log_generation``. Offsets of former logs are passed over: those that a
+            writer committed late, which had opened the table before it was given this log, too.
 
     Returns:
         Offsets by bucket; {} when no snapshot ever had any, None when those that may have had some have expired.
     """
     oldest_id = FIRST_SNAPSHOT_ID
     for snapshot in history:
-        if snapshot.log_offsets:
+        if snapshot.log_offsets and snapshot.log_generation == generation:
             return snapshot.log_offsets
+        if snapshot.schema_id < generation:
+            return {}  # committed before there was this log
         oldest_id = snapshot.id
     return {} if oldest_id == FIRST_SNAPSHOT_ID else None

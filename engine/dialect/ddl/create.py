@@ -23,11 +23,12 @@ from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE
-from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, default_topic
+from engine.log.table_log import default_topic
 from engine.request.branch_choice import of_session
 from engine.types.spark_types import fields_of_spark
 from filestore.evolution.schema_change import parse_default
 from filestore.layout.paths import MAIN_BRANCH
+from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError

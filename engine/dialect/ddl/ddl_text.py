@@ -11,8 +11,9 @@ from engine.dialect.ddl.table_parts import (
     TableParts,
     quoted_where_needed,
 )
-from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, default_topic
+from engine.log.table_log import default_topic
 from engine.table import Table
+from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from filestore.options.secrets import without_secrets
 from filestore.types.data_types import MAX_LENGTH, DataField, DataType
 

@@ -7,9 +7,9 @@ from typing import Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.write.session import write_locally
+from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from lsm.undo import undoing
 
 _OWN_KEYS: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, "path"})

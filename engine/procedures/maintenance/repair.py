@@ -22,7 +22,6 @@ from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.row_verification import verify_rows
 from filestore.maintenance.verification import Finding, verify_files
 from filestore.options.table.common import DAY_MS
-from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from logstore.kafka.topics import LogTopics
 from logstore.log.marker import read_tail
@@ -208,8 +207,7 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
         try:
             messages = read_payload(store, marker).messages
         except CorruptDataError:
-            latest = store.snapshots.latest()
-            known = carried_offsets(store.snapshots.back_from(latest)) or {}
+            known = store.log_offsets_at(store.snapshots.latest()) or {}
             if marker.end_offset > known.get(bucket, 0):
                 raise
             continue  # the table has the batch and no longer needs its payload
@@ -227,8 +225,7 @@ def _verify_log(table: Table, log: TableLog) -> Iterator[Finding]:
     except (CorruptDataError, InvalidInputError) as error:
         yield Finding(check="log", subject=log.topic, problem=str(error))
         return
-    snapshot = table.latest_snapshot()
-    known = carried_offsets(table.store.snapshots.back_from(snapshot)) or {}
+    known = table.store.log_offsets_at(table.latest_snapshot()) or {}
     earliest = topics.earliest_offsets(log.topic, range(log.bucket_count))
     for bucket in range(log.bucket_count):
         subject, offset = f"{log.topic} bucket {bucket}", known.get(bucket, 0)

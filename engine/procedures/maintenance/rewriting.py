@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from engine.log.replacement import check_replaceable, give_log
 from engine.procedures.maintenance.compaction import chosen_buckets
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import MomentText, moment_ms
@@ -222,32 +223,31 @@ def rollback_to_as_latest(
 def rescale(table: Table, bucket_num: int) -> pa.Table:
     """Rewrite all rows with another number of buckets, which becomes the table's.
 
-    Streams see no change. Running writers stop with an error, and continue when they are restarted.
+    Streams see no change. Running writers stop with an error, and continue when they are restarted. A table with a log
+    gets another topic, with as many partitions; streams cross over by themselves.
 
     Args:
-        table: a table without a log, because a log's partitions are the buckets.
+        table: a table with a fixed number of buckets.
         bucket_num: the new number.
 
     Returns:
         One row.
 
     Raises:
-        InvalidInputError: the table has a log or no fixed buckets, or the number is invalid.
+        InvalidInputError: the table has no fixed buckets, or the number is invalid; or a branch with a log is named.
         ConflictError: other writers committed meanwhile: run it again. Nothing is visible.
+        UnavailableError: the brokers of the log do not answer. Nothing is visible.
     """
     store, before = table.store, table.options.bucket
     if store.has_log:
-        raise InvalidInputError(
-            f"buckets are partitions of the log, and records of a key cannot move between them: table={table.name} "
-            f"bucket={before} fix=create a new table with bucket={bucket_num} and copy the rows"
-        )
+        check_replaceable(store)
     if before < 1 or bucket_num < 1:
         raise InvalidInputError(
             f"only a fixed number of buckets can change: table={table.name} bucket={before} bucket_num={bucket_num}"
         )
     rescaled = store.with_options({"bucket": str(bucket_num), "changelog-producer": "none"})
     done, partitions = rescale_files(store, rescaled, keep=lambda _: True)
-    schema = set_bucket_count(store, bucket_num)
+    schema = give_log(store, bucket_count=bucket_num).schema if store.has_log else set_bucket_count(store, bucket_num)
     if align_bucket_count(store):
         raise ConflictError(
             f"the table was rolled back or overwritten with its former bucket count meanwhile: table={table.name} "

@@ -92,6 +92,10 @@ class Position:
         next_id = snapshot_id + 1 if phase is Phase.FILES else None
         return replace(self.behind(snapshot_id, offsets), phase=phase, next_id=next_id, of=of)
 
+    def in_other_log(self, topic_id: str | None, offsets: Mapping[int, int]) -> "Position":
+        """The same place of a table that has another log now, at these offsets of it."""
+        return replace(self.place, topic_id=topic_id, offsets=LogOffsets(offsets))
+
     def to_json(self) -> dict[str, Any]:
         """For Spark: numbers, texts, booleans and objects of these only."""
         body: dict[str, Any] = {

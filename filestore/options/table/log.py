@@ -85,6 +85,12 @@ class LogOptions(OptionValues):
     log_topic_id = Option(
         "log.kafka.topic-id", text, None, "Id of the topic that was made with the table; set by the engine."
     )
+    log_generation = Option(
+        "log.generation",
+        integer(0, 2**63 - 1),
+        0,
+        "Id of the schema version that gave the table its present log; set by the engine.",
+    )
     log_retention_ms = Option(
         "log.retention", duration_ms, None, "Life of the log; default: the cluster's.", essential=True
     )

@@ -24,9 +24,10 @@ from logstore.offsets import LogRange
 
 warehouse, name, end = sys.argv[1], sys.argv[2], int(sys.argv[3])
 source = FluvialDataSource({"warehouse": warehouse, "table": name, "read.changelog": "true"})
-rows = source.streamReader(source.schema())._rows
+reader = source.streamReader(source.schema())
+rows, log = reader._rows, reader._options.log
 count = 0
-for batch in rows.read([LogPiece(log_range=LogRange(bucket=0, start_offset=0, end_offset=end))]):
+for batch in rows.read([LogPiece(log=log, log_range=LogRange(bucket=0, start_offset=0, end_offset=end))]):
     count += batch.num_rows
 print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -1,0 +1,64 @@
+"""Procedures for a table's log."""
+
+from typing import Final
+
+import pyarrow as pa
+
+from engine.log.replacement import give_log
+from engine.procedures.registry import procedure, rows_table
+from engine.table import Table
+from lsm.errors import InvalidInputError
+
+_RESET: Final = pa.schema(
+    [
+        pa.field("former_topic", pa.string()),  # null: the table had no log
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("topic_id", pa.string(), nullable=False),
+        pa.field("buckets", pa.int32(), nullable=False),
+        pa.field("schema_id", pa.int64(), nullable=False),
+        pa.field("former_is_deleted", pa.bool_(), nullable=False),
+    ]
+)
+
+
+@procedure(_RESET)
+def reset_log(table: Table, topic: str | None = None, delete_former: bool = False) -> pa.Table:
+    """Give a table a new, empty topic: its topic is gone, was made again, lacks partitions or holds foreign records.
+
+    Rows, snapshots, tags and branches stay. Streams and writers that run cross over by themselves: streams read from
+    the former topic up to a snapshot if they can, and what follows from files. Other consumers of the former topic
+    find no more records there; they read the table, or the new topic from its start.
+
+    Args:
+        table: a table with a log, on its main branch.
+        topic: name of the new topic. Default: that of the former one if it is free, else one like it.
+        delete_former: delete the former topic; running streams lose what they have not read of it, see
+            log.on-offset-lost.
+
+    Returns:
+        One row.
+
+    Raises:
+        InvalidInputError: the table has no log: ALTER TABLE … SET ('log.system'='kafka'); or a branch is named.
+        UnavailableError: the brokers do not answer; nothing has changed.
+    """
+    if not table.store.has_log:
+        raise InvalidInputError(
+            f"the table has no log: table={table.name} fix='ALTER TABLE {table.name} SET (log.system=kafka)'"
+        )
+    done = give_log(table.store, topic=topic)
+    former, log = done.former, done.log
+    assert log is not None
+    assert log.topic_id is not None
+    is_deleted = delete_former and former is not None and former.topic != log.topic
+    if is_deleted and former is not None:
+        former.reached_topics().delete_topic(former.topic)
+    row = {
+        "former_topic": None if former is None else former.topic,
+        "topic": log.topic,
+        "topic_id": log.topic_id,
+        "buckets": log.bucket_count,
+        "schema_id": done.schema.id,
+        "former_is_deleted": is_deleted,
+    }
+    return rows_table(_RESET, [row])

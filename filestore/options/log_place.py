@@ -1,0 +1,32 @@
+"""Which log a table has: options that are set together, when the table gets a log, another one, or none."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from filestore.options.log_login import SERVERS_KEY
+from filestore.options.table_options import TableOptions
+
+SYSTEM_KEY: Final = TableOptions.log_system.key
+TOPIC_KEY: Final = TableOptions.log_topic.key
+TOPIC_ID_KEY: Final = TableOptions.log_topic_id.key
+TABLE_ID_KEY: Final = TableOptions.log_transactional_id_prefix.key
+GENERATION_KEY: Final = TableOptions.log_generation.key
+BUCKET_KEY: Final = TableOptions.bucket.key
+
+_PLACE: Final = (SYSTEM_KEY, SERVERS_KEY, TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, GENERATION_KEY)
+
+
+def log_place(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of a table's options that say which log it has; its partitions are the buckets, so their number, too."""
+    return {key: options[key] for key in (*_PLACE, BUCKET_KEY) if key in options}
+
+
+def in_other_place(options: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:
+    """A table's options with another log, or with none.
+
+    Args:
+        options: of the table.
+        place: from ``log_place``; the number of buckets stays where it has none.
+    """
+    others = {key: text for key, text in options.items() if key not in _PLACE}
+    return {**others, **place}
