@@ -96,19 +96,19 @@ def _kept(store: TableStore, log: TableLog, wanted: LogRange, earliest: int) -> 
     until = min(earliest, wanted.end_offset)
     if until <= start:
         return wanted
-    # The last marker first: its batch, or one before it, is in the snapshots that are read next, or the only one that
-    # is in none.
-    marker = read_tail(log.properties, topic=log.topic, bucket=bucket).marker
+    # The last marker first: every batch before its own is in one of the snapshots that are read next.
+    marker = None if log.is_eventual else read_tail(log.properties, topic=log.topic, bucket=bucket).marker
     ends = BatchEnds.around(start, _ends_of_batches(store, bucket))
     if ends.behind is not None and (marker is None or marker.end_offset != ends.behind):
-        marker = None
-        if ends.behind > earliest:
-            marker = read_marker(log.properties, topic=log.topic, bucket=bucket, end_offset=ends.behind)
+        is_left = ends.behind > earliest and not log.is_eventual
+        marker = (
+            read_marker(log.properties, topic=log.topic, bucket=bucket, end_offset=ends.behind) if is_left else None
+        )
     content = gap_content(
         start,
         until,
         ends=ends,
-        batch_start=None if marker is None else marker.start_offset,
+        batch_start=marker and marker.start_offset,
         is_eventual=log.is_eventual,
     )
     if content is GapContent.NOTHING:

@@ -25,6 +25,7 @@ from lsm.errors import InvalidInputError, UnavailableError
 
 _WRITES: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 _MOST_SNAPSHOTS_BACK: Final = 100
+_LONGER: Final = "fix=raise log.retention above the age of such reads"
 _PATIENCE_S: Final = 10.0  # for a commit's markers to be written: the end of the log may be a moment behind
 
 
@@ -128,7 +129,7 @@ def at_time_with_log(table: FileTable, time_ms: int) -> ReadState:
         return ReadState.of_files(read.table, read.snapshot, found.how)
     try:
         start = _position_after(table, read.snapshot)
-        ranges = tail_ranges(table.store, log, topics, start=start, ends=ends)
+        ranges = tail_ranges(table.store, log, topics, start=start, ends=ends, fix=_LONGER)
     except OffsetLostError as error:
         return ReadState.of_files(read.table, read.snapshot, str(error))
     as_of_ms = min(time_ms, table.store.clock.now_ms())
@@ -162,7 +163,7 @@ def at_offsets(table: FileTable, ends: Mapping[int, int]) -> ReadState:
             f"earliest_snapshot={table.store.snapshots.earliest_id()} fix=ask for later offsets"
         )
     snapshot, start = found
-    fix = "fix=ask for later offsets, or read a snapshot; raise log.retention above the age of such reads"
+    fix = f"{_LONGER}, or ask for later offsets or a snapshot"
     ranges = tail_ranges(table.store, log, topics, start=start, ends={**start, **ends}, fix=fix)
     then = table if snapshot is None else table.at_schema(snapshot.schema_id)
     return _with_log(then, log, snapshot, ranges, as_of_ms=None, reason="offsets of the log were asked for")

@@ -64,12 +64,14 @@ def gap_content(
     """
     if until <= position:
         return GapContent.NOTHING
-    if (ends.behind is not None and ends.behind <= until) or (batch_start is not None and batch_start < until):
+    if ends.behind is not None and ends.behind <= until:
         return GapContent.ROWS
     if 0 < position == ends.before == until - 1:
         return GapContent.NOTHING  # the commit marker
     if is_eventual:
         return GapContent.NOT_IN_SNAPSHOTS
+    if batch_start is not None and batch_start < until:
+        return GapContent.ROWS
     if ends.before is None:
         return GapContent.NOT_WHOLE_HISTORY
     if ends.behind is not None and batch_start is None:

@@ -34,9 +34,7 @@ _EXPLAIN_S: Final = 1.0  # without progress: may this client see the topic?
 class RecordsLostError(CorruptDataError):
     """The broker no longer has the first record of a range, or never had it."""
 
-    def __init__(
-        self, message: str, *, wanted_offset: int = 0, earliest_offset: int = 0, end_offset: int = 0
-    ) -> None:
+    def __init__(self, message: str, *, wanted_offset: int = 0, earliest_offset: int = 0, end_offset: int = 0) -> None:
         """The next offset of the reader, and those between which the partition has records now; they survive pickling.
 
         Every record before the wanted offset has been returned.
@@ -178,9 +176,7 @@ class _Reading:
                 f" earliest_offset={earliest} end_offset={latest}"
                 " cause=the topic was deleted and recreated fix=give the table a new log"
             )
-        return RecordsLostError(
-            message, wanted_offset=self._next_offset, earliest_offset=earliest, end_offset=latest
-        )
+        return RecordsLostError(message, wanted_offset=self._next_offset, earliest_offset=earliest, end_offset=latest)
 
     def _stuck(self) -> UnavailableError:
         return UnavailableError(

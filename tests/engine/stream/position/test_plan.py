@@ -192,9 +192,7 @@ def test_a_batch_keeps_its_limits_or_is_one_unit(commits: list[Commit], limits: 
             else:
                 commit = history.commits[int(str(one)) - 1]
                 rows += (commit.content if kind == "snapshot" else commit.changed)[int(str(other))]
-        buckets = {one for kind, one, _ in found if kind == "log"}
-        # every bucket gets one record at least, so that none starves
-        assert rows <= limits.rows + len(buckets) or len([each for each in found if each[0] != "log"]) == 1
+        assert rows <= limits.rows or len(found) == 1
         here = end
     raise AssertionError("the stream does not get to the end")
 
