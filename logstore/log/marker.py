@@ -37,6 +37,7 @@ _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
 _LEADER_POLL_S: Final = 0.05
 _MARKER_WAIT_MS: Final = 20
+_NOT_THERE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,13 +236,10 @@ def read_marker(
             error = None if message is None else message.error()
             if message is not None and error is None:
                 return _marker_of(message, topic, bucket) if message.offset() == end_offset - 1 else None
-            if error is None or error.code() == KafkaError._PARTITION_EOF or is_of_group(error):
-                continue
-            if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            if error is not None and error.code() in _NOT_THERE:
                 return None
-            raise KafkaException(error)
-    except KafkaException as error:
-        raise error_of_kafka(error, doing, notes, needs=[topic_right("Read", topic)]) from error
+            if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_of_group(error):
+                raise error_of_kafka(error, doing, notes, needs=[topic_right("Read", topic)])
     finally:
         consumer.close()
     raise UnavailableError(f"{doing} cause=no answer in time{notes.text}")

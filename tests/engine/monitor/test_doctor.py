@@ -103,6 +103,7 @@ SICK = {
     "lost snapshot": (seen(missing_ids=(4, 5)), "history", Severity.WARNING, "verify"),
     "clock": (seen(ahead_ms=10 * 365 * DAY_MS), "clock", Severity.WARNING, "correct the clock"),
     "log ahead": (seen(log_lag={0: 0, 1: 9}, age_ms=600_000), "log", Severity.WARNING, "log.on-orphan-batch"),
+    "foreign record": (seen(log_problem="no marker fix=copy it"), "log", Severity.CRITICAL, None),
     "no brokers": (seen(log_problem="brokers do not answer"), "log", Severity.CRITICAL, "bootstrap.servers"),
     "consumer": (
         seen(holders=(Holder(kind="consumer", name="report", snapshot_id=3, age_ms=3 * DAY_MS, has_end=False),)),

@@ -15,6 +15,7 @@ from engine import Table
 from engine.broker.broker import Broker
 from engine.read.batch_read import BatchRead
 from engine.read.read_state import StateSource
+from engine.write.batch_writer import BatchWriter
 from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
