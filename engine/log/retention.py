@@ -108,7 +108,7 @@ def _kept(store: TableStore, log: TableLog, wanted: LogRange, earliest: int) -> 
         start,
         until,
         ends=ends,
-        batch_start=marker and marker.start_offset,
+        batch_start=None if marker is None else marker.start_offset,
         is_eventual=log.is_eventual,
     )
     if content is GapContent.NOTHING:

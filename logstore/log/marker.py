@@ -212,7 +212,7 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
 def read_marker(
     properties: KafkaProperties, *, topic: str, bucket: int, end_offset: int, timeout_s: float = _TAIL_TIMEOUT_S
 ) -> CommitMarker | None:
-    """The marker of the batch that ends at an offset; None when retention has removed its last record.
+    """The marker of the batch that ends at an offset; None when its last record is not in the log.
 
     Args:
         properties: client properties of the cluster.

@@ -68,6 +68,11 @@ def found(examined: Examined) -> dict[str, Symptom]:
     return {each.check: each for each in diagnose(examined) if each.severity > Severity.OK}
 
 
+def test_a_problem_of_the_log_that_names_its_fix_gets_no_other() -> None:
+    symptom = found(seen(log_problem="the last record has no marker fix=copy the table"))["log"]
+    assert (symptom.severity, symptom.fix) == (Severity.CRITICAL, None)
+
+
 def test_nothing_is_found_in_a_healthy_table() -> None:
     assert found(seen(bucket(), bucket(bucket=1), log_lag={0: 0})) == {}
 
@@ -103,7 +108,6 @@ SICK = {
     "lost snapshot": (seen(missing_ids=(4, 5)), "history", Severity.WARNING, "verify"),
     "clock": (seen(ahead_ms=10 * 365 * DAY_MS), "clock", Severity.WARNING, "correct the clock"),
     "log ahead": (seen(log_lag={0: 0, 1: 9}, age_ms=600_000), "log", Severity.WARNING, "log.on-orphan-batch"),
-    "foreign record": (seen(log_problem="no marker fix=copy it"), "log", Severity.CRITICAL, None),
     "no brokers": (seen(log_problem="brokers do not answer"), "log", Severity.CRITICAL, "bootstrap.servers"),
     "consumer": (
         seen(holders=(Holder(kind="consumer", name="report", snapshot_id=3, age_ms=3 * DAY_MS, has_end=False),)),

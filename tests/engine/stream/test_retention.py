@@ -207,6 +207,33 @@ def test_a_row_is_missed_in_the_middle_of_a_batch(new_table: NewTable) -> None:
             assert ids(stream.available()) == [3, 4]
 
 
+def test_a_normalizer_needs_no_more_of_a_bucket_that_it_has(new_table: NewTable) -> None:
+    """FL-131: of another bucket it needs the log from the snapshot on, to know what changed before."""
+    table = new_table(bucket="2")
+    found: dict[int, list[int]] = {0: [], 1: []}
+    offsets: dict[int, int] = {}
+    for number in range(1, 20):
+        table.write(rows([number]))
+        newest = table.latest_snapshot()
+        assert newest is not None
+        found[next(bucket for bucket, offset in newest.log_offsets.items() if offset != offsets.get(bucket))] += [
+            number
+        ]
+        offsets = dict(newest.log_offsets)
+        if found[0] and len(found[1]) > 2:
+            break
+    stream = query(table, **{"log.scan": "latest", "log.scan.normalize": "true", "read.stream.maxRowsPerTrigger": "2"})
+    assert stream.available() == []
+    changed = [*found[0][:1], *found[1][:3]]
+    table.write(rows(changed, "new"))
+    ends_with_markers(table)
+    assert stream.batch() == []  # the commit markers of the batches before
+    first = ids(stream.batch())
+    forget_log(table, bucket=0)
+    assert sorted(first + ids(stream.available())) == sorted(changed * 2)
+    assert first == sorted([found[0][0], found[1][0]] * 2)
+
+
 def test_rows_of_no_snapshot_are_missed_by_reads_of_the_log(new_table: NewTable) -> None:
     """FL-100: union, replay, given offsets, and a read that was planned before."""
     table = new_table()

@@ -199,7 +199,7 @@ def test_a_batch_keeps_its_limits_or_is_one_unit(commits: list[Commit], limits: 
 
 @pytest.mark.parametrize(
     ("limit", "taken"),
-    [(1, {0: 1}), (2, {0: 1, 2: 1}), (3, {0: 1, 1: 1, 2: 1}), (15, {0: 12, 1: 1, 2: 2}), (104, {0: 100, 1: 1, 2: 3})],
+    [(1, {0: 1}), (2, {0: 1, 2: 1}), (3, {0: 1, 1: 1, 2: 1}), (15, {0: 12, 1: 1, 2: 1}), (104, {0: 100, 1: 1, 2: 3})],
 )
 def test_a_limit_holds_for_the_log_and_no_bucket_starves(limit: int, taken: dict[int, int]) -> None:
     history = OracleHistory([Commit(logged={0: 100, 1: 1, 2: 3})])
