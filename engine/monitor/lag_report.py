@@ -43,10 +43,16 @@ def log_lags(table: Table) -> list[dict[str, int]]:
 
 
 def _rows_ahead(table: Table, bucket: int, committed: int, end: int) -> int:
-    """The rows of the log's last batch, if no snapshot has it: earlier ones are in one."""
+    """The rows of the log's last batch, if no snapshot has it: earlier ones are in one.
+
+    All offsets ahead, for a user who may describe the topic and not read it.
+    """
     if table.log is None or end <= committed or only_commit_marker(committed, end):
         return 0
-    marker = read_tail(table.log.properties, topic=table.log.topic, bucket=bucket).marker
+    try:
+        marker = read_tail(table.log.properties, topic=table.log.topic, bucket=bucket).marker
+    except InvalidInputError:
+        return end - committed - 1
     return 0 if marker is None or marker.end_offset <= committed else marker.row_count
 
 

@@ -13,12 +13,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from engine import Table
 from engine.broker.broker import Broker
+from engine.log.log_rows import log_rows
 from engine.monitor.doctor import Severity, diagnose, examine
 from engine.monitor.lag_report import log_lags
 from engine.procedures.maintenance.repair import verify
 from engine.read.read_state import StateSource
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import _Reading
+from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError
 from tests.engine.stream.conftest import NewTable
 from tests.support.logs import ends_with_markers, wait_for_log
@@ -145,6 +147,17 @@ def test_a_task_goes_on_when_retention_comes_while_it_reads(
     assert [row["id"] for row in stream.read()] == [1, 2]
 
 
+def test_a_log_that_is_shorter_than_it_was_is_not_taken_for_an_emptied_one(new_table: NewTable) -> None:
+    """FL-72: what lies behind its end was never removed by retention."""
+    table = new_table()
+    table.write(rows([1]))
+    log = table.log
+    assert log is not None
+    beyond = LogRange(bucket=0, start_offset=50, end_offset=60)
+    with pytest.raises(CorruptDataError, match=r"log is shorter than it was: .*wanted_offset=50"):
+        list(log_rows(table.files, log, beyond, columns=["id"]))
+
+
 def test_a_union_read_and_a_replay_begin_at_what_is_left(new_table: NewTable) -> None:
     """FL-74: rows of no snapshot, behind an emptied log."""
     table = new_table()
@@ -170,6 +183,32 @@ def behind_three(table: Table, **options: str) -> tuple[Query, int]:
     abort_in_log(table)
     start = table.log_end_offsets()[0]
     return stream, start
+
+
+def test_two_batches_behind_an_emptied_log_are_told_apart(new_table: NewTable) -> None:
+    """FL-99: the first one is judged by its own marker, however many follow."""
+    for removed, is_lost in ((0, False), (1, True)):
+        table = new_table()
+        stream, first = behind_three(table)
+        table.write(rows([2, 3]))
+        table.write(rows([4]))
+        wait_for_log(table, {0: first + 5})
+        forget_log(table, before=first + removed)
+        if is_lost:
+            with pytest.raises(CorruptDataError, match="cause=retention removed them before they were read table="):
+                stream.available()
+        else:
+            assert ids(stream.available()) == [2, 3, 4]
+
+
+def test_aborted_rows_are_no_lag(new_table: NewTable) -> None:
+    """FL-105: behind a last batch that is in a snapshot, as long as the log has it."""
+    table = new_table()
+    table.write(rows([1]))
+    abort_in_log(table)
+    assert [each["lag"] for each in log_lags(table)] == [0]
+    write_log_only(table, rows([2, 3]))
+    assert [each["lag"] for each in log_lags(table)] == [2]
 
 
 @pytest.mark.parametrize("start", STARTS)
