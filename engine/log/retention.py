@@ -1,7 +1,7 @@
 """What retention has removed of a table's log: rows that a reader needs, or only what lies between them.
 
 The first offset in the log is looked at by planners, and again by tasks when the broker refuses an offset, because
-retention goes on. What lay in the gap is in no case known to the broker: snapshots and markers show it.
+retention continues. What lay in the gap is in no case known to the broker: snapshots and markers show it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -202,7 +202,7 @@ def test_two_batches_behind_an_emptied_log_are_told_apart(new_table: NewTable) -
 
 
 def test_aborted_rows_are_no_lag(new_table: NewTable) -> None:
-    """FL-105: behind a last batch that is in a snapshot, as long as the log has it."""
+    """What monitors show as rows of no snapshot: neither aborted ones nor markers."""
     table = new_table()
     table.write(rows([1]))
     abort_in_log(table)
