@@ -389,6 +389,23 @@ def test_commits_of_other_engines_do_not_hide_what_is_kept(new_table: NewTable) 
         assert ids(stream.available()) == [2, 3]
 
 
+def test_commits_of_other_engines_do_not_hide_what_is_lost(new_table: NewTable) -> None:
+    """FL-29, FL-99: a batch before theirs, of which the log has nothing any more."""
+    table = new_table()
+    table.write(rows([1]))
+    stream = query(table)
+    stream.available()
+    table.write(rows([2]))
+    table.write(rows([3]), options={"change-tracking": "false"})
+    as_foreign(table)
+    wait_for_log(table, {0: 4})
+    forget_log(table)
+    table.write(rows([4]))
+    stream.start()
+    with pytest.raises(CorruptDataError, match="wanted_offset=1 earliest_offset=4 cause=retention removed them"):
+        stream.available()
+
+
 # ---- a broker that removes what is old
 
 
