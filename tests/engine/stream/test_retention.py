@@ -381,6 +381,7 @@ def test_commits_of_other_engines_do_not_hide_what_is_kept(new_table: NewTable) 
     table.write(rows([2]), options={"change-tracking": "false"})
     as_foreign(table)
     wait_for_log(table, {0: 2})
+    assert [each["lag"] for each in log_lags(table)] == [0]
     forget_log(table)
     assert [each["lag"] for each in log_lags(table)] == [0]
     table.write(rows([3]))
