@@ -14,13 +14,14 @@ from confluent_kafka import KafkaError, KafkaException
 from engine import Table
 from engine.broker.broker import Broker
 from engine.log.log_rows import log_rows
+from engine.log.tail_ranges import tail_ranges
 from engine.monitor.doctor import Severity, diagnose, examine
 from engine.monitor.lag_report import log_lags
 from engine.procedures.maintenance.repair import verify
 from engine.read.read_state import StateSource
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import _Reading
-from logstore.offsets import LogRange
+from logstore.offsets import LogOffsets, LogRange
 from lsm.errors import CorruptDataError
 from tests.engine.stream.conftest import NewTable
 from tests.support.logs import ends_with_markers, wait_for_log
@@ -66,6 +67,9 @@ def check_nothing_is_lost(table: Table, streams: dict[str, Query], wanted: list[
     assert {name: stream.batch() for name, stream in streams.items()} == dict.fromkeys(streams)
     read = table.read(options=UNION)
     assert ids(read.to_arrow().to_pylist()) == wanted
+    assert table.log is not None
+    start, topics = LogOffsets({0: end_of_snapshot(table)}), table.log.checked_topics()
+    assert tail_ranges(table.store, table.log, topics, start=start, ends=table.log_end_offsets()) == ()
     now = table.read(timestamp=int(time.time() * 1000), options=UNION)
     assert (now.served.source, ids(now.to_arrow().to_pylist())) == (StateSource.SNAPSHOT_AND_LOG, wanted)
     assert [each["lag"] for each in log_lags(table)] == [0]
