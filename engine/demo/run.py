@@ -31,6 +31,7 @@ from engine.demo.publish import publish_flights
 from engine.demo.readers import check_equal, expected_flights, fold_log, read_table, read_with_peer
 from engine.log.table_log import default_topic
 from engine.monitor.inspection import TableState, inspect_table
+from engine.monitor.lag_report import log_lags
 from engine.runtime.units import size_text
 from engine.table import Table
 from logstore.kafka.clients import KafkaProperties
@@ -213,10 +214,7 @@ def _check(story: _Story, home: _Home, table: Table, flight_count: int | None) -
 def _summary(story: _Story, table: Table, stream: ChangeStream, result: Mapping[str, Any], size_bytes: int) -> None:
     state = inspect_table(table.store, snapshot_limit=1)
     rate = result["row_count"] / result["seconds"]
-    snapshot = table.latest_snapshot()
-    offsets = snapshot.log_offsets or {} if snapshot is not None else {}
-    # a snapshot's last record is followed by the marker that ended its transaction
-    lag = sum(max(0, end - offsets.get(bucket, 0) - 1) for bucket, end in table.log_end_offsets().items())
+    lag = sum(each["lag"] for each in log_lags(table))
     seconds = f"{result['seconds']:.1f} s after Spark's start"
     rows = [
         ("changes taken in", f"{result['row_count']:,} in {result['batch_count']} micro-batches"),

@@ -215,7 +215,7 @@ class _Reader:
             yield from self._range(offset_range, start_offset)
         except RecordsLostError as lost:  # with this source it is an option whether reading continues behind them
             start, losses = checked_start(
-                {position: start_offset},
+                {position: lost.wanted_offset},
                 {position: lost.earliest_offset},
                 {position: lost.end_offset},
                 fail_on_data_loss=self._options.fail_on_data_loss,

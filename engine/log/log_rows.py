@@ -8,12 +8,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from engine.log.log_columns import LogColumns
+from engine.log.retention import kept_records
 from engine.log.table_log import TableLog
 from engine.types.row_changes import RowChanges
 from filestore.table_view import TableView
 from logstore.format.changelog_json import decode_changes
 from logstore.kafka.prefetch import prefetched
-from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError
 from lsm.keys.keys import key_order
@@ -42,7 +42,8 @@ def log_rows(
         with_origin: also return offsets and timestamps.
 
     Raises:
-        CorruptDataError: offsets are lost, or a record cannot be decoded. Names bucket and offsets.
+        OffsetLostError: rows are lost. Names bucket and offsets.
+        CorruptDataError: a record cannot be decoded. Names bucket and offsets.
         UnavailableError: no progress in time.
         InvalidInputError: a value does not fit its column of ``store``, because the column was widened meanwhile.
     """
@@ -52,7 +53,7 @@ def log_rows(
     columns_of_log = LogColumns.of(table, needed)
     # keys are only needed for deletes without a value
     parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
-    batches = read_range(log.properties, topic=log.topic, log_range=log_range, columns=parts)
+    batches = kept_records(table.store, log, log_range, columns=parts)
     for records in prefetched(batches, depth=_BATCHES_AHEAD):
         try:
             rows, kinds = decode_changes(

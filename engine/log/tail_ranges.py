@@ -1,62 +1,59 @@
-"""The ranges of a log after a snapshot, and whether retention has removed any of them."""
+"""The ranges of a log after a snapshot."""
 
 import time
 from collections.abc import Mapping
 from typing import Final
 
+from engine.log.retention import OffsetLostError, kept_ranges, only_commit_marker
+from engine.log.table_log import TableLog
 from filestore.io.file_io import Clock
+from filestore.table_store import TableStore
 from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets, LogRange
-from lsm.errors import CorruptDataError
+
+READ_FILES: Final = (
+    "fix=read the files (scan.log.union=false, or log.on-offset-lost=resnapshot), and raise log.retention above the "
+    "time between commits"
+)
 
 _POLL_S: Final = 0.05
 
 
-class TailLostError(CorruptDataError):
-    """Records after a snapshot are no longer in the log, or their start is unknown."""
-
-
 def tail_ranges(
+    store: TableStore,
+    log: TableLog,
     topics: LogTopics,
-    topic: str,
     *,
     start: LogOffsets,
     ends: Mapping[int, int],
-    stable_ends: Mapping[int, int] | None = None,
+    fix: str = READ_FILES,
 ) -> tuple[LogRange, ...]:
-    """The records after a position: one non-empty range per bucket, by bucket.
+    """The records after a snapshot: one non-empty range per bucket, by bucket.
 
     Args:
+        store: the table.
+        log: its log.
         topics: connection to the log's brokers.
-        topic: topic of the log.
         start: next offsets at the snapshot; 0 for a missing bucket.
         ends: exclusive end by bucket; one before the start is an empty range.
-        stable_ends: the committed ends where known: there is the marker of the last commit.
+        fix: of the error.
 
     Raises:
-        TailLostError: retention has removed a part of a range. Names bucket, wanted and earliest offset.
+        OffsetLostError: retention has removed rows of a range. Names bucket, wanted and earliest offset.
     """
-    ranges = tuple(
+    ranges = [
         LogRange(bucket=bucket, start_offset=start.get(bucket, 0), end_offset=end)
         for bucket, end in sorted(ends.items())
-        if end > start.get(bucket, 0) and not _is_marker(start.get(bucket, 0), end, (stable_ends or {}).get(bucket))
-    )
-    if ranges:
-        earliest = topics.earliest_offsets(topic, [each.bucket for each in ranges])
-        for each in ranges:
-            if earliest[each.bucket] > each.start_offset:
-                raise TailLostError(
-                    f"records of the log are lost: topic={topic} bucket={each.bucket} "
-                    f"wanted_offset={each.start_offset} earliest_offset={earliest[each.bucket]} "
-                    "cause=retention removed them fix=read the files (scan.log.union=false, or "
-                    "log.on-offset-lost=resnapshot), and raise log.retention above the time between commits"
-                )
-    return ranges
-
-
-def _is_marker(start: int, end: int, stable_end: int | None) -> bool:
-    """True for a range of one offset at the end of the log: a transaction with a row has at least two."""
-    return end == stable_end == start + 1
+        if end > start.get(bucket, 0) and not only_commit_marker(start.get(bucket, 0), end)
+    ]
+    if not ranges:
+        return ()
+    earliest = topics.earliest_offsets(log.topic, [each.bucket for each in ranges])
+    try:
+        kept = kept_ranges(store, log, ranges, earliest=earliest)
+    except OffsetLostError as error:
+        raise OffsetLostError(f"{error} {fix}") from error
+    return tuple(each for each in kept if not each.is_empty)
 
 
 def missing_after_wait(

@@ -249,13 +249,13 @@ def _bucket_sizes(seen: Examined) -> Symptom:
 def _log_lag(seen: Examined) -> Symptom:
     health = seen.health
     if health.log_problem is not None:
-        fix = "look at the brokers, and at log.kafka.bootstrap.servers"
+        fix = None if "fix=" in health.log_problem else "look at the brokers, and at log.kafka.bootstrap.servers"
         return Symptom(check="log", severity=Severity.CRITICAL, fact=health.log_problem, fix=fix)
     if health.log_lag is None:
         return Symptom(check="log", severity=Severity.OK, fact="the table has no log")
     records = sum(health.log_lag.values())
     values = {"log_lag": records, "buckets": sum(lag > 0 for lag in health.log_lag.values())}
-    fact = f"the log is {count_text(records)} offsets ahead of the newest snapshot"
+    fact = f"the log is {count_text(records)} rows ahead of the newest snapshot"
     if not records or (health.age_ms or 0) < _STALE_LOG_MS:
         return Symptom(check="log", severity=Severity.OK, fact=fact, values=values)
     fact += f", which is {_time(health.age_ms or 0)} old"

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.log.retention import only_commit_marker
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import StreamLog
@@ -13,27 +14,45 @@ from engine.stream.position.place import BASE_SUFFIX
 from engine.stream.position.plan import ReadTarget
 from engine.stream.position.position import Position
 from engine.table import Table
+from logstore.log.marker import read_tail
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError
 
 
 def log_lags(table: Table) -> list[dict[str, int]]:
-    """By bucket: the newest snapshot's offset, the end of the log, and the offsets between; empty without a log.
+    """By bucket: the newest snapshot's offset, the end of the log, and the rows of the log that no snapshot has.
 
-    Raises: UnavailableError when the brokers do not answer.
+    Empty without a log. What is not a row of the table does not count: markers of transactions, aborted rows.
+
+    Raises:
+        UnavailableError: the brokers do not answer.
+        CorruptDataError: another producer writes to the topic.
     """
-    snapshot = table.latest_snapshot()
-    committed = dict(snapshot.log_offsets or {}) if snapshot is not None else {}
+    ends = table.log_end_offsets()  # first: what is committed meanwhile is then in the snapshot
+    committed = table.store.log_offsets_at(table.latest_snapshot()) or {}
     return [
         {
             "bucket": bucket,
             "snapshot_offset": committed.get(bucket, 0),
             "log_end_offset": end,
-            # a snapshot's last record is followed by the marker that ended its transaction, which is not a record
-            "lag": max(0, end - committed.get(bucket, 0) - 1),
+            "lag": _rows_ahead(table, bucket, committed.get(bucket, 0), end),
         }
-        for bucket, end in sorted(table.log_end_offsets().items())
+        for bucket, end in sorted(ends.items())
     ]
+
+
+def _rows_ahead(table: Table, bucket: int, committed: int, end: int) -> int:
+    """The rows of the log's last batch, if no snapshot has it: earlier ones are in one.
+
+    All offsets ahead, for a user who may describe the topic and not read it.
+    """
+    if table.log is None or end <= committed or only_commit_marker(committed, end):
+        return 0
+    try:
+        marker = read_tail(table.log.properties, topic=table.log.topic, bucket=bucket).marker
+    except InvalidInputError:
+        return end - committed - 1
+    return 0 if marker is None or marker.end_offset <= committed else marker.row_count
 
 
 def stream_lags(table: Table, checkpoints: Sequence[str] = ()) -> list[dict[str, Any]]:

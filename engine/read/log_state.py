@@ -9,8 +9,9 @@ from itertools import islice
 from typing import Final
 
 from engine.log.log_tail import refusal
+from engine.log.retention import OffsetLostError
 from engine.log.table_log import TableLog
-from engine.log.tail_ranges import TailLostError, missing_after_wait, tail_ranges
+from engine.log.tail_ranges import READ_FILES, missing_after_wait, tail_ranges
 from engine.read.read_state import ReadState, Served, StateSource
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import EVEN_UNTRACKED
@@ -24,6 +25,7 @@ from lsm.errors import InvalidInputError, UnavailableError
 
 _WRITES: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 _MOST_SNAPSHOTS_BACK: Final = 100
+_LONGER: Final = "fix=raise log.retention above the age of such reads"
 _PATIENCE_S: Final = 10.0  # for a commit's markers to be written: the end of the log may be a moment behind
 
 
@@ -67,8 +69,8 @@ def newest_with_log(table: FileTable, *, fails_on_loss: bool, reason: str = "the
     snapshot = table.store.snapshots.latest()
     try:
         start = _position_after(table, snapshot)
-        ranges = tail_ranges(topics, log.topic, start=start, ends=stable_ends, stable_ends=stable_ends)
-    except TailLostError as error:
+        ranges = tail_ranges(table.store, log, topics, start=start, ends=stable_ends)
+    except OffsetLostError as error:
         if fails_on_loss:
             raise
         return ReadState.of_files(table, snapshot, str(error))
@@ -127,8 +129,8 @@ def at_time_with_log(table: FileTable, time_ms: int) -> ReadState:
         return ReadState.of_files(read.table, read.snapshot, found.how)
     try:
         start = _position_after(table, read.snapshot)
-        ranges = tail_ranges(topics, log.topic, start=start, ends=ends, stable_ends=stable_ends)
-    except TailLostError as error:
+        ranges = tail_ranges(table.store, log, topics, start=start, ends=ends, fix=_LONGER)
+    except OffsetLostError as error:
         return ReadState.of_files(read.table, read.snapshot, str(error))
     as_of_ms = min(time_ms, table.store.clock.now_ms())
     return _with_log(
@@ -161,7 +163,8 @@ def at_offsets(table: FileTable, ends: Mapping[int, int]) -> ReadState:
             f"earliest_snapshot={table.store.snapshots.earliest_id()} fix=ask for later offsets"
         )
     snapshot, start = found
-    ranges = tail_ranges(topics, log.topic, start=start, ends={**start, **ends})
+    fix = f"{_LONGER}, or ask for later offsets or a snapshot"
+    ranges = tail_ranges(table.store, log, topics, start=start, ends={**start, **ends}, fix=fix)
     then = table if snapshot is None else table.at_schema(snapshot.schema_id)
     return _with_log(then, log, snapshot, ranges, as_of_ms=None, reason="offsets of the log were asked for")
 
@@ -222,13 +225,13 @@ def _check_buckets(table: FileTable, log: TableLog, offsets: Mapping[int, int], 
 
 
 def _position_after(table: FileTable, snapshot: Snapshot | None) -> LogOffsets:
-    """Where the log continues behind a snapshot. Raises: TailLostError."""
+    """Where the log continues behind a snapshot. Raises: OffsetLostError."""
     start = log_position(table.store, snapshot)
     if start is None:
-        raise TailLostError(
+        raise OffsetLostError(
             f"where the log continues is not known: table={table.name} "
             f"snapshot={None if snapshot is None else snapshot.id} "
-            "cause=other engines committed, and the last snapshot with offsets of the log has expired"
+            f"cause=other engines committed, and the last snapshot with offsets of the log has expired {READ_FILES}"
         )
     return start
 

@@ -4,19 +4,17 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from engine.log.retention import kept_ranges
 from engine.log.table_log import TableLog
+from filestore.table_store import TableStore
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogOffsets, LogRange
-from lsm.errors import CorruptDataError, FluvialError
+from lsm.errors import FluvialError
 
 _TOPIC_CHECK_S: Final = 30.0
 _SAMPLE_RECORDS: Final = 100
 _RECORD_BYTES: Final = 256  # until a sample is read
-
-
-class OffsetLostError(CorruptDataError):
-    """Records that a stream still needs are no longer in the log."""
 
 
 class StreamLog:
@@ -52,24 +50,21 @@ class StreamLog:
         """The first offset at a time or later, of every bucket; the end where there is none."""
         return self._topics.offsets_at(self._log.topic, self._buckets, time_ms)
 
-    def check_kept(self, here: Mapping[int, int], goal: Mapping[int, int]) -> None:
-        """Check that all records between here and the goal are still in the log.
+    def check_kept(self, store: TableStore, here: Mapping[int, int], goal: Mapping[int, int]) -> None:
+        """Check that no row of the table between here and the goal has left the log.
 
         Raises:
-            OffsetLostError: names bucket, wanted and earliest offset.
+            OffsetLostError: names bucket, wanted and earliest offset; no fix.
             CorruptDataError: the topic is no longer the table's.
         """
         self.check_topic()
-        wanted = {bucket: here.get(bucket, 0) for bucket, offset in goal.items() if offset > here.get(bucket, 0)}
-        if not wanted:
-            return
-        earliest = self.earliest()
-        for bucket, offset in wanted.items():
-            if offset < earliest[bucket] and goal[bucket] > offset:
-                raise OffsetLostError(
-                    f"records of the log are lost: topic={self._log.topic} bucket={bucket} wanted_offset={offset} "
-                    f"earliest_offset={earliest[bucket]} cause=retention removed them before they were read"
-                )
+        wanted = [
+            LogRange(bucket=bucket, start_offset=here.get(bucket, 0), end_offset=offset)
+            for bucket, offset in sorted(goal.items())
+            if offset > here.get(bucket, 0)
+        ]
+        if wanted:
+            kept_ranges(store, self._log, wanted, earliest=self.earliest())
 
     def record_bytes(self, here: Mapping[int, int], goal: Mapping[int, int]) -> int:
         """Approximate size of a record, from a sample taken once."""

@@ -8,8 +8,9 @@ rows deleted meanwhile are not retracted. ``earliest`` continues with the remain
 import logging
 from dataclasses import replace
 
+from engine.log.retention import OffsetLostError
 from engine.stream.history import TableHistory
-from engine.stream.log import OffsetLostError, StreamLog
+from engine.stream.log import StreamLog
 from engine.stream.options import OnLoss, StreamOptions
 from engine.stream.position.plan import ReadTarget
 from engine.stream.position.position import Phase, Position
@@ -42,7 +43,7 @@ def after_loss(
                 "longer than a stream's longest pause"
             ) from loss
         case OnLoss.RESNAPSHOT:
-            _check_whole(facts, history, log, target)
+            _check_whole(facts, options, history, log, target)
             found = _resnapshot(here, history, target)
         case OnLoss.EARLIEST:
             found = _earliest(here, history, log, options, target)
@@ -50,16 +51,20 @@ def after_loss(
     return replace(found, is_jump=True)
 
 
-def _check_whole(facts: str, history: TableHistory, log: StreamLog | None, target: ReadTarget) -> None:
+def _check_whole(
+    facts: str, options: StreamOptions, history: TableHistory, log: StreamLog | None, target: ReadTarget
+) -> None:
     """Eventual mode: records that left the log before their commit are in no snapshot, so none can replace them."""
     if log is None or not history.is_eventual:
         return
     then = history.facts(target.snapshot_id).offsets if target.snapshot_id else {}
-    if any(then.get(bucket, 0) < offset for bucket, offset in log.earliest().items()):
+    try:
+        log.check_kept(options.table.store, then, log.earliest())
+    except OffsetLostError as error:
         raise CorruptDataError(
-            f"{facts} cause=the newest snapshot does not have the lost records either "
+            f"{facts} cause=the newest snapshot may not have the lost records either "
             "fix=restart the query once their writer has committed; keep the log longer than a commit takes"
-        )
+        ) from error
 
 
 def _resnapshot(here: Position, history: TableHistory, target: ReadTarget) -> Position:

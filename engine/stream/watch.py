@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Final
 
 from engine.lineage.recording import Recorder
+from engine.log.retention import OffsetLostError
 from engine.request.commit_handle import wait_until_visible
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
-from engine.stream.log import OffsetLostError, StreamLog
+from engine.stream.log import StreamLog
 from engine.stream.log_views import LogView, LogViews, boundary, crossed
 from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import Alignment, StreamOptions
@@ -125,7 +126,7 @@ class TableWatch:
 
     def _advanced(self, here: Position, reachable: ReadTarget, goal: LogOffsets, limits: Limits) -> Position:
         if self.log is not None and here.phase is Phase.LOG:
-            self.log.check_kept(self._needed_from(here, goal), goal)
+            self.log.check_kept(self._store, self._needed_from(here, goal), goal)
         return advance(here, reachable, self.history, limits)
 
     def _cross_over(self, here: Position, target: ReadTarget, to: LogView) -> Position:
@@ -236,10 +237,13 @@ class TableWatch:
 
     def _needed_from(self, here: Position, goal: LogOffsets) -> LogOffsets:
         """The log start that the stream needs: the previous snapshot's, when it looks up replaced rows."""
-        if not self._options.normalizes or not here.snapshot_id or not here.offsets.ranges_until(goal):
+        ahead = here.offsets.ranges_until(goal) if self._options.normalizes and here.snapshot_id else ()
+        if not ahead:
             return here.offsets
         base = self.history.kept_facts(here.snapshot_id).offsets
-        return LogOffsets({bucket: min(offset, base.get(bucket, 0)) for bucket, offset in here.offsets.items()})
+        return LogOffsets(
+            {**here.offsets, **{each.bucket: min(each.start_offset, base.get(each.bucket, 0)) for each in ahead}}
+        )
 
     def _full(self, start: Start, target: ReadTarget) -> Position:
         if start.tag is not None:

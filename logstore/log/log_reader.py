@@ -34,9 +34,13 @@ _EXPLAIN_S: Final = 1.0  # without progress: may this client see the topic?
 class RecordsLostError(CorruptDataError):
     """The broker no longer has the first record of a range, or never had it."""
 
-    def __init__(self, message: str, *, earliest_offset: int = 0, end_offset: int = 0) -> None:
-        """The offsets between which the partition has records now; they survive pickling."""
+    def __init__(self, message: str, *, wanted_offset: int = 0, earliest_offset: int = 0, end_offset: int = 0) -> None:
+        """The next offset of the reader, and those between which the partition has records now; they survive pickling.
+
+        Every record before the wanted offset has been returned.
+        """
         super().__init__(message)
+        self.wanted_offset = wanted_offset
         self.earliest_offset = earliest_offset
         self.end_offset = end_offset
 
@@ -172,7 +176,7 @@ class _Reading:
                 f" earliest_offset={earliest} end_offset={latest}"
                 " cause=the topic was deleted and recreated fix=give the table a new log"
             )
-        return RecordsLostError(message, earliest_offset=earliest, end_offset=latest)
+        return RecordsLostError(message, wanted_offset=self._next_offset, earliest_offset=earliest, end_offset=latest)
 
     def _stuck(self) -> UnavailableError:
         return UnavailableError(
@@ -217,15 +221,22 @@ _READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
 def _batches(
     records: Iterator[list[Any]], columns: Sequence[str], batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
+    """All records in batches, also those that were read before an error: a reader may go on behind it."""
     pending = _Columns(columns)
-    for messages in records:
-        for piece, size_bytes in _pieces(messages, batch_rows, batch_bytes):
-            if pending.row_count + len(piece) > batch_rows or pending.size_bytes >= batch_bytes:
-                yield pending.batch()
-                pending = _Columns(columns)
-            pending.extend(piece, size_bytes)
+    failure = None
+    try:
+        for messages in records:
+            for piece, size_bytes in _pieces(messages, batch_rows, batch_bytes):
+                if pending.row_count + len(piece) > batch_rows or pending.size_bytes >= batch_bytes:
+                    yield pending.batch()
+                    pending = _Columns(columns)
+                pending.extend(piece, size_bytes)
+    except KafkaException as error:
+        failure = error
     if pending.row_count:
         yield pending.batch()
+    if failure is not None:
+        raise failure
 
 
 def _pieces(messages: list[Any], batch_rows: int, batch_bytes: int) -> Iterator[tuple[Sequence[Any], int]]:

@@ -36,6 +36,8 @@ _FIRST_LOOK_BACK: Final = 2  # the last record and the commit marker of its tran
 _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
 _LEADER_POLL_S: Final = 0.05
+_MARKER_WAIT_MS: Final = 20
+_NOT_THERE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +207,42 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
         if start == earliest:
             return LogTail(bucket=bucket, marker=None, end_offset=stable_end, earliest_offset=earliest)
         look_back *= _WIDENING  # only control records and aborted records so far
+
+
+def read_marker(
+    properties: KafkaProperties, *, topic: str, bucket: int, end_offset: int, timeout_s: float = _TAIL_TIMEOUT_S
+) -> CommitMarker | None:
+    """The marker of the batch that ends at an offset; None when its last record is not in the log.
+
+    Args:
+        properties: client properties of the cluster.
+        topic: topic of the log.
+        bucket: the bucket.
+        end_offset: the offset after the batch's last record, as a snapshot has it.
+        timeout_s: maximum wait: right after a commit, readers may not see its records yet.
+
+    Raises:
+        CorruptDataError: the record has no marker.
+        UnavailableError: the broker does not answer in time.
+    """
+    notes = ErrorNotes()
+    deadline = time.monotonic() + timeout_s
+    doing = f"marker of a batch cannot be read: topic={topic} bucket={bucket} end_offset={end_offset}"
+    consumer = properties.consumer(notes, **{"fetch.wait.max.ms": _MARKER_WAIT_MS})
+    try:
+        consumer.assign([TopicPartition(topic, bucket, end_offset - 1)])
+        while time.monotonic() < deadline:
+            message = consumer.poll(min(1.0, _left(deadline)))
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                return _marker_of(message, topic, bucket) if message.offset() == end_offset - 1 else None
+            if error is not None and error.code() in _NOT_THERE:
+                return None
+            if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_of_group(error):
+                raise error_of_kafka(error, doing, notes, needs=[topic_right("Read", topic)])
+    finally:
+        consumer.close()
+    raise UnavailableError(f"{doing} cause=no answer in time{notes.text}")
 
 
 def _last_record(

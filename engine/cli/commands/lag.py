@@ -33,7 +33,7 @@ def lag(place: WarehousePlace, table: str, checkpoints: tuple[str, ...], as_json
         print_json({"table": found.name, "snapshot_time_ms": time_ms, "buckets": buckets, "streams": streams})
         return
     title = f"{found.name}: {f'snapshot {snapshot.id} of {time_text(snapshot.time_ms)}' if snapshot else 'no snapshot'}"
-    columns = ("bucket", "offset of the snapshot", "end of the log", "offsets ahead")
+    columns = ("bucket", "offset of the snapshot", "end of the log", "rows ahead")
     if buckets:
         console().print(grid(title, columns, [tuple(each.values()) for each in buckets], numbers=columns))
     rows = [

@@ -6,6 +6,7 @@ from typing import Final
 import pyarrow as pa
 
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
+from engine.log.retention import OffsetLostError, kept_ranges
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import MomentText, moment_ms
@@ -25,6 +26,7 @@ from filestore.options.table.common import DAY_MS
 from filestore.table_store import TableStore
 from logstore.kafka.topics import LogTopics
 from logstore.log.marker import read_tail
+from logstore.offsets import LogRange
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 _LEAST_AGE_MS: Final = 3_600_000
@@ -232,10 +234,16 @@ def _verify_log(table: Table, log: TableLog) -> Iterator[Finding]:
         tail = read_tail(log.properties, topic=log.topic, bucket=bucket)
         if tail.end_offset < offset:
             yield Finding(check="log", subject=subject, problem=f"ends={tail.end_offset} table={offset}")
-        elif offset < earliest.get(bucket, 0):
-            problem = f"begins={earliest[bucket]} table={offset}: streams that start from files have a gap"
+            continue
+        try:
+            # up to its end: a stream that starts from the newest snapshot needs all that comes behind it
+            behind = LogRange(bucket=bucket, start_offset=offset, end_offset=tail.end_offset)
+            kept_ranges(table.store, log, [behind], earliest=earliest)
+        except OffsetLostError as error:
+            problem = f"begins={earliest[bucket]} table={offset}: streams that start from files have a gap: {error}"
             yield Finding(check="log", subject=subject, problem=problem)
-        elif tail.marker is not None and tail.marker.is_final and tail.marker.end_offset > offset:
+            continue
+        if tail.marker is not None and tail.marker.is_final and tail.marker.end_offset > offset:
             marker = tail.marker
             problem = (
                 f"a batch is not in the table: query={marker.query} batch={marker.batch} "

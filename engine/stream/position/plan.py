@@ -221,8 +221,11 @@ class _Budget:
         return len(sizes)
 
     def take_log(self, ranges: Sequence[LogRange]) -> list[LogRange]:
-        """The start of each range that fits, in proportion to the ranges' lengths."""
-        wanted = sum(each.end_offset - each.start_offset for each in ranges)
+        """The start of each range that fits, in proportion to the ranges' lengths; one offset of each at least.
+
+        With a limit below the number of ranges the longest get one each, so the limit holds for the log.
+        """
+        wanted = sum(map(_length, ranges))
         if wanted == 0:
             return []
         allowed = min(self._rows, self._bytes // max(1, self._limits.record_bytes))
@@ -230,13 +233,23 @@ class _Budget:
             return []
         self.is_touched = True
         if wanted > allowed:
-            ranges = [
-                _start_of(each, max(1, (each.end_offset - each.start_offset) * allowed // wanted)) for each in ranges
-            ]
-        taken = sum(each.end_offset - each.start_offset for each in ranges)
+            ranges = _starts_of(ranges, max(1, allowed))
+        taken = sum(map(_length, ranges))
         self._rows -= taken
         self._bytes -= taken * self._limits.record_bytes
         return list(ranges)
+
+
+def _starts_of(ranges: Sequence[LogRange], allowed: int) -> Sequence[LogRange]:
+    """The start of each non-empty range, together at most ``allowed`` > 0 offsets."""
+    if allowed < len(ranges):
+        return [_start_of(each, 1) for each in sorted(ranges, key=_length, reverse=True)[:allowed]]
+    more, left = sum(map(_length, ranges)) - len(ranges), allowed - len(ranges)
+    return [_start_of(each, 1 + (_length(each) - 1) * left // max(1, more)) for each in ranges]
+
+
+def _length(log_range: LogRange) -> int:
+    return log_range.end_offset - log_range.start_offset
 
 
 def _start_of(log_range: LogRange, count: int) -> LogRange:

@@ -84,7 +84,11 @@ class ReadingOptions(OptionValues):
         "read.stream.maxBytesPerTrigger", size_bytes, None, "Bytes of a micro-batch.", at=At.STREAM_READ
     )
     read_stream_max_rows_per_trigger = Option(
-        "read.stream.maxRowsPerTrigger", COUNT, None, "Rows of a micro-batch.", at=At.STREAM_READ
+        "read.stream.maxRowsPerTrigger",
+        COUNT,
+        None,
+        "Rows of a micro-batch, exact for the log; a split of files is never divided.",
+        at=At.STREAM_READ,
     )
     read_stream_min_rows_per_trigger = Option(
         "read.stream.minRowsPerTrigger", COUNT, None, "Rows that start a micro-batch."

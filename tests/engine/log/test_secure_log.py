@@ -314,7 +314,7 @@ def test_the_command_line_works_with_the_right_secret_and_names_the_wrong_one(
 
     assert run("lag", place.table)[0] == 0
     code, said = run("doctor", place.table)
-    assert (code, "log: the log is 0 offsets ahead" in said) == (0, True)
+    assert (code, "log: the log is 0 rows ahead" in said) == (0, True)
     wrong = {"sasl.password": "WRONG-one"}
     code, said = run("lag", place.table, **wrong)
     assert code == EXIT_INVALID

@@ -68,6 +68,11 @@ def found(examined: Examined) -> dict[str, Symptom]:
     return {each.check: each for each in diagnose(examined) if each.severity > Severity.OK}
 
 
+def test_a_problem_of_the_log_that_names_its_fix_gets_no_other() -> None:
+    symptom = found(seen(log_problem="the last record has no marker fix=copy the table"))["log"]
+    assert (symptom.severity, symptom.fix) == (Severity.CRITICAL, None)
+
+
 def test_nothing_is_found_in_a_healthy_table() -> None:
     assert found(seen(bucket(), bucket(bucket=1), log_lag={0: 0})) == {}
 

@@ -15,10 +15,11 @@ from engine import Table
 from engine.broker.broker import Broker
 from engine.read.batch_read import BatchRead
 from engine.read.read_state import StateSource
+from engine.write.batch_writer import BatchWriter
 from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
-from tests.support.logs import ends_with_markers
+from tests.support.logs import ends_with_markers, write_batch, write_without_commit
 from tests.support.option_keys import dotted
 from tests.support.streams import as_foreign
 from tests.support.tails import (
@@ -328,13 +329,27 @@ def test_lost_records_fail_the_read_unless_files_alone_are_allowed(broker: Broke
     table = new_table(tmp_path, broker=broker)
     table.write(changes(adds([1], "file")))
     write_log_only(table, changes(adds([2, 3])))
-    lose_log_before(table, {0: ends_with_markers(table)[0] - 1})
-    with pytest.raises(CorruptDataError, match=r"bucket=0 wanted_offset=1 earliest_offset=4.*on-offset-lost"):
+    lose_log_before(table, {0: 3})  # the last row is left
+    with pytest.raises(CorruptDataError, match=r"bucket=0 wanted_offset=1 earliest_offset=3.*on-offset-lost"):
         union(table)
     read = table.read(options={**UNION, "log.on-offset-lost": "resnapshot"})
     assert by_key(read.to_arrow()) == {1: "file"}
     assert read.served.source is StateSource.SNAPSHOT
     assert "are lost" in read.describe()
+
+
+def test_a_batch_that_retention_removed_before_its_commit_is_as_if_it_was_aborted(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """FL-100: nothing shows that it was there; its query writes it again."""
+    table = new_table(tmp_path, broker=broker)
+    table.write(changes(adds([1], "file")))
+    write_without_commit(table, 0, changes(adds([2, 3])))
+    lose_log_before(table, ends_with_markers(table))
+    assert by_key(union(table).to_arrow()) == {1: "file"}
+    again = changes(adds([2, 3], "again"))
+    write_batch(BatchWriter(table.files, table.log, commit_user="eventual"), 0, again)
+    assert by_key(union(table).to_arrow()) == {1: "file", 2: "again", 3: "again"}
 
 
 def test_a_log_that_expired_after_its_snapshot_is_not_missed(broker: Broker, tmp_path: Path) -> None:

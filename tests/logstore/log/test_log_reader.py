@@ -4,15 +4,16 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
-from logstore.log.log_reader import LOG_SCHEMA, RecordsLostError, read_range
+from logstore.log.log_reader import LOG_SCHEMA, RecordsLostError, _Reading, read_range
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, UnavailableError
 
@@ -155,6 +156,30 @@ def test_lost_records_are_an_error_with_both_offsets_and_the_fix(
     lost: RecordsLostError = pickle.loads(pickle.dumps(caught.value))
     assert (str(lost), lost.earliest_offset, lost.end_offset) == (str(caught.value), 6, 11)
     assert numbers(read_log(kafka, topic, 6, 10)) == [6, 7, 8, 9]
+
+
+def test_what_was_read_before_a_loss_is_returned_before_the_error(
+    kafka: KafkaProperties, broker: Broker, topic: str, producer: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that goes on at the earliest offset has then skipped what is lost, and nothing else."""
+    producer.commit(0, 10)
+    read = _Reading.records
+
+    def cut(reading: _Reading) -> Iterator[list[Any]]:
+        messages = next(read(reading))
+        reading._next_offset = messages[0].offset() + 1
+        yield messages[:1]
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0, 6)].result(20)
+        raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))
+
+    monkeypatch.setattr(_Reading, "records", cut)
+    found = []
+    with pytest.raises(RecordsLostError) as caught:
+        found.extend(read_range(kafka, topic=topic, log_range=LogRange(bucket=0, start_offset=2, end_offset=10)))
+    assert [batch["offset"].to_pylist() for batch in found] == [[2]]
+    lost: RecordsLostError = pickle.loads(pickle.dumps(caught.value))
+    assert (lost.wanted_offset, lost.earliest_offset, lost.end_offset) == (3, 6, 11)
 
 
 def test_a_log_that_is_shorter_than_it_was_is_an_error(

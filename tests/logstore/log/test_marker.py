@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
-from logstore.log.marker import CommitMarker, LogTail, NextStep, decode_marker, encode_marker, next_step, read_tail
+from logstore.log.marker import (
+    CommitMarker,
+    LogTail,
+    NextStep,
+    decode_marker,
+    encode_marker,
+    next_step,
+    read_marker,
+    read_tail,
+)
 from lsm.errors import CorruptDataError, UnavailableError
 
 law = settings(max_examples=100, deadline=None, derandomize=True)
@@ -180,6 +189,40 @@ def test_a_log_whose_records_all_expired_still_follows_its_snapshot(
         everything = TopicPartition(topic, 0, -1)
         admin.delete_records([everything])[everything].result(20)
     assert slices[1].start_offset > slices[0].end_offset
+
+
+@pytest.mark.broker
+def test_the_marker_of_any_batch_is_found_by_its_end(
+    broker: Broker, kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    target = LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=0)
+    slices = []
+    for batch in range(3):
+        with BucketLogWriter(target) as writer:
+            writer.fence()
+            writer.begin(query="q", batch=batch)
+            writer.append(None, pa.array([b"a"] * (batch + 1)))
+            slices.append(writer.commit(b""))
+    found = [read_marker(kafka, topic=topic, bucket=0, end_offset=each.end_offset) for each in slices]
+    assert [each and (each.batch, each.start_offset, each.end_offset) for each in found] == [
+        (batch, each.start_offset, each.end_offset) for batch, each in enumerate(slices)
+    ]
+    removed = TopicPartition(topic, 0, slices[0].end_offset)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_records([removed])[removed].result(20)
+    assert read_marker(kafka, topic=topic, bucket=0, end_offset=slices[0].end_offset) is None
+    with pytest.raises(CorruptDataError, match="no marker"):
+        read_marker(kafka, topic=topic, bucket=0, end_offset=slices[2].end_offset - 1)
+    assert read_marker(kafka, topic=topic, bucket=0, end_offset=99) is None
+    with BucketLogWriter(target) as writer:  # its rows are there, and nobody knows yet whether they count
+        writer.fence()
+        writer.begin(query="q", batch=3)
+        writer.append(None, pa.array([b"a", b"b"]))
+        writer._producer.flush(10)
+        end = slices[2].end_offset + 2
+        with pytest.raises(UnavailableError, match=f"end_offset={end} cause=no answer in time"):
+            read_marker(kafka, topic=topic, bucket=0, end_offset=end, timeout_s=0.5)
 
 
 @pytest.mark.broker

@@ -192,11 +192,20 @@ def test_a_batch_keeps_its_limits_or_is_one_unit(commits: list[Commit], limits: 
             else:
                 commit = history.commits[int(str(one)) - 1]
                 rows += (commit.content if kind == "snapshot" else commit.changed)[int(str(other))]
-        buckets = {one for kind, one, _ in found if kind == "log"}
-        # every bucket gets one record at least, so that none starves
-        assert rows <= limits.rows + len(buckets) or len([each for each in found if each[0] != "log"]) == 1
+        assert rows <= limits.rows or len(found) == 1
         here = end
     raise AssertionError("the stream does not get to the end")
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken"),
+    [(1, {0: 1}), (2, {0: 1, 2: 1}), (3, {0: 1, 1: 1, 2: 1}), (15, {0: 12, 1: 1, 2: 1}), (104, {0: 100, 1: 1, 2: 3})],
+)
+def test_a_limit_holds_for_the_log_and_no_bucket_starves(limit: int, taken: dict[int, int]) -> None:
+    history = OracleHistory([Commit(logged={0: 100, 1: 1, 2: 3})])
+    end = advance(begin_at(history, 0), ReadTarget(snapshot_id=1), history, Limits(rows=limit))
+    assert sum(end.offsets.values()) <= limit
+    assert dict(end.offsets) == taken
 
 
 @pytest.mark.sweep

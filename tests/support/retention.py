@@ -1,0 +1,34 @@
+"""What brokers do to a topic: rows are aborted, and what is old goes."""
+
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
+from confluent_kafka import Producer
+
+from engine import Table
+from tests.support.logs import wait_for_log
+
+
+def abort_in_log(table: Table, bucket: int = 0, count: int = 3) -> None:
+    """Rows at the end of a bucket's log that are there and aborted, so that no reader sees them."""
+    log = table.log
+    assert log is not None
+    end = table.log_end_offsets()[bucket]
+    servers = log.properties.by_name["bootstrap.servers"]
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"aborted-{uuid4().hex}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(count):
+        producer.produce(log.topic, b'{"op": "c"}', partition=bucket)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    wait_for_log(table, {bucket: end + count + 1})
+
+
+def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Look again and again; a broker acts when it comes to it."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
