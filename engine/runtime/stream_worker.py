@@ -11,6 +11,7 @@ from typing import IO, Final
 
 from engine.runtime.installed_pyspark import prefer_installed_pyspark
 
+_YES: Final = ("True", "true")
 _NUMBER_SIZE: Final = 4  # bytes of a number: big endian, signed
 
 
@@ -27,7 +28,7 @@ def connect() -> IO[bytes]:
         connection.settimeout(timeout_s)
         connection.connect(path)
     else:
-        is_v6 = os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true"
+        is_v6 = os.environ.get("SPARK_PREFER_IPV6") in _YES
         port = int(os.environ["PYTHON_WORKER_FACTORY_PORT"])
         connection = socket.create_connection(("::1" if is_v6 else "127.0.0.1", port), timeout_s)
     file: IO[bytes] = connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", "65536")))
