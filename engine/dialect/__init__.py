@@ -12,11 +12,11 @@ __all__ = ["sql"]
 
 
 @overload
-def sql(spark: "SparkSession", text: str, catalog: "Catalog | str | None" = None, **options: str) -> "DataFrame": ...
+def sql(spark: None, text: str, catalog: "Catalog | str", **options: str) -> "pa.Table": ...
 
 
 @overload
-def sql(spark: None, text: str, catalog: "Catalog | str", **options: str) -> "pa.Table": ...
+def sql(spark: "SparkSession", text: str, catalog: "Catalog | str | None" = None, **options: str) -> "DataFrame": ...
 
 
 def sql(

@@ -7,7 +7,7 @@ before it does; on a busy machine that takes longer, and the query fails with "P
 
 import os
 import socket
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from engine.runtime.installed_pyspark import prefer_installed_pyspark
 
@@ -31,7 +31,7 @@ def connect() -> IO[bytes]:
         is_v6 = os.environ.get("SPARK_PREFER_IPV6") in _YES
         port = int(os.environ["PYTHON_WORKER_FACTORY_PORT"])
         connection = socket.create_connection(("::1" if is_v6 else "127.0.0.1", port), timeout_s)
-    file: IO[bytes] = connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", "65536")))
+    file: Any = connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", "65536")))
     if path is None:
         secret = os.environ["PYTHON_WORKER_FACTORY_SECRET"].encode()
         file.write(_number(len(secret)) + secret)
@@ -42,7 +42,8 @@ def connect() -> IO[bytes]:
     connection.close()  # with the file
     file.write(_number(os.getpid()))
     file.flush()
-    return file
+    found: IO[bytes] = file
+    return found
 
 
 def main() -> None:
