@@ -2,7 +2,8 @@
 
 Spark forks its Python workers from one daemon per executor. When the daemon has the modules, a new worker has them too
 (0.5 to 1 s of imports otherwise). They are also frozen out of the garbage collector, so the full collection that
-Spark's worker runs after every task visits the task's own objects and not some 200,000 objects of libraries.
+Spark's worker runs after every task visits the task's own objects and not some 200,000 objects of libraries. PySpark is
+the installed one, not Spark's zip file of it, which every process would compile again.
 
 ``engine.spark.session`` sets it on local masters. On a cluster, Fluvial must be installed on the executors (not shipped
 with ``--py-files``, which a worker sees only after it has started), then set
@@ -15,9 +16,11 @@ keep a thread each, and handle a fork themselves.)
 import contextlib
 import gc
 import importlib
-from typing import Final
+import os
+from collections.abc import Callable
+from typing import Any, Final
 
-from pyspark import daemon
+from engine.runtime.installed_pyspark import prefer_installed_pyspark
 
 PRELOADED: Final = (
     "numpy",
@@ -49,6 +52,30 @@ def preload() -> None:
     gc.freeze()
 
 
-if __name__ == "__main__":
+def quiet(worker: Callable[..., int]) -> Callable[..., int]:
+    """Spark's function for one task, which ends without a traceback when Spark has closed the connection.
+
+    Spark does so when it needs no more rows (LIMIT): nothing waits for the rest, and the process is not used again.
+    """
+
+    def run(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except (BrokenPipeError, ConnectionResetError):
+            return os.EX_IOERR
+
+    return run
+
+
+def main() -> None:
+    """Fork workers until Spark ends."""
+    prefer_installed_pyspark()
+    from pyspark import daemon
+
     preload()
+    daemon.worker = quiet(daemon.worker)
     daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

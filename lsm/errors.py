@@ -42,6 +42,10 @@ class UnavailableError(FluvialError):
     """A broker, a disk or a service does not answer. Nothing of this change is visible: retry later."""
 
 
+class OverloadedError(UnavailableError):
+    """This machine is too busy to start a process in time. Nothing of this change is visible: retry later."""
+
+
 class OutcomeUnknownError(FluvialError):
     """The change may or may not be visible. Delete nothing and retry with the same identifier."""
 

@@ -1,14 +1,16 @@
 """The function ``engine.sql``: one ``SqlSession`` for each Spark session and catalog."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NoReturn
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
 from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.results import DONE
 from engine.dialect.session import SqlResult, SqlSession
 from filestore.options.table_options import canonical_options, check_option
 from lsm.errors import InvalidInputError
@@ -16,17 +18,44 @@ from lsm.errors import InvalidInputError
 CATALOG_PREFIX: Final = "spark.sql.catalog.fluvial."
 WAREHOUSE_CONF: Final = f"{CATALOG_PREFIX}warehouse"
 
+_SHOWN_LENGTH: Final = 80  # characters of a statement in a message
+
+_without_spark: Final[dict[Catalog | str, SqlSession]] = {}
 _sessions: Final[WeakKeyDictionary[SparkSession, dict[object, SqlSession]]] = WeakKeyDictionary()
 
 
 def run_text(spark: SparkSession, text: str, catalog: Catalog | str | None, options: Mapping[str, str]) -> DataFrame:
     """See ``engine.sql``."""
-    session = sql_session(spark, catalog)
+    return frame_of(spark, _last(sql_session(spark, catalog), text, options))
+
+
+def run_here(text: str, catalog: Catalog | str | None, options: Mapping[str, str]) -> pa.Table:
+    """See ``engine.sql`` without Spark."""
+    if catalog is None:
+        raise InvalidInputError("no catalog: fix=give catalog=Catalog(...), or a Spark session that names one")
+    if catalog not in _without_spark:
+        opened = catalog if isinstance(catalog, Catalog) else Catalog(catalog)
+        context = SqlContext(catalog=opened, open_spark=lambda: _no_spark(context))
+        _without_spark[catalog] = SqlSession(context)
+    table = _last(_without_spark[catalog], text, options).table
+    return DONE if table is None else table
+
+
+def _last(session: SqlSession, text: str, options: Mapping[str, str]) -> SqlResult:
+    """The result of the last statement, after settings were made."""
     for key, value in canonical_options(options).items():
         check_option(key, value)
         session.context.settings[key] = value
     results = session.execute(text)
-    return frame_of(spark, results[-1] if results else SqlResult())
+    return results[-1] if results else SqlResult()
+
+
+def _no_spark(context: SqlContext) -> NoReturn:
+    words = " ".join(context.statement.split())
+    shown = words if len(words) <= _SHOWN_LENGTH else f"{words[:_SHOWN_LENGTH]}..."
+    raise InvalidInputError(
+        f"this statement needs Spark: statement={shown!r} fix='give a session: engine.sql(engine.session(), ...)'"
+    )
 
 
 def sql_session(spark: SparkSession, catalog: Catalog | str | None = None) -> SqlSession:

@@ -69,6 +69,7 @@ class SqlSession:
     def run(self, statement: Statement) -> SqlResult:
         """Run one statement. Raises: InvalidInputError when it cannot be run; nothing is changed."""
         what = statement.tree
+        self.context.statement = statement.text
         if isinstance(what, exp.Expr):
             return self._run_rows(statement)
         if isinstance(what, Explain):
@@ -104,6 +105,7 @@ _COMMANDS: Final[Mapping[type, Callable[[SqlContext, Any], pa.Table]]] = {
     tree.DropPartitions: tables.run_drop_partitions,
     tree.DescribeTable: describe.describe_table,
     tree.DescribeDatabase: describe.describe_database,
+    tree.DescribeHistory: describe.describe_history,
     tree.ShowDatabases: show.show_databases,
     tree.ShowTables: show.show_tables,
     tree.ShowCreateTable: show.show_create_table,

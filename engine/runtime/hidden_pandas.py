@@ -8,13 +8,15 @@ from typing import Final
 
 _PANDAS: Final = "pandas"
 # Spark starts a process with this module for the source of each streaming query; no code of users runs there.
+# `engine.runtime.stream_worker` takes its place where Fluvial made the session.
 STREAM_RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+_STREAM_RUNNERS: Final = (STREAM_RUNNER, "engine.runtime.stream_worker")
 
 
 def hide_pandas_in_stream_runner() -> None:
     """`hide_pandas` in the process of a streaming query's source; elsewhere nothing."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name == STREAM_RUNNER:
+    if spec is not None and spec.name in _STREAM_RUNNERS:
         hide_pandas()
 
 

@@ -10,16 +10,18 @@ from typing import Final
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from lsm import errors
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError, OverloadedError
 
 _FLUVIAL: Final = re.compile(r"^\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
+_NO_CONNECTION: Final = "Python worker failed to connect back"
 _PYTHON: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+?)\s*$", re.MULTILINE)
 
 
 def fluvial_error(error: BaseException, doing: str) -> FluvialError:
     """The error to show for one that came through Spark.
 
-    A Fluvial error keeps its class and message; a query that Spark rejects is an InvalidInputError.
+    A Fluvial error keeps its class and message; a query that Spark rejects is an InvalidInputError; a Python process
+    that was too slow to connect to Spark is an OverloadedError.
 
     Args:
         error: the error that Spark raised.
@@ -33,6 +35,11 @@ def fluvial_error(error: BaseException, doing: str) -> FluvialError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, FluvialError):
             return kind(message)
+    if _NO_CONNECTION in text:
+        return OverloadedError(
+            f"{doing} reason='a Python process of Spark did not connect within 10 s' cause='the machine is overloaded' "
+            "fix='try again when it is less busy, give it more cores, or run fewer pipelines at once'"
+        )
     if isinstance(error, AnalysisException | ParseException):
         return InvalidInputError(f"{doing} reason={_first_line(text)}")
     python = _PYTHON.findall(text)

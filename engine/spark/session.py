@@ -5,7 +5,6 @@ of spark-submit.
 """
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 from engine.kafka.source import KafkaSource
 from engine.runtime.spark_internals import hadoop_setting, has_context, start_jvm
 from engine.spark.data_source import FluvialDataSource
+from engine.spark.worker_python import set_worker_python
 
 REDACTED: Final = (
     "(?i)secret|passw|passphrase|token|credential|jaas|private|user[._-]?info|access[._-]?key|account[._-]key|api_?key"
@@ -88,13 +88,11 @@ def session(
     if has_context():
         return _registered(_built(given))
 
-    # Workers take the interpreter and module path from the environment of the JVM, so both are set before it starts:
-    # otherwise they run whatever `python3` is on the PATH, and may not find the packages of this process.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    _make_importable()
     if master is not None:
         given["spark.master"] = master
+    # Workers take the interpreter and module path from the environment of the JVM, so both are set before it starts.
+    set_worker_python(given)
+    _make_importable()
     given["spark.app.name"] = app_name
     # Once the JVM runs, the settings of spark-defaults.conf and spark-submit can be read.
     start_jvm(given)

@@ -40,8 +40,9 @@ def check_log_names(before: TableSchema, after: TableSchema, history: Sequence[T
     for parent, field in _with_parents(after.fields):
         if owners.get((parent, field.name), field.id) != field.id:
             raise InvalidInputError(
-                f"the name was another column's, which records in the log may still mean: column={field.name} "
-                "fix='choose a name that was never used'"
+                f"the name was another column's, renamed or dropped: column={field.name} "
+                "reason='records in the log name their columns: old ones would give their values to the new column' "
+                "fix='choose a name that was never used, or create a new table and copy'"
             )
         _, was = names.get(field.id, (parent, field.name))
         if was != field.name and (parent or was in before.primary_keys):

@@ -28,6 +28,7 @@ from engine.spark.session import checkpoint_settings
 from engine.table import Table
 
 _STOP_POLL_S: Final = 0.05
+_INITIALIZING: Final = "Initializing"  # StreamExecution, then sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,11 @@ class RunningPipeline:
         except PySparkException as error:
             raise fluvial_error(error, f"pipeline cannot start: pipeline={self.name}") from error
         self._last_batch_id = -1
+
+    def is_starting(self) -> bool:
+        """Whether the query is still starting its source."""
+        query = self._query
+        return query is not None and query.isActive and str(query.status["message"]).startswith(_INITIALIZING)
 
     def is_active(self, wait_s: float) -> bool:
         """Wait up to ``wait_s`` for the end; False when the query has ended.

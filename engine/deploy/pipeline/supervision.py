@@ -12,10 +12,13 @@ from pyspark.sql import SparkSession
 
 from engine.deploy.config.operation_config import CONTINUE, RESTART, OnFailureConfig
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
-from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, TakenOverError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, OverloadedError, TakenOverError
 from lsm.undo import undoing
 
 _POLL_S: Final = 0.2
+_START_TIMEOUT_S: Final = 60.0  # after which the next pipeline starts beside one that is still starting
+_MAX_OVERLOADS: Final = 10  # in a row
+_OVERLOAD_BACKOFF_S: Final = (2.0, 60.0)  # the first delay, and the longest
 
 logger = logging.getLogger("fluvial.job")
 
@@ -37,15 +40,22 @@ class Restart:
     after_s: float
 
 
-def restart_after(policy: OnFailureConfig, error: FluvialError, attempt_count: int) -> Restart | None:
+def restart_after(
+    policy: OnFailureConfig, error: FluvialError, attempt_count: int, overload_count: int = 0
+) -> Restart | None:
     """Whether and when to restart a failed pipeline; None: not at all.
 
     Args:
-        policy: the job's policy.
+        policy: the job's policy. A pipeline that an overloaded machine did not start is retried under each of them,
+            and these attempts do not count for ``max-attempts``.
         error: the failure. Invalid requests and corrupt data are not retried, and what another run of the query has
             taken over is that run's: two supervisors would take the query from each other without end.
         attempt_count: restarts since the last finished micro-batch.
+        overload_count: starts since then that failed on an overloaded machine.
     """
+    if isinstance(error, OverloadedError) and overload_count < _MAX_OVERLOADS:
+        first_s, longest_s = _OVERLOAD_BACKOFF_S
+        return Restart(after_s=min(first_s * 2**overload_count, longest_s))
     if policy.policy != RESTART or isinstance(error, InvalidInputError | CorruptDataError | TakenOverError):
         return None
     if attempt_count >= policy.max_attempts:
@@ -58,7 +68,9 @@ class _Watched:
     pipeline: RunningPipeline
     state: PipelineState = PipelineState.WAITING
     attempt_count: int = 0  # restarts since the last finished micro-batch
+    overload_count: int = 0  # starts since then that failed on an overloaded machine
     next_start_s: float = 0.0
+    start_s: float = 0.0  # of the last start, on ``time.monotonic``
     error: FluvialError | None = None
 
 
@@ -95,7 +107,9 @@ class Supervisor:
         return [each.pipeline for each in self._watched]
 
     def run(self, spark: SparkSession, on_progress: OnProgress, on_look: Callable[[], None]) -> list[PipelineResult]:
-        """Start every pipeline and watch until all have ended, or the job is stopped.
+        """Start the pipelines one after another and watch until all have ended, or the job is stopped.
+
+        Each starts processes that have a fixed time to connect to Spark: many at once are late on few cores.
 
         Args:
             spark: the session.
@@ -110,8 +124,8 @@ class Supervisor:
         """
         with undoing(self._stop_now):
             for each in self._watched:
-                each.pipeline.start(spark)
-                each.state = PipelineState.RUNNING
+                if not self._stop.is_set():
+                    self._start_first(each, spark)
             while self._must_continue():
                 self._look(spark, on_progress)
                 on_look()
@@ -138,7 +152,8 @@ class Supervisor:
                 self._handle_failure(each, error)
         self._report_progress(on_progress)
         for each in self._watched:
-            if each.state is PipelineState.WAITING and time.monotonic() >= each.next_start_s:
+            is_due = each.state is PipelineState.WAITING and time.monotonic() >= each.next_start_s
+            if is_due and not self._is_starting():
                 self._start_again(each, spark)
         if not running:
             self._stop.wait(_POLL_S)
@@ -147,22 +162,49 @@ class Supervisor:
         for each in self._watched:
             progress = each.pipeline.take_progress()
             if progress is not None:
-                each.attempt_count = 0
+                each.attempt_count = each.overload_count = 0
                 on_progress(progress)
 
     def _handle_failure(self, each: _Watched, error: FluvialError) -> None:
         each.pipeline.stop()
-        restart = restart_after(self._on_failure, error, each.attempt_count)
+        restart = restart_after(self._on_failure, error, each.attempt_count, each.overload_count)
         if restart is None:
             each.state, each.error = PipelineState.FAILED, error
             if self._on_failure.policy == CONTINUE:  # otherwise run() raises it at once
                 logger.error("pipeline failed, the others continue: pipeline=%s reason=%s", each.pipeline.name, error)
             return
         each.state, each.next_start_s = PipelineState.WAITING, time.monotonic() + restart.after_s
+        if isinstance(error, OverloadedError):
+            each.overload_count += 1
+            message = "pipeline is started again: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
+            attempts = (each.overload_count, _MAX_OVERLOADS)
+            logger.warning(message, each.pipeline.name, restart.after_s, *attempts, error)
+            return
         each.attempt_count += 1
         message = "pipeline failed and will be restarted: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
         attempts = (each.attempt_count, self._on_failure.max_attempts)
         logger.warning(message, each.pipeline.name, restart.after_s, *attempts, error)
+
+    def _start_first(self, each: _Watched, spark: SparkSession) -> None:
+        """Start a pipeline and wait until its source has started, fails or takes too long."""
+        try:
+            each.pipeline.start(spark)
+        except OverloadedError as error:
+            self._handle_failure(each, error)
+            return
+        each.state, each.start_s = PipelineState.RUNNING, time.monotonic()
+        while self._is_starting() and not self._stop.wait(_POLL_S / 4):
+            pass
+
+    def _is_starting(self) -> bool:
+        """Whether a pipeline is starting its source, and may still take its time for it."""
+        now_s = time.monotonic()
+        return any(
+            each.state is PipelineState.RUNNING
+            and now_s - each.start_s < _START_TIMEOUT_S
+            and each.pipeline.is_starting()
+            for each in self._watched
+        )
 
     def _start_again(self, each: _Watched, spark: SparkSession) -> None:
         try:
@@ -171,7 +213,7 @@ class Supervisor:
             self._handle_failure(each, error)
         else:
             each.pipeline.restart_count += 1
-            each.state = PipelineState.RUNNING
+            each.state, each.start_s = PipelineState.RUNNING, time.monotonic()
 
     def _end(self) -> None:
         """Stop every running pipeline after its micro-batch; one deadline for all."""

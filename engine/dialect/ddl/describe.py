@@ -9,7 +9,7 @@ from engine.dialect.ddl.partition_spec import check_complete, named_partitions
 from engine.dialect.ddl.table_parts import TableParts
 from engine.dialect.ddl.watermark import latest_watermark
 from engine.dialect.grammar.places import did_you_mean
-from engine.dialect.grammar.statements import DescribeDatabase, DescribeTable
+from engine.dialect.grammar.statements import DescribeDatabase, DescribeHistory, DescribeTable
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import texts_table
@@ -19,6 +19,7 @@ from engine.system_tables.names import is_system_table
 from engine.table import Table
 from filestore.changelog.untracked import is_untracked
 from filestore.compact.compactor import pick_tasks
+from filestore.layout.branch_names import SEPARATOR
 from filestore.layout.paths import partition_path
 from filestore.maintenance.partitions import path_of
 from filestore.scan.live_files import BucketKey, LiveFiles
@@ -59,6 +60,14 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
             partition = next((key.partition for key in live.buckets()), None)
             rows += [row for row in _partition_rows(table, live, partition) if row[0] not in shown]
     return texts_table(_COLUMNS, rows)
+
+
+def describe_history(context: SqlContext, statement: DescribeHistory) -> pa.Table:
+    """The snapshots of a table, newest first: the rows of its system table ``snapshots``."""
+    table = opened(context, statement.name)
+    found = context.catalog.system_table(f"{table.name}{SEPARATOR}snapshots").to_arrow()
+    newest = found.sort_by([("snapshot_id", "descending")])
+    return newest if statement.limit is None else newest.slice(0, statement.limit)
 
 
 def describe_database(context: SqlContext, statement: DescribeDatabase) -> pa.Table:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from engine.dialect.grammar.clauses import (
     ColumnClause,
+    no_checks,
     read_column,
     read_expression_text,
     read_literal,
@@ -265,6 +266,10 @@ def _columns(cursor: Cursor) -> list[ColumnClause]:
 
 
 def _refuse_keys(cursor: Cursor) -> None:
+    names = 2 if cursor.sees("CONSTRAINT") else 0
+    following = [each.text.upper() for each in cursor.tokens[cursor.index + names : cursor.index + names + 2]]
+    if following[:1] == ["CHECK"] and (names or following[1:] == ["("]):
+        raise no_checks(cursor)
     if cursor.sees_any("PRIMARY KEY", "CONSTRAINT") or cursor.sees("PRIMARY", "KEY"):
         raise cursor.problem("the key of a table never changes: create a new table and copy")
 

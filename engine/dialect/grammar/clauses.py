@@ -11,6 +11,7 @@ from engine.dialect.grammar.statements import PartitionSpec
 from engine.dialect.grammar.type_grammar import read_type
 from filestore.schema.column_paths import ColumnPosition
 from filestore.types.data_types import DataField, DataType
+from lsm.errors import InvalidInputError
 
 _TYPED: Final = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 
@@ -120,6 +121,8 @@ def read_key_words(cursor: Cursor) -> bool:
     before = cursor.index
     if cursor.take("CONSTRAINT"):
         cursor.name("the name of the constraint")
+        if cursor.sees_any("CHECK"):
+            raise no_checks(cursor)
         if not _take_primary_key(cursor):
             raise cursor.problem("syntax error, expected PRIMARY KEY")
         return True
@@ -158,8 +161,11 @@ class _Clauses:
             self.comment = cursor.string()
         elif cursor.take("DEFAULT"):
             self.default = read_literal(cursor)
-        elif cursor.take("GENERATED", "ALWAYS", "AS"):
+        elif cursor.sees("GENERATED"):
+            _take_generated(cursor)
             self.expression = read_expression_text(cursor)
+        elif cursor.sees_any("CHECK"):
+            raise no_checks(cursor)
         elif read_key_words(cursor):
             self.is_key = True
             read_not_enforced(cursor)
@@ -168,6 +174,31 @@ class _Clauses:
             self.position = position or self.position
             return position is not None
         return True
+
+
+def no_checks(cursor: Cursor) -> InvalidInputError:
+    """The error for a CHECK constraint at the cursor."""
+    return cursor.problem(
+        "CHECK constraints are not supported: filter rows before they are written, or write to a branch and publish it "
+        "with an expectation (CALL sys.audit_publish)"
+    )
+
+
+def _take_generated(cursor: Cursor) -> None:
+    """``GENERATED ALWAYS AS``, before an expression. Raises: InvalidInputError for an identity column."""
+    start = cursor.start
+    cursor.expect("GENERATED")
+    by_default = cursor.take("BY", "DEFAULT")
+    if not by_default:
+        cursor.expect("ALWAYS")
+    cursor.expect("AS")
+    if by_default or cursor.sees_any("IDENTITY"):
+        raise cursor.problem(
+            "identity columns are not supported, no writer counts for the others: give the values in the rows, such as "
+            "uuid() or a number of the source",
+            start,
+            cursor.stop,
+        )
 
 
 def _take_primary_key(cursor: Cursor) -> bool:

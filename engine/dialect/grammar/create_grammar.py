@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from engine.dialect.grammar.clauses import (
     ColumnClause,
+    no_checks,
     read_column,
     read_expression_text,
     read_key_words,
@@ -131,6 +132,8 @@ def _read_element(cursor: Cursor, table: _Table) -> None:
         column = ".".join(cursor.names("a column"))
         cursor.expect("AS")
         _once(cursor, table, "watermark", Watermark(column=column, expression=read_expression_text(cursor)), start)
+    elif cursor.sees("CHECK", "("):
+        raise no_checks(cursor)
     elif read_key_words(cursor):
         table.keys.append(tuple(cursor.listed(lambda inner: inner.name("a column"))))
         read_not_enforced(cursor)

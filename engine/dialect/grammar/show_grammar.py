@@ -7,6 +7,7 @@ from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import read_option_key
 from engine.dialect.grammar.statements import (
     DescribeDatabase,
+    DescribeHistory,
     DescribeTable,
     DropDatabase,
     DropTable,
@@ -54,7 +55,7 @@ def read_truncate(cursor: Cursor) -> TruncateTable | None:
     return TruncateTable(name=name, partition=partition)
 
 
-def read_describe(cursor: Cursor) -> DescribeTable | DescribeDatabase | None:
+def read_describe(cursor: Cursor) -> DescribeTable | DescribeDatabase | DescribeHistory | None:
     """What follows DESCRIBE; None when it is Spark's."""
     if cursor.take_any(*_DATABASES) is not None:
         extended = cursor.take_any("EXTENDED") is not None
@@ -63,6 +64,11 @@ def read_describe(cursor: Cursor) -> DescribeTable | DescribeDatabase | None:
         return database
     if cursor.sees_any("FUNCTION", "QUERY", "SELECT", "WITH", "VALUES", "FROM", "("):
         return None
+    if len(cursor.tokens) > cursor.index + 1 and not cursor.sees("HISTORY", ".") and cursor.take("HISTORY"):
+        table = cursor.names("the name of a table")
+        limit = cursor.whole_number() if cursor.take("LIMIT") else None
+        cursor.expect_end()
+        return DescribeHistory(name=table, limit=limit)
     extended = cursor.take_any(*_EXTENDED) is not None
     if len(cursor.tokens) > cursor.index + 1 and cursor.take("TABLE"):
         extended = cursor.take_any(*_EXTENDED) is not None or extended

@@ -191,6 +191,14 @@ class DescribeTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DescribeHistory:
+    """``DESCRIBE HISTORY name [LIMIT count]``."""
+
+    name: Name
+    limit: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DescribeDatabase:
     """``DESCRIBE DATABASE [EXTENDED] name``."""
 

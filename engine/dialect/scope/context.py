@@ -24,6 +24,7 @@ class SqlContext:
     catalog_name: str = CATALOG_NAME
     database: str = DEFAULT_DATABASE
     settings: dict[str, str] = field(default_factory=dict, repr=False)  # SET table-storage.*, without the prefix
+    statement: str = ""  # the text of the one that is running
     frames: FrameCache = field(default_factory=FrameCache, repr=False)
 
     @cached_property

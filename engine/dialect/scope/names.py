@@ -21,6 +21,7 @@ _OF_A_TABLE = (
     tree.ReplaceColumns,
     tree.RenameTable,
     tree.DescribeTable,
+    tree.DescribeHistory,
     tree.ShowCreateTable,
     tree.ShowPartitions,
     tree.ShowProperties,

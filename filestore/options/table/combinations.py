@@ -79,7 +79,8 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
     )
     yield (
         options.log_system == "kafka" and options.bucket < 1 and options.gives(TableValues.bucket),
-        f"a log has one partition for every bucket: bucket={options.bucket} fix='set bucket to 1 or more'",
+        f"a log has one partition for every bucket: bucket={options.bucket} reason='their number is fixed, and these "
+        "buckets are made as rows come' fix='set bucket to 1 or more, or log.system=none for a table without a log'",
     )
     yield (
         options.log_system == "kafka" and options.log_system_partitions not in (None, options.bucket),

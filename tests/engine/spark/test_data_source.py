@@ -129,3 +129,23 @@ def test_after_compaction_spark_scans_the_files_itself(spark: SparkSession, tmp_
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "FileScan parquet" in plan
     assert "MapInArrow" not in plan
+
+
+def test_a_frame_keeps_its_snapshot_and_shows_which_it_is(spark: SparkSession, catalog: Catalog) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = catalog.create_table("db.kept", schema, primary_key=["id"], options={"bucket": "1"})
+
+    def seen(frame: DataFrame) -> tuple[int, set[int]]:
+        rows = frame.collect()
+        return len(rows), {row["_snapshot_id"] for row in rows}
+
+    def load() -> DataFrame:
+        place = {"warehouse": catalog.warehouse, "table": "db.kept", "read.metadata-columns": "_snapshot_id"}
+        return spark.read.format("fluvial").options(**place).load()
+
+    table.write(pa.table({"id": [1]}, schema=schema))
+    frame = load()
+    assert seen(frame) == (1, {1})
+    table.write(pa.table({"id": [2]}, schema=schema))
+    assert seen(frame) == (1, {1})
+    assert seen(load()) == (2, {2})

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filestore.catalog.catalog import FileCatalog
+from filestore.evolution.option_changes import FIXED_BY_LOG
 from filestore.evolution.schema_change import (
     AddColumn,
     ChangeComment,
@@ -26,6 +27,7 @@ from filestore.evolution.schema_change import (
     apply_changes,
 )
 from filestore.io.file_io import LocalFileIO
+from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
 from filestore.schema.column_paths import ColumnPosition
 from filestore.schema.schema_store import new_schema
@@ -214,6 +216,23 @@ def test_a_log_keeps_its_records_readable(change: SchemaChange, reason: str) -> 
     second = changed(first, DropColumn(("gone",)), history=[schema_with(options=LOG)])
     with pytest.raises(InvalidInputError, match=reason):
         changed(second, change, has_rows=False, history=[schema_with(options=LOG), first])
+
+
+def test_an_option_that_never_changes_may_be_set_to_the_value_in_force() -> None:
+    keyed = schema_with(options=LOG)
+    fixed = {key for key, option in TableOptions.declared.items() if option.is_immutable} | FIXED_BY_LOG | {"bucket"}
+    values = {key: keyed.table_options[TableOptions.declared[key]] for key in fixed if key in TableOptions.declared}
+    values |= {"primary-key": keyed.primary_keys, "partition": keyed.partition_keys}
+    texts = {
+        key: ",".join(value) if isinstance(value, tuple) else str(value).lower()
+        for key, value in values.items()
+        if value not in (None, ())
+    }
+    assert {"bucket", "log.key.format", "log.system", "merge-engine", "primary-key"} <= texts.keys()
+    for key, text in texts.items():
+        assert changed(keyed, SetOption(key, text)) is keyed, key
+    with pytest.raises(InvalidInputError, match="while the table has a log"):
+        changed(keyed, SetOption("log.changelog-mode", "all"))
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "lookup"), ("input", "lookup"), ("lookup", "none")])
