@@ -18,12 +18,16 @@ from logstore.format.changelog_json import LogFormat
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
-from logstore.log.marker import LogTail
+from logstore.log.marker import CLAIM_END, LogTail
+from logstore.offsets import LogOffsets
 
 TOPIC_KEY: Final = TableOptions.log_topic.key
 TOPIC_ID_KEY: Final = TableOptions.log_topic_id.key
 TABLE_ID_KEY: Final = TableOptions.log_transactional_id_prefix.key
-_OF_ENGINE: Final = frozenset({"topic", "topic-id"})  # behind log.kafka., but not the client's
+ADOPTED_KEY: Final = TableOptions.log_topic_is_adopted.key
+OWN_LOG_KEYS: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, ADOPTED_KEY})
+"""Options of a table that no other table has: its topic's, and its id."""
+_OF_ENGINE: Final = frozenset({"topic", "topic-id", "topic-is-adopted"})  # behind log.kafka., but not the client's
 
 
 class OrphanPolicy(Enum):
@@ -41,13 +45,14 @@ class TableLog:
     topic_id: str | None
     bucket_count: int
     properties: KafkaProperties
-    table_id: str  # part of the transactional ids: a recreated table is another writer
+    table_id: str  # part of the transactional ids and in every marker: a recreated table is another writer
     log_format: LogFormat
     keeps_update_before: bool  # log.changelog-mode=all
     is_exact: bool  # the writer looks up the rows it changes and logs exact changes
     is_eventual: bool
     key_names: tuple[str, ...]  # () for a table without a key
     orphans: OrphanPolicy = OrphanPolicy.FAIL
+    is_adopted: bool = False  # the topic existed before the table, and begins with its claim
 
     @classmethod
     def of(cls, table: TableView, writer: WriterOptions = NO_OPTIONS) -> "TableLog | None":
@@ -77,7 +82,18 @@ class TableLog:
             is_eventual=options.log_consistency == "eventual",
             key_names=tuple(table.schema.primary_keys),
             orphans=OrphanPolicy(writer.on_orphan_batch),
+            is_adopted=options.log_topic_is_adopted,
         )
+
+    @property
+    def first_offset(self) -> int:
+        """Where the first row of each bucket is, or will be."""
+        return CLAIM_END if self.is_adopted else 0
+
+    def position(self, offsets: Mapping[int, int]) -> LogOffsets:
+        """Next offsets with those of buckets that have no rows yet, where it matters: see ``first_offset``."""
+        first = range(self.bucket_count) if self.is_adopted else ()
+        return LogOffsets(offsets).joined(dict.fromkeys(first, self.first_offset))
 
     def writer(self, bucket: int) -> BucketLogWriter:
         """A new writer of a bucket, with its own producer: close it."""

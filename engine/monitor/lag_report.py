@@ -24,6 +24,8 @@ def log_lags(table: Table) -> list[dict[str, int]]:
     """
     snapshot = table.latest_snapshot()
     committed = dict(snapshot.log_offsets or {}) if snapshot is not None else {}
+    if table.log is not None:
+        committed = dict(table.log.position(committed))
     return [
         {
             "bucket": bucket,

@@ -66,7 +66,7 @@ def newest_with_log(table: FileTable, *, fails_on_loss: bool, reason: str = "the
     stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
     snapshot = table.store.snapshots.latest()
     try:
-        start = _position_after(table, snapshot)
+        start = log.position(_position_after(table, snapshot))
         ranges = tail_ranges(topics, log.topic, start=start, ends=stable_ends, stable_ends=stable_ends)
     except TailLostError as error:
         if fails_on_loss:
@@ -126,7 +126,7 @@ def at_time_with_log(table: FileTable, time_ms: int) -> ReadState:
     if not table.store.snapshots.exists(found.snapshot.id):  # a tag has it: what was committed after it may be gone
         return ReadState.of_files(read.table, read.snapshot, found.how)
     try:
-        start = _position_after(table, read.snapshot)
+        start = log.position(_position_after(table, read.snapshot))
         ranges = tail_ranges(topics, log.topic, start=start, ends=ends, stable_ends=stable_ends)
     except TailLostError as error:
         return ReadState.of_files(read.table, read.snapshot, str(error))
@@ -160,7 +160,7 @@ def at_offsets(table: FileTable, ends: Mapping[int, int]) -> ReadState:
             f"no snapshot is as old as these offsets: table={table.name} scan.log.offsets={dict(ends)} "
             f"earliest_snapshot={table.store.snapshots.earliest_id()} fix=ask for later offsets"
         )
-    snapshot, start = found
+    snapshot, start = found[0], log.position(found[1])
     ranges = tail_ranges(topics, log.topic, start=start, ends={**start, **ends})
     then = table if snapshot is None else table.at_schema(snapshot.schema_id)
     return _with_log(then, log, snapshot, ranges, as_of_ms=None, reason="offsets of the log were asked for")

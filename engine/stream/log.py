@@ -60,7 +60,8 @@ class StreamLog:
             CorruptDataError: the topic is no longer the table's.
         """
         self.check_topic()
-        wanted = {bucket: here.get(bucket, 0) for bucket, offset in goal.items() if offset > here.get(bucket, 0)}
+        needed = self._log.position(here)
+        wanted = {bucket: needed.get(bucket, 0) for bucket, offset in goal.items() if offset > needed.get(bucket, 0)}
         if not wanted:
             return
         earliest = self.earliest()

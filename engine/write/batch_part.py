@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.log.bucket_log import BucketLog, read_payload
+from engine.log.bucket_log import BucketLog, check_files, read_payload
 from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.types.rows import bucket_places, change_rows
@@ -105,6 +105,7 @@ class BucketResult:
     def of_marker(cls, store: TableStore, bucket: int, marker: CommitMarker) -> "BucketResult":
         """What an earlier attempt left, by the marker at the log's end."""
         files = read_payload(store, marker)
+        check_files(store, marker, files.messages)
         return cls(
             bucket=bucket,
             messages=files.messages,

@@ -7,12 +7,12 @@ from typing import Final
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
+from engine.log.table_log import OWN_LOG_KEYS
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.write.session import write_locally
 from lsm.undo import undoing
 
-_OWN_KEYS: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, "path"})
+_OWN_KEYS: Final = OWN_LOG_KEYS | {"path"}
 
 _COPIED: Final = pa.schema(
     [
