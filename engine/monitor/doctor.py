@@ -3,12 +3,14 @@
 ``diagnose`` decides on values alone; ``examine`` collects them from a table.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from statistics import median
 from typing import Any, Final
 
+from engine.log.log_faults import log_faults
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.runtime.units import count_text, size_text
 from engine.table import Table
@@ -19,6 +21,7 @@ from filestore.options.table.common import DAY_MS
 from filestore.scan.snapshot_files import manifests_of
 from filestore.snapshot.commit_times import time_ahead_ms
 from filestore.system_tables import SYSTEM_TABLES
+from lsm.errors import UnavailableError
 
 _FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
 _HUGE_BYTES: Final = 16 * 2**30
@@ -85,6 +88,8 @@ class Examined:
     has_wrong_hint: bool = False
     ahead_ms: int | None = None  # of the newest snapshot before this machine's clock
     dead_compactions: tuple[Deaths, ...] = ()
+    topic: str | None = None  # of the log; None: there is none
+    topic_problems: tuple[str, ...] = ()  # for which writers are refused
 
 
 def examine(table: Table) -> Examined:
@@ -115,7 +120,18 @@ def examine(table: Table) -> Examined:
         has_wrong_hint=history.has_wrong_hint,
         ahead_ms=time_ahead_ms(snapshot, health.time_ms),
         dead_compactions=tuple(deaths_of(store).values()),
+        topic=None if table.log is None else table.log.topic,
+        topic_problems=tuple(_topic_problems(table)),
     )
+
+
+def _topic_problems(table: Table) -> Iterator[str]:
+    if table.log is None:
+        return
+    with contextlib.suppress(UnavailableError):  # the check of the log says so
+        for each in log_faults(table.store, table.log):
+            if each.refuses_writers:
+                yield each.problem
 
 
 def _holders(table: Table, now_ms: int) -> Iterator[Holder]:
@@ -250,6 +266,8 @@ def _log_lag(seen: Examined) -> Symptom:
     health = seen.health
     if health.log_problem is not None:
         fix = "look at the brokers, and at log.kafka.bootstrap.servers"
+        if seen.topic_problems:
+            fix = "see the check of the topic"
         return Symptom(check="log", severity=Severity.CRITICAL, fact=health.log_problem, fix=fix)
     if health.log_lag is None:
         return Symptom(check="log", severity=Severity.OK, fact="the table has no log")
@@ -261,6 +279,20 @@ def _log_lag(seen: Examined) -> Symptom:
     fact += f", which is {_time(health.age_ms or 0)} old"
     fix = "a writer ended between log and commit: start its query again (or see log.on-orphan-batch)"
     return Symptom(check="log", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
+def _topic(seen: Examined) -> Symptom:
+    if seen.topic is None:
+        return Symptom(check="topic", severity=Severity.OK, fact="the table has no log")
+    values = {"topic": seen.topic, "problems": list(seen.topic_problems)}
+    if not seen.topic_problems:
+        fact = f"{seen.topic} is the table's, up to the last record of each bucket"
+        if seen.health.log_problem is not None:
+            fact = f"{seen.topic} cannot be looked at"
+        return Symptom(check="topic", severity=Severity.OK, fact=fact, values=values)
+    fact = f"writers are refused: {seen.topic_problems[0]}"
+    fix = "look at all of them with CALL sys.verify; the files of the table are whole, and can be read and copied"
+    return Symptom(check="topic", severity=Severity.CRITICAL, fact=fact, fix=fix, values=values)
 
 
 def _held_snapshots(seen: Examined) -> Symptom:
@@ -365,6 +397,7 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _small_files,
     _bucket_sizes,
     _log_lag,
+    _topic,
     _held_snapshots,
     _retention,
     _manifests,

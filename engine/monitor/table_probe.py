@@ -13,7 +13,7 @@ from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.system_tables.files import partition_texts
 from filestore.system_tables.layout import compaction_debts
-from lsm.errors import UnavailableError
+from lsm.errors import CorruptDataError, UnavailableError
 
 _KEPT: Final = 50  # newest snapshots, for rates
 _SMALL: Final = 8  # a file is small when it is below an eighth of its target size
@@ -254,5 +254,5 @@ class TableProbe:
             return None, None
         try:
             return {each["bucket"]: each["lag"] for each in log_lags(self._table)}, None
-        except UnavailableError as error:
+        except (UnavailableError, CorruptDataError) as error:
             return None, str(error)

@@ -20,6 +20,7 @@ from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.types.rows import bucket_places, change_rows
 from engine.write.exact_changes import ExactChanges
+from engine.write.given_changes import GivenChanges
 from filestore.changelog.untracked import untracked_rows
 from filestore.commit.committable import discard
 from filestore.commit.query_run import QueryRun
@@ -152,11 +153,14 @@ class _Part:
         self._row_count = 0
         self._kind_counts = np.zeros(len(RowKind), np.int64)
         self._untracked = None if spec.log is None else untracked_rows(spec.table.store)
+        self._given = GivenChanges.of(spec.table.store, spec.log)
 
     def add(self, batch: pa.RecordBatch) -> None:
         rows, kinds = change_rows(batch, self._spec.table)
         if rows.num_rows == 0:
             return
+        if self._given is not None:
+            self._given.check(rows, kinds)
         if kinds is None:
             kinds = pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
         if self._spec.log is None:

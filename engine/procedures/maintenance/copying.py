@@ -9,6 +9,7 @@ import pyarrow as pa
 from engine.catalog import Catalog
 from engine.log.table_log import OWN_LOG_KEYS
 from engine.procedures.registry import Progress, procedure, rows_table, silent
+from engine.types.rows import ROW_KIND_COLUMN
 from engine.write.session import write_locally
 from lsm.undo import undoing
 
@@ -56,14 +57,15 @@ def copy(
         options={key: value for key, value in schema.options.items() if key not in _OWN_KEYS},
         comment=schema.comment or None,
     )
-    count = 0
+    count, has_kinds = 0, bool(schema.primary_keys) and target.options.log_takes_old_rows
 
     def counted() -> Iterator[pa.RecordBatch]:
         nonlocal count
         for batch in chain([] if first is None else [first], rows):
             count += batch.num_rows
             progress(count, None)
-            yield batch
+            kinds = pa.array(["+I"] * batch.num_rows) if has_kinds else None  # there are no other rows
+            yield batch if kinds is None else batch.append_column(ROW_KIND_COLUMN, kinds)
 
     snapshot_id = None
     with undoing(lambda: catalog.drop_table(target_table)):

@@ -1,11 +1,12 @@
 """Procedures that find and fix problems of a table's files."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final
 
 import pyarrow as pa
 
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
+from engine.log.log_faults import log_faults
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import MomentText, moment_ms
@@ -20,7 +21,6 @@ from filestore.maintenance.verification import Finding, verify_files
 from filestore.options.table.common import DAY_MS
 from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
-from logstore.kafka.topics import LogTopics
 from logstore.log.marker import read_tail
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -119,7 +119,10 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
     if rows:
         found += verify_rows(table.store, progress=progress)
     if table.log is not None:
-        found += _verify_log(table, table.log)
+        found += [
+            Finding(check="log", subject=each.subject, problem=each.problem)
+            for each in log_faults(table.store, table.log)
+        ]
     return rows_table(
         _FINDINGS, [{"check": each.check, "subject": each.subject, "problem": each.problem} for each in found]
     )
@@ -196,30 +199,3 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
             for file in (*message.new_files, *message.compact_after, *message.changelog_files):
                 paths |= {f"{directory}/{name}" for name in (file.file_name, *file.extra_files)}
     return paths
-
-
-def _verify_log(table: Table, log: TableLog) -> Iterator[Finding]:
-    topics = LogTopics(log.properties)
-    try:
-        topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
-    except (CorruptDataError, InvalidInputError) as error:
-        yield Finding(check="log", subject=log.topic, problem=str(error))
-        return
-    snapshot = table.latest_snapshot()
-    known = carried_offsets(table.store.snapshots.back_from(snapshot)) or {}
-    earliest = topics.earliest_offsets(log.topic, range(log.bucket_count))
-    for bucket in range(log.bucket_count):
-        subject, offset = f"{log.topic} bucket {bucket}", known.get(bucket, 0)
-        tail = read_tail(log.properties, topic=log.topic, bucket=bucket)
-        if tail.end_offset < offset:
-            yield Finding(check="log", subject=subject, problem=f"ends={tail.end_offset} table={offset}")
-        elif offset < earliest.get(bucket, 0):
-            problem = f"begins={earliest[bucket]} table={offset}: streams that start from files have a gap"
-            yield Finding(check="log", subject=subject, problem=problem)
-        elif tail.marker is not None and tail.marker.is_final and tail.marker.end_offset > offset:
-            marker = tail.marker
-            problem = (
-                f"a batch is not in the table: query={marker.query} batch={marker.batch} "
-                f"log_end={marker.end_offset} table={offset} fix=restart that query"
-            )
-            yield Finding(check="log", subject=subject, problem=problem)

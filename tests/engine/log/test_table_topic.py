@@ -3,16 +3,18 @@
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from engine.procedures import copy
+from engine.cli.app import run_command
+from engine.procedures import copy, verify
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log import log_writer
@@ -314,6 +316,56 @@ def test_markers_of_earlier_versions_have_no_id_and_are_taken(
         table.write(id_rows([1]))
     table.write(id_rows([2]))
     assert ids_in(table) == ([1, 2],) * 3
+
+
+def fallen_ill(
+    table: Table, topics: LogTopics, kafka: KafkaProperties, warehouse: Catalog
+) -> Iterator[tuple[str, str]]:
+    """Faults of a topic one after the other, each with what is said about it."""
+    topic = topic_of(table)
+    stray(kafka, topic, 1)
+    yield "stray record", "last record of the log has no marker"
+    delete_records(kafka, topic, 1)
+    yield "mended", ""
+    admin = kafka.admin(ErrorNotes())
+    (future,) = admin.create_partitions([NewPartitions(topic, 3)]).values()
+    future.result(30)
+    eventually(lambda: topics.find_topic(topic).bucket_count, 3)
+    yield "more partitions", "partitions=3 buckets=2"
+    topics.delete_topic(topic)
+    yield "gone", "topic is missing"
+    topics.create_topic(topic, bucket_count=2)
+    yield "made again", "deleted and recreated"
+
+
+def test_the_doctor_and_verify_see_whatever_refuses_writers(
+    warehouse: Catalog, topics: LogTopics, kafka: KafkaProperties, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = new_table(warehouse, options={"bucket": "2"})
+    table.write(id_rows([1, 2, 3]))
+    for fault, words in fallen_ill(table, topics, kafka, warehouse):
+        capsys.readouterr()
+        arguments = [table.name, "--warehouse", warehouse.warehouse, "--strict", "--json"]
+        code = run_command(["doctor", *arguments])
+        said = {each["check"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+        if not words:
+            assert (code, said["topic"]["severity"]) == (0, "ok"), fault
+            assert [each["problem"] for each in verify(table).to_pylist() if "begins=" not in each["problem"]] == []
+            table.write(id_rows([4]))
+            continue
+        assert code == 1
+        assert said["topic"]["severity"] == "critical", fault
+        assert words in said["topic"]["fact"]
+        assert any(words in each["problem"] for each in verify(table).to_pylist()), fault
+        with pytest.raises(CorruptDataError, match=words):
+            table.write(id_rows([5]))
+
+
+def test_the_doctor_sees_the_records_of_another_table(warehouse: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+    first = new_table(warehouse)
+    new_table(warehouse, options={"log.kafka.topic": topic_of(first)})
+    assert run_command(["doctor", first.name, "--warehouse", warehouse.warehouse, "--strict"]) == 1
+    assert "the topic has records of another table" in capsys.readouterr().out
 
 
 def stray(kafka: KafkaProperties, topic: str, bucket: int, value: bytes = b"x") -> None:

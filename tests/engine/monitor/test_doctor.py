@@ -103,6 +103,7 @@ SICK = {
     "lost snapshot": (seen(missing_ids=(4, 5)), "history", Severity.WARNING, "verify"),
     "clock": (seen(ahead_ms=10 * 365 * DAY_MS), "clock", Severity.WARNING, "correct the clock"),
     "log ahead": (seen(log_lag={0: 0, 1: 9}, age_ms=600_000), "log", Severity.WARNING, "log.on-orphan-batch"),
+    "topic": (seen(topic="t", topic_problems=("topic is missing",)), "topic", Severity.CRITICAL, "sys.verify"),
     "no brokers": (seen(log_problem="brokers do not answer"), "log", Severity.CRITICAL, "bootstrap.servers"),
     "consumer": (
         seen(holders=(Holder(kind="consumer", name="report", snapshot_id=3, age_ms=3 * DAY_MS, has_end=False),)),
@@ -170,7 +171,7 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert told["severity"] == "warning"
     by_check = {each["check"]: each for each in told["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
-    assert len(by_check) == 14
+    assert len(by_check) == 15
 
 
 def test_a_table_without_rows_is_well() -> None:

@@ -1,0 +1,68 @@
+"""What is wrong with a table's topic: whether it is the table's, and whether table and log end at the same record."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.log.table_log import TableLog
+from filestore.snapshot.snapshot import carried_offsets
+from filestore.table_store import TableStore
+from logstore.log.marker import LogTail, read_tail
+from logstore.offsets import LogOffsets
+from lsm.errors import CorruptDataError, InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFault:
+    """One problem of a topic, or of a bucket of it."""
+
+    subject: str
+    problem: str  # with a fix where there is one
+    refuses_writers: bool
+
+
+def log_faults(store: TableStore, log: TableLog) -> Iterator[LogFault]:
+    """Compare topic and table, changing nothing. Needs the right to read the topic.
+
+    Args:
+        store: the table.
+        log: its log.
+
+    Yields:
+        The topic is missing, is another one, or has partitions that are not the table's; then, by bucket: the last
+        record is not the table's, or the log ends before the table, begins after it, or holds one batch more.
+
+    Raises:
+        UnavailableError: the brokers do not answer.
+    """
+    try:
+        topics = log.checked_topics()
+        earliest = topics.earliest_offsets(log.topic, range(log.bucket_count))
+    except (CorruptDataError, InvalidInputError) as error:
+        yield LogFault(subject=log.topic, problem=str(error), refuses_writers=isinstance(error, CorruptDataError))
+        return
+    known = log.position(carried_offsets(store.snapshots.back_from(store.snapshots.latest())) or {})
+    for bucket in range(log.bucket_count):
+        subject = f"{log.topic} bucket {bucket}"
+        try:
+            tail = read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id)
+        except (CorruptDataError, InvalidInputError) as error:
+            is_refused = isinstance(error, CorruptDataError)
+            yield LogFault(subject=subject, problem=str(error), refuses_writers=is_refused)
+        else:
+            yield from _faults_of_end(subject, tail, known.get(bucket, 0), earliest)
+
+
+def _faults_of_end(subject: str, tail: LogTail, offset: int, earliest: LogOffsets) -> Iterator[LogFault]:
+    begins = earliest.get(tail.bucket, 0)
+    if tail.end_offset < offset:
+        yield LogFault(subject=subject, problem=f"ends={tail.end_offset} table={offset}", refuses_writers=True)
+    elif offset < begins:
+        problem = f"begins={begins} table={offset}: streams that start from files have a gap"
+        yield LogFault(subject=subject, problem=problem, refuses_writers=False)
+    elif tail.marker is not None and tail.marker.is_final and tail.marker.end_offset > offset:
+        marker = tail.marker
+        problem = (
+            f"a batch is not in the table: query={marker.query} batch={marker.batch} "
+            f"log_end={marker.end_offset} table={offset} fix=restart that query"
+        )
+        yield LogFault(subject=subject, problem=problem, refuses_writers=False)

@@ -1,0 +1,103 @@
+"""A log of mode all without a lookup has the changes that the writer gives: they have to be complete."""
+
+import itertools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import Catalog
+from engine.broker.broker import Broker
+from engine.procedures import copy
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.write.given_changes import GivenChanges
+from lsm.errors import InvalidInputError
+from lsm.row_kind import RowKind
+from tests.support.logs import log_changes
+from tests.support.streams import rows
+from tests.support.tables import key_table
+from tests.support.warehouses import new_table
+
+ALL = {"log.changelog-mode": "all"}
+
+
+def is_complete(changes: list[tuple[int, str]]) -> bool:
+    """Whether every +U comes right after the -U of its key, row by row."""
+    last: dict[int, str] = {}
+    for key, kind in changes:
+        if kind == "+U" and last.get(key) != "-U":
+            return False
+        last[key] = kind
+    return True
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["+I", "-U", "+U", "-D"])), max_size=9),
+    st.lists(st.integers(0, 9), max_size=3),
+)
+def test_an_update_is_taken_with_what_it_replaces_however_the_batch_is_cut(
+    changes: list[tuple[int, str]], cuts: list[int]
+) -> None:
+    """FL-134"""
+    checked = GivenChanges(key_table(bucket="1").store)
+    edges = [0, *sorted(min(cut, len(changes)) for cut in cuts), len(changes)]
+    kinds = {kind.symbol: kind for kind in RowKind}
+    found = True
+    for start, stop in itertools.pairwise(edges):
+        piece = changes[start:stop]
+        batch = pa.RecordBatch.from_pydict({"id": pa.array([key for key, _ in piece], pa.int64())})
+        try:
+            checked.check(batch, pa.array([kinds[kind].value for _, kind in piece], pa.int8()))
+        except InvalidInputError:
+            found = False
+            break
+    assert found == is_complete(changes)
+
+
+@pytest.fixture
+def warehouse(tmp_path: object, broker: Broker) -> Catalog:
+    return Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.mark.broker
+def test_a_batch_that_cannot_be_complete_is_refused(warehouse: Catalog) -> None:
+    """FL-134: nothing of it is in the log or the table."""
+    table = new_table(warehouse, options={**ALL, "bucket": "2"})
+    table.write(rows([1, 2]))
+    alone = rows([1], "new", "+U")
+    pair = pa.concat_tables([rows([1], "x", "-U"), rows([1], "new", "+U")])
+    for batch, words in (
+        (alone, r"updates=1 first_key=\{'id': 1\} fix='send -U .*update-before=true.*changelog-producer=lookup'"),
+        (pa.concat_tables([pair, alone]), r"updates=1 first_key=\{'id': 1\}"),
+        (pa.concat_tables([rows([3], "x"), rows([3], "y", "+U")]), "comes without the row that it replaces"),
+        (rows([4]).drop_columns([ROW_KIND_COLUMN]), r"the rows have none: .*fix='give the rows a column _row_kind"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            table.write(batch)
+    table.write(pair)
+    table.write(rows([1], "as an insert"))
+    expected = [("+", 1, "as an insert"), ("+", 1, "new"), ("+", 1, "x"), ("+", 2, "x"), ("-", 1, "x")]
+    assert (
+        sorted(("-" if kind.is_retract else "+", row["id"], row["v"]) for kind, row in log_changes(table)) == expected
+    )
+
+
+@pytest.mark.broker
+def test_what_needs_no_kinds_is_taken_without(warehouse: Catalog) -> None:
+    plain = rows([1]).drop_columns([ROW_KIND_COLUMN])
+    update = rows([1], "new", "+U")
+    for options, key in (
+        ({}, ["id"]),
+        ({**ALL, "changelog-producer": "lookup"}, ["id"]),
+        ({**ALL, "merge-engine": "partial-update"}, ["id"]),
+        (ALL, []),
+    ):
+        table = new_table(warehouse, key=key, options=options)
+        table.write(plain)
+        table.write(update)
+    given = new_table(warehouse, options=ALL)
+    given.write(rows([1]))
+    copy(warehouse, given.name, "db.copied")
+    assert [kind for kind, _ in log_changes(warehouse.table("db.copied"))] == [RowKind.INSERT]
