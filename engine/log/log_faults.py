@@ -8,7 +8,7 @@ from filestore.snapshot.snapshot import carried_offsets
 from filestore.table_store import TableStore
 from logstore.log.marker import LogTail, read_tail
 from logstore.offsets import LogOffsets
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +33,21 @@ def log_faults(store: TableStore, log: TableLog) -> Iterator[LogFault]:
 
     Raises:
         UnavailableError: the brokers do not answer.
+        InvalidInputError: this user may not read the topic.
     """
     try:
         topics = log.checked_topics()
         earliest = topics.earliest_offsets(log.topic, range(log.bucket_count))
-    except (CorruptDataError, InvalidInputError) as error:
-        yield LogFault(subject=log.topic, problem=str(error), refuses_writers=isinstance(error, CorruptDataError))
+    except CorruptDataError as error:
+        yield LogFault(subject=log.topic, problem=str(error), refuses_writers=True)
         return
     known = log.position(carried_offsets(store.snapshots.back_from(store.snapshots.latest())) or {})
     for bucket in range(log.bucket_count):
         subject = f"{log.topic} bucket {bucket}"
         try:
             tail = read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id)
-        except (CorruptDataError, InvalidInputError) as error:
-            is_refused = isinstance(error, CorruptDataError)
-            yield LogFault(subject=subject, problem=str(error), refuses_writers=is_refused)
+        except CorruptDataError as error:
+            yield LogFault(subject=subject, problem=str(error), refuses_writers=True)
         else:
             yield from _faults_of_end(subject, tail, known.get(bucket, 0), earliest)
 

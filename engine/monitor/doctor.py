@@ -3,7 +3,6 @@
 ``diagnose`` decides on values alone; ``examine`` collects them from a table.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
@@ -21,7 +20,7 @@ from filestore.options.table.common import DAY_MS
 from filestore.scan.snapshot_files import manifests_of
 from filestore.snapshot.commit_times import time_ahead_ms
 from filestore.system_tables import SYSTEM_TABLES
-from lsm.errors import UnavailableError
+from lsm.errors import InvalidInputError, UnavailableError
 
 _FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
 _HUGE_BYTES: Final = 16 * 2**30
@@ -90,6 +89,7 @@ class Examined:
     dead_compactions: tuple[Deaths, ...] = ()
     topic: str | None = None  # of the log; None: there is none
     topic_problems: tuple[str, ...] = ()  # for which writers are refused
+    topic_unseen: str | None = None  # why the topic could not be looked at
 
 
 def examine(table: Table) -> Examined:
@@ -120,18 +120,22 @@ def examine(table: Table) -> Examined:
         has_wrong_hint=history.has_wrong_hint,
         ahead_ms=time_ahead_ms(snapshot, health.time_ms),
         dead_compactions=tuple(deaths_of(store).values()),
-        topic=None if table.log is None else table.log.topic,
-        topic_problems=tuple(_topic_problems(table)),
+        **_topic_facts(table),
     )
 
 
-def _topic_problems(table: Table) -> Iterator[str]:
+def _topic_facts(table: Table) -> dict[str, Any]:
+    """Fields of ``Examined``: what is wrong with the topic, or why that is not known."""
     if table.log is None:
-        return
-    with contextlib.suppress(UnavailableError):  # the check of the log says so
-        for each in log_faults(table.store, table.log):
-            if each.refuses_writers:
-                yield each.problem
+        return {}
+    try:
+        faults = list(log_faults(table.store, table.log))
+    except (UnavailableError, InvalidInputError) as error:
+        return {"topic": table.log.topic, "topic_unseen": str(error)}
+    return {
+        "topic": table.log.topic,
+        "topic_problems": tuple(each.problem for each in faults if each.refuses_writers),
+    }
 
 
 def _holders(table: Table, now_ms: int) -> Iterator[Holder]:
@@ -285,10 +289,13 @@ def _topic(seen: Examined) -> Symptom:
     if seen.topic is None:
         return Symptom(check="topic", severity=Severity.OK, fact="the table has no log")
     values = {"topic": seen.topic, "problems": list(seen.topic_problems)}
+    if seen.topic_unseen is not None:
+        severity = Severity.OK if seen.health.log_problem is not None else Severity.NOTE  # the log is red then
+        fact = f"cannot be looked at: {seen.topic_unseen}"
+        fix = "allow this user to read the topic (docs/kafka-security.md)"
+        return Symptom(check="topic", severity=severity, fact=fact, fix=fix, values=values)
     if not seen.topic_problems:
         fact = f"{seen.topic} is the table's, up to the last record of each bucket"
-        if seen.health.log_problem is not None:
-            fact = f"{seen.topic} cannot be looked at"
         return Symptom(check="topic", severity=Severity.OK, fact=fact, values=values)
     fact = f"writers are refused: {seen.topic_problems[0]}"
     fix = "look at all of them with CALL sys.verify; the files of the table are whole, and can be read and copied"

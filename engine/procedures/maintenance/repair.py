@@ -1,6 +1,6 @@
 """Procedures that find and fix problems of a table's files."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -119,10 +119,7 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
     if rows:
         found += verify_rows(table.store, progress=progress)
     if table.log is not None:
-        found += [
-            Finding(check="log", subject=each.subject, problem=each.problem)
-            for each in log_faults(table.store, table.log)
-        ]
+        found += _verify_log(table.store, table.log)
     return rows_table(
         _FINDINGS, [{"check": each.check, "subject": each.subject, "problem": each.problem} for each in found]
     )
@@ -199,3 +196,11 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
             for file in (*message.new_files, *message.compact_after, *message.changelog_files):
                 paths |= {f"{directory}/{name}" for name in (file.file_name, *file.extra_files)}
     return paths
+
+
+def _verify_log(store: TableStore, log: TableLog) -> Iterator[Finding]:
+    try:
+        for each in log_faults(store, log):
+            yield Finding(check="log", subject=each.subject, problem=each.problem)
+    except InvalidInputError as error:
+        yield Finding(check="log", subject=log.topic, problem=str(error))

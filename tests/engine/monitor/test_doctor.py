@@ -104,6 +104,7 @@ SICK = {
     "clock": (seen(ahead_ms=10 * 365 * DAY_MS), "clock", Severity.WARNING, "correct the clock"),
     "log ahead": (seen(log_lag={0: 0, 1: 9}, age_ms=600_000), "log", Severity.WARNING, "log.on-orphan-batch"),
     "topic": (seen(topic="t", topic_problems=("topic is missing",)), "topic", Severity.CRITICAL, "sys.verify"),
+    "topic unseen": (seen(topic="t", topic_unseen="missing_right='Read'"), "topic", Severity.NOTE, "read the topic"),
     "no brokers": (seen(log_problem="brokers do not answer"), "log", Severity.CRITICAL, "bootstrap.servers"),
     "consumer": (
         seen(holders=(Holder(kind="consumer", name="report", snapshot_id=3, age_ms=3 * DAY_MS, has_end=False),)),
