@@ -163,7 +163,7 @@ class LoggedFiles:
     changelog_base_snapshot: int | None  # see ``BucketLog.commit``
 
 
-def check_files(store: TableStore, marker: CommitMarker, messages: Sequence[CommitMessage]) -> None:
+def check_batch_files(store: TableStore, marker: CommitMarker, messages: Sequence[CommitMessage]) -> None:
     """Look at the files of a batch that is to be adopted from the log.
 
     Raises:

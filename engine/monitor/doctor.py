@@ -3,14 +3,14 @@
 ``diagnose`` decides on values alone; ``examine`` collects them from a table.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from enum import IntEnum
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
-from engine.log.log_faults import log_faults
+from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
+from engine.monitor.topic_state import TopicState, topic_state, topic_symptom
 from engine.runtime.units import count_text, size_text
 from engine.table import Table
 from filestore.compact.attempts import Deaths, deaths_of
@@ -20,37 +20,12 @@ from filestore.options.table.common import DAY_MS
 from filestore.scan.snapshot_files import manifests_of
 from filestore.snapshot.commit_times import time_ahead_ms
 from filestore.system_tables import SYSTEM_TABLES
-from lsm.errors import InvalidInputError, UnavailableError
 
 _FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
 _HUGE_BYTES: Final = 16 * 2**30
 _MANY_FILES: Final = 500
 _SKEW: Final = 8
 _STALE_LOG_MS: Final = 300_000
-
-
-class Severity(IntEnum):
-    """How much a finding matters."""
-
-    OK = 0
-    NOTE = 1  # good to know
-    WARNING = 2  # costs time or space
-    CRITICAL = 3  # blocks writers, or will lose data
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symptom:
-    """The result of one check."""
-
-    check: str
-    severity: Severity
-    fact: str
-    fix: str | None = None  # the option or command to change it, and the expected effect
-    values: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """JSON values for scripts."""
-        return asdict(self) | {"severity": self.severity.name.lower(), "values": dict(self.values)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +62,7 @@ class Examined:
     has_wrong_hint: bool = False
     ahead_ms: int | None = None  # of the newest snapshot before this machine's clock
     dead_compactions: tuple[Deaths, ...] = ()
-    topic: str | None = None  # of the log; None: there is none
-    topic_problems: tuple[str, ...] = ()  # for which writers are refused
-    topic_unseen: str | None = None  # why the topic could not be looked at
+    topic: TopicState | None = None  # of the log; None: there is none
 
 
 def examine(table: Table) -> Examined:
@@ -120,22 +93,8 @@ def examine(table: Table) -> Examined:
         has_wrong_hint=history.has_wrong_hint,
         ahead_ms=time_ahead_ms(snapshot, health.time_ms),
         dead_compactions=tuple(deaths_of(store).values()),
-        **_topic_facts(table),
+        topic=topic_state(table),
     )
-
-
-def _topic_facts(table: Table) -> dict[str, Any]:
-    """Fields of ``Examined``: what is wrong with the topic, or why that is not known."""
-    if table.log is None:
-        return {}
-    try:
-        faults = list(log_faults(table.store, table.log))
-    except (UnavailableError, InvalidInputError) as error:
-        return {"topic": table.log.topic, "topic_unseen": str(error)}
-    return {
-        "topic": table.log.topic,
-        "topic_problems": tuple(each.problem for each in faults if each.refuses_writers),
-    }
 
 
 def _holders(table: Table, now_ms: int) -> Iterator[Holder]:
@@ -270,7 +229,7 @@ def _log_lag(seen: Examined) -> Symptom:
     health = seen.health
     if health.log_problem is not None:
         fix = "look at the brokers, and at log.kafka.bootstrap.servers"
-        if seen.topic_problems:
+        if seen.topic is not None and seen.topic.problems:
             fix = "see the check of the topic"
         return Symptom(check="log", severity=Severity.CRITICAL, fact=health.log_problem, fix=fix)
     if health.log_lag is None:
@@ -286,20 +245,7 @@ def _log_lag(seen: Examined) -> Symptom:
 
 
 def _topic(seen: Examined) -> Symptom:
-    if seen.topic is None:
-        return Symptom(check="topic", severity=Severity.OK, fact="the table has no log")
-    values = {"topic": seen.topic, "problems": list(seen.topic_problems)}
-    if seen.topic_unseen is not None:
-        severity = Severity.OK if seen.health.log_problem is not None else Severity.NOTE  # the log is red then
-        fact = f"cannot be looked at: {seen.topic_unseen}"
-        fix = "allow this user to read the topic (docs/kafka-security.md)"
-        return Symptom(check="topic", severity=severity, fact=fact, fix=fix, values=values)
-    if not seen.topic_problems:
-        fact = f"{seen.topic} is the table's, up to the last record of each bucket"
-        return Symptom(check="topic", severity=Severity.OK, fact=fact, values=values)
-    fact = f"writers are refused: {seen.topic_problems[0]}"
-    fix = "look at all of them with CALL sys.verify; the files of the table are whole, and can be read and copied"
-    return Symptom(check="topic", severity=Severity.CRITICAL, fact=fact, fix=fix, values=values)
+    return topic_symptom(seen.topic, brokers_answer=seen.health.log_problem is None)
 
 
 def _held_snapshots(seen: Examined) -> Symptom:

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.log.bucket_log import BucketLog, check_files, read_payload
+from engine.log.bucket_log import BucketLog, check_batch_files, read_payload
+from engine.log.given_changes import GivenChanges
 from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.types.rows import bucket_places, change_rows
 from engine.write.exact_changes import ExactChanges
-from engine.write.given_changes import GivenChanges
 from filestore.changelog.untracked import untracked_rows
 from filestore.commit.committable import discard
 from filestore.commit.query_run import QueryRun
@@ -106,7 +106,7 @@ class BucketResult:
     def of_marker(cls, store: TableStore, bucket: int, marker: CommitMarker) -> "BucketResult":
         """What an earlier attempt left, by the marker at the log's end."""
         files = read_payload(store, marker)
-        check_files(store, marker, files.messages)
+        check_batch_files(store, marker, files.messages)
         return cls(
             bucket=bucket,
             messages=files.messages,

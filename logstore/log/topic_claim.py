@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.refusals import Right, topic_right
 from logstore.kafka.topics import LogTopic, LogTopics
-from logstore.kafka.transactions import call_until_done, close_producer, initialize
+from logstore.kafka.transactions import call_until_done, close_producer, initialize, transaction_error
 from logstore.log.marker import HEADER, encode_genesis
 from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
@@ -82,6 +82,7 @@ class _Claim:
         self._notes = ErrorNotes()
         self._offsets: dict[int, int] = {}
         self._failure: KafkaError | None = None
+        self._has_begun = False
         self._is_idle = False
         self._producer = properties.producer(self._notes, transactional_id=f"fluvial.{table_id}.claim")
 
@@ -89,6 +90,7 @@ class _Claim:
         producer, header = self._producer, [(HEADER, encode_genesis(self._table_id))]
         initialize(producer, self._notes, self._timeout_s)
         producer.begin_transaction()
+        self._has_begun = True
         for bucket in range(self._topic.bucket_count):
             producer.produce(self._topic.name, partition=bucket, headers=header, on_delivery=self._delivered)
         self._flush()
@@ -115,7 +117,8 @@ class _Claim:
         with contextlib.suppress(KafkaException, SystemError):
             self._producer.poll(0)  # delivers pending error callbacks
         doing = f"topic cannot be claimed: topic={self._topic.name} table_id={self._table_id}"
-        cause = self._failure or error
+        # what failed the transaction first; afterwards its records are reported as purged
+        cause = (transaction_error(self._producer) if self._has_begun else None) or self._failure or error
         if isinstance(cause, KafkaError) and cause.code() == KafkaError.INVALID_RECORD:
             return InvalidInputError(
                 f"{doing} kafka_error={cause.str()} cause=a compacted topic takes no records without a key"

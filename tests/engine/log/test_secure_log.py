@@ -17,7 +17,8 @@ from engine.cli.exit_codes import EXIT_INVALID
 from engine.deploy.config.operation_config import RESTART, OnFailureConfig
 from engine.deploy.pipeline.supervision import restart_after
 from engine.log.table_log import TableLog
-from engine.monitor.doctor import Severity, diagnose, examine
+from engine.monitor.doctor import diagnose, examine
+from engine.monitor.symptom import Severity
 from engine.versions.branches import create_branch
 from filestore.evolution.schema_change import SetOption
 from logstore.kafka import topics as topics_module
@@ -185,8 +186,8 @@ def test_a_topic_that_exists_is_adopted_with_the_rights_of_its_writer(place: Pla
     topics = LogTopics(KafkaProperties.parse(place.owner()))
     topics.create_topic(place.table, bucket_count=1)
     ids = Right("WRITE", IDS, "fluvial.", is_prefix=True)
-    rights = [*place.on_topic("DESCRIBE", "WRITE"), ids]
-    user = place.broker.new_user(*(each for each in rights if missing not in (each.operation, each.kind)))
+    of_topic = [each for each in place.on_topic("DESCRIBE", "WRITE") if each.operation != missing]
+    user = place.broker.new_user(*of_topic, *([] if missing == IDS else [ids]))
 
     def adopt() -> None:
         options = {"log.kafka.topic": place.table}

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from engine import Catalog
 from engine.broker.broker import Broker
+from engine.log.given_changes import GivenChanges
 from engine.procedures import copy
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.write.given_changes import GivenChanges
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
 from tests.support.logs import log_changes
