@@ -184,6 +184,7 @@ class Catalog:
             schema, primary_key=primary_key, partition_by=partition_by, options=given, comment=comment, time_ms=0
         )
         self._files.table_path(name)
+        own = canonical_options(options or {})
         properties, bucket = KafkaProperties.parse(parsed.log_kafka), int(given.setdefault("bucket", "1"))
         topic = make_topic(
             properties,
@@ -193,11 +194,13 @@ class Catalog:
             bucket_count=bucket,
             replication=parsed.log_replication,
             retention_ms=parsed.log_retention_ms,
-            sets_retention=RETENTION_KEY in canonical_options(options or {}),
+            sets_retention=RETENTION_KEY in own,
         )
+        if topic.is_adopted and RETENTION_KEY not in own:
+            given.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes
         given |= topic.options
         given.setdefault("log.system", "kafka")
-        stored = self._login.stored(given, canonical_options(options or {}))
+        stored = self._login.stored(given, own)
         try:
             made = self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         except FluvialError:

@@ -18,7 +18,7 @@ from logstore.format.changelog_json import LogFormat
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
-from logstore.log.marker import CLAIM_END, LogTail
+from logstore.log.marker import CLAIM_END, LogTail, read_tail
 from logstore.offsets import LogOffsets
 
 TOPIC_KEY: Final = TableOptions.log_topic.key
@@ -108,6 +108,21 @@ class TableLog:
         """
         self.checked_topics()
         return fence_all(self._target(bucket) for bucket in range(self.bucket_count))
+
+    def check_owner(self, here: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Before the first records of a topic are read: refuse those of a table that has claimed the topic since.
+
+        Args:
+            here: what is known to be this table's, next offsets by bucket.
+            ends: committed ends by bucket.
+
+        Raises:
+            CorruptDataError: another table has the topic.
+            UnavailableError: the brokers do not answer.
+        """
+        first = next((bucket for bucket, end in ends.items() if end > 0), None)
+        if first is not None and not any(here.values()):
+            read_tail(self.properties, topic=self.topic, bucket=first, table_id=self.table_id)
 
     def end_offsets(self) -> Mapping[int, int]:
         """The committed next offset of each bucket. Raises: UnavailableError."""

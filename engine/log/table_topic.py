@@ -16,6 +16,7 @@ from logstore.kafka.topics import LogTopic, LogTopics, TopicExistsError
 from logstore.log.marker import read_tail
 from logstore.log.topic_claim import check_claimable, claim_topic
 from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.undo import undoing
 
 logger = logging.getLogger("fluvial.catalog")
 
@@ -95,7 +96,8 @@ def make_topic(
                 raise
     adopted = _adopted(topics, properties, found, table_id, bucket_count)
     if sets_retention and retention_ms is not None:
-        topics.set_retention(wanted_name, retention_ms)
+        with undoing(lambda: undo_topic(properties, adopted)):
+            topics.set_retention(wanted_name, retention_ms)
     return adopted
 
 

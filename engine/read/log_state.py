@@ -67,6 +67,7 @@ def newest_with_log(table: FileTable, *, fails_on_loss: bool, reason: str = "the
     snapshot = table.store.snapshots.latest()
     try:
         start = log.position(_position_after(table, snapshot))
+        log.check_owner(start, stable_ends)
         ranges = tail_ranges(topics, log.topic, start=start, ends=stable_ends, stable_ends=stable_ends)
     except TailLostError as error:
         if fails_on_loss:
@@ -127,6 +128,7 @@ def at_time_with_log(table: FileTable, time_ms: int) -> ReadState:
         return ReadState.of_files(read.table, read.snapshot, found.how)
     try:
         start = log.position(_position_after(table, read.snapshot))
+        log.check_owner(start, stable_ends)
         ranges = tail_ranges(topics, log.topic, start=start, ends=ends, stable_ends=stable_ends)
     except TailLostError as error:
         return ReadState.of_files(read.table, read.snapshot, str(error))
@@ -161,6 +163,7 @@ def at_offsets(table: FileTable, ends: Mapping[int, int]) -> ReadState:
             f"earliest_snapshot={table.store.snapshots.earliest_id()} fix=ask for later offsets"
         )
     snapshot, start = found[0], log.position(found[1])
+    log.check_owner(start, ends)
     ranges = tail_ranges(topics, log.topic, start=start, ends={**start, **ends})
     then = table if snapshot is None else table.at_schema(snapshot.schema_id)
     return _with_log(then, log, snapshot, ranges, as_of_ms=None, reason="offsets of the log were asked for")

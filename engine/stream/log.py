@@ -64,6 +64,7 @@ class StreamLog:
         wanted = {bucket: needed.get(bucket, 0) for bucket, offset in goal.items() if offset > needed.get(bucket, 0)}
         if not wanted:
             return
+        self._log.check_owner(needed, goal)
         earliest = self.earliest()
         for bucket, offset in wanted.items():
             if offset < earliest[bucket] and goal[bucket] > offset:

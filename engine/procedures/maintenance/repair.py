@@ -74,7 +74,8 @@ def remove_orphan_files(
     Raises:
         InvalidInputError: the time is less than an hour ago.
         UnavailableError: the brokers do not answer, so uncommitted files are unknown; nothing is deleted.
-        CorruptDataError: a snapshot or tag refers to missing files, so used files are unknown; nothing is deleted.
+        CorruptDataError: a snapshot or tag refers to missing files, or the topic has records of another table, so used
+            files are unknown; nothing is deleted.
     """
     store = table.store
     now_ms = store.clock.now_ms()
@@ -178,7 +179,7 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
     """The files of the last batch of each bucket's log, committed or not."""
     paths: set[str] = set()
     for bucket in range(log.bucket_count):
-        marker = read_tail(log.properties, topic=log.topic, bucket=bucket).marker
+        marker = read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id).marker
         if marker is None or not marker.is_final:
             continue
         if marker.is_pointer:

@@ -178,7 +178,8 @@ def test_an_adopted_topic_keeps_its_settings_unless_the_table_is_given_its_own(
     defaults = {"log.kafka.bootstrap.servers": broker.bootstrap_servers, "log.retention": "1 h"}
     catalog = Catalog(str(tmp_path), options=defaults)
     kept, given = new_topic(retention_ms="7200000"), new_topic(retention_ms="7200000")
-    new_table(catalog, options={"log.kafka.topic": kept})
+    table = new_table(catalog, options={"log.kafka.topic": kept})
+    assert table.options.log_retention_ms is None
     new_table(catalog, options={"log.kafka.topic": given, "log.retention": "3 h"})
     eventually(lambda: topics.own_config(given), {"retention.ms": "10800000"})
     assert topics.own_config(kept) == {"retention.ms": "7200000"}
@@ -272,6 +273,10 @@ def test_a_table_that_another_one_pushed_out_of_its_topic_says_so_and_leaves_it(
             first.write(id_rows([1]))
         second.write(id_rows([2]))
     assert ids_in(second) == ([2], [2], [2, 2])
+    with pytest.raises(CorruptDataError, match="the topic has records of another table"):
+        first.read(options=UNION)
+    with pytest.raises(CorruptDataError, match="the topic has records of another table"):
+        Query(warehouse.warehouse, first.name).available()
     warehouse.drop_table(first.name)
     assert topics.find_topic(topic_of(second)) is not None
     second.write(id_rows([3]))
