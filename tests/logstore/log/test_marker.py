@@ -226,9 +226,9 @@ def test_the_end_of_a_log_is_that_of_one_table(kafka: KafkaProperties, new_topic
         writer.append(None, pa.array([b"a"]))
         writer.commit(b"")
     said = f"topic={topic} bucket=0 offset=0 table_id=other record_table_id=one .* fix=copy the table"
-    with BucketLogWriter(LogTarget(properties=kafka, topic=topic, table_uuid="other", bucket=0)) as writer:
-        with pytest.raises(CorruptDataError, match=said):
-            writer.fence()
+    other = LogTarget(properties=kafka, topic=topic, table_uuid="other", bucket=0)
+    with BucketLogWriter(other) as writer, pytest.raises(CorruptDataError, match=said):
+        writer.fence()
     found = read_tail(kafka, topic=topic, bucket=0).marker
     assert found is not None
     assert found.table_id == "one"
