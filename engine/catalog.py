@@ -16,6 +16,7 @@ from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.log.catalog_login import CatalogLogin
 from engine.log.replacement import LogWanted
 from engine.log.table_log import TableLog, default_topic
+from engine.log.table_topic import make_topic, remove_topic, undo_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
@@ -27,7 +28,7 @@ from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_login import SERVERS_KEY
-from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
+from filestore.options.log_place import TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import DataField
@@ -169,6 +170,7 @@ class Catalog:
         Raises:
             InvalidInputError: it exists, or columns, keys or options do not go together. Nothing was made.
             UnavailableError: the brokers do not answer. Nothing was made.
+            OutcomeUnknownError: the brokers did not confirm the claim of ``log.kafka.topic``. No table was made.
         """
         if if_not_exists and self._files.table_exists(name):
             return self.table(name)
@@ -185,24 +187,32 @@ class Catalog:
             schema, primary_key=primary_key, partition_by=partition_by, options=given, comment=comment, time_ms=0
         )
         self._files.table_path(name)
-        bucket = int(given.setdefault("bucket", "1"))
-        topics = LogTopics(KafkaProperties.parse(parsed.log_kafka))
-        topics.check_reachable()
-        topic = topics.create_topic(
-            parsed.log_topic or default_topic(name),
+        own = canonical_options(options or {})
+        properties, bucket = KafkaProperties.parse(parsed.log_kafka), int(given.setdefault("bucket", "1"))
+        topic = make_topic(
+            properties,
+            table_id=str(uuid.uuid4()),
+            default_name=default_topic(name),
+            wanted_name=parsed.log_topic,
             bucket_count=bucket,
             replication=parsed.log_replication,
             retention_ms=parsed.log_retention_ms,
+            sets_retention=RETENTION_KEY in own,
         )
-        given |= {TOPIC_KEY: topic.name, TOPIC_ID_KEY: topic.topic_id, TABLE_ID_KEY: str(uuid.uuid4())}
+        if topic.is_adopted and RETENTION_KEY not in own:
+            given.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes
+        given |= topic.options
         given.setdefault("log.system", "kafka")
-        stored = self._login.stored(given, canonical_options(options or {}))
+        stored = self._login.stored(given, own)
         try:
-            return self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
+            made = self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         except FluvialError:
-            with contextlib.suppress(FluvialError):  # the first error counts; the next try takes the empty topic over
-                topics.delete_topic(topic.name)
+            with contextlib.suppress(FluvialError):  # the first error counts
+                undo_topic(properties, topic)
             raise
+        if made.options.log_topic_id != topic.topic_id:  # another process made the table meanwhile
+            undo_topic(properties, topic)
+        return made
 
     def has_log(self, options: Mapping[str, str]) -> bool:
         """Whether a table that is made here with these options gets a log."""
@@ -268,13 +278,16 @@ class Catalog:
     def drop_table(self, name: str, *, if_exists: bool = False, force: bool = False) -> list[str]:
         """Delete a table's files and its topics: main's, and those of its branches.
 
+        A topic that the table did not make, or that is another one by now, stays; a warning says so.
+
         Args:
             name: ``database.table``.
             if_exists: do nothing where there is none.
             force: drop the files although brokers do not answer, because they are gone for good.
 
         Returns:
-            The topics that may be left, [] without ``force``: delete them yourself if their brokers come back.
+            The topics that may be left because brokers do not answer, [] without ``force``: delete them yourself if
+            the brokers come back.
 
         Raises:
             InvalidInputError: there is none and ``if_exists`` is false, or this user may not delete its topic: nothing
@@ -285,12 +298,9 @@ class Catalog:
         if if_exists and not self._files.table_exists(name):
             return []
         _check_whole(name, "CALL sys.delete_branch")
-        logs = [(_reached(log, name, force=force), log.topic) for log in logs_of(self.table(name).store)]
+        logs = [(_reached(log, name, force=force), log) for log in logs_of(self.table(name).store)]
         self._files.drop_table(name)
-        left = []
-        for topics, topic in logs:
-            if topics is None or not _deleted(topics, topic, force=force):
-                left.append(topic)
+        left = [log.topic for topics, log in logs if topics is None or not _removed(topics, log, force=force)]
         if left:
             logger.warning("the brokers did not answer, topics may be left: table=%s topics=%s", name, left)
         return left
@@ -337,14 +347,15 @@ def _reached(log: TableLog, table: str, *, force: bool) -> LogTopics | None:
             f"{error} table={table} topic={log.topic} fix='where the brokers are gone for good: DROP TABLE {table} "
             "FORCE, or drop_table(force=True)'"
         ) from error
-    if not force:
+    if not force and not log.is_adopted:
         topics.check_deletable(log.topic)
     return topics
 
 
-def _deleted(topics: LogTopics, topic: str, *, force: bool) -> bool:
+def _removed(topics: LogTopics, log: TableLog, *, force: bool) -> bool:
+    """False when it is not known whether the topic is gone."""
     try:
-        topics.delete_topic(topic)
+        remove_topic(topics, log)
     except (UnavailableError, InvalidInputError):
         if not force:
             raise

@@ -22,6 +22,7 @@ from engine.log.table_log import default_topic
 from filestore.options.table_options import TableOptions
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
+from logstore.log.topic_claim import check_claimable
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.secret_names import shown_pairs
 
@@ -120,20 +121,23 @@ def _topic_steps(config: JobConfig, name: str) -> Iterator[DeployStep]:
     options = TableOptions.parse(given, primary_key=config.tables[name].primary_key)
     if options.log_system == "none":
         return
-    topic, bucket_count = (
-        options.log_topic or default_topic(name),
-        int(given.get("bucket", "1")),
-    )
+    bucket_count = int(given.get("bucket", "1"))
     topics = LogTopics(KafkaProperties.parse(options.log_kafka))
     topics.check_reachable()
+    topic = options.log_topic or default_topic(name)
     found = topics.find_topic(topic)
-    if found is None:
-        yield DeployStep(
-            action=PlannedAction.CREATE, kind="topic", name=topic, fact=f"partitions={bucket_count} table={name}"
-        )
-    elif found.bucket_count != bucket_count or any(topics.end_offsets(topic, range(bucket_count)).values()):
-        fact = f"the topic of the new table exists and is not empty, or has not one partition per bucket: table={name}"
-        yield DeployStep(action=PlannedAction.REFUSE, kind="topic", name=topic, fact=fact)
+    made = f"partitions={bucket_count} table={name}"
+    if found is not None and options.log_topic is None:
+        made += ", with the table's id in its name: this one is in use"
+    elif found is not None:
+        action, fact = PlannedAction.KEEP, f"empty, adopted by table={name}"
+        try:
+            check_claimable(topics, found, bucket_count=bucket_count)
+        except InvalidInputError as error:
+            action, fact = PlannedAction.REFUSE, f"table={name} {error}"
+        yield DeployStep(action=action, kind="topic", name=topic, fact=fact)
+        return
+    yield DeployStep(action=PlannedAction.CREATE, kind="topic", name=topic, fact=made)
 
 
 def _pipeline_steps(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> Iterator[DeployStep]:

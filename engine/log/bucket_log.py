@@ -13,6 +13,7 @@ from engine.log.table_log import TableLog
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from logstore.format.changelog_json import encode_changes
+from logstore.kafka.clients import NEW_LOG
 from logstore.log.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step
 from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
@@ -149,7 +150,7 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
         raise CorruptDataError(
             f"the log ends before the table's position: table={store.name} topic={log.topic} bucket={tail.bucket} "
             f"log_end={tail.end_offset} table_end={known_end} cause=the topic was emptied or recreated "
-            f"fix=give the table a new log"
+            f"fix={NEW_LOG}"
         )
 
 
@@ -159,6 +160,24 @@ class LoggedFiles:
 
     messages: tuple[CommitMessage, ...]
     changelog_base_snapshot: int | None  # see ``BucketLog.commit``
+
+
+def check_batch_files(store: TableStore, marker: CommitMarker, messages: Sequence[CommitMessage]) -> None:
+    """Look at the files of a batch that is to be adopted from the log.
+
+    Raises:
+        CorruptDataError: one is missing; the batch must not be published.
+    """
+    for message in messages:
+        for file in (*message.new_files, *message.compact_after, *message.changelog_files):
+            path = store.file_path(message.partition, message.bucket, file)
+            if not store.io.exists(path):
+                raise CorruptDataError(
+                    f"a batch in the log has lost a file, nothing of it was adopted: table={store.name} "
+                    f"bucket={message.bucket} query={marker.query} batch={marker.batch} "
+                    f"end_offset={marker.end_offset} missing={path} cause=a copy of the table's directory writes to "
+                    f"the same topic, or the file was deleted fix=restore the file; or {NEW_LOG}"
+                )
 
 
 def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:

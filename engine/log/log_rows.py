@@ -1,10 +1,12 @@
 """A range of a table's log as the table's rows."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from engine.log.log_columns import LogColumns
@@ -53,8 +55,11 @@ def log_rows(
     columns_of_log = LogColumns.of(table, needed)
     # keys are only needed for deletes without a value
     parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
-    batches = kept_records(table.store, log, log_range, columns=parts)
-    for records in prefetched(batches, depth=_BATCHES_AHEAD):
+    batches = kept_records(table.store, log, _of_rows(log, log_range), columns=parts)
+    for fetched in prefetched(batches, depth=_BATCHES_AHEAD):
+        records = _rows_only(fetched)
+        if not records.num_rows:
+            continue
         try:
             rows, kinds = decode_changes(
                 records["key"] if "key" in parts else None,
@@ -78,6 +83,20 @@ def log_rows(
                 offsets=records["offset"] if with_origin else None,
                 timestamps=records["timestamp"] if with_origin else None,
             )
+
+
+def _of_rows(log: TableLog, log_range: LogRange) -> LogRange:
+    """The range without the claim that an adopted topic begins with, which retention may have removed."""
+    first = min(max(log_range.start_offset, log.first_offset), log_range.end_offset)
+    return replace(log_range, start_offset=first)
+
+
+def _rows_only(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Without records that have neither value nor, as far as it was read, a key: claims to the topic."""
+    is_nothing = records["value"].is_null()
+    if "key" in records.schema.names:
+        is_nothing = pc.and_(is_nothing, records["key"].is_null())
+    return records.filter(pc.invert(is_nothing)) if records["value"].null_count else records
 
 
 def paired_kinds(keys: Sequence[pa.Array], kinds: NDArray[np.int8]) -> pa.Array:

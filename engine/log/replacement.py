@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.log.table_log import TableLog, at_log_of, default_topic
+from engine.log.table_log import TableLog, at_log_of, client_options, default_topic
+from engine.log.table_topic import make_topic, undo_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
@@ -23,8 +24,6 @@ from filestore.options.log_login import SERVERS_KEY
 from filestore.options.log_place import (
     BUCKET_KEY,
     SYSTEM_KEY,
-    TABLE_ID_KEY,
-    TOPIC_ID_KEY,
     TOPIC_KEY,
     in_other_place,
 )
@@ -34,7 +33,6 @@ from filestore.snapshot.change_tracking import ChangeSource
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.kafka.clients import KafkaProperties
-from logstore.kafka.topics import LogTopic, LogTopics
 from lsm.errors import FluvialError, InvalidInputError
 
 _PURPOSE: Final = "replace_log"
@@ -83,19 +81,23 @@ def give_log(
     elif SERVERS_KEY in store.schema.options:
         wanted[SERVERS_KEY] = store.schema.options[SERVERS_KEY]
     _check_possible(store, newest, {**wanted, BUCKET_KEY: str(buckets)})
-    others = {TOPIC_KEY: topic or "", TABLE_ID_KEY: newest.options.get(TABLE_ID_KEY, str(uuid.uuid4()))}
     at_brokers = store.with_options(wanted)
-    client = {key: text for key, text in at_brokers.options.log_kafka.items() if key not in ("topic", "topic-id")}
-    topics = LogTopics(KafkaProperties.parse(client))
-    topics.check_reachable()
-    made = _new_topic(topics, at_brokers, topic, buckets, base=former.topic if former else default_topic(store.name))
-    others |= {TOPIC_KEY: made.name, TOPIC_ID_KEY: made.topic_id}
-    place = {**wanted, **others} | ({} if bucket_count is None else {BUCKET_KEY: str(bucket_count)})
+    properties = KafkaProperties.parse(client_options(at_brokers.options))
+    made = make_topic(
+        properties,
+        table_id=str(uuid.uuid4()),
+        default_name=default_topic(store.name) if former is None or former.is_adopted else former.topic,
+        wanted_name=topic,
+        bucket_count=buckets,
+        replication=at_brokers.options.log_replication,
+        retention_ms=at_brokers.options.log_retention_ms,
+    )
+    place = {**wanted, **made.options} | ({} if bucket_count is None else {BUCKET_KEY: str(bucket_count)})
     try:
         schema = publish_changes(store, lambda _: [ReplaceLog(place)])
     except FluvialError:
         with contextlib.suppress(FluvialError):  # the first error counts
-            topics.delete_topic(made.name)
+            undo_topic(properties, made)
         raise
     return _settled(store, schema, former)
 
@@ -215,16 +217,3 @@ def _check_possible(store: TableStore, newest: TableSchema, wanted: Mapping[str,
             f"brokers are missing: table={store.name} {SYSTEM_KEY}=kafka fix='set {SERVERS_KEY}, too'"
         )
     TableOptions.parse(in_other_place(newest.options, wanted), primary_key=newest.primary_keys).check_together()
-
-
-def _new_topic(topics: LogTopics, store: TableStore, name: str | None, bucket_count: int, *, base: str) -> LogTopic:
-    """The topic of this name; without one, of the former name if no topic has it."""
-    if name is None:
-        name = base if topics.find_topic(base) is None else f"{base}.{uuid.uuid4().hex[:8]}"
-    options = store.options
-    return topics.create_topic(
-        name,
-        bucket_count=bucket_count,
-        replication=options.log_replication,
-        retention_ms=options.log_retention_ms,
-    )

@@ -97,12 +97,18 @@ def _kept(store: TableStore, log: TableLog, wanted: LogRange, earliest: int) -> 
     if until <= start:
         return wanted
     # The last marker first: every batch before its own is in one of the snapshots that are read next.
-    marker = None if log.is_eventual else read_tail(log.properties, topic=log.topic, bucket=bucket).marker
+    marker = (
+        None
+        if log.is_eventual
+        else read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id).marker
+    )
     ends = BatchEnds.around(start, _ends_of_batches(store, bucket, log.generation))
     if ends.behind is not None and (marker is None or marker.end_offset != ends.behind):
         is_left = ends.behind > earliest and not log.is_eventual
         marker = (
-            read_marker(log.properties, topic=log.topic, bucket=bucket, end_offset=ends.behind) if is_left else None
+            read_marker(log.properties, topic=log.topic, bucket=bucket, end_offset=ends.behind, table_id=log.table_id)
+            if is_left
+            else None
         )
     content = gap_content(
         start,

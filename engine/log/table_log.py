@@ -15,6 +15,7 @@ from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
 from filestore.options.log_login import SERVERS_KEY, login_of
 from filestore.options.log_place import in_other_place, log_place
+from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -22,11 +23,12 @@ from logstore.format.changelog_json import LogFormat
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
-from logstore.log.marker import LogTail
+from logstore.log.marker import CLAIM_END, LogTail, read_tail
+from logstore.offsets import LogOffsets
 
 logger = logging.getLogger("fluvial.log")
 
-_OF_ENGINE: Final = frozenset({"topic", "topic-id"})  # behind log.kafka., but not the client's
+_OF_ENGINE: Final = frozenset({"topic", "topic-id", "topic-is-adopted"})  # behind log.kafka., but not the client's
 
 
 class OrphanPolicy(Enum):
@@ -44,7 +46,7 @@ class TableLog:
     topic_id: str | None
     bucket_count: int
     properties: KafkaProperties
-    table_id: str  # part of the transactional ids: a recreated table is another writer
+    table_id: str  # part of the transactional ids and in every marker: a recreated table is another writer
     log_format: LogFormat
     keeps_update_before: bool  # log.changelog-mode=all
     is_exact: bool  # the writer looks up the rows it changes and logs exact changes
@@ -52,6 +54,7 @@ class TableLog:
     key_names: tuple[str, ...]  # () for a table without a key
     orphans: OrphanPolicy = OrphanPolicy.FAIL
     generation: int = 0  # which of the table's logs, see ``Snapshot.log_generation``
+    is_adopted: bool = False  # the topic existed before the table, and begins with its claim
 
     @classmethod
     def of(cls, table: TableView, writer: WriterOptions = NO_OPTIONS) -> "TableLog | None":
@@ -67,8 +70,7 @@ class TableLog:
         options = table.options
         if not writer.tracks_changes(options) or not table.store.has_log:
             return None
-        client = {name: value for name, value in options.log_kafka.items() if name not in _OF_ENGINE}
-        client |= writer.client_properties
+        client = {**client_options(options), **writer.client_properties}
         return cls(
             topic=options.log_topic or default_topic(table.name),
             topic_id=options.log_topic_id,
@@ -82,7 +84,18 @@ class TableLog:
             key_names=tuple(table.schema.primary_keys),
             orphans=OrphanPolicy(writer.on_orphan_batch),
             generation=options.log_generation,
+            is_adopted=options.log_topic_is_adopted,
         )
+
+    @property
+    def first_offset(self) -> int:
+        """Where the first row of each bucket is, or will be."""
+        return CLAIM_END if self.is_adopted else 0
+
+    def position(self, offsets: Mapping[int, int]) -> LogOffsets:
+        """Next offsets with those of buckets that have no rows yet, where it matters: see ``first_offset``."""
+        first = range(self.bucket_count) if self.is_adopted else ()
+        return LogOffsets(offsets).joined(dict.fromkeys(first, self.first_offset))
 
     def writer(self, bucket: int) -> BucketLogWriter:
         """A new writer of a bucket, with its own producer: close it."""
@@ -97,6 +110,21 @@ class TableLog:
         """
         self.checked_topics()
         return fence_all(self._target(bucket) for bucket in range(self.bucket_count))
+
+    def check_owner(self, here: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Before the first records of a topic are read: refuse those of a table that has claimed the topic since.
+
+        Args:
+            here: what is known to be this table's, next offsets by bucket.
+            ends: committed ends by bucket.
+
+        Raises:
+            CorruptDataError: another table has the topic.
+            UnavailableError: the brokers do not answer.
+        """
+        first = next((bucket for bucket, end in ends.items() if end > 0), None)
+        if first is not None and not any(here.values()):
+            read_tail(self.properties, topic=self.topic, bucket=first, table_id=self.table_id)
 
     def end_offsets(self) -> Mapping[int, int]:
         """The committed next offset of each bucket. Raises: UnavailableError."""
@@ -121,6 +149,11 @@ class TableLog:
 
     def _target(self, bucket: int) -> LogTarget:
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
+
+
+def client_options(options: TableOptions) -> dict[str, str]:
+    """The properties of Kafka clients among a table's options."""
+    return {name: value for name, value in options.log_kafka.items() if name not in _OF_ENGINE}
 
 
 def at_log_of(store: TableStore, schema: TableSchema) -> TableStore:

@@ -3,13 +3,14 @@
 ``diagnose`` decides on values alone; ``examine`` collects them from a table.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from enum import IntEnum
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
+from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
+from engine.monitor.topic_state import TopicState, topic_state, topic_symptom
 from engine.runtime.units import count_text, size_text
 from engine.table import Table
 from filestore.compact.attempts import Deaths, deaths_of
@@ -25,30 +26,6 @@ _HUGE_BYTES: Final = 16 * 2**30
 _MANY_FILES: Final = 500
 _SKEW: Final = 8
 _STALE_LOG_MS: Final = 300_000
-
-
-class Severity(IntEnum):
-    """How much a finding matters."""
-
-    OK = 0
-    NOTE = 1  # good to know
-    WARNING = 2  # costs time or space
-    CRITICAL = 3  # blocks writers, or will lose data
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symptom:
-    """The result of one check."""
-
-    check: str
-    severity: Severity
-    fact: str
-    fix: str | None = None  # the option or command to change it, and the expected effect
-    values: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """JSON values for scripts."""
-        return asdict(self) | {"severity": self.severity.name.lower(), "values": dict(self.values)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +62,7 @@ class Examined:
     has_wrong_hint: bool = False
     ahead_ms: int | None = None  # of the newest snapshot before this machine's clock
     dead_compactions: tuple[Deaths, ...] = ()
+    topic: TopicState | None = None  # of the log; None: there is none
 
 
 def examine(table: Table) -> Examined:
@@ -115,6 +93,7 @@ def examine(table: Table) -> Examined:
         has_wrong_hint=history.has_wrong_hint,
         ahead_ms=time_ahead_ms(snapshot, health.time_ms),
         dead_compactions=tuple(deaths_of(store).values()),
+        topic=topic_state(table),
     )
 
 
@@ -250,6 +229,8 @@ def _log_lag(seen: Examined) -> Symptom:
     health = seen.health
     if health.log_problem is not None:
         fix = None if "fix=" in health.log_problem else "look at the brokers, and at log.kafka.bootstrap.servers"
+        if fix is not None and seen.topic is not None and seen.topic.problems:
+            fix = "see the check of the topic"
         return Symptom(check="log", severity=Severity.CRITICAL, fact=health.log_problem, fix=fix)
     if health.log_lag is None:
         return Symptom(check="log", severity=Severity.OK, fact="the table has no log")
@@ -261,6 +242,10 @@ def _log_lag(seen: Examined) -> Symptom:
     fact += f", which is {_time(health.age_ms or 0)} old"
     fix = "a writer ended between log and commit: start its query again (or see log.on-orphan-batch)"
     return Symptom(check="log", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
+def _topic(seen: Examined) -> Symptom:
+    return topic_symptom(seen.topic, brokers_answer=seen.health.log_problem is None)
 
 
 def _held_snapshots(seen: Examined) -> Symptom:
@@ -365,6 +350,7 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _small_files,
     _bucket_sizes,
     _log_lag,
+    _topic,
     _held_snapshots,
     _retention,
     _manifests,

@@ -30,6 +30,8 @@ def log_lags(table: Table) -> list[dict[str, int]]:
     """
     ends = table.log_end_offsets()  # first: what is committed meanwhile is then in the snapshot
     committed = table.store.log_offsets_at(table.latest_snapshot()) or {}
+    if table.log is not None:
+        committed = dict(table.log.position(committed))
     return [
         {
             "bucket": bucket,

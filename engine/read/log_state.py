@@ -68,7 +68,8 @@ def newest_with_log(table: FileTable, *, fails_on_loss: bool, reason: str = "the
     stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
     snapshot = table.store.snapshots.latest()
     try:
-        start = _position_after(table, snapshot)
+        start = log.position(_position_after(table, snapshot))
+        log.check_owner(start, stable_ends)
         ranges = tail_ranges(table.store, log, topics, start=start, ends=stable_ends)
     except OffsetLostError as error:
         if fails_on_loss:
@@ -128,7 +129,8 @@ def at_time_with_log(table: FileTable, time_ms: int) -> ReadState:
     if not table.store.snapshots.exists(found.snapshot.id):  # a tag has it: what was committed after it may be gone
         return ReadState.of_files(read.table, read.snapshot, found.how)
     try:
-        start = _position_after(table, read.snapshot)
+        start = log.position(_position_after(table, read.snapshot))
+        log.check_owner(start, stable_ends)
         ranges = tail_ranges(table.store, log, topics, start=start, ends=ends, fix=_LONGER)
     except OffsetLostError as error:
         return ReadState.of_files(read.table, read.snapshot, str(error))
@@ -162,7 +164,8 @@ def at_offsets(table: FileTable, ends: Mapping[int, int]) -> ReadState:
             f"no snapshot is as old as these offsets: table={table.name} scan.log.offsets={dict(ends)} "
             f"earliest_snapshot={table.store.snapshots.earliest_id()} fix=ask for later offsets"
         )
-    snapshot, start = found
+    snapshot, start = found[0], log.position(found[1])
+    log.check_owner(start, ends)
     fix = f"{_LONGER}, or ask for later offsets or a snapshot"
     ranges = tail_ranges(table.store, log, topics, start=start, ends={**start, **ends}, fix=fix)
     then = table if snapshot is None else table.at_schema(snapshot.schema_id)

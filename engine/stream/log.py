@@ -58,12 +58,14 @@ class StreamLog:
             CorruptDataError: the topic is no longer the table's.
         """
         self.check_topic()
+        needed = self._log.position(here)
         wanted = [
-            LogRange(bucket=bucket, start_offset=here.get(bucket, 0), end_offset=offset)
+            LogRange(bucket=bucket, start_offset=needed.get(bucket, 0), end_offset=offset)
             for bucket, offset in sorted(goal.items())
-            if offset > here.get(bucket, 0)
+            if offset > needed.get(bucket, 0)
         ]
         if wanted:
+            self._log.check_owner(needed, goal)
             kept_ranges(store, self._log, wanted, earliest=self.earliest())
 
     def record_bytes(self, here: Mapping[int, int], goal: Mapping[int, int]) -> int:

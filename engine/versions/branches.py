@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 
 from engine.log.table_log import TableLog, default_topic
+from engine.log.table_topic import make_topic, remove_topic, undo_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.branch import branches, main_replacement
 from filestore.branch.branches import Branch, DeletedBranch
@@ -15,7 +16,7 @@ from filestore.branch.main_replacement import MainReplaced
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_login import SERVERS_KEY, login_for
-from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
+from filestore.options.log_place import TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.table import FileTable
@@ -41,8 +42,8 @@ def create_branch(
         name: see there.
         tag: see there.
         snapshot_id: see there.
-        options: see there; ``log.kafka.topic`` names the branch's topic, by default ``<main's topic>.<name>``. An
-            existing topic must be empty.
+        options: see there; ``log.kafka.topic`` names the branch's topic, by default ``<main's topic>.<name>``, or
+            another new one where that name is in use. See ``make_topic``.
         log: whether the branch has a topic of its own.
         ignore_if_exists: see there.
 
@@ -71,26 +72,23 @@ def create_branch(
         raise InvalidInputError(
             f"a branch can have a log if its table has one: table={store.name} branch={name} log=true fix=leave it out"
         )
-    topic_name = wanted_topic or default_topic(f"{mains.topic}.{name}")
-    if any(each.topic == topic_name for each in logs_of(store, but=name)):
-        raise InvalidInputError(f"the topic is that of another branch: table={store.name} topic={topic_name}")
-    topics = mains.reached_topics()
-    topic = topics.create_topic(
-        topic_name,
+    if any(each.topic == wanted_topic for each in logs_of(store, but=name)):
+        raise InvalidInputError(f"the topic is that of another branch: table={store.name} topic={wanted_topic}")
+    topic = make_topic(
+        mains.properties,
+        table_id=str(uuid.uuid4()),
+        default_name=default_topic(f"{mains.topic}.{name}"),
+        wanted_name=wanted_topic,
         bucket_count=mains.bucket_count,
         replication=store.options.log_replication,
         retention_ms=store.options.log_retention_ms,
+        sets_retention=False,
     )
-    place = {
-        "log.system": "kafka",
-        TOPIC_KEY: topic.name,
-        TOPIC_ID_KEY: topic.topic_id,
-        TABLE_ID_KEY: str(uuid.uuid4()),
-    }
+    place = {"log.system": "kafka", **topic.options}
     try:
         return branches.create_branch(store, name, tag=tag, snapshot_id=snapshot_id, options=others, log=place)
     except (InvalidInputError, ConflictError):
-        topics.delete_topic(topic_name)
+        undo_topic(mains.properties, topic)
         raise
 
 
@@ -107,7 +105,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     topics = None if log is None else log.reached_topics()
     deleted = branches.delete_branch(store, name, dry_run=dry_run)
     if log is not None and topics is not None:
-        topics.delete_topic(log.topic)
+        remove_topic(topics, log)
     return deleted
 
 
@@ -125,7 +123,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
     done = main_replacement.replace_main(store, name, force=force)
     now = FileTable(store).on_branch(MAIN_BRANCH)
     if old is not None and topics is not None and all(each.topic != old.topic for each in logs_of(now.store)):
-        topics.delete_topic(old.topic)
+        remove_topic(topics, old)
     return done
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.log.bucket_log import BucketLog, read_payload
+from engine.log.bucket_log import BucketLog, check_batch_files, read_payload
+from engine.log.given_changes import GivenChanges
 from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.types.rows import bucket_places, change_rows
@@ -105,6 +106,7 @@ class BucketResult:
     def of_marker(cls, store: TableStore, bucket: int, marker: CommitMarker) -> "BucketResult":
         """What an earlier attempt left, by the marker at the log's end."""
         files = read_payload(store, marker)
+        check_batch_files(store, marker, files.messages)
         return cls(
             bucket=bucket,
             messages=files.messages,
@@ -151,11 +153,14 @@ class _Part:
         self._row_count = 0
         self._kind_counts = np.zeros(len(RowKind), np.int64)
         self._untracked = None if spec.log is None else untracked_rows(spec.table.store)
+        self._given = GivenChanges.of(spec.table.store, spec.log)
 
     def add(self, batch: pa.RecordBatch) -> None:
         rows, kinds = change_rows(batch, self._spec.table)
         if rows.num_rows == 0:
             return
+        if self._given is not None:
+            self._given.check(rows, kinds)
         if kinds is None:
             kinds = pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
         if self._spec.log is None:

@@ -10,10 +10,13 @@ SYSTEM_KEY: Final = TableOptions.log_system.key
 TOPIC_KEY: Final = TableOptions.log_topic.key
 TOPIC_ID_KEY: Final = TableOptions.log_topic_id.key
 TABLE_ID_KEY: Final = TableOptions.log_transactional_id_prefix.key
+ADOPTED_KEY: Final = TableOptions.log_topic_is_adopted.key
 GENERATION_KEY: Final = TableOptions.log_generation.key
 BUCKET_KEY: Final = TableOptions.bucket.key
 
-_PLACE: Final = (SYSTEM_KEY, SERVERS_KEY, TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, GENERATION_KEY)
+_PLACE: Final = (SYSTEM_KEY, SERVERS_KEY, TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, ADOPTED_KEY, GENERATION_KEY)
+OWN_LOG_KEYS: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, ADOPTED_KEY, GENERATION_KEY})
+"""Options of a table that no other table has: its topic's, and its id."""
 
 
 def log_place(options: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,8 @@ from lsm.secret_names import STARS, is_secret_name
 OPERATION_TIMEOUT_S: Final = 60.0
 FIRST_CONTACT_S: Final = 8.0
 """Time for brokers that refuse connections or do not resolve to become reachable before a job start fails."""
+NEW_LOG: Final = "copy the table into a new one (CALL sys.copy), which gets a topic of its own"
+"""The fix where a topic cannot be the log of its table any more."""
 
 # Set only by Fluvial: another value would break exactly-once or range reads.
 _RESERVED: Final = frozenset(
@@ -328,9 +330,7 @@ def error_of_kafka(
     if notes.refusal is not None and code not in _BAD_VALUES:
         return InvalidInputError(f"{facts}{beside}{refused(notes.refusal, needs, notes.user)}")
     if code in _NO_TOPIC:
-        return CorruptDataError(
-            f"{facts} cause=the topic or a partition of it is missing fix=restore it, or give the table a new log"
-        )
+        return CorruptDataError(f"{facts} cause=the topic or a partition of it is missing fix=restore it, or {NEW_LOG}")
     if code in _BAD_VALUES:
         return InvalidInputError(facts)
     return UnavailableError(f"{facts}{beside}{unreached(notes.last)}")

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 
 from logstore.kafka.clients import (
     FIRST_CONTACT_S,
+    NEW_LOG,
     OPERATION_TIMEOUT_S,
     ErrorNotes,
     KafkaProperties,
@@ -36,8 +37,13 @@ from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 RETENTION: Final = "retention.ms"
 
+_TAKEN_NAME: Final = "collides with existing topic"  # names that differ in "." and "_" only share their metrics
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID})
 _POLL_S: Final = 0.05
+
+
+class TopicExistsError(InvalidInputError):
+    """The name of a topic is in use, or the cluster takes it for one that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +94,7 @@ class LogTopics:
         retention_ms: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> LogTopic:
-        """Create a topic and wait until it is fully writable; an existing empty one of the same shape is adopted.
+        """Create a topic and wait until it is fully writable. One that exists is never changed.
 
         Args:
             name: name of the topic.
@@ -98,8 +104,8 @@ class LogTopics:
             config: additional topic settings under Kafka's names (``max.message.bytes``).
 
         Raises:
-            InvalidInputError: the name is taken by a topic with records or with another number of partitions, or the
-                cluster rejects the request.
+            TopicExistsError: the name is in use.
+            InvalidInputError: the cluster rejects the request.
         """
         settings = {**(config or {}), **({} if retention_ms is None else {RETENTION: str(retention_ms)})}
         new = NewTopic(name, num_partitions=bucket_count, replication_factor=replication, config=settings)
@@ -107,13 +113,10 @@ class LogTopics:
         try:
             self._wait(self._admin.create_topics([new], request_timeout=self._timeout_s)[name], doing)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Create", name)]) from error
-            existing = self._until_complete(name)
-            self._refuse_external(existing, bucket_count)
-            if settings:
-                self._alter(name, {key: (AlterConfigOpType.SET, value) for key, value in settings.items()})
-            return existing
+            cause = error.args[0]
+            if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS or _TAKEN_NAME in cause.str():
+                raise TopicExistsError(f"topic exists: topic={name} kafka_error={cause.str()}") from error
+            raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Create", name)]) from error
         return self._until_complete(name)
 
     def find_topic(self, name: str) -> LogTopic | None:
@@ -139,23 +142,32 @@ class LogTopics:
         """
         topic = self.find_topic(name)
         if topic is None:
-            raise CorruptDataError(
-                f"topic is missing: topic={name} topic_id={topic_id} fix=restore it, or give the table a new log"
-            )
+            raise CorruptDataError(f"topic is missing: topic={name} topic_id={topic_id} fix=restore it, or {NEW_LOG}")
         if topic_id is not None and topic.topic_id != topic_id:
             raise CorruptDataError(
                 f"topic was deleted and recreated: topic={name} wanted_topic_id={topic_id} topic_id={topic.topic_id}"
-                " cause=its offsets refer to other records now fix=give the table a new log"
+                f" cause=its offsets refer to other records now fix={NEW_LOG}"
             )
         if bucket_count is not None and topic.bucket_count != bucket_count:
             raise CorruptDataError(
                 f"topic does not have one partition per bucket: topic={name} partitions={topic.bucket_count}"
-                f" buckets={bucket_count}"
+                f" buckets={bucket_count} cause=partitions were added, which cannot be removed fix={NEW_LOG}"
             )
         return topic
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until its name is free; a missing one is ignored."""
+    def delete_topic(self, name: str, *, topic_id: str | None = None) -> bool:
+        """Delete a topic and wait until its name is free; a missing one is ignored.
+
+        Args:
+            name: name of the topic.
+            topic_id: of the topic that is meant; None is whichever has the name.
+
+        Returns:
+            False when the name is that of another topic now, which stays.
+        """
+        found = self.find_topic(name)
+        if found is not None and topic_id is not None and found.topic_id != topic_id:
+            return False
         doing = f"topic cannot be deleted: topic={name}"
         try:
             self._wait(self._admin.delete_topics([name], request_timeout=self._timeout_s)[name], doing)
@@ -163,8 +175,9 @@ class LogTopics:
             if error.args[0].code() not in _ABSENT:
                 raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Delete", name)]) from error
         deadline = time.monotonic() + self._timeout_s
-        while self.find_topic(name) is not None:
+        while (left := self.find_topic(name)) is not None and (found is None or left.topic_id == found.topic_id):
             self._pause(deadline, f"topic still exists after its deletion: topic={name}")
+        return True
 
     def check_deletable(self, name: str) -> None:
         """Check that `delete_topic` is allowed, before anything else is deleted. Raises: InvalidInputError."""
@@ -174,6 +187,15 @@ class LogTopics:
             denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "deletion is not allowed")
             doing = f"topic cannot be deleted: topic={name}"
             raise error_of_kafka(denied, doing, self._notes, needs=[topic_right("Delete", name)])
+
+    def written_offsets(self, name: str, buckets: Iterable[int]) -> LogOffsets:
+        """The next offset per bucket, whatever was written before it: records that are aborted, open or expired, too.
+
+        Raises:
+            CorruptDataError: the topic or a partition of it is missing.
+        """
+        requested = {TopicPartition(name, bucket): OffsetSpec.latest() for bucket in buckets}
+        return LogOffsets(self._listed(name, requested, IsolationLevel.READ_UNCOMMITTED))
 
     def end_offsets(self, name: str, buckets: Iterable[int]) -> LogOffsets:
         """The last stable offset per bucket: records below it are committed or aborted.
@@ -242,7 +264,12 @@ class LogTopics:
     def _offsets(self, name: str, buckets: Iterable[int], spec: OffsetSpec) -> LogOffsets:
         return LogOffsets(self._listed(name, {TopicPartition(name, bucket): spec for bucket in buckets}))
 
-    def _listed(self, name: str, requested: Mapping[TopicPartition, OffsetSpec]) -> dict[int, int]:
+    def _listed(
+        self,
+        name: str,
+        requested: Mapping[TopicPartition, OffsetSpec],
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, int]:
         """The requested offset of every partition; -1 where no record is at or after the requested time."""
         if not requested:
             return {}
@@ -252,7 +279,7 @@ class LogTopics:
         deadline = time.monotonic() + self._timeout_s
         while True:
             futures = self._admin.list_offsets(
-                dict(requested), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
+                dict(requested), isolation_level=isolation, request_timeout=self._timeout_s
             )
             try:
                 return {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
@@ -275,22 +302,6 @@ class LogTopics:
             if error.args[0].code() in _ABSENT:
                 return None
             raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Describe", name)]) from error
-
-    def _refuse_external(self, topic: LogTopic, bucket_count: int) -> None:
-        if topic.bucket_count != bucket_count:
-            raise InvalidInputError(
-                f"topic exists with another partition count: topic={topic.name} partitions={topic.bucket_count}"
-                f" buckets={bucket_count} fix=choose another log.kafka.topic or the same bucket count"
-            )
-        # the end, not the retained records: any offset ever used belongs to another writer
-        written = {
-            bucket: offset for bucket, offset in self.end_offsets(topic.name, range(bucket_count)).items() if offset > 0
-        }
-        if written:
-            raise InvalidInputError(
-                f"topic exists and is not empty: topic={topic.name} end_offsets={written}"
-                " fix=choose another log.kafka.topic, or delete that one if it is not needed"
-            )
 
     def _until_complete(self, name: str) -> LogTopic:
         """The topic once every partition has a leader: a new topic propagates after its creation is confirmed."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
+from logstore.kafka.clients import NEW_LOG, OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, UnavailableError
@@ -174,7 +174,7 @@ class _Reading:
             message = (
                 f"log is shorter than it was: {self._place()} wanted_offset={self._next_offset}"
                 f" earliest_offset={earliest} end_offset={latest}"
-                " cause=the topic was deleted and recreated fix=give the table a new log"
+                f" cause=the topic was deleted and recreated fix={NEW_LOG}"
             )
         return RecordsLostError(message, wanted_offset=self._next_offset, earliest_offset=earliest, end_offset=latest)
 

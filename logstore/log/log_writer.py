@@ -115,7 +115,7 @@ class BucketLogWriter:
         Raises:
             ConflictError: another writer fenced this one meanwhile.
             UnavailableError: the broker does not answer.
-            CorruptDataError: the topic is missing, or another producer writes to it.
+            CorruptDataError: the topic is missing, or another producer or table writes to it.
         """
         assert self._producer is None, "a writer serves one attempt"
         self._producer = self._target.properties.producer(self._notes, transactional_id=self._target.transactional_id)
@@ -124,7 +124,11 @@ class BucketLogWriter:
         except KafkaException as error:
             raise self._error(error, "log cannot be fenced") from error
         self._tail = read_tail(
-            self._target.properties, topic=self._target.topic, bucket=self._target.bucket, timeout_s=self._timeout_s
+            self._target.properties,
+            topic=self._target.topic,
+            bucket=self._target.bucket,
+            table_id=self._target.table_uuid,
+            timeout_s=self._timeout_s,
         )
         return self._tail.marker
 
@@ -215,6 +219,7 @@ class BucketLogWriter:
             payload=payload,
             is_pointer=is_pointer,
             schema_id=self._schema_id,
+            table_id=self._target.table_uuid,
         )
         try:
             transaction.send_with_marker(last, HEADER, marker)

@@ -13,6 +13,11 @@ the last is written (null: the slice is one transaction, so it began ``rows - 1`
 on the marker of a chunk that is not the last of its batch (eventual consistency only). ``pointer`` means that the
 payload is the location of the commit message, not the message. ``schema`` is the version of the table's
 schema that the rows were written with (``log.header.schema-id``; absent if that is off, and from older writers).
+``table`` is the id of the table (absent from older writers).
+
+A topic that the table did not create begins, at offset 0 of every partition, with the table's claim: a record without
+key and value, and in its header ``{"version": 1, "kind": "genesis", "table": "<id>"}`` and a line feed. At another
+offset such a record means nothing.
 """
 
 import json
@@ -23,15 +28,18 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from logstore.kafka.clients import ErrorNotes, KafkaProperties, error_of_kafka, leader_moved
+from logstore.kafka.clients import NEW_LOG, ErrorNotes, KafkaProperties, error_of_kafka, leader_moved
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 HEADER: Final = "fluvial"
 MARKER_VERSION: Final = 1
+CLAIM_END: Final = 2
+"""The next offset of every partition after a claim: the record, and the marker that ends its transaction."""
 # a commit message of at least this size is stored in a file, and its name in the marker
 INLINE_PAYLOAD_BYTES: Final = 48 * 1024
 
+_GENESIS: Final = "genesis"
 _FIRST_LOOK_BACK: Final = 2  # the last record and the commit marker of its transaction
 _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
@@ -53,6 +61,7 @@ class CommitMarker:
     is_pointer: bool
     is_final: bool  # False: a chunk; its batch must be written again
     schema_id: int | None = None  # id of the table's schema; None: not recorded
+    table_id: str | None = None  # None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +69,7 @@ class LogTail:
     """The last stable offset and last marker of a fenced bucket."""
 
     bucket: int
-    marker: CommitMarker | None  # None: no committed record exists (never written, or expired)
+    marker: CommitMarker | None  # None: no committed row exists (never written, or expired)
     end_offset: int  # the marker's; without one, the offset of the next record
     earliest_offset: int  # the earliest retained offset
 
@@ -114,6 +123,7 @@ def encode_marker(
     payload: bytes,
     is_pointer: bool,
     schema_id: int | None = None,
+    table_id: str | None = None,
 ) -> bytes:
     """The header value of a marker.
 
@@ -134,8 +144,14 @@ def encode_marker(
         "final": is_final,
         "pointer": is_pointer,
         **({} if schema_id is None else {"schema": schema_id}),
+        **({} if table_id is None else {"table": table_id}),
     }
     return json.dumps(fields).encode() + b"\n" + payload
+
+
+def encode_genesis(table_id: str) -> bytes:
+    """The header value of a table's claim to a topic."""
+    return json.dumps({"version": MARKER_VERSION, "kind": _GENESIS, "table": table_id}).encode() + b"\n"
 
 
 def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
@@ -164,18 +180,33 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
             is_pointer=bool(fields["pointer"]),
             is_final=bool(fields["final"]),
             schema_id=None if fields.get("schema") is None else int(fields["schema"]),
+            table_id=None if fields.get("table") is None else str(fields["table"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"marker cannot be read: offset={record_offset} header={value[:200]!r}") from error
 
 
-def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s: float = _TAIL_TIMEOUT_S) -> LogTail:
+def read_tail(
+    properties: KafkaProperties,
+    *,
+    topic: str,
+    bucket: int,
+    table_id: str | None = None,
+    timeout_s: float = _TAIL_TIMEOUT_S,
+) -> LogTail:
     """The marker of the last committed record of a bucket, and its offsets. Fence the bucket's writers first.
 
     Without fencing, the call may wait for the open transaction of a dead writer, and the result may be stale.
 
+    Args:
+        properties: client properties of the cluster.
+        topic: the topic.
+        bucket: the partition.
+        table_id: the table; a marker with another id is refused. None: any table.
+        timeout_s: timeout of the call.
+
     Raises:
-        CorruptDataError: the last record has no marker: another producer writes to the topic.
+        CorruptDataError: the last record has no marker, or the marker of another table.
         UnavailableError: the broker does not answer in time.
     """
     notes = ErrorNotes()
@@ -202,15 +233,22 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
         finally:
             consumer.close()
         if last is not None:
-            marker = _marker_of(last, topic, bucket)
-            return LogTail(bucket=bucket, marker=marker, end_offset=marker.end_offset, earliest_offset=earliest)
+            marker = _marker_of(last, topic, bucket, table_id)
+            end = stable_end if marker is None else marker.end_offset
+            return LogTail(bucket=bucket, marker=marker, end_offset=end, earliest_offset=earliest)
         if start == earliest:
             return LogTail(bucket=bucket, marker=None, end_offset=stable_end, earliest_offset=earliest)
         look_back *= _WIDENING  # only control records and aborted records so far
 
 
 def read_marker(
-    properties: KafkaProperties, *, topic: str, bucket: int, end_offset: int, timeout_s: float = _TAIL_TIMEOUT_S
+    properties: KafkaProperties,
+    *,
+    topic: str,
+    bucket: int,
+    end_offset: int,
+    table_id: str | None = None,
+    timeout_s: float = _TAIL_TIMEOUT_S,
 ) -> CommitMarker | None:
     """The marker of the batch that ends at an offset; None when its last record is not in the log.
 
@@ -219,6 +257,7 @@ def read_marker(
         topic: topic of the log.
         bucket: the bucket.
         end_offset: the offset after the batch's last record, as a snapshot has it.
+        table_id: see ``read_tail``.
         timeout_s: maximum wait: right after a commit, readers may not see its records yet.
 
     Raises:
@@ -235,7 +274,7 @@ def read_marker(
             message = consumer.poll(min(1.0, _left(deadline)))
             error = None if message is None else message.error()
             if message is not None and error is None:
-                return _marker_of(message, topic, bucket) if message.offset() == end_offset - 1 else None
+                return _marker_of(message, topic, bucket, table_id) if message.offset() == end_offset - 1 else None
             if error is not None and error.code() in _NOT_THERE:
                 return None
             if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_of_group(error):
@@ -260,21 +299,48 @@ def _last_record(
             continue
         error = message.error()
         if error is None:
-            last = message
+            last = message if message.offset() == 0 or not _is_claim(message) else last
         elif error.code() == KafkaError._PARTITION_EOF:
             return last
         elif not is_of_group(error):
             raise KafkaException(error)
 
 
-def _marker_of(record: Any, topic: str, bucket: int) -> CommitMarker:
-    for name, value in record.headers() or ():
-        if name == HEADER:
-            return decode_marker(value, record_offset=record.offset())
-    raise CorruptDataError(
-        f"last record of the log has no marker: topic={topic} bucket={bucket} offset={record.offset()}"
-        " cause=another producer writes to the topic fix=let only Fluvial write to it, or give the table a new log"
-    )
+def _header_of(record: Any) -> bytes | None:
+    return next((value for name, value in record.headers() or () if name == HEADER), None)
+
+
+def _is_claim(record: Any) -> bool:
+    return record.key() is None and record.value() is None and _claimant(_header_of(record) or b"") is not None
+
+
+def _claimant(header: bytes) -> str | None:
+    """The table in the header of a claim; None: the header of something else."""
+    try:
+        fields = json.loads(header.partition(b"\n")[0])
+        return str(fields["table"]) if fields["version"] == MARKER_VERSION and fields["kind"] == _GENESIS else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _marker_of(record: Any, topic: str, bucket: int, table_id: str | None) -> CommitMarker | None:
+    """The marker of the last record; None when this is the table's claim."""
+    place = f"topic={topic} bucket={bucket} offset={record.offset()}"
+    header = _header_of(record)
+    if header is None:
+        raise CorruptDataError(
+            f"last record of the log has no marker: {place} cause=another producer writes to the topic"
+            f" fix=let only Fluvial write to it, and {NEW_LOG}"
+        )
+    claimant = _claimant(header)
+    marker = None if claimant is not None else decode_marker(header, record_offset=record.offset())
+    owner = claimant if marker is None else marker.table_id
+    if table_id is not None and owner is not None and owner != table_id:
+        raise CorruptDataError(
+            f"the topic has records of another table: {place} table_id={table_id} record_table_id={owner}"
+            f" cause=two tables write to one topic fix={NEW_LOG}"
+        )
+    return marker
 
 
 def _left(deadline: float) -> float:

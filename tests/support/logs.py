@@ -31,7 +31,7 @@ def changes_by_bucket(table: Table) -> dict[int, list[tuple[RowKind, Row]]]:
     assert log is not None
     found: dict[int, list[tuple[RowKind, Row]]] = {}
     for bucket, end in visible_ends(table).items():
-        whole = LogRange(bucket=bucket, start_offset=0, end_offset=end)
+        whole = LogRange(bucket=bucket, start_offset=min(log.first_offset, end), end_offset=end)
         for records in read_range(log.properties, topic=log.topic, log_range=whole):
             rows, kinds = decode_changes(
                 records.column("key"),

@@ -7,7 +7,8 @@ from rich.text import Text
 
 from engine.cli.output import console, json_option, print_json
 from engine.cli.place import WarehousePlace, with_place
-from engine.monitor.doctor import Severity, Symptom, diagnose, examine
+from engine.monitor.doctor import diagnose, examine
+from engine.monitor.symptom import Severity, Symptom
 
 _EXIT_WARNING: Final = 1
 _SYMBOLS: Final = {

@@ -28,13 +28,12 @@ from engine.request.branch_choice import of_session
 from engine.types.spark_types import fields_of_spark
 from filestore.evolution.schema_change import parse_default
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
+from filestore.options.log_place import OWN_LOG_KEYS, TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.undo import undoing
 
-_OF_THE_OLD_LOG: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY})
 _PLACES: Final = ("path", "file.path")
 
 
@@ -181,7 +180,7 @@ def _overlaid(
 
 def _copied_options(options: Mapping[str, str]) -> dict[str, str]:
     own_prefixes = (COMPUTED_KEY_PREFIX, COMMENT_PREFIX)
-    left_out = _OF_THE_OLD_LOG | {WATERMARK_COLUMN, WATERMARK_EXPRESSION}
+    left_out = OWN_LOG_KEYS | {WATERMARK_COLUMN, WATERMARK_EXPRESSION}
     return {key: text for key, text in options.items() if key not in left_out and not key.startswith(own_prefixes)}
 
 

@@ -11,9 +11,9 @@ from engine.dialect.ddl.table_parts import (
     TableParts,
     quoted_where_needed,
 )
-from engine.log.table_log import default_topic
+from engine.log.table_topic import default_names
 from engine.table import Table
-from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
+from filestore.options.log_place import OWN_LOG_KEYS, TOPIC_KEY
 from filestore.options.secrets import without_secrets
 from filestore.types.data_types import MAX_LENGTH, DataField, DataType
 
@@ -49,9 +49,10 @@ def create_statement(table: Table, name: str) -> str:
 
 def shown_options(table: Table) -> Mapping[str, str]:
     """The options that a user may set, sorted; secrets are masked."""
-    left_out = {TOPIC_ID_KEY, TABLE_ID_KEY, WATERMARK_COLUMN, WATERMARK_EXPRESSION}
-    if table.options.log_topic == default_topic(table.name):
-        left_out.add(TOPIC_KEY)
+    left_out = {*OWN_LOG_KEYS, WATERMARK_COLUMN, WATERMARK_EXPRESSION}
+    table_id = table.options.log_transactional_id_prefix or table.name
+    if table.options.log_topic not in default_names(table.name, table_id):
+        left_out.remove(TOPIC_KEY)
     return without_secrets(
         {
             key: text

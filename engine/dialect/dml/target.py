@@ -167,6 +167,8 @@ class WriteTarget:
         check_bounded(frame)
         has_kinds = ROW_KIND_COLUMN in frame.columns
         kinds = F.col(ROW_KIND_COLUMN) if has_kinds else F.lit("+I")
+        if not has_kinds and self.schema.primary_keys and self.table.options.log_takes_old_rows:
+            frame = frame.withColumn(ROW_KIND_COLUMN, kinds)  # what a statement inserts is new
         seen = Observation()
         counts = [F.count_if(kinds == F.lit(kind)).alias(name) for name, kind in _COUNTS.items()]
         counted = frame.observe(seen, *counts)

@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
+from engine.types.rows import ROW_KIND_COLUMN
 from engine.write.session import write_locally
-from filestore.options.log_place import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
+from filestore.options.log_place import OWN_LOG_KEYS
 from lsm.undo import undoing
 
-_OWN_KEYS: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, "path"})
+_OWN_KEYS: Final = OWN_LOG_KEYS | {"path"}
 
 _COPIED: Final = pa.schema(
     [
@@ -56,14 +57,15 @@ def copy(
         options={key: value for key, value in schema.options.items() if key not in _OWN_KEYS},
         comment=schema.comment or None,
     )
-    count = 0
+    count, has_kinds = 0, bool(schema.primary_keys) and target.options.log_takes_old_rows
 
     def counted() -> Iterator[pa.RecordBatch]:
         nonlocal count
         for batch in chain([] if first is None else [first], rows):
             count += batch.num_rows
             progress(count, None)
-            yield batch
+            kinds = pa.array(["+I"] * batch.num_rows) if has_kinds else None  # there are no other rows
+            yield batch if kinds is None else batch.append_column(ROW_KIND_COLUMN, kinds)
 
     snapshot_id = None
     with undoing(lambda: catalog.drop_table(target_table)):

@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 
 from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
-from engine.log.retention import OffsetLostError, kept_ranges
+from engine.log.log_faults import log_faults
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import MomentText, moment_ms
@@ -24,9 +24,7 @@ from filestore.maintenance.row_verification import verify_rows
 from filestore.maintenance.verification import Finding, verify_files
 from filestore.options.table.common import DAY_MS
 from filestore.table_store import TableStore
-from logstore.kafka.topics import LogTopics
 from logstore.log.marker import read_tail
-from logstore.offsets import LogRange
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 _LEAST_AGE_MS: Final = 3_600_000
@@ -79,7 +77,8 @@ def remove_orphan_files(
     Raises:
         InvalidInputError: the time is less than an hour ago.
         UnavailableError: the brokers do not answer, so uncommitted files are unknown; nothing is deleted.
-        CorruptDataError: a snapshot or tag refers to missing files, so used files are unknown; nothing is deleted.
+        CorruptDataError: a snapshot or tag refers to missing files, or the topic has records of another table, so used
+            files are unknown; nothing is deleted.
     """
     store = table.store
     now_ms = store.clock.now_ms()
@@ -124,7 +123,7 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
     if rows:
         found += verify_rows(table.store, progress=progress)
     if table.log is not None:
-        found += _verify_log(table, table.log)
+        found += _verify_log(table.store, table.log)
     return rows_table(
         _FINDINGS, [{"check": each.check, "subject": each.subject, "problem": each.problem} for each in found]
     )
@@ -201,7 +200,7 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
     """The files of the last batch of each bucket's log, committed or not."""
     paths: set[str] = set()
     for bucket in range(log.bucket_count):
-        marker = read_tail(log.properties, topic=log.topic, bucket=bucket).marker
+        marker = read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id).marker
         if marker is None or not marker.is_final:
             continue
         if marker.is_pointer:
@@ -220,33 +219,9 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
     return paths
 
 
-def _verify_log(table: Table, log: TableLog) -> Iterator[Finding]:
-    topics = LogTopics(log.properties)
+def _verify_log(store: TableStore, log: TableLog) -> Iterator[Finding]:
     try:
-        topics.describe_topic(log.topic, topic_id=log.topic_id, bucket_count=log.bucket_count)
-    except (CorruptDataError, InvalidInputError) as error:
+        for each in log_faults(store, log):
+            yield Finding(check="log", subject=each.subject, problem=each.problem)
+    except InvalidInputError as error:
         yield Finding(check="log", subject=log.topic, problem=str(error))
-        return
-    known = table.store.log_offsets_at(table.latest_snapshot()) or {}
-    earliest = topics.earliest_offsets(log.topic, range(log.bucket_count))
-    for bucket in range(log.bucket_count):
-        subject, offset = f"{log.topic} bucket {bucket}", known.get(bucket, 0)
-        tail = read_tail(log.properties, topic=log.topic, bucket=bucket)
-        if tail.end_offset < offset:
-            yield Finding(check="log", subject=subject, problem=f"ends={tail.end_offset} table={offset}")
-            continue
-        try:
-            # up to its end: a stream that starts from the newest snapshot needs all that comes behind it
-            behind = LogRange(bucket=bucket, start_offset=offset, end_offset=tail.end_offset)
-            kept_ranges(table.store, log, [behind], earliest=earliest)
-        except OffsetLostError as error:
-            problem = f"begins={earliest[bucket]} table={offset}: streams that start from files have a gap: {error}"
-            yield Finding(check="log", subject=subject, problem=problem)
-            continue
-        if tail.marker is not None and tail.marker.is_final and tail.marker.end_offset > offset:
-            marker = tail.marker
-            problem = (
-                f"a batch is not in the table: query={marker.query} batch={marker.batch} "
-                f"log_end={marker.end_offset} table={offset} fix=restart that query"
-            )
-            yield Finding(check="log", subject=subject, problem=problem)

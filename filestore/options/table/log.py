@@ -81,7 +81,12 @@ class LogOptions(OptionValues):
         by=_system,
     )
     log_kafka_bootstrap_servers = Option("log.kafka.bootstrap.servers", text, None, "Brokers.")
-    log_topic = Option("log.kafka.topic", text, None, "Topic; default: from database, table and branch.")
+    log_topic = Option(
+        "log.kafka.topic",
+        text,
+        None,
+        "Topic; default: made from database, table and branch. One that exists must be empty.",
+    )
     log_topic_id = Option(
         "log.kafka.topic-id", text, None, "Id of the topic that was made with the table; set by the engine."
     )
@@ -90,6 +95,14 @@ class LogOptions(OptionValues):
         integer(0, 2**63 - 1),
         0,
         "Id of the schema version that gave the table its present log; set by the engine.",
+    )
+    log_topic_is_adopted = Option(
+        "log.kafka.topic-is-adopted",
+        boolean,
+        False,
+        "The topic was there before the table, and stays when it is dropped; set by the engine.",
+        essential=True,
+        immutable=True,
     )
     log_retention_ms = Option(
         "log.retention", duration_ms, None, "Life of the log; default: the cluster's.", essential=True

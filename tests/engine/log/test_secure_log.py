@@ -17,6 +17,8 @@ from engine.cli.exit_codes import EXIT_INVALID
 from engine.deploy.config.operation_config import RESTART, OnFailureConfig
 from engine.deploy.pipeline.supervision import restart_after
 from engine.log.table_log import TableLog
+from engine.monitor.doctor import diagnose, examine
+from engine.monitor.symptom import Severity
 from engine.versions.branches import create_branch
 from filestore.evolution.schema_change import SetOption
 from logstore.kafka import topics as topics_module
@@ -97,6 +99,11 @@ def watch(place: Place, options: Mapping[str, str]) -> None:
     assert place.open(options).table(place.table).log_end_offsets()[0] >= 2
 
 
+def examined(place: Place, options: Mapping[str, str]) -> None:
+    findings = {each.check: each for each in diagnose(examine(place.open(options).table(place.table)))}
+    assert findings["topic"].severity is Severity.OK
+
+
 def show(place: Place, options: Mapping[str, str]) -> None:
     settings = LogTopics(KafkaProperties.parse(options))
     eventually(lambda: settings.topic_config(place.table)["retention.ms"], "7200000")
@@ -113,6 +120,7 @@ ROLES: Mapping[str, tuple[Callable[[Place, Mapping[str, str]], object], int, tup
     "writer": (write, 2, ("READ", "WRITE", IDS)),
     "reader": (read, 2, ("READ",)),
     "watcher": (watch, 2, ("DESCRIBE",)),
+    "examiner": (examined, 2, ("READ",)),
     "dropper": (drop, 0, ("DELETE",)),
     "administrator of settings": (alter, 0, ("ALTER_CONFIGS",)),
     "observer of settings": (show, 0, ("DESCRIBE_CONFIGS",)),
@@ -170,6 +178,40 @@ def test_each_right_is_needed_and_its_lack_names_right_resource_and_user(place: 
         assert f"--topic {place.table}" in said
     assert f"--allow-principal User:{user['sasl.username']} " in said
     assert user["sasl.password"] not in said
+
+
+@pytest.mark.parametrize("missing", [None, "WRITE", IDS])
+def test_a_topic_that_exists_is_adopted_with_the_rights_of_its_writer(place: Place, missing: str | None) -> None:
+    """FL-54: no Create and no AlterConfigs; and no Delete when the table is dropped, because the topic stays."""
+    topics = LogTopics(KafkaProperties.parse(place.owner()))
+    topics.create_topic(place.table, bucket_count=1)
+    ids = Right("WRITE", IDS, "fluvial.", is_prefix=True)
+    of_topic = [each for each in place.on_topic("DESCRIBE", "WRITE") if each.operation != missing]
+    user = place.broker.new_user(*of_topic, *([] if missing == IDS else [ids]))
+
+    def adopt() -> None:
+        options = {"log.kafka.topic": place.table}
+        place.open(user).create_table("db.adopting", ID_SCHEMA, primary_key=["id"], options=options)
+
+    if missing is None:
+        adopt()
+        place.open(user).drop_table("db.adopting")
+        assert topics.end_offsets(place.table, [0]) == {0: 2}
+    else:
+        named = f"Write on topic {place.table}'" if missing == "WRITE" else "Write on transactional-id fluvial."
+        with pytest.raises(InvalidInputError, match=f"missing_right='{named}"):
+            adopt()
+        assert not place.open(user).table_exists("db.adopting")
+
+
+def test_the_doctor_says_that_it_may_not_read_the_topic(place: Place) -> None:
+    place.make(rows=2)
+    found = {
+        each.check: each
+        for each in diagnose(examine(place.open(place.broker.new_user(*place.on_topic("DESCRIBE"))).table(place.table)))
+    }
+    assert found["topic"].severity is Severity.NOTE
+    assert "missing_right='Read on topic" in found["topic"].fact
 
 
 def test_a_drop_that_is_not_allowed_leaves_the_table_whole(place: Place) -> None:

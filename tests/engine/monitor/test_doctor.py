@@ -10,8 +10,10 @@ import pytest
 
 from engine import Catalog, Table
 from engine.cli.app import run_command
-from engine.monitor.doctor import Examined, Holder, Severity, Symptom, diagnose, examine
+from engine.monitor.doctor import Examined, Holder, diagnose, examine
+from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth
+from engine.monitor.topic_state import TopicState
 from tests.engine.monitor.test_table_probe import DAY_MS, commit_facts
 from tests.support.tables import KEY_SCHEMA, key_table, rows
 
@@ -108,6 +110,13 @@ SICK = {
     "lost snapshot": (seen(missing_ids=(4, 5)), "history", Severity.WARNING, "verify"),
     "clock": (seen(ahead_ms=10 * 365 * DAY_MS), "clock", Severity.WARNING, "correct the clock"),
     "log ahead": (seen(log_lag={0: 0, 1: 9}, age_ms=600_000), "log", Severity.WARNING, "log.on-orphan-batch"),
+    "topic": (
+        seen(topic=TopicState(name="t", problems=("topic is missing",))),
+        "topic",
+        Severity.CRITICAL,
+        "sys.verify",
+    ),
+    "topic unseen": (seen(topic=TopicState(name="t", unseen="no right")), "topic", Severity.NOTE, "read the topic"),
     "no brokers": (seen(log_problem="brokers do not answer"), "log", Severity.CRITICAL, "bootstrap.servers"),
     "consumer": (
         seen(holders=(Holder(kind="consumer", name="report", snapshot_id=3, age_ms=3 * DAY_MS, has_end=False),)),
@@ -175,7 +184,7 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert told["severity"] == "warning"
     by_check = {each["check"]: each for each in told["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
-    assert len(by_check) == 14
+    assert len(by_check) == 15
 
 
 def test_a_table_without_rows_is_well() -> None:

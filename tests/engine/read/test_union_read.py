@@ -128,8 +128,12 @@ def test_any_snapshot_folded_with_the_log_behind_it_is_the_table_at_the_end(
     schema = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.string())])
 
     def rows(batch: list[tuple[str, int]], number: int) -> tuple[list[Change], pa.Table]:
-        made: list[Change] = [(kind, key, f"{number}.{place}") for place, (kind, key) in enumerate(batch)]
-        return made, changes(made).append_column("dt", pa.array([f"d{key % 2}" for _, key in batch]))
+        made: list[Change] = []
+        for place, (kind, key) in enumerate(batch):
+            if kind == "+U" and "log.changelog-mode" in options:
+                made.append(("-U", key, None))
+            made.append((kind, key, f"{number}.{place}"))
+        return made, changes(made).append_column("dt", pa.array([f"d{key % 2}" for _, key, _ in made]))
 
     with tempfile.TemporaryDirectory() as root:
         table = new_table(

@@ -12,7 +12,7 @@ import pytest
 from engine.broker.broker import Broker
 from logstore.kafka import topics as topics_module
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
-from logstore.kafka.topics import LogTopics
+from logstore.kafka.topics import LogTopics, TopicExistsError
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 from tests.support.waiting import eventually
 
@@ -52,23 +52,37 @@ def test_retention_can_be_set_from_the_start(topics: LogTopics) -> None:
     eventually(lambda: topics.own_config("short"), {"retention.ms": "60000"})
 
 
-def test_an_empty_topic_of_the_same_shape_is_taken_over(topics: LogTopics) -> None:
-    first = topics.create_topic("again", bucket_count=2)
-    assert topics.create_topic("again", bucket_count=2, retention_ms=1234) == first
-    eventually(lambda: topics.own_config("again"), {"retention.ms": "1234"})
+def test_a_topic_that_exists_is_never_taken_or_changed(topics: LogTopics) -> None:
+    """FL-120: of any content and shape, or of a name that the cluster takes for the same."""
+    topics.create_topic("a_gain.x", bucket_count=2, retention_ms=60_000)
+    for name in ("a_gain.x", "a.gain_x"):
+        with pytest.raises(TopicExistsError, match=f"topic exists: topic={name} "):
+            topics.create_topic(name, bucket_count=2, retention_ms=1234)
+    eventually(lambda: topics.own_config("a_gain.x"), {"retention.ms": "60000"})
 
 
-def test_a_topic_of_another_shape_is_refused(topics: LogTopics) -> None:
-    topics.create_topic("narrow", bucket_count=2)
-    with pytest.raises(InvalidInputError, match=r"topic=narrow partitions=2 buckets=3 fix=.*log\.kafka\.topic"):
-        topics.create_topic("narrow", bucket_count=3)
+def test_only_the_topic_that_is_meant_is_deleted(topics: LogTopics) -> None:
+    """FL-17"""
+    first = topics.create_topic("meant", bucket_count=1)
+    assert topics.delete_topic("meant", topic_id=first.topic_id)
+    second = topics.create_topic("meant", bucket_count=1)
+    assert not topics.delete_topic("meant", topic_id=first.topic_id)
+    assert topics.find_topic("meant") == second
 
 
-def test_a_topic_with_records_of_others_is_refused(topics: LogTopics, kafka: KafkaProperties) -> None:
-    topics.create_topic("used", bucket_count=3)
-    produce(kafka, "used", 1, 4)
-    with pytest.raises(InvalidInputError, match=r"not empty: topic=used end_offsets=\{1: 4\}"):
-        topics.create_topic("used", bucket_count=3)
+def test_what_was_ever_written_is_counted(
+    topics: LogTopics, kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
+    """Also what no reader sees: a transaction that is still open."""
+    topic = new_topic(bucket_count=2)
+    producer = kafka.producer(ErrorNotes(), transactional_id="open")
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", partition=1)
+    assert producer.flush(20) == 0
+    eventually(lambda: topics.written_offsets(topic, [0, 1]), {0: 0, 1: 1})
+    assert topics.end_offsets(topic, [0, 1]) == {0: 0, 1: 0}
+    producer.abort_transaction(20)
 
 
 def test_what_the_cluster_cannot_make_is_the_users_input(topics: LogTopics) -> None:

@@ -15,10 +15,12 @@ from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
 from logstore.log.marker import (
+    HEADER,
     CommitMarker,
     LogTail,
     NextStep,
     decode_marker,
+    encode_genesis,
     encode_marker,
     next_step,
     read_marker,
@@ -39,9 +41,18 @@ law = settings(max_examples=100, deadline=None, derandomize=True)
     st.booleans(),
     st.integers(0, 9),
     st.none() | st.integers(0, 2**31),
+    st.none() | st.text(),
 )
 def test_what_is_encoded_is_decoded(
-    query: str, batch: int, rows: int, is_final: bool, payload: bytes, is_pointer: bool, gap: int, schema_id: int | None
+    query: str,
+    batch: int,
+    rows: int,
+    is_final: bool,
+    payload: bytes,
+    is_pointer: bool,
+    gap: int,
+    schema_id: int | None,
+    table_id: str | None,
 ) -> None:
     offset = rows + 1_000
     start = None if gap == 0 else offset + 1 - rows - gap
@@ -54,6 +65,7 @@ def test_what_is_encoded_is_decoded(
         payload=payload,
         is_pointer=is_pointer,
         schema_id=schema_id,
+        table_id=table_id,
     )
     assert decode_marker(encoded, record_offset=offset) == CommitMarker(
         query=query,
@@ -65,6 +77,7 @@ def test_what_is_encoded_is_decoded(
         is_pointer=is_pointer,
         is_final=is_final,
         schema_id=schema_id,
+        table_id=table_id,
     )
 
 
@@ -236,6 +249,43 @@ def test_a_foreign_record_at_the_end_is_not_taken_for_a_batch(
     foreign.close()
     with pytest.raises(CorruptDataError, match=f"no marker: topic={topic} bucket=0 offset=0 cause=another producer"):
         read_tail(kafka, topic=topic, bucket=0)
+
+
+@pytest.mark.broker
+def test_the_end_of_a_log_is_that_of_one_table(kafka: KafkaProperties, new_topic: Callable[..., str]) -> None:
+    """Another one is refused before its first record."""
+    topic = new_topic()
+    with BucketLogWriter(LogTarget(properties=kafka, topic=topic, table_uuid="one", bucket=0)) as writer:
+        writer.fence()
+        writer.begin(query="q", batch=0)
+        writer.append(None, pa.array([b"a"]))
+        writer.commit(b"")
+    said = f"topic={topic} bucket=0 offset=0 table_id=other record_table_id=one .* fix=copy the table"
+    other = LogTarget(properties=kafka, topic=topic, table_uuid="other", bucket=0)
+    with BucketLogWriter(other) as writer, pytest.raises(CorruptDataError, match=said):
+        writer.fence()
+    found = read_tail(kafka, topic=topic, bucket=0).marker
+    assert found is not None
+    assert found.table_id == "one"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("table_id", ["one", "other"])
+def test_a_claim_counts_at_the_beginning_only(
+    kafka: KafkaProperties, new_topic: Callable[..., str], table_id: str
+) -> None:
+    """Elsewhere it is of a table that did not get the topic."""
+    topic = new_topic()
+    producer = kafka.producer(ErrorNotes(), transactional_id=None)
+    for owner in ("one", "two", "three"):
+        producer.produce(topic, partition=0, headers=[(HEADER, encode_genesis(owner))])
+    assert producer.flush(20) == 0
+    producer.close()
+    if table_id == "one":
+        assert read_tail(kafka, topic=topic, bucket=0, table_id=table_id).marker is None
+    else:
+        with pytest.raises(CorruptDataError, match="table_id=other record_table_id=one "):
+            read_tail(kafka, topic=topic, bucket=0, table_id=table_id)
 
 
 @pytest.mark.broker
