@@ -5,7 +5,8 @@ What a branch consists of beside its log is ``filestore.branch.branches``; how i
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Self
 
 from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
 from engine.request.writer_options import EVEN_UNTRACKED
@@ -52,45 +53,18 @@ def create_branch(
     """
     others = canonical_options(options or {})
     wanted_topic = others.pop(TOPIC_KEY, None)
-    if not log:
-        if wanted_topic is not None:
-            raise InvalidInputError(f"a topic for a branch without a log: {TOPIC_KEY}={wanted_topic} fix=log=true")
+    if wanted_topic is not None and not log:
+        raise InvalidInputError(f"a topic for a branch without a log: {TOPIC_KEY}={wanted_topic} fix=log=true")
+    with _BranchTopic(store, name, wanted_topic) as topic:
         return branches.create_branch(
-            store, name, tag=tag, snapshot_id=snapshot_id, options=others, ignore_if_exists=ignore_if_exists
+            store,
+            name,
+            tag=tag,
+            snapshot_id=snapshot_id,
+            options=others,
+            log=topic.create if log else None,
+            ignore_if_exists=ignore_if_exists,
         )
-    branches.check_branch_name(name)
-    if any(each.name == name for each in branches.list_branches(store)):
-        if ignore_if_exists:
-            return branches.read_branch(store, name)
-        raise InvalidInputError(
-            f"branch exists already: table={store.name} branch={name} fix=choose another name, or delete it first"
-        )
-    mains = TableLog.of(TableView(store), EVEN_UNTRACKED)
-    if mains is None:
-        raise InvalidInputError(
-            f"a branch can have a log if its table has one: table={store.name} branch={name} log=true fix=leave it out"
-        )
-    topic_name = wanted_topic or default_topic(f"{mains.topic}.{name}")
-    if any(each.topic == topic_name for each in logs_of(store, but=name)):
-        raise InvalidInputError(f"the topic is that of another branch: table={store.name} topic={topic_name}")
-    topics = mains.reached_topics()
-    topic = topics.create_topic(
-        topic_name,
-        bucket_count=mains.bucket_count,
-        replication=store.options.log_replication,
-        retention_ms=store.options.log_retention_ms,
-    )
-    place = {
-        "log.system": "kafka",
-        TOPIC_KEY: topic.name,
-        TOPIC_ID_KEY: topic.topic_id,
-        TABLE_ID_KEY: str(uuid.uuid4()),
-    }
-    try:
-        return branches.create_branch(store, name, tag=tag, snapshot_id=snapshot_id, options=others, log=place)
-    except (InvalidInputError, ConflictError):
-        topics.delete_topic(topic_name)
-        raise
 
 
 def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedBranch:
@@ -138,6 +112,50 @@ def logs_of(store: TableStore, *, but: str | None = None) -> list[TableLog]:
     mains = TableLog.of(TableView(store), EVEN_UNTRACKED)
     others = [_log_of(store, each) for each in branch_names(store) if each != but]
     return list({log.topic: log for log in (mains, *others) if log is not None}.values())
+
+
+class _BranchTopic:
+    """The topic of a branch in creation; deleted on exit by an error that says that there is no branch."""
+
+    def __init__(self, store: TableStore, branch: str, wanted: str | None) -> None:
+        self._store = store
+        self._branch = branch
+        self._wanted = wanted
+        self._undo: Callable[[], object] = lambda: None
+
+    def create(self) -> Mapping[str, str]:
+        """Make the topic and return the options of the log. Raises: InvalidInputError, UnavailableError."""
+        store, branch = self._store, self._branch
+        mains = TableLog.of(TableView(store), EVEN_UNTRACKED)
+        if mains is None:
+            raise InvalidInputError(
+                f"a branch can have a log if its table has one: table={store.name} branch={branch} log=true "
+                "fix=leave it out"
+            )
+        name = self._wanted or default_topic(f"{mains.topic}.{branch}")
+        if any(each.topic == name for each in logs_of(store, but=branch)):
+            raise InvalidInputError(f"the topic is that of another branch: table={store.name} topic={name}")
+        topics = mains.reached_topics()
+        topic = topics.create_topic(
+            name,
+            bucket_count=mains.bucket_count,
+            replication=store.options.log_replication,
+            retention_ms=store.options.log_retention_ms,
+        )
+        self._undo = lambda: topics.delete_topic(name)
+        return {
+            "log.system": "kafka",
+            TOPIC_KEY: topic.name,
+            TOPIC_ID_KEY: topic.topic_id,
+            TABLE_ID_KEY: str(uuid.uuid4()),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, InvalidInputError | ConflictError):
+            self._undo()
 
 
 def _log_of(store: TableStore, name: str) -> TableLog | None:
