@@ -4,7 +4,7 @@ One query writes Spark's rate source into a table with a log, the other reads it
 into ``foreachBatch``. The latency of a row is the time from the return of the commit that made it visible to the
 moment when the reader's function has it; beside it the time between two commits. Budget: the median is under a second.
 
-usage: python -m benchmarks.bench_stream_latency [--quick | --tiny]
+usage: python -m benchmarks stream_latency [--quick | --tiny]
 """
 
 import json
