@@ -119,7 +119,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def main() -> None:
-    seconds = sized(60.0, quick=20.0, tiny=4.0)
+    seconds = sized(60.0, quick=20.0, tiny=0.0)
     spark = session("bench", "local[2]", {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:
         options = {"bucket": str(BUCKETS), "log.kafka.bootstrap.servers": broker.bootstrap_servers}
