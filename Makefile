@@ -9,6 +9,8 @@ ARGS ?=
 # starts, stops and kills, so there are more of them than the two cores of the machines that CI has.
 WORKERS ?= 4
 FAST_WORKERS ?= 2
+# Tests that need the same server are one process's, in the order of tests/conftest.py: the longest groups begin first.
+GROUPS := --dist loadgroup --no-loadscope-reorder
 
 VENV := .venv
 PEERS := .venv-peers
@@ -70,7 +72,7 @@ $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive
 
 test: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
+	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not soak" $(ARGS)
 
 test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: under a minute
 	$(PYTEST) -n $(FAST_WORKERS) -m "not (broker or spark or interop or soak or store or sweep)" $(ARGS)
@@ -79,7 +81,7 @@ bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each,
 	$(PY) -m benchmarks $(ARGS)
 
 explore: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before
-	$(PYTEST) -n $(WORKERS) --dist loadgroup --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
+	$(PYTEST) -n $(WORKERS) $(GROUPS) --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
 
 simulate: venv ## interleavings, crashes and storage faults of real operations; ARGS='--seconds 3600', '--matrix'
 	$(PY) -m engine.cli simulate $(ARGS)

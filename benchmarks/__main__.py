@@ -18,18 +18,18 @@ from benchmarks.harness import REPOSITORY
 def main() -> None:
     flags = [argument for argument in sys.argv[1:] if argument.startswith("--")]
     wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    known = sorted(path.stem.removeprefix("bench_") for path in (REPOSITORY / "benchmarks").glob("bench_*.py"))
+    known = modules()
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise SystemExit(f"no such benchmark: {unknown[0]} known={', '.join(known)}")
+        raise SystemExit(f"no such benchmark: {unknown[0]} known={', '.join(sorted(known))}")
     folder = REPOSITORY / ".bench"
     folder.mkdir(exist_ok=True)
     kept = folder / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}.jsonl"
     lines: list[dict[str, Any]] = []
     failed = []
-    for name in wanted or known:
+    for name in wanted or sorted(known):
         print(f"— {name}", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", f"benchmarks.bench_{name}", *flags]
+        command = [sys.executable, "-m", known[name], *flags]
         done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             failed.append(name)
@@ -40,6 +40,12 @@ def main() -> None:
     show(lines)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def modules() -> dict[str, str]:
+    """The module of each benchmark by its name, from every room."""
+    found = sorted((REPOSITORY / "benchmarks").rglob("bench_*.py"))
+    return {path.stem.removeprefix("bench_"): f"benchmarks.{path.parent.name}.{path.stem}" for path in found}
 
 
 def show(lines: list[dict[str, Any]]) -> None:

@@ -90,10 +90,11 @@ def measure(
         name: of the benchmark.
         variants: by name, Fluvial first; each call does all the work once.
         rows: that one call works through.
-        repeats: rounds that count.
-        warm_ups: rounds that do not.
+        repeats: rounds that count; one with ``--tiny``.
+        warm_ups: rounds that do not; none with ``--tiny``.
         before_each: untimed, before every call; to empty a directory, say.
     """
+    warm_ups, repeats = sized((warm_ups, repeats), quick=(warm_ups, repeats), tiny=(0, 1))
     times: dict[str, list[tuple[float, float]]] = {variant: [] for variant in variants}
     for round_index in range(warm_ups + repeats):
         for variant, work in variants.items():

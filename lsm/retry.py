@@ -9,6 +9,10 @@ from lsm.errors import ConflictError
 Done = TypeVar("Done")
 
 
+class LostRaceError(ConflictError):
+    """Nothing of this attempt is visible, or its outcome is unknown: the next attempt looks, and may win."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
     """Pauses between attempts: each is twice the one before, up to a limit."""

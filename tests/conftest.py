@@ -1,5 +1,6 @@
-"""The one Kafka broker of a test session, and what tests of the log need around it."""
+"""The one Kafka broker of a test session, what tests of the log need around it, and what makes a run cheap."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,10 @@ class_archive.use()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# No test cuts the power, and a process that is killed loses nothing that it wrote: a sync is only a wait, of which a
+# commit has a dozen. That files are synced is shown by tests/filestore/io/test_effects.py.
+os.fsync = lambda descriptor: None
+
 # A run gives what the last one gave: what fails is the change's fault. `make explore` looks for what nobody has tried.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
@@ -35,8 +40,13 @@ settings.load_profile("same")
 # both databases. A module that takes minutes by itself (kills, restarts) names a group of its own.
 _PROCESSES = {
     **{name: name for name in ("spark", "broker", "secure_broker", "java_peer", "pypaimon_peer", "object_store")},
-    **dict.fromkeys(("postgres", "mysql"), "databases"),
+    **dict.fromkeys(("postgres", "postgresql", "mysql"), "databases"),
 }
+# The groups that take longest, the longest first: none runs alone when all the others are done.
+_LONGEST = (
+    "spark", "broker", "kills", "kills of readers", "java_peer", "benchmarks", "object_store", "databases",
+    "secure_broker",
+)  # fmt: skip
 # What a test needs is also its marker: `make test-fast` leaves out what starts more than Python.
 _MARKERS = {
     "spark": "spark",
@@ -52,9 +62,9 @@ _MARKERS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Name for ``pytest -n 4 --dist loadgroup`` the process of each test, and mark those that need a server."""
     for item in items:
-        needed = getattr(item, "fixturenames", ())
         values = [value for value in _values(item) if isinstance(value, str)]  # a fixture may be asked for by a value
-        for marker in {_MARKERS[name] for name in (*needed, *values) if name in _MARKERS}:
+        needed = (*getattr(item, "fixturenames", ()), *values)
+        for marker in {_MARKERS[name] for name in needed if name in _MARKERS}:
             item.add_marker(getattr(pytest.mark, marker))
         if item.get_closest_marker("xdist_group") is not None:
             continue
@@ -63,6 +73,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             process = item.path.stem  # starts Spark in processes of its own
         if process is not None:
             item.add_marker(pytest.mark.xdist_group(process))
+    items.sort(key=_turn)  # with --no-loadscope-reorder, the order in which groups begin
+
+
+def _turn(item: pytest.Item) -> int:
+    group = item.get_closest_marker("xdist_group")
+    if group is None:
+        return len(_LONGEST) + 1
+    return _LONGEST.index(group.args[0]) if group.args[0] in _LONGEST else len(_LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no collection of garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _values(item: pytest.Item) -> Iterable[object]:

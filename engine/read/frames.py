@@ -19,10 +19,10 @@ from engine.lineage.origins import SourceRead
 from engine.read.batch_plan import BatchPlan
 from engine.read.pieces import Piece
 from engine.runtime.spark_settings import spark_setting
+from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
-from engine.types.sql_types import quoted
 from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.predicate import Predicate, columns_of

@@ -12,10 +12,10 @@ from engine.system_tables.catalog_tables import Tables
 from engine.system_tables.names import CATALOG_DATABASES, CHANGE_TABLES, ROW_TABLES
 from engine.system_tables.read import SystemRead, open_system
 from engine.system_tables.row_tables import ROW_KIND, open_row_table
+from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
-from engine.types.sql_types import quoted
 from filestore.predicate.predicate import Predicate
 
 

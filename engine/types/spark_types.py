@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
+from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.types.sql_types import quoted
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType, data_type_of, with_stored_times
 from lsm.errors import InvalidInputError

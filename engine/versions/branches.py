@@ -5,7 +5,8 @@ What a branch consists of beside its log is ``filestore.branch.branches``; how i
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Self
 
 from engine.log.table_log import TableLog, default_topic
 from engine.log.table_topic import make_topic, remove_topic, undo_topic
@@ -16,7 +17,7 @@ from filestore.branch.main_replacement import MainReplaced
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_login import SERVERS_KEY, login_for
-from filestore.options.log_place import TOPIC_KEY
+from filestore.options.log_place import SYSTEM_KEY, TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.table import FileTable
@@ -54,42 +55,18 @@ def create_branch(
     """
     others = canonical_options(options or {})
     wanted_topic = others.pop(TOPIC_KEY, None)
-    if not log:
-        if wanted_topic is not None:
-            raise InvalidInputError(f"a topic for a branch without a log: {TOPIC_KEY}={wanted_topic} fix=log=true")
+    if wanted_topic is not None and not log:
+        raise InvalidInputError(f"a topic for a branch without a log: {TOPIC_KEY}={wanted_topic} fix=log=true")
+    with _BranchTopic(store, name, wanted_topic) as topic:
         return branches.create_branch(
-            store, name, tag=tag, snapshot_id=snapshot_id, options=others, ignore_if_exists=ignore_if_exists
+            store,
+            name,
+            tag=tag,
+            snapshot_id=snapshot_id,
+            options=others,
+            log=topic.create if log else None,
+            ignore_if_exists=ignore_if_exists,
         )
-    branches.check_branch_name(name)
-    if any(each.name == name for each in branches.list_branches(store)):
-        if ignore_if_exists:
-            return branches.read_branch(store, name)
-        raise InvalidInputError(
-            f"branch exists already: table={store.name} branch={name} fix=choose another name, or delete it first"
-        )
-    mains = TableLog.of(TableView(store), EVEN_UNTRACKED)
-    if mains is None:
-        raise InvalidInputError(
-            f"a branch can have a log if its table has one: table={store.name} branch={name} log=true fix=leave it out"
-        )
-    if any(each.topic == wanted_topic for each in logs_of(store, but=name)):
-        raise InvalidInputError(f"the topic is that of another branch: table={store.name} topic={wanted_topic}")
-    topic = make_topic(
-        mains.properties,
-        table_id=str(uuid.uuid4()),
-        default_name=default_topic(f"{mains.topic}.{name}"),
-        wanted_name=wanted_topic,
-        bucket_count=mains.bucket_count,
-        replication=store.options.log_replication,
-        retention_ms=store.options.log_retention_ms,
-        sets_retention=False,
-    )
-    place = {"log.system": "kafka", **topic.options}
-    try:
-        return branches.create_branch(store, name, tag=tag, snapshot_id=snapshot_id, options=others, log=place)
-    except (InvalidInputError, ConflictError):
-        undo_topic(mains.properties, topic)
-        raise
 
 
 def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedBranch:
@@ -137,6 +114,47 @@ def logs_of(store: TableStore, *, but: str | None = None) -> list[TableLog]:
     mains = TableLog.of(TableView(store), EVEN_UNTRACKED)
     others = [_log_of(store, each) for each in branch_names(store) if each != but]
     return list({log.topic: log for log in (mains, *others) if log is not None}.values())
+
+
+class _BranchTopic:
+    """The topic of a branch in creation; deleted on exit by an error that says that there is no branch."""
+
+    def __init__(self, store: TableStore, branch: str, wanted: str | None) -> None:
+        self._store = store
+        self._branch = branch
+        self._wanted = wanted
+        self._undo: Callable[[], object] = lambda: None
+
+    def create(self) -> Mapping[str, str]:
+        """Make the topic and return the options of the log. Raises: InvalidInputError, UnavailableError."""
+        store, branch = self._store, self._branch
+        mains = TableLog.of(TableView(store), EVEN_UNTRACKED)
+        if mains is None:
+            raise InvalidInputError(
+                f"a branch can have a log if its table has one: table={store.name} branch={branch} log=true "
+                "fix=leave it out"
+            )
+        if any(each.topic == self._wanted for each in logs_of(store, but=branch)):
+            raise InvalidInputError(f"the topic is that of another branch: table={store.name} topic={self._wanted}")
+        topic = make_topic(
+            mains.properties,
+            table_id=str(uuid.uuid4()),
+            default_name=default_topic(f"{mains.topic}.{branch}"),
+            wanted_name=self._wanted,
+            bucket_count=mains.bucket_count,
+            replication=store.options.log_replication,
+            retention_ms=store.options.log_retention_ms,
+            sets_retention=False,
+        )
+        self._undo = lambda: undo_topic(mains.properties, topic)
+        return {SYSTEM_KEY: "kafka", **topic.options}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, InvalidInputError | ConflictError):
+            self._undo()
 
 
 def _log_of(store: TableStore, name: str) -> TableLog | None:

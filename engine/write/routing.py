@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
+from engine.types.quoting import quoted
 from engine.types.rows import change_rows, row_buckets
-from engine.types.sql_types import quoted
 from filestore.hashing.buckets import bucket_ids
 from filestore.table_view import TableView
 from filestore.types.data_types import DataField, DataType, arrow_type

@@ -6,7 +6,7 @@ long as the branch, and one is created for a branch that starts at a plain snaps
 is complete. Source: Paimon BranchManager.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -65,7 +65,7 @@ def create_branch(
     tag: str | None = None,
     snapshot_id: int | None = None,
     options: Mapping[str, str] | None = None,
-    log: Mapping[str, str] | None = None,
+    log: Callable[[], Mapping[str, str]] | None = None,
     ignore_if_exists: bool = False,
 ) -> Branch:
     """Create a branch of main. Idempotent: rerun it after a crash.
@@ -76,8 +76,8 @@ def create_branch(
         tag: tag of main to start at.
         snapshot_id: snapshot of main to start at; gets a tag ``branch-<name>``. Neither: the branch is empty.
         options: options of the branch that differ from main's.
-        log: options of the branch's own log, with an empty topic; None: the branch has no log, see
-            ``branch_log``.
+        log: makes an empty topic and returns the options of the branch's own log, see ``branch_log``; called once
+            nothing is in the way of the branch, before anything is written. None: the branch has no log.
         ignore_if_exists: return an existing branch, whatever its origin.
 
     Raises:
@@ -102,11 +102,12 @@ def create_branch(
     arguments = {"tag": tag, "snapshot": snapshot_id, "options": dict(options or {}), "has_log": log is not None}
     work = Work(operation=Operation.CREATE, arguments=arguments)
     _check_no_leftovers(store, there.paths, work)
+    place = None if log is None else log()
     if not begin_work(store.io, there.paths, work):
         clear_branch(store.io, there.paths)
     try:
         origin = create_origin(store, name, tag, snapshot_id, options or {})
-        fill_branch(store, there.paths, origin, log)
+        fill_branch(store, there.paths, origin, place)
         check_is_same_table(store)  # it may have been dropped or renamed, and perhaps made again
     except (InvalidInputError, ConflictError):
         clear_branch(store.io, there.paths)

@@ -14,7 +14,7 @@ from filestore.branch.branches import opened_on_main, origin_of, read_branch
 from filestore.branch.files import delete_unused, files_only_of
 from filestore.branch.merge import common_snapshot, data_commits_since
 from filestore.branch.merged_schemas import merged_schemas
-from filestore.commit.confirmation import LostRaceError, confirm
+from filestore.commit.confirmation import confirm
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import read_branch_log
@@ -35,6 +35,7 @@ from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.tags import check_no_branch
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from lsm.retry import LostRaceError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

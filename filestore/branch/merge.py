@@ -37,6 +37,7 @@ from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
+from lsm.retry import LostRaceError, retrying
 from lsm.undo import undoing_unless_visible
 
 MERGED_BRANCH_KEY: Final = "fluvial.merged-branch"
@@ -84,8 +85,13 @@ def merge_branch(store: TableStore, name: str, *, force: bool = False, only_at: 
     copies: dict[tuple[BucketPlace, str], DataFileMeta] = {}
     with working(store.io, branch.paths, Work(operation=Operation.MERGE)):
         read_branch(main, name)  # it may have been deleted before this operation began
+        origin = origin_of(main, name)
         with undoing_unless_visible(lambda: _delete_copies(main, copies)):
-            return _commit_merge(main, branch, copies, force=force, only_at=only_at)
+            return retrying(
+                lambda: _commit_merge(main, branch, origin, copies, force=force, only_at=only_at),
+                attempts=_ATTEMPTS,
+                on=LostRaceError,
+            )
 
 
 def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) -> Snapshot | None:
@@ -131,45 +137,43 @@ class _Decided:
 def _commit_merge(
     main: TableStore,
     branch: TableStore,
+    origin: BranchOrigin,
     copies: dict[tuple[BucketPlace, str], DataFileMeta],
     *,
     force: bool,
     only_at: int | None,
 ) -> MergeResult:
-    origin = origin_of(main, branch.paths.branch)
-    for _ in range(_ATTEMPTS):
-        schemas = merged_schemas(main, branch, origin)
-        decided = _decide(main, branch, origin, force=force, only_at=only_at)
-        if decided is None:
-            return MergeResult(branch=branch.paths.branch, snapshot=None)
-        try:
-            messages = [_message(main, place, each, schemas, copies) for place, each in sorted(decided.changes.items())]
-        except FileNotFoundError:
-            continue  # the branch was compacted and expired concurrently
-        schemas.publish()
-        commit = TableCommit(main, main.new_commit_user(), history_start=decided.latest.id if decided.latest else 0)
-        committable = Committable(
-            identifier=BATCH_IDENTIFIER,
-            messages=messages,
-            watermark=decided.merged.watermark,
-            properties=_merge_properties(branch, origin, decided.merged),
-            changes=ChangeSource.FILES if main.options.change_tracking else ChangeSource.NONE,
-        )
-        try:
-            done = commit.replace_files(committable, only_after=decided.latest.id if decided.latest else 0)
-        except ConflictError:
-            continue  # copied files are reused
-        used = {file.file_name for message in messages for file in message.compact_after}
-        _delete_copies(main, {key: file for key, file in copies.items() if file.file_name not in used})
-        return MergeResult(
-            branch=branch.paths.branch,
-            snapshot=done.snapshot,
-            bucket_count=len(messages),
-            file_count=len(used),
-            size_bytes=sum(file.size_bytes for message in messages for file in message.compact_after),
-        )
-    raise ConflictError(
-        f"lost {_ATTEMPTS} races with writers of main: table={main.name} branch={branch.paths.branch}: merge again"
+    """Try once. Raises: LostRaceError when another attempt may succeed; it reuses the files that were copied."""
+    lost = f"lost {_ATTEMPTS} races with writers of main: table={main.name} branch={branch.paths.branch}: merge again"
+    schemas = merged_schemas(main, branch, origin)
+    decided = _decide(main, branch, origin, force=force, only_at=only_at)
+    if decided is None:
+        return MergeResult(branch=branch.paths.branch, snapshot=None)
+    try:
+        messages = [_message(main, place, each, schemas, copies) for place, each in sorted(decided.changes.items())]
+    except FileNotFoundError as error:  # the branch was compacted and expired concurrently
+        raise LostRaceError(lost) from error
+    schemas.publish()
+    commit = TableCommit(main, main.new_commit_user(), history_start=decided.latest.id if decided.latest else 0)
+    committable = Committable(
+        identifier=BATCH_IDENTIFIER,
+        messages=messages,
+        watermark=decided.merged.watermark,
+        properties=_merge_properties(branch, origin, decided.merged),
+        changes=ChangeSource.FILES if main.options.change_tracking else ChangeSource.NONE,
+    )
+    try:
+        done = commit.replace_files(committable, only_after=decided.latest.id if decided.latest else 0)
+    except ConflictError as error:
+        raise LostRaceError(lost) from error
+    used = {file.file_name for message in messages for file in message.compact_after}
+    _delete_copies(main, {key: file for key, file in copies.items() if file.file_name not in used})
+    return MergeResult(
+        branch=branch.paths.branch,
+        snapshot=done.snapshot,
+        bucket_count=len(messages),
+        file_count=len(used),
+        size_bytes=sum(file.size_bytes for message in messages for file in message.compact_after),
     )
 
 

@@ -15,12 +15,9 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
+from lsm.retry import LostRaceError
 
 _LATE_MS: Final = 1_800_000  # half of the least age of a file that orphan cleaning deletes
-
-
-class LostRaceError(ConflictError):
-    """Nothing of this attempt is visible, or its outcome is unknown: the next attempt looks, and may win."""
 
 
 class GoneError(OutcomeUnknownError):

@@ -32,7 +32,6 @@ from dataclasses import dataclass, field, replace
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, clear_old_name, discard
 from filestore.commit.confirmation import (
     GoneError,
-    LostRaceError,
     check_files,
     check_no_fork,
     check_not_removed,
@@ -50,7 +49,7 @@ from filestore.schema.validation import check_writable
 from filestore.snapshot.snapshot import EMPTY_TABLE, CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from lsm.retry import Backoff, retrying
+from lsm.retry import Backoff, LostRaceError, retrying
 
 PartitionTest = Callable[[bytes], bool]
 

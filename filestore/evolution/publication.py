@@ -9,6 +9,7 @@ from filestore.schema.merge_engine import check_merging
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from lsm.retry import LostRaceError, retrying
 
 _ATTEMPTS: Final = 10
 
@@ -28,31 +29,33 @@ def publish_changes(store: TableStore, decide: Callable[[TableSchema], Sequence[
         ConflictError: too many concurrent schema changes: try again.
         OutcomeUnknownError: the version may have been published.
     """
-    for _ in range(_ATTEMPTS):
-        ids = store.schemas.ids()
-        if not ids:
-            raise InvalidInputError(f"table does not exist: table={store.name} path={store.paths.root}")
-        newest = store.schemas.read(ids[-1])  # as stored: without dynamic options of this instance
-        changes = decide(newest)
-        if not changes:
-            return newest
-        after = apply_changes(
-            newest,
-            changes,
-            has_rows=store.snapshots.latest_id() is not None,
-            history=[store.schema_of(each) for each in ids[:-1]],
-            time_ms=store.clock.now_ms(),
-        )
-        if after is newest:
-            return newest
-        check_merging(after, after.table_options)
-        check_expiry(after, after.table_options)
-        try:
-            store.schemas.create(after, after=newest)
-        except ConflictError:
-            continue  # decide again on the other writer's version
-        except OutcomeUnknownError:
-            if store.schemas.latest() != after:
-                raise
-        return after
-    raise ConflictError(f"lost too many schema change races: table={store.name} attempts={_ATTEMPTS}")
+    return retrying(lambda: _publish(store, decide), attempts=_ATTEMPTS, on=LostRaceError)
+
+
+def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaChange]]) -> TableSchema:
+    ids = store.schemas.ids()
+    if not ids:
+        raise InvalidInputError(f"table does not exist: table={store.name} path={store.paths.root}")
+    newest = store.schemas.read(ids[-1])  # as stored: without dynamic options of this instance
+    changes = decide(newest)
+    if not changes:
+        return newest
+    after = apply_changes(
+        newest,
+        changes,
+        has_rows=store.snapshots.latest_id() is not None,
+        history=[store.schema_of(each) for each in ids[:-1]],
+        time_ms=store.clock.now_ms(),
+    )
+    if after is newest:
+        return newest
+    check_merging(after, after.table_options)
+    check_expiry(after, after.table_options)
+    try:
+        store.schemas.create(after, after=newest)
+    except ConflictError as error:
+        raise LostRaceError(f"lost too many schema change races: table={store.name} attempts={_ATTEMPTS}") from error
+    except OutcomeUnknownError:
+        if store.schemas.latest() != after:
+            raise
+    return after

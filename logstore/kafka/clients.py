@@ -20,7 +20,7 @@ from lsm.secret_names import STARS, is_secret_name
 OPERATION_TIMEOUT_S: Final = 60.0
 FIRST_CONTACT_S: Final = 8.0
 """Time for brokers that refuse connections or do not resolve to become reachable before a job start fails."""
-NEW_LOG: Final = "copy the table into a new one (CALL sys.copy), which gets a topic of its own"
+NEW_LOG: Final = "give the table a new topic (CALL sys.reset_log)"
 """The fix where a topic cannot be the log of its table any more."""
 
 # Set only by Fluvial: another value would break exactly-once or range reads.

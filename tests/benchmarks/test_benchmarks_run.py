@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("bench_*.py"))
+NAMES = sorted(f"{path.parent.name}.{path.stem}" for path in (ROOT / "benchmarks").glob("*/bench_*.py"))
 
 pytestmark = [  # pypaimon is the peer of one of them
     pytest.mark.broker,
@@ -44,7 +44,7 @@ def run_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
 
 def source_of(name: str) -> str:
-    return (ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
+    return (ROOT / "benchmarks" / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
 
 
 def figures(line: Any) -> Iterator[float]:
@@ -83,7 +83,7 @@ def test_each_runs_by_its_name_in_a_process_of_its_own() -> None:
     """One does here; that the others begin in the same way is read in their text."""
     begins = '\n\nif __name__ == "__main__":\n    main()\n'
     assert [name for name in NAMES if not source_of(name).endswith(begins)] == []
-    command = [sys.executable, "-m", "benchmarks.bench_json_encode", "--tiny"]
+    command = [sys.executable, "-m", "benchmarks.logstore.bench_json_encode", "--tiny"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     check_lines(done.stdout)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
-from lsm.retry import Backoff, retrying
+from lsm.retry import Backoff, LostRaceError, retrying
 
 OUTCOMES = st.sampled_from(["won", "lost", "unknown", "interrupted"])
 ERRORS: dict[str, BaseException] = {
@@ -49,9 +49,6 @@ def test_only_lost_attempts_are_repeated_each_after_a_new_plan_and_a_longer_paus
 
 
 def test_a_conflict_of_another_kind_and_a_plan_that_fails_end_the_retries() -> None:
-    class LostRaceError(ConflictError):
-        pass
-
     calls: list[int] = []
 
     def fails(error: ConflictError) -> None:

@@ -1,13 +1,14 @@
 """Tables in a job file."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
 from engine.deploy.config.section import Options, Section, hint, problem
-from engine.types.sql_types import parse_sql_type
-from filestore.types.data_types import DataField
+from engine.dialect.grammar.type_grammar import parse_type
+from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
 
 
@@ -28,9 +29,11 @@ class ColumnConfig(Section):
     @classmethod
     def _is_a_type(cls, given: str) -> str:
         try:
-            parse_sql_type(given)
+            parse_type(given)
         except InvalidInputError as error:
-            raise problem("not a type", facts=f"value={given} reason={error} fix=an SQL type") from error
+            raise problem(
+                "not a type", facts=f"value={given} reason={str(error).partition(chr(10))[0]} fix=an SQL type"
+            ) from error
         return given
 
 
@@ -65,11 +68,11 @@ class TableConfig(Section):
 def data_fields_of(columns: Columns, *, not_null: Sequence[str] = ()) -> list[DataField]:
     """The columns in the table format; columns in ``not_null`` become NOT NULL."""
     return [
-        DataField(id=index, name=name, type=parse_sql_type(_type_text(name, spec, not_null)), description=spec.comment)
+        DataField(id=index, name=name, type=_type_of(name, spec, not_null), description=spec.comment)
         for index, (name, spec) in enumerate(columns.items())
     ]
 
 
-def _type_text(name: str, spec: ColumnConfig, not_null: Sequence[str]) -> str:
-    is_not_null = spec.type.upper().endswith("NOT NULL")
-    return f"{spec.type} NOT NULL" if name in not_null and not is_not_null else spec.type
+def _type_of(name: str, spec: ColumnConfig, not_null: Sequence[str]) -> DataType:
+    found = parse_type(spec.type)
+    return replace(found, nullable=False) if name in not_null else found

@@ -13,7 +13,7 @@ from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import tokens_of
 from engine.dialect.grammar.places import SourceText
 from engine.dialect.grammar.statements import ComputedColumn, Watermark
-from engine.types.sql_types import quoted
+from engine.types.quoting import quoted
 from lsm.errors import InvalidInputError
 
 COMPUTED_KEY_PREFIX: Final = "computed-column."

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from engine.dialect.grammar.statements import Watermark
 from engine.dialect.scope.context import SqlContext
 from engine.table import Table
-from engine.types.sql_types import quoted
+from engine.types.quoting import quoted
 from engine.write.event_time import fixed_delay, local_moment
 from filestore.datafile.schema_mapping import map_ranges
 from filestore.format.statistics import ColumnRange

@@ -10,8 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from engine.types.quoting import quoted
 from engine.types.spark_types import is_same_type, is_wider_type, spark_type
-from engine.types.sql_types import quoted
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 

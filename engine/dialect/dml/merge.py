@@ -19,8 +19,8 @@ from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.scope.context import SqlContext
+from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.types.sql_types import quoted
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 

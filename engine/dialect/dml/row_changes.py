@@ -21,8 +21,8 @@ from engine.dialect.query.reads import ReadPlan, StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.query.usage import condition_parts
 from engine.dialect.scope.context import SqlContext
+from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.types.sql_types import quoted
 from engine.write.row_places import FILE_NAME, ROW_NUMBER
 from filestore.predicate.predicate import Compare, CompareOp
 from filestore.schema.table_schema import TableSchema

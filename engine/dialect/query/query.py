@@ -29,7 +29,7 @@ from engine.runtime.spark_internals import jvm_session
 from engine.spark.write_options import WRITE_ONLY_KEYS
 from engine.system_tables.frames import system_frame
 from engine.system_tables.names import CATALOG_DATABASES
-from engine.types.sql_types import quoted
+from engine.types.quoting import quoted
 from filestore.predicate.predicate import and_all
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError

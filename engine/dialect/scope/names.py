@@ -9,7 +9,7 @@ from engine.dialect.grammar.places import SqlSyntaxError
 from engine.dialect.scope.context import SqlContext
 from engine.runtime.spark_internals import jvm_session
 from engine.table import Table
-from engine.types.sql_types import quoted
+from engine.types.quoting import quoted
 from lsm.errors import InvalidInputError
 
 SPARK_CATALOG = "spark_catalog"

@@ -11,7 +11,6 @@ from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import names_of
 from engine.table import Table
-from engine.types.sql_types import parse_sql_type
 from engine.write.session import write_locally
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import TableCommit
@@ -25,7 +24,7 @@ from filestore.datafile.external_files import (
 )
 from filestore.io.object_store import is_object_path
 from filestore.manifest.commit_message import CommitMessage
-from filestore.types.data_types import DataField, data_type_of
+from filestore.types.data_types import DataField, data_type_of, parse_data_type
 from filestore.write.table_write import TableWrite
 from lsm.errors import InvalidInputError, OutcomeUnknownError
 from lsm.secret_names import without_value
@@ -121,7 +120,7 @@ def _fields(found: ExternalFiles, partition_types: str | None) -> list[DataField
             )
         partition[name] = type_text
     columns = [(column.name, data_type_of(_storable(column.type))) for column in found.columns]
-    columns += [(name, parse_sql_type(text)) for name, text in partition.items()]
+    columns += [(name, parse_data_type(text)) for name, text in partition.items()]
     return [DataField(id=index, name=name, type=data_type) for index, (name, data_type) in enumerate(columns)]
 
 

@@ -10,9 +10,9 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from engine import Catalog
+from engine.dialect.grammar.type_grammar import parse_type
 from engine.runtime.spark_settings import spark_setting
 from engine.types.spark_types import aligned, spark_schema
-from engine.types.sql_types import parse_sql_type
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 from tests.peers.agreement import Agreement
@@ -56,7 +56,7 @@ EMPTY = Row(**{name: 2 if name == "id" else None for name in TYPES})
 
 
 def fields() -> list[DataField]:
-    return [DataField(id=i, name=name, type=parse_sql_type(text)) for i, (name, text) in enumerate(TYPES.items())]
+    return [DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(TYPES.items())]
 
 
 @pytest.mark.interop
@@ -127,8 +127,8 @@ def test_a_time_of_day_survives_too(spark: SparkSession, tmp_path: Path) -> None
     table = Catalog(str(tmp_path)).create_table(
         "db.t",
         [
-            DataField(id=0, name="id", type=parse_sql_type("INT")),
-            DataField(id=1, name="t", type=parse_sql_type("TIME(3)")),
+            DataField(id=0, name="id", type=parse_type("INT")),
+            DataField(id=1, name="t", type=parse_type("TIME(3)")),
         ],
         primary_key=["id"],
     )

@@ -18,8 +18,9 @@ from engine.broker.broker import Broker
 from engine.procedures import delete_branch, rename_branch, replace_main_branch
 from engine.versions.branches import create_branch, logs_of
 from filestore.branch.branches import read_branch
+from filestore.layout.branch_state import Operation, Work, begin_work
 from logstore.kafka.topics import LogTopics
-from lsm.errors import InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
 from tests.engine.stream.test_law import KEYS, operations, run_operation
 from tests.engine.stream.test_law import SCHEMA as LAW_SCHEMA
 from tests.support.logs import log_changes
@@ -121,6 +122,17 @@ def test_a_log_for_a_branch_is_refused_where_it_cannot_be(
         create_branch(bare.store, "b", log=True)
     with pytest.raises(InvalidInputError, match="no such branch"):
         main.files.on_branch("c")
+
+
+def test_the_topic_of_a_creation_in_progress_stays_when_another_is_refused(main: Table, topics: LogTopics) -> None:
+    """Idea 12"""
+    assert main.log is not None
+    topic = topics.create_topic(f"{main.log.topic}.c", bucket_count=main.log.bucket_count)
+    first = Work(operation=Operation.CREATE, arguments={"tag": "other"})
+    begin_work(main.store.io, main.store.paths.with_branch("c"), first)
+    with pytest.raises(ConflictError, match="directory of an incomplete branch"):
+        create_branch(main.store, "c", snapshot_id=2, log=True)
+    assert topics.find_topic(topic.name) == topic
 
 
 def test_a_killed_writer_of_a_branch_commits_once_and_main_goes_on(

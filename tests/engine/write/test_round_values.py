@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from engine import Catalog
 from engine.dialect import sql
+from engine.dialect.grammar.type_grammar import parse_type
 from engine.table import Table
-from engine.types.sql_types import parse_sql_type
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
@@ -73,7 +73,7 @@ def test_frames_of_spark_are_checked_like_arrow_rows(spark: SparkSession, tmp_pa
     """Spark has microseconds only: a TIMESTAMP(3) takes its whole milliseconds, and the rest on request."""
     catalog = Catalog(str(tmp_path))
     types = {"id": "BIGINT", "at": "TIMESTAMP(3)", "t": "TIME(3)", "n": "ARRAY<TIME(3)>"}
-    fields = [DataField(id=i, name=name, type=parse_sql_type(text)) for i, (name, text) in enumerate(types.items())]
+    fields = [DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(types.items())]
     table = catalog.create_table("d.t", fields, primary_key=["id"], options={"bucket": "2"})
     spark.conf.set("spark.sql.timeType.enabled", "true")
     place = {"warehouse": str(tmp_path), "table": "d.t"}

@@ -120,7 +120,7 @@ def test_a_branch_of_a_table_with_a_log_has_none_or_its_own() -> None:
     assert branch.store.schemas.latest() == schema
     assert branch.store.snapshots.read(1) == replace(snapshot, log_offsets={})
     assert b"tagCreateTime" not in table.store.io.read_bytes(branch.store.paths.snapshot(1))
-    create_branch(table.store, "own", tag="t1", log={"log.kafka.topic": "db.t.own"})
+    create_branch(table.store, "own", tag="t1", log=lambda: {"log.kafka.topic": "db.t.own"})
     own = table.on_branch("own")
     assert own.store.has_log
     assert own.options.log_topic == "db.t.own"

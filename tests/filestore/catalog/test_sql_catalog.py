@@ -29,7 +29,7 @@ from tests.support.overwriting import OverwritingFileIO, write_commits
 from tests.support.races import race_of_processes
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, rows
 
-WRITERS, COMMITS = 3, 4
+WRITERS, COMMITS = 3, 2
 _numbers = count()
 
 

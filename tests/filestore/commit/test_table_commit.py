@@ -1,4 +1,3 @@
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from filestore.snapshot.snapshot import CommitKind, SnapshotRef
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
+from tests.support.races import race_of_processes
 from tests.support.tables import (
     KEY_SCHEMA,
     check_metadata,
@@ -467,14 +467,8 @@ def _race(root: str, number: int, count: int) -> None:
 def test_processes_that_race_lose_nothing(tmp_path: Path) -> None:
     """FL-88, FL-89: every commit of every process is one snapshot, and every write is in the table."""
     table = FileCatalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
-    context = multiprocessing.get_context("spawn")
     count = 6
-    processes = [context.Process(target=_race, args=(table.store.paths.root, number, count)) for number in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    race_of_processes(_race, [(table.store.paths.root, number, count) for number in range(2)])
     assert table.store.snapshots.ids() == list(range(1, 2 * count + 1))
     assert content(table) == {0: count - 1, 1: count - 1, 100: count - 1}
     live = LiveFiles.latest(table.store)

@@ -21,7 +21,7 @@ from tests.support.races import race_of_processes
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, rows
 
 T = TypeVar("T")
-WRITERS, COMMITS = 4, 3
+WRITERS, COMMITS = 4, 2
 
 
 def locked_table(tmp_path: Path, **options: str) -> FileTable:

@@ -182,3 +182,29 @@ def test_names_are_new() -> None:
     made = {names.uuid() for _ in range(1000)}
     assert len(made) == 1000
     assert all(len(name) == 36 and name == name.lower() for name in made)
+
+
+@pytest.mark.parametrize("write", ["write_new", "create_exclusive", "replace", "sync", "link_file", "move_directory"])
+def test_a_file_and_its_directory_are_synced_before_a_write_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """FL-92: other tests do without, see tests/conftest.py."""
+    synced: set[int] = set()
+    io, path, old = LocalFileIO(), tmp_path / "in" / "file", tmp_path / "old"
+    path.parent.mkdir()
+    old.write_bytes(b"old")
+    if write == "sync":
+        path.write_bytes(b"1")
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(os.fstat(descriptor).st_ino))
+    match write:
+        case "sync":
+            io.sync(str(path))
+        case "link_file":
+            io.link_file(str(old), str(path))
+        case "move_directory":
+            (tmp_path / "from").mkdir()
+            io.move_directory(str(tmp_path / "from"), str(path))
+        case _:
+            getattr(io, write)(str(path), b"1")
+    expected = {path.parent} | ({path} if write in ("write_new", "create_exclusive", "replace", "sync") else set())
+    assert {each.stat().st_ino for each in expected} <= synced

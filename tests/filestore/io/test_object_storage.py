@@ -192,7 +192,7 @@ def test_writing_a_large_file_keeps_a_few_parts_in_memory(
             output.write(piece)
     before, highest = psutil.Process().memory_info().rss, 0
     with files.open_output(f"{bucket}/big") as output:
-        for number in range(96):
+        for number in range(72):
             output.write(piece)
             if number % 8 == 0:
                 highest = max(highest, psutil.Process().memory_info().rss)
@@ -270,7 +270,7 @@ def append_rows(table: FileTable, writer: int, commits: int) -> None:
         table.with_options(OPTIONS).write(rows((writer * 1000 + number, number)))
 
 
-WRITERS, COMMITS = 4, 4
+WRITERS, COMMITS = 4, 2
 EVERYTHING = {writer * 1000 + number: number for writer in range(WRITERS) for number in range(COMMITS)}
 
 

@@ -370,7 +370,7 @@ def test_a_log_is_not_lost_by_the_way() -> None:
     table = on(table, table.store.io)
     with pytest.raises(InvalidInputError, match="main has a log and the branch has none"):
         replace_main(table.store, "dev")
-    create_branch(table.store, "own", tag="t", log={"log.kafka.topic": "db.t.own"})
+    create_branch(table.store, "own", tag="t", log=lambda: {"log.kafka.topic": "db.t.own"})
     replace_main(table.store, "own")
     replaced = on(table, table.store.io)
     assert replaced.options.log_topic == "db.t.own"

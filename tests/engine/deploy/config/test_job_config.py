@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.deploy.config.job_config import JobConfig, load_job, parse_job
-from engine.types.sql_types import parse_sql_type
+from engine.dialect.grammar.type_grammar import parse_type
 from lsm.errors import InvalidInputError
 
 CONF = Path(__file__).resolve().parents[4] / "conf"
@@ -184,7 +184,7 @@ def test_the_examples_that_we_ship_are_valid(name: str) -> None:
     job = load_job(str(CONF / name), environment={})
     for table in job.tables.values():
         for column in table.columns.values():
-            parse_sql_type(column.type)
+            parse_type(column.type)
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ def test_the_examples_that_we_ship_are_valid(name: str) -> None:
     ],
 )
 def test_types_are_read_as_people_write_them(text: str, expected: str) -> None:
-    assert str(parse_sql_type(text)) == expected
+    assert str(parse_type(text)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "INTT", "ARRAY<INT", "ARRAY<>", "INT)", "MAP<INT>", "ROW<>", "INT INT"])
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
-        parse_sql_type(text)
+        parse_type(text)

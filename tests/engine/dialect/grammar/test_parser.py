@@ -17,6 +17,7 @@ from engine.dialect.grammar.statements import (
     SetSetting,
     ShowTables,
 )
+from engine.dialect.grammar.type_grammar import parse_type
 from filestore.evolution.schema_change import (
     AddColumn,
     ChangeComment,
@@ -147,6 +148,34 @@ def test_types_in_the_spelling_of_spark_and_flink() -> None:
         "ARRAY<INT NOT NULL>", "MAP<STRING NOT NULL, ARRAY<DATE>>", "ROW<x INT, y z STRING NOT NULL>",
         "ROW<x INT, y ROW<z INT>> NOT NULL", "MULTISET<STRING>", "ARRAY<INT>",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "in_statement", "in_schema"),
+    [
+        ("TIMESTAMP", "TIMESTAMP(6) WITH LOCAL TIME ZONE", "TIMESTAMP(6)"),
+        ("TIMESTAMP(3) WITH LOCAL TIME ZONE", "TIMESTAMP(3) WITH LOCAL TIME ZONE", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
+        ("TIMESTAMP WITHOUT TIME ZONE", "TIMESTAMP(6)", "TIMESTAMP(6)"),
+        ("TIME", "TIME(3)", "TIME(0)"),
+        ("BINARY", "BYTES", "BINARY(1)"),
+        ("MAP<STRING, ROW<`a b` DECIMAL(10, 2), c CHAR(3) NOT NULL>> NOT NULL", None, None),
+        ("struct<a: int, b: array<double precision>>", None, None),
+    ],
+)
+def test_a_type_of_a_job_file_is_read_as_that_of_a_statement_but_for_names_alone(
+    text: str, in_statement: str | None, in_schema: str | None
+) -> None:
+    (statement,) = types_of(f"a {text}")
+    if in_statement is None:
+        assert str(parse_type(text)) == statement
+    else:
+        assert (statement, str(parse_type(text))) == (in_statement, in_schema)
+
+
+@pytest.mark.parametrize("text", ["", "INTT", "ARRAY<INT", "ROW<a>", "DECIMAL(39, 0)", "INT INT", "VARIANT(1)"])
+def test_what_is_no_type_is_refused_with_the_place(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"line=1 column=\d+"):
+        parse_type(text)
 
 
 def test_everything_that_create_table_may_say() -> None:

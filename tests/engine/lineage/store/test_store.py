@@ -148,7 +148,7 @@ else:
     sys.exit(max(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(8)))
 time = datetime(2023, 1, 1)
 for store in (JdbcLineageMeta(sqlite), *(JdbcLineageMeta(each, "of many") for each in servers)):
-    for barrier in range(15):
+    for barrier in range(5):
         shared = [TableLineage(f"j{each}", "db", "t", time) for each in range(number, number + 8)]
         own = DataLineage(f"j{number}", barrier, "db", "t", barrier, time)
         store.store(LineageRecords(source_tables=tuple(shared), source_snapshots=(own,), sink_snapshots=(own,)))
@@ -162,7 +162,7 @@ def test_eight_processes_write_the_same_tables_at_once(tmp_path: Path, postgres:
     command = [sys.executable, "-c", _WRITERS, sqlite, postgres, mysql]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    expected = [(f"j{number}", barrier) for number in range(8) for barrier in range(15)]
+    expected = [(f"j{number}", barrier) for number in range(8) for barrier in range(5)]
     servers = [JdbcLineageMeta(SqlDatabase.of(each, dialects=ALL_DIALECTS), "of many") for each in (postgres, mysql)]
     for store in (JdbcLineageMeta(SqlDatabase.of(sqlite)), *servers):
         found = contents(store)

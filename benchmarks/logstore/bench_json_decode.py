@@ -1,6 +1,6 @@
 """The log's debezium-json, and a connector's Debezium events, to columns, against orjson once per record.
 
-    python -m benchmarks.bench_json_decode [--quick | --tiny]
+    python -m benchmarks json_decode [--quick | --tiny]
 
 The peer parses each record and hands its values to Arrow; its decimals go through floats, so it is not even exact.
 """
@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 
 from benchmarks.harness import Measurement, measure, sized
-from benchmarks.json_rows import debezium_events, flat_rows, nested_rows
+from benchmarks.logstore.json_rows import debezium_events, flat_rows, nested_rows
 from logstore.format.changelog_json import decode_changes, encode_changes
 from logstore.format.debezium import decode_envelopes
 

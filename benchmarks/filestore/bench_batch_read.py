@@ -1,6 +1,6 @@
 """Batch read in Spark: ``Table.dataframe`` and ``format("fluvial")``, beside ``spark.read.parquet`` of the same files.
 
-Budget: after a full compaction 1.5 times plain Parquet. usage: python -m benchmarks.bench_batch_read [--quick | --tiny]
+Budget: after a full compaction 1.5 times plain Parquet. usage: python -m benchmarks batch_read [--quick | --tiny]
 """
 
 import tempfile

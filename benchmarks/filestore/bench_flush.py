@@ -1,6 +1,6 @@
 """Flush: rows as they arrive to a sorted level-0 file, beside writing the same sorted rows with pyarrow alone.
 
-usage: python -m benchmarks.bench_flush [--quick | --tiny]
+usage: python -m benchmarks flush [--quick | --tiny]
 """
 
 import shutil

@@ -1,6 +1,6 @@
 """What lineage costs a micro-batch: the same batches into a table of a catalog that keeps it, and of one that does not.
 
-    python -m benchmarks.bench_lineage [--quick | --tiny]
+    python -m benchmarks lineage [--quick | --tiny]
 
 Batches are small, so that the share is at its highest: a batch of many rows takes longer, and records the same.
 They are written by the code that ``foreachBatch(sink(table))`` runs on the driver, without Spark; each records the

@@ -3,7 +3,7 @@
 What a lookup costs without an index is the same read with ``file-index.read.enabled`` off. Budget: at least 3 times as
 fast with 20 files of 250,000 rows.
 
-usage: python -m benchmarks.bench_point_lookup [--quick | --tiny]
+usage: python -m benchmarks point_lookup [--quick | --tiny]
 """
 
 import tempfile

@@ -4,7 +4,7 @@ One query writes Spark's rate source into a table with a log, the other reads it
 into ``foreachBatch``. The latency of a row is the time from the return of the commit that made it visible to the
 moment when the reader's function has it; beside it the time between two commits. Budget: the median is under a second.
 
-usage: python -m benchmarks.bench_stream_latency [--quick | --tiny]
+usage: python -m benchmarks stream_latency [--quick | --tiny]
 """
 
 import json
@@ -119,7 +119,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def main() -> None:
-    seconds = sized(60.0, quick=20.0, tiny=4.0)
+    seconds = sized(60.0, quick=20.0, tiny=0.0)
     spark = session("bench", "local[2]", {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:
         options = {"bucket": str(BUCKETS), "log.kafka.bootstrap.servers": broker.bootstrap_servers}

@@ -3,7 +3,7 @@
 Three cases: a full compaction of 10 overlapping runs without an earlier changelog, so that every row is emitted; one of
 the same rows on top of a compacted level, where most of it are updates; and level 0 with ``lookup``, with old rows
 that lie in a level that is not rewritten, beside reading that level. Budget of the first: 1.6 times.
-usage: python -m benchmarks.bench_changelog [--quick | --tiny]
+usage: python -m benchmarks changelog [--quick | --tiny]
 """
 
 import tempfile

@@ -4,7 +4,7 @@ Fluvial with the log off, Fluvial with the log on (a real broker on this machine
 (paimon-spark-3.5 0.9.0 on pyspark 3.5, in ``.venv-bench``), each as a process of its own, taking turns; the better
 run of each counts. Budgets: without the log faster than the peer, with the log within 1.5 times of the peer.
 
-usage: python -m benchmarks.bench_ingest [--quick | --tiny]; tiny is without the peer and its environment
+usage: python -m benchmarks ingest [--quick | --tiny]; tiny is without the peer and its environment
 """
 
 import json
@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.engine.ingest_input import write_input
 from benchmarks.harness import REPOSITORY, commit, machine, sized
-from benchmarks.ingest_input import write_input
 from engine.broker.broker import Broker
 from engine.broker.jars import fetch_jars
 
@@ -33,7 +33,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fluvial-ingest-") as work, Broker(Path(work) / "broker") as broker:
         source = Path(work) / "input"
         write_input(source, batches=batches, rows=rows, keys=keys)
-        fluvial = [sys.executable, str(REPOSITORY / "benchmarks" / "ingest_job.py")]
+        fluvial = [sys.executable, str(Path(__file__).with_name("ingest_job.py"))]
         with_log = [*fluvial, "--bootstrap", broker.bootstrap_servers]
         variants = {"fluvial, log off": fluvial, "fluvial, log on": with_log, PEER: peer}
         if peer is None:
@@ -54,7 +54,7 @@ def peer_command() -> list[str]:
     if not PEER_PYTHON.exists():
         raise SystemExit(f"the peer's environment is missing: {PEER_PYTHON} fix=make bench")
     [jar] = fetch_jars([PEER_JAR], REPOSITORY / "conf" / "bench-jars.lock")
-    script = REPOSITORY / "benchmarks" / "peers" / "paimon_spark_ingest.py"
+    script = Path(__file__).parent / "peers" / "paimon_spark_ingest.py"
     return [str(PEER_PYTHON), str(script), "--jar", str(jar)]
 
 

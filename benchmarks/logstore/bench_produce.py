@@ -1,6 +1,6 @@
 """Transactional batches of the log writer beside a plain idempotent producer; prints one JSON line.
 
-    python -m benchmarks.bench_produce [--quick | --tiny]
+    python -m benchmarks produce [--quick | --tiny]
 
 Both send the same rows (debezium-json of about 215 bytes, with a key) to one partition of a broker of their own, with
 the same compression and batching. Fluvial fences the bucket, reads its marker, appends Arrow in the pieces a task

@@ -3,7 +3,7 @@
 Two cases: writing rows of which one in ten takes an older one back, and reading 10 overlapping runs of them merged.
 The peer's key is a number that two in ten rows have twice; here rows are distinguished by a hash of all nine columns,
 which the files hold as well (``size_to_peer``).
-usage: python -m benchmarks.bench_keyless [--quick | --tiny]
+usage: python -m benchmarks keyless [--quick | --tiny]
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """Row changes to the log's debezium-json, against orjson once per row.
 
-    python -m benchmarks.bench_json_encode [--quick | --tiny]
+    python -m benchmarks json_encode [--quick | --tiny]
 
 The peer is the fastest correct loop we know: columns as lists, zipped into a dict per row, decimals spliced in as text.
 """
@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from benchmarks.harness import Measurement, measure, sized
-from benchmarks.json_rows import flat_rows, nested_rows
+from benchmarks.logstore.json_rows import flat_rows, nested_rows
 from logstore.format.changelog_json import encode_changes
 
 BATCH_ROWS = 32_768

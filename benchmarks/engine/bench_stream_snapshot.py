@@ -5,7 +5,7 @@ peer is ``spark.read`` of the same columns, ``_row_kind`` among them, with the s
 checkpoint are not counted. Budget: 1.2 times the peer. The line also has the cost beside a batch read without
 ``_row_kind``: Spark turns every column of a Python source into rows, whether the query looks at it or not.
 
-usage: python -m benchmarks.bench_stream_snapshot [--quick | --tiny]
+usage: python -m benchmarks stream_snapshot [--quick | --tiny]
 """
 
 import json

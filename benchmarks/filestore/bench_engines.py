@@ -4,7 +4,7 @@ The rows of ``merge_read``: an int key and eight columns, each with a function o
 their values null in partial-update. Budgets in processor time, times the floor: deduplicate 1.9, partial-update 2.9,
 aggregation 2.6.
 
-usage: python -m benchmarks.bench_engines [--quick | --tiny]
+usage: python -m benchmarks engines [--quick | --tiny]
 """
 
 import tempfile
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.bench_merge_read import FLOOR
+from benchmarks.filestore.bench_merge_read import FLOOR
 from benchmarks.harness import measure, sized
 from benchmarks.lsm_tables import SEED, rows_of
 from filestore.catalog.catalog import FileCatalog

@@ -3,7 +3,7 @@
 Three ways to have the same rows: marks (deletion vectors), merging while reading, and the raw files with the rows of
 all runs, which is the floor. Then the compaction of the last replaced rows: it looks for their keys in the levels
 below, which is all that it costs where the same one without marks only moves a file; beside reading these keys.
-usage: python -m benchmarks.bench_deletion_vectors [--quick | --tiny]
+usage: python -m benchmarks deletion_vectors [--quick | --tiny]
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """Reading a table's log: Fluvial's rows beside a bare ``consume()`` loop and beside Spark's own Kafka source.
 
-    python -m benchmarks.bench_log_read [--quick | --tiny]
+    python -m benchmarks log_read [--quick | --tiny]
 
 Three lines. In one process: a range of one bucket fetched and decoded into the table's columns, against a loop that
 only consumes the same records; and the decoding alone, budget: at least 60 % of that loop's rate. In Spark:

@@ -1,6 +1,6 @@
 """The bucket of every key, beside pypaimon (in ``.venv-peers``), which hashes row by row.
 
-Budget: 400 times as fast for integer keys. usage: python -m benchmarks.bench_bucket_hash [--quick | --tiny]
+Budget: 400 times as fast for integer keys. usage: python -m benchmarks bucket_hash [--quick | --tiny]
 """
 
 import json

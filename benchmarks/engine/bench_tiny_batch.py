@@ -2,7 +2,7 @@
 
 ``sink`` is ``foreachBatch(sink(table))``, ``format`` is ``writeStream.format("fluvial")``; log off and on.
 
-usage: python -m benchmarks.bench_tiny_batch [--quick | --tiny]
+usage: python -m benchmarks tiny_batch [--quick | --tiny]
 """
 
 import json

@@ -3,7 +3,7 @@
 The files of the table are entries of manifests without bytes; what is written on the branch, and published, is real:
 rows of one bucket. The peer of a publication is the same write to main.
 
-usage: python -m benchmarks.bench_branches [--quick | --tiny]
+usage: python -m benchmarks branches [--quick | --tiny]
 """
 
 import json

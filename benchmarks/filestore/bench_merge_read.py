@@ -2,7 +2,7 @@
 
 Budgets at 10 runs: 1.6 times the floor for int keys, 2.2 times for string keys; at most 350 MB, whatever the rows.
 
-usage: python -m benchmarks.bench_merge_read [--quick | --tiny]
+usage: python -m benchmarks merge_read [--quick | --tiny]
 """
 
 import tempfile

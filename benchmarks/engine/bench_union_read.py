@@ -1,6 +1,6 @@
 """Union read: files and a log tail of 1 % of their rows, beside reading the snapshot alone.
 
-    python -m benchmarks.bench_union_read [--quick | --tiny]
+    python -m benchmarks union_read [--quick | --tiny]
 
 The peer reads the same files: 3 overlapping runs that have to be merged anyway, or one compacted run that does not.
 """

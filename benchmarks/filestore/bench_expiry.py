@@ -4,7 +4,7 @@ A history of commits and compactions is made through the real commit, with empty
 ``expire_snapshots`` down to the newest snapshot, ``stream`` is what a stream does after its commits: runs of
 ``snapshot.expire.limit``, each preceded by a look for tags that are over.
 
-usage: python -m benchmarks.bench_expiry [--quick | --tiny]
+usage: python -m benchmarks expiry [--quick | --tiny]
 """
 
 import json

@@ -1,6 +1,6 @@
 """Full compaction of 10 overlapping runs, beside reading all the input and rewriting all of it without merging.
 
-Budget: 1.3 times that. usage: python -m benchmarks.bench_compaction [--quick | --tiny]
+Budget: 1.3 times that. usage: python -m benchmarks compaction [--quick | --tiny]
 """
 
 import shutil

@@ -2,7 +2,7 @@
 
 Both are sorted by key and have the same compression and about the same file sizes. Budget: 1.1 times plain Parquet for
 count, sum, filter and join. Planning is measured separately: from the text to the analysed frame.
-usage: python -m benchmarks.bench_sql_scan [--quick | --tiny]
+usage: python -m benchmarks sql_scan [--quick | --tiny]
 """
 
 import statistics

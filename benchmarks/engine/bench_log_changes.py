@@ -1,6 +1,6 @@
 """Batches of a table with exact changes in its log, compared with the same batches and upserts in the log.
 
-    python -m benchmarks.bench_log_changes [--quick | --tiny] [--profile]
+    python -m benchmarks log_changes [--quick | --tiny] [--profile]
 
 A compacted table of one bucket; each batch updates keys spread over all of it, or keys side by side. With exact changes
 the writer looks up what the rows were and sends two records for each. ``--profile`` shows where the time of one batch
