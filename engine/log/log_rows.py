@@ -53,7 +53,7 @@ def log_rows(
     # keys are only needed for deletes without a value
     parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
     batches = read_range(log.properties, topic=log.topic, log_range=log_range, columns=parts)
-    for records in prefetched(batches, depth=_BATCHES_AHEAD):
+    for records in prefetched(batches, depth=min(_BATCHES_AHEAD, log.properties.environment.max_threads)):
         try:
             rows, kinds = decode_changes(
                 records["key"] if "key" in parts else None,

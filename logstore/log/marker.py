@@ -16,7 +16,6 @@ schema that the rows were written with (``log.header.schema-id``; absent if that
 """
 
 import json
-import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -24,6 +23,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from logstore.kafka.clients import ErrorNotes, KafkaProperties, error_of_kafka, leader_moved
+from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
@@ -176,8 +176,8 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
         CorruptDataError: the last record has no marker: another producer writes to the topic.
         UnavailableError: the broker does not answer in time.
     """
-    notes = ErrorNotes()
-    deadline = time.monotonic() + timeout_s
+    notes, clock = ErrorNotes(), properties.environment
+    deadline = clock.monotonic() + timeout_s
     doing = f"end of the log cannot be read: topic={topic} bucket={bucket}"
     look_back = _FIRST_LOOK_BACK
     while True:
@@ -186,16 +186,17 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
         consumer = properties.consumer(notes, **{"fetch.wait.max.ms": 1})
         try:
             earliest, stable_end = consumer.get_watermark_offsets(
-                TopicPartition(topic, bucket), timeout=_left(deadline)
+                TopicPartition(topic, bucket), timeout=_left(clock, deadline)
             )
             start = max(earliest, stable_end - look_back)
-            last = _last_record(consumer, TopicPartition(topic, bucket, start), stable_end, deadline, doing, notes)
+            first = TopicPartition(topic, bucket, start)
+            last = _last_record(consumer, first, stable_end, clock, deadline, doing, notes)
         except KafkaException as error:
-            if not leader_moved(error) or time.monotonic() > deadline:
+            if not leader_moved(error) or clock.monotonic() > deadline:
                 consumer.poll(0)  # delivers pending error callbacks
                 cause = hidden_refusal(consumer, topic) or error
                 raise error_of_kafka(cause, doing, notes, needs=[topic_right("Read", topic)]) from error
-            time.sleep(_LEADER_POLL_S)
+            clock.sleep(_LEADER_POLL_S)
             continue
         finally:
             consumer.close()
@@ -208,16 +209,22 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
 
 
 def _last_record(
-    consumer: Consumer, start: TopicPartition, stable_end: int, deadline: float, doing: str, notes: ErrorNotes
+    consumer: Consumer,
+    start: TopicPartition,
+    stable_end: int,
+    clock: KafkaEnvironment,
+    deadline: float,
+    doing: str,
+    notes: ErrorNotes,
 ) -> Any | None:
     if start.offset >= stable_end:
         return None
     consumer.assign([start])
     last = None
     while True:
-        message = consumer.poll(min(1.0, _left(deadline)))
+        message = consumer.poll(min(1.0, _left(clock, deadline)))
         if message is None:
-            if time.monotonic() >= deadline:
+            if clock.monotonic() >= deadline:
                 raise UnavailableError(f"{doing} cause=no answer in time{notes.text}")
             continue
         error = message.error()
@@ -239,8 +246,8 @@ def _marker_of(record: Any, topic: str, bucket: int) -> CommitMarker:
     )
 
 
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())
+def _left(clock: KafkaEnvironment, deadline: float) -> float:
+    return max(0.001, deadline - clock.monotonic())
 
 
 def _name(marker: CommitMarker | None) -> str:
