@@ -270,7 +270,7 @@ class MemoryCluster:
     def _owner(self, transactional_id: str, epoch: int) -> _TransactionalId:
         known = self._ids.get(transactional_id)
         if known is None or known.epoch != epoch:
-            raise RefusedError(KafkaError.PRODUCER_FENCED)
+            raise RefusedError(KafkaError.INVALID_PRODUCER_EPOCH)
         return known
 
     def _complete(self, known: _TransactionalId) -> None:

@@ -11,6 +11,7 @@ from logstore.memory.cluster import GivenRecord, MemoryTransaction, RefusedError
 from logstore.memory.requests import NoAnswerError, Requests, timed_out
 
 _FENCED: Final = "This instance has been fenced by a newer instance"
+_LOST: Final = "<method 'flush' of 'cimpl.Producer' objects> returned a result with an exception set"
 _FENCED_CODES: Final = (KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
@@ -40,7 +41,7 @@ class MemoryProducer:
         self._reports: deque[tuple[_Queued, KafkaError | None, int]] = deque()
         self._failed = 0
         self._has_begun = False  # brokers know the transaction
-        self._ending: bool | None = None  # commit or abort is on its way
+        self._pending: str | None = None  # the call that timed out: it has to be called again before any other
         self._next_sequence: dict[tuple[str, int], int] = {}
         self._is_closed = False
 
@@ -52,8 +53,7 @@ class MemoryProducer:
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Fence older producers of the id. Raises: KafkaException."""
-        self._check_open()
-        self._require("Init")
+        self._enter("init_transactions", "Init")
 
         def init() -> int:
             return self._requests.cluster.init_producer(self._id)
@@ -61,31 +61,27 @@ class MemoryProducer:
         try:
             self._epoch = self._requests.request("init_transactions", self._id, init, changes=True)
         except NoAnswerError:
-            self._requests.sleep(timeout)
-            raise timed_out("Failed to initialize Producer ID: Local: Timed out", is_retriable=True) from None
+            raise self._timed_out("init_transactions", timeout) from None
+        self._pending = None
         self._state = "Ready"
 
     def begin_transaction(self) -> None:
         """Begin; brokers learn of it with the first record. Raises: KafkaException."""
-        self._check_open()
-        self._require("Ready")
+        self._enter("begin_transaction", "Ready")
         self._state = "InTransaction"
         self._failed = 0
-        self._has_begun, self._ending = False, None
+        self._has_begun = False
 
     def commit_transaction(self, timeout: float = -1) -> None:
         """Send what waits, and commit. Raises: KafkaException."""
-        self._check_open()
-        self._require("InTransaction", "Aborting")
-        if self._ending is None:
-            self._send()
-            self._serve_quietly()
+        self._enter("commit_transaction", "InTransaction", "Aborting")
+        self._send()
+        self._serve_quietly()
         self._check_fatal()
         if self._queue:
-            self._requests.sleep(timeout)
-            raise timed_out("Failed to flush all outstanding messages within the API timeout", is_retriable=True)
+            raise self._timed_out("commit_transaction", timeout)
         if self._failed:
-            self._state = "Aborting"
+            self._state, self._pending = "Aborting", None
             raise KafkaException(
                 KafkaError(
                     KafkaError._INCONSISTENT,
@@ -97,12 +93,7 @@ class MemoryProducer:
 
     def abort_transaction(self, timeout: float = -1) -> None:
         """Drop what waits, and abort. Raises: KafkaException."""
-        self._check_open()
-        self._require("InTransaction", "Aborting")
-        if self._ending:
-            raise KafkaException(
-                KafkaError(KafkaError._CONFLICT, "commit_transaction() is in progress: it must be called again")
-            )
+        self._enter("abort_transaction", "InTransaction", "Aborting")
         self.purge()
         self._serve_quietly()
         self._end(commits=False, timeout=timeout)
@@ -115,16 +106,14 @@ class MemoryProducer:
             def end(only: MemoryTransaction | None = None) -> None:
                 cluster.end(self._id, self._epoch, commits=commits, only=only)
 
+            name = "commit_transaction" if commits else "abort_transaction"
             try:
-                name = "commit_transaction" if commits else "abort_transaction"
                 self._requests.request(name, self._id, end, changes=True, late=lambda: end(meant))
             except NoAnswerError:
-                self._ending = commits
-                self._requests.sleep(timeout)
-                raise timed_out("Transactional operation timed out", is_retriable=True) from None
+                raise self._timed_out(name, timeout) from None
             except RefusedError:
                 raise KafkaException(self._fail(f"Failed to end transaction: Local: {_FENCED}")) from None
-        self._state, self._ending = "Ready", None
+        self._state, self._pending = "Ready", None
 
     # ---- records
 
@@ -141,7 +130,7 @@ class MemoryProducer:
         self._check_open()
         if self._fatal is not None:
             raise KafkaException(KafkaError(KafkaError._FATAL, "Unable to produce message: Local: Fatal error"))
-        if self._state != "InTransaction":
+        if self._state != "InTransaction" or self._pending is not None:
             raise KafkaException(KafkaError(KafkaError._STATE, "Unable to produce message: Local: Erroneous state"))
         place = (topic, partition)
         sequence = self._next_sequence.get(place, 0)
@@ -205,7 +194,8 @@ class MemoryProducer:
                     self._fail(f"{how}: Local: {_FENCED}")
                 else:
                     self._failed += count
-                error = self._fatal or KafkaError(refused.code)
+                code = KafkaError._PURGE_QUEUE if fenced and not self._has_begun else refused.code
+                error = KafkaError(code)
                 self._reports.extend((each, error, -1) for each in batch)
             else:
                 self._has_begun = True
@@ -226,16 +216,18 @@ class MemoryProducer:
         return self._requests.request("produce", target, add, changes=True, late=lambda: add(begins=False))
 
     def _serve(self) -> int:
-        """Call back; a fatal error is raised once, and then the reports are lost in it."""
+        """Call back; a fatal error is raised once, and among reports as another error."""
         served = len(self._reports)
+        self._report()
         if self._fatal is not None and not self._is_fatal_reported:
             self._is_fatal_reported = True
-            self._reports.clear()
             failure = KafkaException(self._fatal)
             if not served:
                 raise failure
-            raise SystemError("<method 'flush' of 'cimpl.Producer' objects> returned a result with an exception set") \
-                from failure
+            raise SystemError(_LOST) from failure
+        return served
+
+    def _report(self) -> None:
         while self._reports:
             queued, error, offset = self._reports.popleft()
             if queued.report is not None:
@@ -247,7 +239,6 @@ class MemoryProducer:
                         topic=topic, partition=partition, offset=offset, key=given.key, value=given.value, error=error
                     ),
                 )
-        return served
 
     def _serve_quietly(self) -> None:
         if self._fatal is None:
@@ -258,8 +249,17 @@ class MemoryProducer:
         self._is_fatal_reported = False
         return self._fatal
 
-    def _require(self, *states: str) -> None:
+    def _timed_out(self, call: str, timeout: float) -> KafkaException:
+        self._pending = call
+        self._requests.sleep(timeout)
+        return timed_out("Timed out waiting for operation to finish, retry call to resume", is_retriable=True)
+
+    def _enter(self, call: str, *states: str) -> None:
+        self._check_open()
         self._check_fatal()
+        if self._pending not in (None, call):
+            text = f"Conflicting {self._pending} API call is already in progress"
+            raise KafkaException(KafkaError(KafkaError._CONFLICT, text, retriable=True))
         if self._state not in states:
             raise KafkaException(KafkaError(KafkaError._STATE, f"Operation not valid in state {self._state}"))
 

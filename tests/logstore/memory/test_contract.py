@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -27,6 +28,7 @@ from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.environment import serving
 from logstore.memory.cluster import MemoryCluster
 from logstore.memory.environment import MemoryEnvironment
+from logstore.memory.requests import NoAnswerError
 
 _DEADLINE_S = 20.0
 _numbers = count(1)
@@ -35,7 +37,7 @@ _numbers = count(1)
 def said(error: BaseException | KafkaError | None) -> Any:
     """What callers see of an error: its code and flags."""
     if isinstance(error, SystemError):
-        return ("SystemError", said(error.__cause__))
+        return "SystemError"  # with the fatal error as its cause, or not
     if isinstance(error, KafkaException):
         return (type(error).__name__, *said(error.args[0]))
     if isinstance(error, KafkaError):
@@ -53,6 +55,8 @@ class Clients:
         self.said: list[Any] = []
         self._expected = expected
         self._memory = memory
+        self.pause: Callable[[], object] = lambda: None
+        self.resume: Callable[[], object] = lambda: None
         self._names = f"contract-{next(_numbers)}"
         self._kept: list[Any] = []
         self.admin = properties.admin(ErrorNotes())
@@ -136,11 +140,11 @@ class Clients:
 
         return look
 
-    def offset(self, topic: str, spec: OffsetSpec, partition: int = 0) -> Callable[[], Any]:
+    def offset(self, topic: str, spec: OffsetSpec, partition: int = 0, timeout_s: float = 10) -> Callable[[], Any]:
         def look() -> Any:
             place = TopicPartition(topic, partition)
             answers = self.admin.list_offsets(
-                {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10
+                {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s
             )
             return answers[place].result(30).offset
 
@@ -385,27 +389,114 @@ def what_is_not_there_is_looked_for(on: Clients) -> None:
     on.do(lambda: consumer.poll(0))
 
 
+def brokers_do_not_answer(on: Clients) -> None:
+    topic, first, second = on.topic("t"), on.producer("p"), on.producer("p")
+    on.do(lambda: first.init_transactions(10))
+    on.do(first.begin_transaction)
+    on.do(lambda: first.produce(topic, partition=0, value=b"sent"))
+    on.do(lambda: first.flush(10))
+    consumer = on.properties.consumer(ErrorNotes())
+    on.do(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10))
+    on.do(on.offset(topic, OffsetSpec.latest()))
+    on.pause()
+    on.do(lambda: first.commit_transaction(0.2))
+    on.do(first.begin_transaction)
+    on.do(lambda: first.abort_transaction(0.2))
+    on.do(lambda: first.produce(topic, partition=0, value=b"unsent"))
+    on.do(lambda: first.commit_transaction(0.2))
+    on.do(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=0.2))
+    on.do(lambda: consumer.list_topics(topic, timeout=0.2))
+    on.do(on.offset(topic, OffsetSpec.latest(), timeout_s=0.2))
+    on.do(lambda: on.admin.describe_topics(TopicCollection([topic]), request_timeout=0.2)[topic].result(30))
+    on.do(lambda: consumer.assign([TopicPartition(topic, 0, 0)]))
+    on.do(lambda: consumer.poll(0.2))
+    on.resume()
+    on.do(lambda: first.commit_transaction(10))
+    on.see(on.ends(topic))
+    on.do(first.begin_transaction)
+    on.pause()
+    on.do(lambda: first.produce(topic, partition=0, value=b"unsent", on_delivery=on.reported))
+    on.do(lambda: first.flush(0.2))
+    on.do(lambda: len(first))
+    on.do(lambda: first.commit_transaction(0.2))
+    on.do(first.begin_transaction)
+    on.resume()
+    on.do(lambda: first.commit_transaction(10))
+    on.see(on.records(topic))
+    on.do(lambda: second.init_transactions(10))
+    on.do(second.begin_transaction)
+    on.do(lambda: second.produce(topic, partition=0, value=b"gone"))
+    on.do(lambda: second.flush(10))
+    on.pause()
+    on.do(lambda: second.abort_transaction(0.2))
+    on.do(lambda: second.commit_transaction(0.2))
+    on.do(second.begin_transaction)
+    on.resume()
+    on.do(lambda: second.abort_transaction(10))
+    third = on.producer("p")
+    on.pause()
+    on.do(lambda: third.init_transactions(0.2))
+    on.do(third.begin_transaction)
+    on.resume()
+    on.do(lambda: third.init_transactions(10))
+    on.do(third.begin_transaction)
+    on.see(on.records(topic))
+    on.do(consumer.close)
+
+
 SEQUENCES = (
     a_transaction_is_committed, a_transaction_is_aborted, a_producer_is_fenced, a_fenced_producer_sends,
     a_fenced_producer_commits_nothing, calls_come_in_the_wrong_state, a_record_has_no_place, transactions_interleave,
     topics_are_made_and_deleted, settings_are_changed, records_are_deleted, what_is_not_there_is_looked_for,
+    brokers_do_not_answer,
 )  # fmt: skip
+
+
+class PausedEnvironment(MemoryEnvironment):
+    """Requests to brokers that stand still are carried out when these continue."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        super().__init__(cluster)
+        self._waiting: list[Callable[[], object]] | None = None
+
+    def pause(self) -> None:
+        self._waiting = []
+
+    def resume(self) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for change in waiting:
+            change()
+
+    def request(self, name: str, target: str, change: Callable[[], Any], *, changes: bool, late: Any = None) -> Any:
+        if self._waiting is None:
+            return super().request(name, target, change, changes=changes, late=late)
+        if changes:
+            self._waiting.append(change)
+        raise NoAnswerError
 
 
 @pytest.fixture
 def memory() -> Iterator[Clients]:
     cluster = MemoryCluster()
-    with serving("contract.memory:9092", MemoryEnvironment(cluster)):
-        yield Clients(KafkaProperties.parse({"bootstrap.servers": "contract.memory:9092"}), memory=cluster)
+    environment = PausedEnvironment(cluster)
+    with serving("contract.memory:9092", environment):
+        made = Clients(KafkaProperties.parse({"bootstrap.servers": "contract.memory:9092"}), memory=cluster)
+        made.pause, made.resume = environment.pause, environment.resume
+        yield made
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES, ids=lambda each: each.__name__)
 def test_memory_and_broker_answer_alike(
-    sequence: Callable[[Clients], None], memory: Clients, kafka: KafkaProperties
+    sequence: Callable[[Clients], None], memory: Clients, kafka: KafkaProperties, broker: Broker
 ) -> None:
     sequence(memory)
+    process = broker.status().pid
     found = Clients(kafka, memory.said)
-    sequence(found)
+    found.pause, found.resume = (partial(os.kill, process, each) for each in (signal.SIGSTOP, signal.SIGCONT))
+    try:
+        sequence(found)
+    finally:
+        found.resume()
     assert found.said == memory.said
 
 
