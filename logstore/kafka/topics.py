@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AlterConfigOpType,
@@ -255,7 +255,12 @@ class LogTopics:
                 dict(requested), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
             )
             try:
-                return {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
+                found = {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
+                if OFFSET_INVALID not in found.values():
+                    return found
+                # a request that timed out is no error of the client, but an answer without an offset
+                if self._clock.monotonic() > deadline:
+                    raise UnavailableError(f"{doing} timeout_s={self._timeout_s:g}{self._notes.text}")
             except KafkaException as error:
                 no_leader = error.args[0].code() == KafkaError._NOENT
                 if no_leader:  # no leader at present, or no such topic
