@@ -286,7 +286,7 @@ class MemoryCluster:
 
     # ---- topics
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None) -> None:
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Make a topic with a new id. Raises: RefusedError: the name is taken."""
         if name in self.topics:
             raise RefusedError(KafkaError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")

@@ -16,8 +16,8 @@ from engine.cli.output import console, json_option, notes, print_json
 from engine.cli.place import WarehousePlace, with_optional_place
 from engine.simulation.explorer import Exploration, explore, random_plan
 from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory
-from engine.simulation.operations import OPERATION_NAMES, operation
 from engine.simulation.pause_matrix import matrix
+from engine.simulation.repertoire import OPERATION_NAMES, operation
 from filestore.catalog.warehouse import open_warehouse
 from filestore.io.file_io import RandomNames
 from filestore.options.catalog_options import CatalogOptions
