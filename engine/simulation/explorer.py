@@ -15,7 +15,17 @@ from engine.simulation.setups import SETUPS
 
 _WRITERS: Final = ("write", "upsert", "overwrite", "stream", "delete")
 _LOG_WRITERS: Final = ("log-write", "log-upsert", "log-delete", "log-adopt")
-_SETUPS: Final = ("keyed", "keyed", "versioned", "versioned", "append", "logged", "logged", "logged-exact", "logged-append")
+_SETUPS: Final = (
+    "keyed",
+    "keyed",
+    "versioned",
+    "versioned",
+    "append",
+    "logged",
+    "logged",
+    "logged-exact",
+    "logged-append",
+)
 _QUERIES: Final = 0.6
 """How often a query writes a table with a log."""
 _FORMATS: Final = ("parquet", "avro")

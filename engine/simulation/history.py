@@ -22,6 +22,7 @@ from engine.simulation.seams import ActorClock, ActorNames, SimulatedTime, files
 from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, setup_named
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.memory.cluster import MemoryCluster
 from lsm.errors import (
     ConflictError,
@@ -305,7 +306,12 @@ class _Run:
         """Whether an error says what is so: a batch in the log without its writer, or records that are deleted."""
         if _ORPHAN in str(error):
             return isinstance(error, CorruptDataError)
-        return each.name == "log-read" and _LOST in str(error) and any(deed.name == "log-trim" for deed in self.deeds)
+        names = {deed.name for deed in self.deeds}
+        if each.name != "log-read":
+            return False
+        if isinstance(error, SnapshotExpiredError):
+            return bool(names & {"expire", "expire-some"})
+        return _LOST in str(error) and "log-trim" in names
 
     def _session(self, actor: Actor, *, is_repair: bool = False) -> Session:
         io = files_of(self.io, actor)

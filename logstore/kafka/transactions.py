@@ -207,9 +207,7 @@ def initialize(
             return
 
 
-def call_until_done(
-    call: Callable[[float], Any], timeout_s: float, environment: KafkaEnvironment = MACHINE
-) -> None:
+def call_until_done(call: Callable[[float], Any], timeout_s: float, environment: KafkaEnvironment = MACHINE) -> None:
     """Call a method of the transaction API, and retry while Kafka reports the error as retriable."""
     deadline = environment.monotonic() + timeout_s
     while True:

@@ -70,7 +70,9 @@ class MemoryAdmin:
             found = self._requests.request("list_offsets", target, look, changes=False)
         except NoAnswerError:
             self._requests.sleep(request_timeout)
-            return {each: _done(SimpleNamespace(offset=OFFSET_INVALID)) for each in requested}  # no error, as librdkafka
+            return {
+                each: _done(SimpleNamespace(offset=OFFSET_INVALID)) for each in requested
+            }  # no error, as librdkafka
         return {each: _done(answer) for each, answer in found.items()}
 
     def _offset(self, place: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel) -> Any:
@@ -88,7 +90,11 @@ class MemoryAdmin:
 
         return {
             each.topic: self._ask(
-                "create_topics", each.topic, lambda each=each: create(each), request_timeout, changes=True  # type: ignore[misc]
+                "create_topics",
+                each.topic,
+                lambda each=each: create(each),
+                request_timeout,
+                changes=True,  # type: ignore[misc]
             )
             for each in topics
         }
@@ -98,7 +104,11 @@ class MemoryAdmin:
         cluster = self._requests.cluster
         return {
             name: self._ask(
-                "delete_topics", name, lambda name=name: cluster.delete_topic(name), request_timeout, changes=True  # type: ignore[misc]
+                "delete_topics",
+                name,
+                lambda name=name: cluster.delete_topic(name),
+                request_timeout,
+                changes=True,  # type: ignore[misc]
             )
             for name in topics
         }
@@ -153,7 +163,11 @@ class MemoryAdmin:
 
         return {
             each: self._ask(
-                "incremental_alter_configs", each.name, lambda each=each: alter(each), request_timeout, changes=True  # type: ignore[misc]
+                "incremental_alter_configs",
+                each.name,
+                lambda each=each: alter(each),
+                request_timeout,
+                changes=True,  # type: ignore[misc]
             )
             for each in resources
         }

@@ -85,7 +85,9 @@ class MemoryPartition:
     def copy(self) -> "MemoryPartition":
         """Another one with the same records, all of which are settled."""
         known = MemoryPartition(start=self.start)
-        known.records = [replace(each, transaction=each.transaction and each.transaction.of(self, known)) for each in self.records]
+        known.records = [
+            replace(each, transaction=each.transaction and each.transaction.of(self, known)) for each in self.records
+        ]
         return known
 
     @property
@@ -97,6 +99,10 @@ class MemoryPartition:
             if each.transaction is not None and each.transaction.ends[self] == _ALIVE
         )
         return next(open_ones, self.end)
+
+    def all_from(self, start: int) -> list[StoredRecord]:
+        """Records from an offset on, also those of open and aborted transactions."""
+        return [each for each in self.records[start:] if not each.is_control]
 
     def committed(self, start: int) -> list[StoredRecord]:
         """Committed records from an offset to the stable end."""
@@ -228,9 +234,7 @@ class MemoryCluster:
             known.open, known.last = MemoryTransaction(), None
         known.open.ends[partition] = _ALIVE
         first = partition.end
-        partition.records += [
-            StoredRecord(first + index, record, known.open) for index, record in enumerate(records)
-        ]
+        partition.records += [StoredRecord(first + index, record, known.open) for index, record in enumerate(records)]
         known.sent[(*place, sequence)] = first
         return first
 
@@ -239,9 +243,7 @@ class MemoryCluster:
         known = self._ids.get(transactional_id)
         return None if known is None else known.open
 
-    def end(
-        self, transactional_id: str, epoch: int, *, commits: bool, only: MemoryTransaction | None = None
-    ) -> None:
+    def end(self, transactional_id: str, epoch: int, *, commits: bool, only: MemoryTransaction | None = None) -> None:
         """Commit or abort the producer's transaction; again is the same answer.
 
         Args:

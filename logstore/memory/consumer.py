@@ -1,4 +1,4 @@
-"""A consumer of committed records of a cluster in memory."""
+"""A consumer of a cluster in memory."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -7,12 +7,14 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from logstore.memory.cluster import MemoryPartition, RefusedError
+from logstore.memory.cluster import MemoryPartition, RefusedError, StoredRecord
 from logstore.memory.requests import NoAnswerError, Requests, error_of, timed_out
 
 T = TypeVar("T")
 
-_LOST: Final = "fetch failed due to requested offset not available on the broker: Broker: Offset out of range (broker 1)"
+_LOST: Final = (
+    "fetch failed due to requested offset not available on the broker: Broker: Offset out of range (broker 1)"
+)
 
 
 class MemoryConsumer:
@@ -21,6 +23,7 @@ class MemoryConsumer:
     def __init__(self, properties: Mapping[str, Any], requests: Requests) -> None:
         self._on_error: Callable[[KafkaError], None] = properties.get("error_cb", lambda error: None)
         self._requests = requests
+        self._is_committed = properties.get("isolation.level", "read_committed") == "read_committed"
         self._place: tuple[str, int] | None = None
         self._position = 0
         self._ended_at = -1  # the end that was reported last
@@ -50,13 +53,13 @@ class MemoryConsumer:
         return [self._fetched.popleft() for _ in range(min(num_messages, len(self._fetched)))]
 
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float = -1) -> tuple[int, int]:
-        """The earliest offset and the last stable one. Raises: KafkaException."""
+        """The earliest offset and the last stable one, uncommitted: the end. Raises: KafkaException."""
         self._check_open()
         topic, number = partition.topic, partition.partition
 
         def look() -> tuple[int, int]:
             found = self._requests.cluster.partition(topic, number)
-            return found.start, found.stable_end
+            return found.start, self._end_of(found)
 
         try:
             return self._requests.request("get_watermark_offsets", f"{topic}/{number}", look, changes=False)
@@ -93,14 +96,15 @@ class MemoryConsumer:
             return
         topic, number = self._place
 
-        def fetch() -> tuple[MemoryPartition, list[Any], int]:
+        def fetch() -> tuple[list[StoredRecord], int]:
             found = self._requests.cluster.partition(topic, number)
             if not found.start <= self._position <= found.end:
                 raise RefusedError(KafkaError.OFFSET_OUT_OF_RANGE)
-            return found, found.committed(self._position), found.stable_end
+            records = found.committed(self._position) if self._is_committed else found.all_from(self._position)
+            return records, self._end_of(found)
 
         try:
-            _, records, stable_end = self._requests.request("fetch", f"{topic}/{number}", fetch, changes=False)
+            records, stable_end = self._requests.request("fetch", f"{topic}/{number}", fetch, changes=False)
         except NoAnswerError:
             return
         except RefusedError as refused:
@@ -118,6 +122,9 @@ class MemoryConsumer:
         if self._position != self._ended_at and self._position == stable_end:
             self._ended_at = self._position
             self._fetched.append(self._event(KafkaError._PARTITION_EOF, "reached end of partition", self._position))
+
+    def _end_of(self, partition: MemoryPartition) -> int:
+        return partition.stable_end if self._is_committed else partition.end
 
     def _refused(self, refused: RefusedError) -> None:
         if refused.code == KafkaError.OFFSET_OUT_OF_RANGE:

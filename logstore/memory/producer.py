@@ -135,9 +135,7 @@ class MemoryProducer:
         place = (topic, partition)
         sequence = self._next_sequence.get(place, 0)
         self._next_sequence[place] = sequence + 1
-        record = GivenRecord(
-            key=key, value=value, headers=tuple(headers or ()), timestamp_ms=self._requests.now_ms()
-        )
+        record = GivenRecord(key=key, value=value, headers=tuple(headers or ()), timestamp_ms=self._requests.now_ms())
         self._queue.append(_Queued(place, sequence, record, on_delivery))
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int = -1) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from engine.simulation.log.operations import LOG_TOPIC, WITHOUT_LOG
+from engine.simulation.log.operations import DELETED, LOG_TOPIC, TWIN, WITHOUT_LOG
 from engine.simulation.model import Deed, frozen, on_table, put
 from engine.simulation.operations import TABLE, LogRead
 from engine.simulation.stored_state import Root, StoredTable
@@ -74,8 +74,11 @@ def deeds_by_log(log: StoredLog, deeds: Sequence[Deed], end: int) -> list[Deed]:
         end: step behind the history.
     """
     found: list[Deed] = []
-    for deed in deeds:
-        if deed.is_acknowledged or not deed.rows:
+    for deed in _one_of_twins(deeds):
+        if deed.name == "log-delete" and not deed.is_acknowledged:
+            deleted = any(not each.is_add and each.key == DELETED for each in log.changes)
+            found.append(replace(deed, may_be_done=deleted, published=None))
+        elif deed.is_acknowledged or not deed.rows:
             found.append(deed)
             continue
         for key, value in deed.rows.items():
@@ -90,12 +93,42 @@ def deeds_by_log(log: StoredLog, deeds: Sequence[Deed], end: int) -> list[Deed]:
     return found
 
 
+def _one_of_twins(deeds: Sequence[Deed]) -> Iterator[Deed]:
+    """Runs of one query with one batch are one operation, whichever of them did it."""
+    twins = [deed for deed in deeds if deed.name == TWIN]
+    yield from (deed for deed in deeds if deed.name != TWIN)
+    if twins:
+        moments = [deed.published for deed in twins if deed.published is not None]
+        yield replace(
+            twins[0],
+            ended=max(deed.ended for deed in twins),
+            is_acknowledged=any(deed.is_acknowledged for deed in twins),
+            may_be_done=any(deed.may_be_done for deed in twins),
+            published=moments[0] if len(moments) == 1 else None,
+            began=min(deed.began for deed in twins),
+        )
+
+
 def log_problems(
-    log: StoredLog, table: StoredTable, deeds: Sequence[Deed], reads: Iterable[LogRead], *, has_key: bool
+    log: StoredLog,
+    table: StoredTable,
+    snapshots: Sequence[Root],
+    deeds: Sequence[Deed],
+    reads: Iterable[LogRead],
+    *,
+    has_key: bool,
 ) -> Iterator[str]:
-    """What is wrong between a log and its table. All that was in the log alone has been published before."""
+    """What is wrong between a log and its table. All that was in the log alone has been published before.
+
+    Args:
+        log: at the end.
+        table: at the end.
+        snapshots: those of the table that are whole, oldest first.
+        deeds: the operations of the history.
+        reads: of files and log, on the way.
+        has_key: of the table.
+    """
     yield from _rows_that_are_not_once(log, deeds)
-    snapshots = table.snapshots(table.main)
     yield from _wrong_offsets(log, snapshots)
     if any(deed.name in WITHOUT_LOG and (deed.is_acknowledged or deed.may_be_done) for deed in deeds):
         return

@@ -31,7 +31,7 @@ ADOPTERS: Final = ("log-adopt",)
 """Not beside a sink: they publish what it has left in the log, and it would come back."""
 WITHOUT_LOG: Final = ("log-overwrite", "log-untracked")
 """Their rows are in no log, and so its fold is another one."""
-_DELETED: Final = 2
+DELETED: Final = 2
 
 
 @cache
@@ -80,7 +80,7 @@ def _adopt(rows: Mapping[int, int]) -> Callable[[Session], object]:
 
 
 def _delete(session: Session) -> object:
-    rows = arrow_rows({_DELETED: 0}).append_column(ROW_KIND_COLUMN, pa.array(["-D"]))
+    rows = arrow_rows({DELETED: 0}).append_column(ROW_KIND_COLUMN, pa.array(["-D"]))
     return Table(session.table()).write(rows)
 
 
@@ -153,7 +153,7 @@ def log_operations(number: int) -> list[SimulatedOperation]:
         logged(TWIN, _stream("twin", 0, rows_of(TWIN, number)), repeated=True),
         logged("log-adopt", _adopt(rows_of("log-adopt", number))),
         SimulatedOperation(
-            name="log-delete", effect=_on_table(model.put({}, removed=frozenset({_DELETED}))), run=_delete,
+            name="log-delete", effect=_on_table(model.put({}, removed=frozenset({DELETED}))), run=_delete,
             publishes_rows=True, keyed_only=True,
         ),
         SimulatedOperation(

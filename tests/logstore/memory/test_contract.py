@@ -107,9 +107,9 @@ class Clients:
         """For ``on_delivery``."""
         self.said.append(("report", said(error), None if error is not None else message.offset()))
 
-    def ends(self, topic: str, partition: int = 0) -> Callable[[], Any]:
+    def ends(self, topic: str, partition: int = 0, **more: str) -> Callable[[], Any]:
         def look() -> Any:
-            consumer = self.properties.consumer(ErrorNotes())
+            consumer = self.properties.consumer(ErrorNotes(), **more)
             try:
                 return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
             finally:
@@ -117,11 +117,11 @@ class Clients:
 
         return look
 
-    def records(self, topic: str, start: int = 0, partition: int = 0) -> Callable[[], Any]:
+    def records(self, topic: str, start: int = 0, partition: int = 0, **more: str) -> Callable[[], Any]:
         """All messages up to the first that is no record."""
 
         def look() -> Any:
-            consumer = self.properties.consumer(ErrorNotes())
+            consumer = self.properties.consumer(ErrorNotes(), **more)
             found: list[Any] = []
             try:
                 consumer.assign([TopicPartition(topic, partition, start)])
@@ -299,6 +299,8 @@ def transactions_interleave(on: Clients) -> None:
     on.see(on.ends(topic))
     on.see(on.records(topic))
     on.do(on.offset(topic, OffsetSpec.latest()))
+    on.see(on.ends(topic, **{"isolation.level": "read_uncommitted"}))
+    on.see(on.records(topic, **{"isolation.level": "read_uncommitted"}))
     on.do(lambda: first.abort_transaction(10))
     for partition in (0, 1):
         on.see(on.ends(topic, partition))
@@ -498,5 +500,3 @@ def test_memory_and_broker_answer_alike(
     finally:
         found.resume()
     assert found.said == memory.said
-
-
