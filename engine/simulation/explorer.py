@@ -115,7 +115,9 @@ def _log_actors(rng: random.Random, possible: Sequence[str]) -> list[tuple[str, 
     queries = [name for name in possible if name in SINKS]
     if not others or (queries and rng.random() < _QUERIES):
         name, jobs = rng.choice(queries), [name for name in others if name not in ADOPTERS]
-        runs = [(name,), (name,)] if name == TWIN else [(name,) * rng.randint(1, _MOST_OPERATIONS)]
+        runs: list[tuple[str, ...]] = (
+            [(name,), (name,)] if name == TWIN else [(name,) * rng.randint(1, _MOST_OPERATIONS)]
+        )
         return [*runs, *_actors(rng, jobs, jobs)[len(runs) :]] if jobs else runs
     return _actors(rng, [name for name in others if name in _LOG_WRITERS] or others, others)
 

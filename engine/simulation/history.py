@@ -10,10 +10,10 @@ from typing import Any, Final
 import orjson
 
 from engine.simulation.invariants import Checker
-from engine.simulation.model import Catalogue, Deed
 from engine.simulation.log.clients import connected
 from engine.simulation.log.invariants import StoredLog, deeds_by_log
 from engine.simulation.log.operations import SINKS, finish
+from engine.simulation.model import Catalogue, Deed
 from engine.simulation.operations import ON_BRANCHES, LogRead, Session, SimulatedOperation
 from engine.simulation.repertoire import operation
 from engine.simulation.scheduler import Actor, Crash, EndlessError, Event, Fault, Intervention, Schedule, Scheduler

@@ -35,6 +35,8 @@ INLINE_PAYLOAD_BYTES: Final = 48 * 1024
 _FIRST_LOOK_BACK: Final = 2  # the last record and the commit marker of its transaction
 _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
+# records were deleted between the look at the ends and the first fetch
+_RETENTION_WAS_FASTER: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _LEADER_POLL_S: Final = 0.05
 
 
@@ -192,7 +194,8 @@ def read_tail(properties: KafkaProperties, *, topic: str, bucket: int, timeout_s
             first = TopicPartition(topic, bucket, start)
             last = _last_record(consumer, first, stable_end, clock, deadline, doing, notes)
         except KafkaException as error:
-            if not leader_moved(error) or clock.monotonic() > deadline:
+            again = leader_moved(error) or error.args[0].code() in _RETENTION_WAS_FASTER
+            if not again or clock.monotonic() > deadline:
                 consumer.poll(0)  # delivers pending error callbacks
                 cause = hidden_refusal(consumer, topic) or error
                 raise error_of_kafka(cause, doing, notes, needs=[topic_right("Read", topic)]) from error

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
@@ -50,7 +51,7 @@ class MemoryAdmin:
             )
 
         return {
-            name: self._ask("describe_topics", name, lambda name=name: look(name), request_timeout)  # type: ignore[misc]
+            name: self._ask("describe_topics", name, partial(look, name), request_timeout)
             for name in topics.topic_names
         }
 
@@ -92,9 +93,9 @@ class MemoryAdmin:
             each.topic: self._ask(
                 "create_topics",
                 each.topic,
-                lambda each=each: create(each),
+                partial(create, each),
                 request_timeout,
-                changes=True,  # type: ignore[misc]
+                changes=True,
             )
             for each in topics
         }
@@ -106,9 +107,9 @@ class MemoryAdmin:
             name: self._ask(
                 "delete_topics",
                 name,
-                lambda name=name: cluster.delete_topic(name),
+                partial(cluster.delete_topic, name),
                 request_timeout,
-                changes=True,  # type: ignore[misc]
+                changes=True,
             )
             for name in topics
         }
@@ -124,7 +125,7 @@ class MemoryAdmin:
 
         return {
             each: self._ask(
-                "delete_records", f"{each.topic}/{each.partition}", lambda each=each: delete(each), request_timeout,  # type: ignore[misc]
+                "delete_records", f"{each.topic}/{each.partition}", partial(delete, each), request_timeout,
                 changes=True,
             )
             for each in before
@@ -144,8 +145,7 @@ class MemoryAdmin:
             }
 
         return {
-            each: self._ask("describe_configs", each.name, lambda each=each: look(each), request_timeout)  # type: ignore[misc]
-            for each in resources
+            each: self._ask("describe_configs", each.name, partial(look, each), request_timeout) for each in resources
         }
 
     def incremental_alter_configs(
@@ -165,9 +165,9 @@ class MemoryAdmin:
             each: self._ask(
                 "incremental_alter_configs",
                 each.name,
-                lambda each=each: alter(each),
+                partial(alter, each),
                 request_timeout,
-                changes=True,  # type: ignore[misc]
+                changes=True,
             )
             for each in resources
         }

@@ -8,6 +8,7 @@ A transaction is fenced by the epoch of its transactional id, control records ta
 records see those below the first open transaction of a partition.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -172,10 +173,8 @@ class MemoryCluster:
         """A request without a client that waits for it: it is carried out some requests later, or refused then."""
 
         def attempt() -> None:
-            try:
+            with contextlib.suppress(RefusedError):
                 change()
-            except RefusedError:
-                pass
 
         self._later.append([_LATE, attempt])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import KafkaException, TopicPartition
@@ -98,9 +98,9 @@ def _stream(user: str | None, batch: int, rows: Mapping[int, int]) -> Callable[[
 def _session(
     session: Session, user: str, options: WriterOptions, upkeep: Upkeep, rows: Mapping[int, int], *batch: int
 ) -> object:
-    writing: WriteSession[object] = WriteSession(
+    writing: WriteSession[Any] = WriteSession(
         session.table(), LocalRunner(), commit_user=user, options=options, upkeep=upkeep, origin=lambda *_: None
-    )  # type: ignore[arg-type]
+    )
     batches = arrow_rows(rows).to_batches() if rows else []
     with writing:
         return writing.write(batches, batch_id=batch[0]) if batch else writing.write(batches)

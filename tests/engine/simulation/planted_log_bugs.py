@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.log.bucket_log import BucketLog
-from engine.simulation.explorer import CRASH, PAUSE, every_place
+from engine.simulation.explorer import PAUSE
 from engine.simulation.history import HistoryPlan, run_history
 from engine.simulation.scheduler import Fault, Intervention
 from engine.simulation.schedules import PlacedSchedule

@@ -9,7 +9,7 @@ from tests.engine.simulation.planted_log_bugs import LOG_BUGS
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("bug", (*BUGS, *LOG_BUGS), ids=lambda bug: bug.name.replace(" ", "-"))
+@pytest.mark.parametrize("bug", [*BUGS, *LOG_BUGS], ids=lambda bug: bug.name.replace(" ", "-"))
 def test_a_guard_that_is_taken_away_shows(bug: PlantedBug) -> None:
     for name in SETUPS:
         prepared(setup_named(name))  # without the bug
