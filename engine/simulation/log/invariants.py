@@ -15,7 +15,7 @@ from logstore.memory.cluster import MemoryCluster
 _MARKER: Final = "fluvial"
 _DELETES: Final = ("d",)
 
-Values = tuple[tuple[int, int], ...]
+RowValues = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class StoredLog:
                 ends = any(name == _MARKER and _is_final(value) for name, value in each.given.headers)
                 self.changes.append(LogChange(bucket, each.offset, is_add, row["id"], row["v"], ends))
 
-    def rows(self, ends: Mapping[int, int] | None, *, has_key: bool) -> Values:
+    def rows(self, ends: Mapping[int, int] | None, *, has_key: bool) -> RowValues:
         """The rows that the log makes, by key, up to these ends of its buckets; None: all."""
         until = [each for each in self.changes if ends is None or each.offset < ends.get(each.bucket, 0)]
         if not has_key:
