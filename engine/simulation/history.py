@@ -23,7 +23,7 @@ from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, set
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.snapshot.lost_files import SnapshotExpiredError
-from logstore.memory.cluster import MemoryCluster
+from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import (
     ConflictError,
     CorruptDataError,

@@ -19,7 +19,7 @@ from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.options.log_login import SERVERS_KEY
 from filestore.table import FileTable
-from logstore.memory.cluster import MemoryCluster
+from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import FluvialError, InvalidInputError
 
 _CHECKER = 98

@@ -18,7 +18,7 @@ from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryFiles, MemoryObjects
 from filestore.options.log_login import SERVERS_KEY
 from filestore.tag.tags import create_tag
-from logstore.memory.cluster import MemoryCluster
+from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import InvalidInputError
 
 BEGAN_MS: Final = 1_700_000_000_000

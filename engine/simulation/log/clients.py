@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 from engine.simulation.scheduler import Actor, Fault
 from engine.simulation.seams import SimulatedTime
 from logstore.kafka.environment import serving
-from logstore.memory.cluster import MemoryCluster, RefusedError
-from logstore.memory.environment import MemoryEnvironment
-from logstore.memory.requests import NoAnswerError
+from logstore.kafka.memory.cluster import MemoryCluster, RefusedError
+from logstore.kafka.memory.environment import MemoryEnvironment
+from logstore.kafka.memory.requests import NoAnswerError
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from engine.simulation.log.operations import DELETED, LOG_TOPIC, TWIN, WITHOUT_L
 from engine.simulation.model import Deed, frozen, on_table, put
 from engine.simulation.operations import TABLE, LogRead
 from engine.simulation.stored_state import Root, StoredTable
-from logstore.memory.cluster import MemoryCluster
+from logstore.kafka.memory.cluster import MemoryCluster
 
 _MARKER: Final = "fluvial"
 _DELETES: Final = ("d",)

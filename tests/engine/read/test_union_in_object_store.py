@@ -7,8 +7,8 @@ import pytest
 
 from engine import Catalog
 from logstore.kafka.environment import serving
-from logstore.memory.cluster import MemoryCluster
-from logstore.memory.environment import MemoryEnvironment
+from logstore.kafka.memory.cluster import MemoryCluster
+from logstore.kafka.memory.environment import MemoryEnvironment
 from tests.stores.object_store import ObjectStore
 from tests.support.tails import changes, write_log_only
 

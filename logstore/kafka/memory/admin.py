@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigResource, ConfigSource, NewTopic, OffsetSpec
 
-from logstore.memory.cluster import MemoryPartition, RefusedError
-from logstore.memory.requests import NoAnswerError, Requests, error_of, timed_out
+from logstore.kafka.memory.cluster import MemoryPartition, RefusedError
+from logstore.kafka.memory.requests import NoAnswerError, Requests, error_of, timed_out
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from logstore.memory.cluster import MemoryPartition, RefusedError, StoredRecord
-from logstore.memory.requests import NoAnswerError, Requests, error_of, timed_out
+from logstore.kafka.memory.cluster import MemoryPartition, RefusedError, StoredRecord
+from logstore.kafka.memory.requests import NoAnswerError, Requests, error_of, timed_out
 
 T = TypeVar("T")
 

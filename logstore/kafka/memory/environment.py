@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from logstore.memory.admin import MemoryAdmin
-from logstore.memory.cluster import MemoryCluster
-from logstore.memory.consumer import MemoryConsumer
-from logstore.memory.producer import MemoryProducer
+from logstore.kafka.memory.admin import MemoryAdmin
+from logstore.kafka.memory.cluster import MemoryCluster
+from logstore.kafka.memory.consumer import MemoryConsumer
+from logstore.kafka.memory.producer import MemoryProducer
 
 T = TypeVar("T")
 

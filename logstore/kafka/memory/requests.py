@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from logstore.memory.cluster import MemoryCluster, RefusedError
+from logstore.kafka.memory.cluster import MemoryCluster, RefusedError
 
 T = TypeVar("T")
 

@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.environment import serving
-from logstore.memory.cluster import MemoryCluster
-from logstore.memory.environment import MemoryEnvironment
-from logstore.memory.requests import NoAnswerError
+from logstore.kafka.memory.cluster import MemoryCluster
+from logstore.kafka.memory.environment import MemoryEnvironment
+from logstore.kafka.memory.requests import NoAnswerError
 
 _DEADLINE_S = 20.0
 _numbers = count(1)

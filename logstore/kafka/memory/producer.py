@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from logstore.memory.cluster import GivenRecord, MemoryTransaction, RefusedError
-from logstore.memory.requests import NoAnswerError, Requests, timed_out
+from logstore.kafka.memory.cluster import GivenRecord, MemoryTransaction, RefusedError
+from logstore.kafka.memory.requests import NoAnswerError, Requests, timed_out
 
 _FENCED: Final = "This instance has been fenced by a newer instance"
 _LOST: Final = "<method 'flush' of 'cimpl.Producer' objects> returned a result with an exception set"
