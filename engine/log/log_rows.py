@@ -56,7 +56,7 @@ def log_rows(
     # keys are only needed for deletes without a value
     parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
     batches = kept_records(table.store, log, _of_rows(log, log_range), columns=parts)
-    for fetched in prefetched(batches, depth=_BATCHES_AHEAD):
+    for fetched in prefetched(batches, depth=min(_BATCHES_AHEAD, log.properties.environment.max_threads)):
         records = _rows_only(fetched)
         if not records.num_rows:
             continue

@@ -7,9 +7,9 @@ Records of an exact log are rows after merging: these replace the rows of the fi
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from engine.log.exact_tail import replaced_rows, without_merging
 from engine.log.log_rows import log_rows
 from engine.log.table_log import TableLog
 from engine.runtime.scratch import scratch_directory
-from filestore.io.file_io import LocalFileIO
+from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.layout.paths import TablePaths
 from filestore.manifest.commit_message import CommitMessage
 from filestore.predicate.evaluation import filter_mask
@@ -91,14 +91,15 @@ def read_tail_split(
     for each in split.splits:
         places[BucketKey(each.partition, each.bucket)].append(each)
     with scratch_directory() as directory:
+        both = replace(table, store=replace(table.store, io=cast(FileIO, _TailIO(table.store.io, directory))))
         for message in _spooled(table, split, directory, places, filter):
             files = places.pop(BucketKey(message.partition, message.bucket), [])
             merged = _with_tail(table.store, files, message, directory, split.expiry_moment_ms)
             if split.log.is_exact:
                 tail = {file.file_name for file in message.new_files}
-                yield from replaced_rows(table.store, merged, tail, columns=columns, filter=filter)
+                yield from replaced_rows(both.store, merged, tail, columns=columns, filter=filter)
             else:
-                yield from read_split(table, merged, columns=columns, filter=filter)
+                yield from read_split(both, merged, columns=columns, filter=filter)
         for untouched in places.values():
             for each in untouched:
                 yield from read_split(table, each, columns=columns, filter=filter)
@@ -109,6 +110,22 @@ class _ScratchIO(LocalFileIO):
 
     def sync(self, path: str) -> None:
         """Skipped."""
+
+
+class _TailIO:
+    """The files of a table, wherever they are, and those of a directory of this machine. Only for reading."""
+
+    def __init__(self, files: FileIO, directory: str) -> None:
+        self._files = files
+        self._scratch = _ScratchIO()
+        self._prefix = f"{directory}/"
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(path: str, *arguments: Any) -> Any:
+            files = self._scratch if path.startswith(self._prefix) else self._files
+            return getattr(files, name)(path, *arguments)
+
+        return call
 
 
 def _spooled(

@@ -5,13 +5,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, fits_setup, run_history
-from engine.simulation.operations import OPERATION_NAMES, WITH_BRANCH
+from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, run_history
+from engine.simulation.log.operations import ADOPTERS, SINKS, TWIN
+from engine.simulation.operations import WITH_BRANCH
+from engine.simulation.repertoire import OPERATION_NAMES, fits_setup
 from engine.simulation.scheduler import UNTIL_OTHERS_END, Fault, Intervention
 from engine.simulation.schedules import RATES, PlacedSchedule
 from engine.simulation.setups import SETUPS
 
 _WRITERS: Final = ("write", "upsert", "overwrite", "stream", "delete")
+_LOG_WRITERS: Final = ("log-write", "log-upsert", "log-delete", "log-adopt")
+_SETUPS: Final = (
+    "keyed",
+    "keyed",
+    "versioned",
+    "versioned",
+    "append",
+    "logged",
+    "logged",
+    "logged-exact",
+    "logged-append",
+)
+_QUERIES: Final = 0.6
+"""How often a query writes a table with a log."""
 _FORMATS: Final = ("parquet", "avro")
 _MOST_ACTORS: Final = 4
 _MOST_OPERATIONS: Final = 3
@@ -61,17 +77,17 @@ def random_plan(seed: int, operations: Sequence[str] = OPERATION_NAMES) -> Histo
         operations: names of those to choose from.
     """
     rng = random.Random(f"plan {seed}")
-    setup = SETUPS[rng.choice(["keyed", "keyed", "versioned", "versioned", "append"])]
+    fitting = [name for name in _SETUPS if any(fits_setup(SETUPS[name], each) for each in operations)]
+    setup = SETUPS[rng.choice(fitting)]
     possible = [
         name
         for name in operations
         if fits_setup(setup, name) and (setup.has_branch or name not in (*WITH_BRANCH, "replace-tag", "delete-tag"))
     ]
-    writers = [name for name in possible if name in _WRITERS] or possible
-    actors = []
-    for index in range(rng.randint(2, _MOST_ACTORS)):
-        names = writers if index == 0 else possible
-        actors.append(tuple(rng.choice(names) for _ in range(rng.randint(1, _MOST_OPERATIONS))))
+    if setup.has_log:
+        actors = _log_actors(rng, possible)
+    else:
+        actors = _actors(rng, [name for name in possible if name in _WRITERS] or possible, possible)
     names_used = {name for names in actors for name in names}
     if {"rename", "create"} <= names_used:  # an interrupted operation is completed where it is: one table is enough
         actors = [tuple("alter" if name == "create" else name for name in names) for names in actors]
@@ -83,6 +99,27 @@ def random_plan(seed: int, operations: Sequence[str] = OPERATION_NAMES) -> Histo
         seed=seed,
         rates=rng.choice(RATES),
     )
+
+
+def _actors(rng: random.Random, first: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:
+    found = []
+    for index in range(rng.randint(2, _MOST_ACTORS)):
+        names = first if index == 0 else others
+        found.append(tuple(rng.choice(names) for _ in range(rng.randint(1, _MOST_OPERATIONS))))
+    return found
+
+
+def _log_actors(rng: random.Random, possible: Sequence[str]) -> list[tuple[str, ...]]:
+    """One query may write a table with a log, perhaps two runs of it at once; else jobs, some of which adopt."""
+    others = [name for name in possible if name not in SINKS]
+    queries = [name for name in possible if name in SINKS]
+    if not others or (queries and rng.random() < _QUERIES):
+        name, jobs = rng.choice(queries), [name for name in others if name not in ADOPTERS]
+        runs: list[tuple[str, ...]] = (
+            [(name,), (name,)] if name == TWIN else [(name,) * rng.randint(1, _MOST_OPERATIONS)]
+        )
+        return [*runs, *_actors(rng, jobs, jobs)[len(runs) :]] if jobs else runs
+    return _actors(rng, [name for name in others if name in _LOG_WRITERS] or others, others)
 
 
 def every_place(

@@ -3,24 +3,42 @@
 import random
 import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
 from engine.simulation.invariants import Checker
-from engine.simulation.model import Deed
-from engine.simulation.operations import ON_BRANCHES, Session, SimulatedOperation, needs_key, operation
+from engine.simulation.log.clients import connected
+from engine.simulation.log.invariants import StoredLog, deeds_by_log
+from engine.simulation.log.operations import SINKS, finish
+from engine.simulation.model import Catalogue, Deed
+from engine.simulation.operations import ON_BRANCHES, LogRead, Session, SimulatedOperation
+from engine.simulation.repertoire import operation
 from engine.simulation.scheduler import Actor, Crash, EndlessError, Event, Fault, Intervention, Schedule, Scheduler
 from engine.simulation.schedules import InterventionRates, PlacedSchedule, RandomSchedule
 from engine.simulation.seams import ActorClock, ActorNames, SimulatedTime, files_of
 from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, setup_named
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from filestore.snapshot.lost_files import SnapshotExpiredError
+from logstore.kafka.memory.cluster import MemoryCluster
+from lsm.errors import (
+    ConflictError,
+    CorruptDataError,
+    FluvialError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    TakenOverError,
+    UnavailableError,
+)
 
 _REPEATS: Final = 4
 _ROOT: Final = "/w"
+_FINISHER: Final = 97
+_ORPHAN: Final = "the log holds a batch that the table does not"
+_LOST: Final = "records of the log are lost"
 _SNAPSHOT: Final = "/snapshot/snapshot-"
 _NAME: Final = re.compile(r"0*(\d+)-0000-4000-8000-0*(\d+)")
 
@@ -105,22 +123,31 @@ def run_history(plan: HistoryPlan, *, place: "HistoryPlace | None" = None) -> Si
     io = in_memory if place is None else place.filled(ready.files)
     schedule = plan.schedule()
     scheduler = Scheduler(schedule)
-    run = _Run(setup=setup, root=root, io=io, time=time, scheduler=scheduler, began_ms=time.ms)
+    with ExitStack() as stack:
+        run = _Run(
+            setup=setup, root=root, io=io, time=time, scheduler=scheduler, began_ms=time.ms,
+            cluster=ready.cluster.copy(), stack=stack,
+        )  # fmt: skip
+        return _carried_out(plan, run, ready.state)
+
+
+def _carried_out(plan: HistoryPlan, run: "_Run", start: Catalogue) -> SimulatedHistory:
     number = iter(range(1000))
     programs = [
         (" ".join(names), run.program([operation(name, next(number)) for name in names])) for names in plan.actors
     ]
+    scheduler = run.scheduler
     try:
         scheduler.run(programs)
     except EndlessError as error:
         run.problems.append(str(error))
     else:
         run.repair()
-        run.check(ready.state)
+        run.check(start)
     events = tuple(scheduler.trace)
     return SimulatedHistory(
         plan=plan, problems=tuple(run.problems), deeds=tuple(run.deeds), events=events, steps=scheduler.step,
-        schedule=schedule,
+        schedule=scheduler.schedule,
     )  # fmt: skip
 
 
@@ -148,11 +175,14 @@ class _Run:
     time: SimulatedTime
     scheduler: Scheduler
     began_ms: int
+    cluster: MemoryCluster
+    stack: ExitStack  # which lasts as long as the history
     problems: list[str] = field(default_factory=list)
     deeds: list[Deed] = field(default_factory=list)
     interrupted: list[tuple[Deed, SimulatedOperation]] = field(default_factory=list)
     errors: list[tuple[Deed, str]] = field(default_factory=list)
     removals: list[Deed] = field(default_factory=list)
+    reads: list[LogRead] = field(default_factory=list)
     names: dict[int, ActorNames] = field(default_factory=dict)  # by actor, over its operations and restarts
 
     def program(self, operations: list[SimulatedOperation]) -> Callable[[Actor], None]:
@@ -160,9 +190,11 @@ class _Run:
 
         def live(actor: Actor) -> None:
             for each in operations:
-                self._carry_out(each, actor)
+                deed = self._carry_out(each, actor)
                 if actor.is_dead and not self.scheduler.is_endless:
                     actor.restart()
+                if each.name in SINKS and not deed.is_acknowledged:
+                    break  # a query does not skip a batch
 
         return live
 
@@ -186,20 +218,33 @@ class _Run:
                 if each.publishes_rows and (deed.published is None or _row_snapshots(actor)):
                     deed.published = self.scheduler.step
             deed.ended = self.scheduler.step
+        if self.setup.has_log:
+            self._publish_what_is_left()
+
+    def _publish_what_is_left(self) -> None:
+        try:
+            finish(self._session(Actor(Scheduler(PlacedSchedule()), _FINISHER, "repair"), is_repair=True))
+        except Exception as error:  # noqa: BLE001  (it is reported)
+            self.problems.append(f"what is left in the log cannot be published: {type(error).__name__}: {error}")
 
     def check(self, start: Any) -> None:
         """The state at the end, and the errors on the way."""
         for deed, error in self.errors:
             if not any(each.began < deed.ended for each in self.removals):
                 self.problems.append(f"{deed.name} fails on a healthy table: {error}")
-        checker = Checker(self.io, self.root, self.time, self.setup)
+        checker = Checker(self.io, self.root, self.time, self.setup, self.cluster, self.stack)
         try:
-            checker.check(start, self.deeds)
+            deeds = self.deeds
+            if self.setup.has_log:
+                log = StoredLog(self.cluster)
+                deeds = deeds_by_log(log, deeds, self.scheduler.step)
+                checker.check_log(log, deeds, self.reads)
+            checker.check(start, deeds)
         except (FluvialError, OSError, AssertionError, ValueError, LookupError, TypeError) as error:
             self.problems.append(f"the table cannot be used at the end: {type(error).__name__}: {error}")
         self.problems += checker.problems
 
-    def _carry_out(self, each: SimulatedOperation, actor: Actor) -> None:
+    def _carry_out(self, each: SimulatedOperation, actor: Actor) -> Deed:
         self.scheduler.step += 1  # what is done from now on is later than what has ended
         deed = self._begun(each, actor)
         actor.note(f"begins {each.name}")
@@ -223,11 +268,12 @@ class _Run:
         actor.note(f"{each.name} {said}")
         moved = each.name in ON_BRANCHES and any(removal.name == "rename" for removal in self.removals)
         is_refused = deed.error is not None and moved  # what it left is in the renamed table
-        if (deed.may_be_done or is_refused) and not deed.is_acknowledged and each.is_repeated:
+        if (deed.may_be_done or is_refused or each.name in SINKS) and not deed.is_acknowledged and each.is_repeated:
             self.interrupted.append((deed, each))
+        return deed
 
     def _begun(self, each: SimulatedOperation, actor: Actor) -> Deed:
-        deed = Deed(actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step)
+        deed = Deed(actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step, rows=each.rows)
         self.deeds.append(deed)
         if each.removes_table:
             self.removals.append(deed)
@@ -245,6 +291,9 @@ class _Run:
             deed.error = f"has an unknown outcome: {error}"
         except (ConflictError, InvalidInputError) as error:
             deed.error = f"is refused: {type(error).__name__}: {error}"
+            if each.name in SINKS and not isinstance(error, TakenOverError):
+                actor.rest()
+                return False  # the query starts again
             return True
         except UnavailableError as error:
             deed.error = f"is unavailable: {error}"
@@ -253,6 +302,9 @@ class _Run:
             if not self.scheduler.has_faults:
                 self.errors.append((deed, f"UnavailableError: {error}"))
         except Exception as error:  # noqa: BLE001  (any other error is a finding)
+            if self.setup.has_log and self._is_allowed(each, error):
+                deed.error = f"is refused: {type(error).__name__}: {error}"
+                return each.name not in SINKS
             deed.error = f"fails: {type(error).__name__}: {error}"
             deed.may_be_done = True
             self.errors.append((deed, f"{type(error).__name__}: {error}"))
@@ -262,13 +314,28 @@ class _Run:
             return True
         return False
 
+    def _is_allowed(self, each: SimulatedOperation, error: Exception) -> bool:
+        """Whether an error says what is so: a batch in the log without its writer, or records that are deleted."""
+        if _ORPHAN in str(error):
+            return isinstance(error, CorruptDataError)
+        names = {deed.name for deed in self.deeds}
+        if each.name != "log-read":
+            return False
+        if isinstance(error, SnapshotExpiredError):
+            return bool(names & {"expire", "expire-some"})
+        return _LOST in str(error) and "log-trim" in names
+
     def _session(self, actor: Actor, *, is_repair: bool = False) -> Session:
         io = files_of(self.io, actor)
         catalog: FileCatalog = catalog_of(self.root, io, ActorClock(self.time, actor), self._names_of(actor))
         return Session(
             catalog=catalog, actor=actor, began_ms=self.began_ms, options=self.setup.options,
-            primary_key=self.setup.primary_key, is_repair=is_repair,
+            primary_key=self.setup.primary_key, is_repair=is_repair, kafka_address=self._kafka_address(actor),
+            reads=self.reads,
         )  # fmt: skip
+
+    def _kafka_address(self, actor: Actor) -> str:
+        return connected(self.cluster, self.time, actor, self.stack) if self.setup.has_log else ""
 
     def _names_of(self, actor: Actor) -> ActorNames:
         return self.names.setdefault(actor.index, ActorNames(actor.index))
@@ -287,11 +354,6 @@ def _row_snapshots(actor: Actor) -> list[int]:
         for step, path, body in actor.created
         if _SNAPSHOT in path and orjson.loads(body)["commitKind"] != "COMPACT"
     ]
-
-
-def fits_setup(setup: Setup, name: str) -> bool:
-    """Whether an operation can be carried out on a setup."""
-    return setup.has_key or not needs_key(name)
 
 
 def _choice(body: Mapping[str, Any]) -> Intervention:

@@ -1,10 +1,13 @@
 """What must hold at the end of every history, whatever was interleaved, interrupted or unanswered."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 from engine.procedures.maintenance.rewriting import rescale
+from engine.simulation.log.clients import connected
+from engine.simulation.log.invariants import StoredLog, log_problems
 from engine.simulation.model import Catalogue, Deed, possible_states, visible
-from engine.simulation.operations import arrow_rows
+from engine.simulation.operations import TABLE, LogRead, arrow_rows
 from engine.simulation.seams import ActorNames, SimulatedTime
 from engine.simulation.setups import Setup, catalog_of
 from engine.simulation.stored_state import StoredTable, files_below
@@ -14,7 +17,9 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.options.log_login import SERVERS_KEY
 from filestore.table import FileTable
+from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import FluvialError, InvalidInputError
 
 _CHECKER = 98
@@ -26,10 +31,13 @@ _PROBE = {999_999: 1}
 class Checker:
     """The checks of one history; ``problems`` grows."""
 
-    def __init__(self, io: FileIO, root: str, time: SimulatedTime, setup: Setup) -> None:
+    def __init__(
+        self, io: FileIO, root: str, time: SimulatedTime, setup: Setup, cluster: MemoryCluster, until: ExitStack
+    ) -> None:
         self.problems: list[str] = []
         self._io, self._root, self._setup = io, root, setup
         self._catalog: FileCatalog = catalog_of(root, io, time, ActorNames(_CHECKER))
+        self._kafka_address = connected(cluster, time, None, until) if setup.has_log else ""
 
     def check(self, start: Catalogue, deeds: Sequence[Deed]) -> None:
         """All checks, in an order in which a broken state shows before it is changed."""
@@ -49,6 +57,14 @@ class Checker:
                 self._check_writable(name)
         for name in tables.keys() - whole.keys():
             self._check_free(name)
+
+    def check_log(self, log: StoredLog, deeds: Sequence[Deed], reads: Sequence[LogRead]) -> None:
+        """The log holds what the table holds, and readers of both got it."""
+        table = StoredTable(self._io, f"{self._root}/d.db/{TABLE[2:]}")
+        claimed = self._catalog.table(TABLE).store.snapshots.claimed_up_to()
+        known = [*table.snapshots(table.main)]
+        whole = [root for root in known if int(root.name) >= claimed or root is known[-1]]
+        self.problems += log_problems(log, table, whole, deeds, reads, has_key=self._setup.has_key)
 
     def _has_schema(self, table: StoredTable) -> bool:
         return any(self._io.list_names(f"{path}/schema") for path in table.branches().values())
@@ -128,7 +144,7 @@ class Checker:
     def _check_writable(self, name: str) -> None:
         for found in self._opened(name):
             try:
-                found.write(arrow_rows(_PROBE))
+                self._write(found)
             except InvalidInputError as error:  # a rollback or overwrite went behind a rescale: so says the message
                 if "another bucket count" not in str(error):
                     raise
@@ -137,6 +153,12 @@ class Checker:
             rows = {row["id"]: row["v"] for row in found.read().to_arrow().to_pylist()}
             if not _PROBE.items() <= rows.items():
                 self.problems.append(f"a row that was written is not there: table={found.name} rows={rows}")
+
+    def _write(self, found: FileTable) -> None:
+        if self._kafka_address:
+            Table(found).write(arrow_rows(_PROBE))
+        else:
+            found.write(arrow_rows(_PROBE))
 
     def _check_free(self, name: str) -> None:
         """A name without a table can be used again, perhaps behind another drop of what was left there."""
@@ -151,7 +173,7 @@ class Checker:
     def _opened(self, name: str) -> Iterator[FileTable]:
         """The table on each of its branches."""
         main = self._catalog.table(name)
-        yield main
+        yield main.with_options({SERVERS_KEY: self._kafka_address}) if self._kafka_address else main
         for branch in list_branches(main.store):
             yield main.on_branch(branch.name)
 

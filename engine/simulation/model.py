@@ -237,6 +237,7 @@ class Deed:
     error: str | None = None
     published: int | None = None  # step in which its rows became visible; None: some step between
     attempts: int = field(default=1)
+    rows: ModelRows = field(default_factory=dict)  # that it adds to a log
 
 
 def possible_states(start: Catalogue, deeds: list[Deed]) -> set[Catalogue]:

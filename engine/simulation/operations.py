@@ -27,6 +27,7 @@ from filestore.evolution.schema_change import AddColumn
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.options.log_login import SERVERS_KEY
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint
@@ -48,6 +49,16 @@ ON_BRANCH: Final = {**THIRD, 4: 40}
 _DONE_ALL: Final = 2**62
 
 
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """What a reader of files and log got."""
+
+    began: int  # step
+    ended: int
+    offsets: Mapping[int, int]  # ends of the log by bucket
+    rows: tuple[tuple[int, int], ...]  # by key
+
+
 @dataclass(slots=True)
 class Session:
     """What an operation works with: the catalog as its process sees it."""
@@ -58,11 +69,14 @@ class Session:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # of new tables
     primary_key: Sequence[str] = ("id",)
     is_repair: bool = False  # behind the history
+    kafka_address: str = ""  # of tables with a log
+    reads: "list[LogRead]" = field(default_factory=list)  # of the history
 
     def table(self, branch: str | None = None) -> FileTable:
         """The table, opened now; what is repeated behind a rename finds it by its new name."""
         name = RENAMED if self.is_repair and not self.catalog.table_exists(TABLE) else TABLE
-        return self.catalog.table(name, branch=branch)
+        found = self.catalog.table(name, branch=branch)
+        return found.with_options({SERVERS_KEY: self.kafka_address}) if self.kafka_address else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +91,7 @@ class SimulatedOperation:
     repeats_apart: bool = False  # each repetition has an effect of its own: on what has the name by then
     removes_table: bool = False  # others may find no table, or not its files
     keyed_only: bool = False  # for tables with a primary key
+    rows: Mapping[int, int] = field(default_factory=dict)  # that it adds to a log, and no other operation does
 
 
 def _on_table(change: Callable[[ModelTable], ModelTable | None]) -> Effect:
@@ -160,8 +175,8 @@ def _create(session: Session) -> object:
     )
 
 
-def _operations(number: int) -> list[SimulatedOperation]:
-    """All operations; ``number`` makes rows and names of this one its own."""
+def file_operations(number: int) -> list[SimulatedOperation]:
+    """All operations on files; ``number`` makes rows and names of this one its own."""
     new, value = {100 + number: number}, {1: 1000 + number}
     make = SimulatedOperation
     return [
@@ -250,8 +265,6 @@ def _operations(number: int) -> list[SimulatedOperation]:
     ]  # fmt: skip
 
 
-OPERATION_NAMES: Final = tuple(each.name for each in _operations(0))
-_KEYED: Final = frozenset(each.name for each in _operations(0) if each.keyed_only)
 WITH_BRANCH: Final = frozenset(
     {"write-branch", "merge", "fast-forward", "replace-main", "delete-branch", "expire-branch"}
 )
@@ -260,21 +273,3 @@ WITH_BRANCH: Final = frozenset(
 
 ON_BRANCHES: Final = frozenset({"branch", "merge", "fast-forward", "replace-main", "delete-branch"})
 """Operations on whole branches: what is left of an interrupted one is completed by running it again."""
-
-
-def operation(name: str, number: int) -> SimulatedOperation:
-    """An operation by its name. Raises: InvalidInputError naming all.
-
-    Args:
-        name: see ``OPERATION_NAMES``; ``a+b`` is both, one after the other.
-        number: of the operation in its history, from 0.
-    """
-    found = next((each for each in _operations(number) if each.name == name), None)
-    if found is None:
-        raise InvalidInputError(f"no such operation: operation={name} operations={list(OPERATION_NAMES)}")
-    return found
-
-
-def needs_key(name: str) -> bool:
-    """Whether an operation is for tables with a primary key."""
-    return name in _KEYED

@@ -7,8 +7,9 @@ from functools import cache
 from typing import Final
 
 from engine.simulation.explorer import CRASH, PAUSE, every_place
-from engine.simulation.history import HistoryPlan, fits_setup, run_history
+from engine.simulation.history import HistoryPlan, run_history
 from engine.simulation.operations import WITH_BRANCH
+from engine.simulation.repertoire import fits_setup
 from engine.simulation.schedules import PlacedSchedule
 from engine.simulation.setups import SETUPS
 

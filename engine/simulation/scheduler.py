@@ -118,7 +118,7 @@ class Scheduler:
         self.trace: list[Event] = []
         self.step = 0
         self.has_faults = False  # whether any operation failed on purpose
-        self._schedule = schedule
+        self.schedule = schedule
         self._most_steps = most_steps
         self._actors: list[Actor] = []
         self._is_done = threading.Event()
@@ -141,7 +141,7 @@ class Scheduler:
         ]
         for thread in threads:
             thread.start()
-        self._actors[self._schedule.next_actor(range(len(programs)))].turn.release()
+        self._actors[self.schedule.next_actor(range(len(programs)))].turn.release()
         if not self._is_done.wait(_HANGS_AFTER_S):
             raise EndlessError("an actor waits for something that is not a seam")
         for thread in threads:
@@ -163,7 +163,7 @@ class Scheduler:
         woken = next((each for each in self._actors if 0 < each.wakes_at <= self.step and not each.has_ended), None)
         if woken is not None and woken is not actor:
             self._hand_over(actor, woken)
-        choice = self._schedule.choose(Seam(self.step, actor.index, actor.own_step, operation, path, changes))
+        choice = self.schedule.choose(Seam(self.step, actor.index, actor.own_step, operation, path, changes))
         pause = max(choice.pause, at_least)
         if pause:
             if choice.pause:
@@ -199,7 +199,7 @@ class Scheduler:
         others = [each for each in self._actors if not each.has_ended and each is not actor]
         awake = [each.index for each in others if each.wakes_at <= self.step]
         if awake:
-            return self._actors[self._schedule.next_actor(awake)]
+            return self._actors[self.schedule.next_actor(awake)]
         left = others if actor.has_ended else [*others, actor]
         return min(left, key=lambda each: (each.wakes_at, each.index), default=None)
 

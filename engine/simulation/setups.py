@@ -1,18 +1,24 @@
 """The tables that histories begin with; each is made once by the code itself, and copied for every history."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
+from engine.simulation.log.clients import connected
+from engine.simulation.log.operations import LOG_BUCKETS, LOG_TOPIC
 from engine.simulation.model import MAIN, Catalogue, ModelTable, frozen
 from engine.simulation.operations import BRANCH, FIRST, ON_BRANCH, SIMULATED_SCHEMA, TABLE, TAG, THIRD, arrow_rows
 from engine.simulation.seams import ActorNames, SimulatedTime
+from engine.table import Table
 from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryFiles, MemoryObjects
+from filestore.options.log_login import SERVERS_KEY
 from filestore.tag.tags import create_tag
+from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import InvalidInputError
 
 BEGAN_MS: Final = 1_700_000_000_000
@@ -27,6 +33,7 @@ class Setup:
     name: str
     has_key: bool = True
     has_branch: bool = False  # and a tag of the first snapshot
+    has_log: bool = False
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -42,6 +49,7 @@ class Prepared:
     files: Mapping[str, bytes]
     state: Catalogue
     time_ms: int
+    cluster: MemoryCluster  # empty without a log
 
 
 _OPTIONS: Final = {
@@ -49,12 +57,25 @@ _OPTIONS: Final = {
     "num-sorted-run.compaction-trigger": "3",
     "manifest.merge-min-count": "4",
 }
+_LOG_OPTIONS: Final = {
+    **_OPTIONS,
+    "bucket": str(LOG_BUCKETS),
+    "write.backpressure": "off",
+    "log.system": "kafka",
+    "log.kafka.bootstrap.servers": "unconnected:9092",
+    "log.kafka.topic": LOG_TOPIC,
+    "log.transactional-id.prefix": "simulated",
+}
+_EXACT: Final = {"log.changelog-mode": "all", "changelog-producer": "lookup"}
 SETUPS: Final = {
     each.name: each
     for each in (
         Setup(name="keyed", options=_OPTIONS),
         Setup(name="versioned", options=_OPTIONS, has_branch=True),
         Setup(name="append", options={**_OPTIONS, "bucket": "-1", "compaction.min.file-num": "2"}, has_key=False),
+        Setup(name="logged", options=_LOG_OPTIONS, has_log=True),
+        Setup(name="logged-exact", options={**_LOG_OPTIONS, **_EXACT}, has_log=True),
+        Setup(name="logged-append", options={**_LOG_OPTIONS, "bucket-key": "id"}, has_key=False, has_log=True),
     )
 }
 
@@ -83,11 +104,22 @@ def memory_of(
 @cache
 def _prepared(name: str, file_format: str) -> Prepared:
     setup, io, time = setup_named(name, file_format=file_format), MemoryFiles(), SimulatedTime(BEGAN_MS)
-    catalog = catalog_of(_MEMORY, io, time, ActorNames(_MAKER))
-    table = catalog.create_table(TABLE, SIMULATED_SCHEMA, primary_key=setup.primary_key, options=setup.options)
-    for key, value in THIRD.items():
-        time.sleep(1)
-        table.write(arrow_rows({key: value}))
+    catalog, cluster = catalog_of(_MEMORY, io, time, ActorNames(_MAKER)), MemoryCluster()
+    options = dict(setup.options)
+    if setup.has_log:
+        cluster.create_topic(LOG_TOPIC, LOG_BUCKETS)
+        options["log.kafka.topic-id"] = cluster.topic(LOG_TOPIC).topic_id
+    table = catalog.create_table(TABLE, SIMULATED_SCHEMA, primary_key=setup.primary_key, options=options)
+    with ExitStack() as stack:
+        if setup.has_log:
+            table = table.with_options({SERVERS_KEY: connected(cluster, time, None, stack)})
+        for key, value in THIRD.items():
+            time.sleep(1)
+            if setup.has_log:
+                Table(table).write(arrow_rows({key: value}))
+            else:
+                table.write(arrow_rows({key: value}))
+    cluster.settle()
     state = ModelTable(branches=((MAIN, frozen(THIRD)),))
     if setup.has_branch:
         create_tag(table.store, TAG, snapshot_id=1)
@@ -97,7 +129,7 @@ def _prepared(name: str, file_format: str) -> Prepared:
         state = replace(state, tags=((TAG, 1, frozen(FIRST)),))
         state = state.with_rows(BRANCH, ON_BRANCH).with_base(BRANCH, THIRD)
     files = {path.removeprefix(f"{_MEMORY}/"): body for path, body in io.files.items()}
-    return Prepared(files, ((TABLE, state),), time.ms)
+    return Prepared(files, ((TABLE, state),), time.ms, cluster)
 
 
 def catalog_of(root: str, io: FileIO, clock: object, names: ActorNames) -> FileCatalog:

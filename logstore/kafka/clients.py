@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from logstore.kafka.environment import KafkaEnvironment, environment_of
 from logstore.kafka.refusals import OPTION_PREFIX, Right, is_of_connection, is_of_group, is_refusal, refused, unreached
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from lsm.secret_names import STARS, is_secret_name
@@ -214,18 +215,23 @@ class KafkaProperties:
         has_login = self.by_name.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
         return self.by_name.get("sasl.username", "NAME") if has_login else "ANONYMOUS"
 
+    @property
+    def environment(self) -> KafkaEnvironment:
+        """What makes the clients, and keeps their time."""
+        return environment_of(self.by_name["bootstrap.servers"])
+
     def producer(self, notes: ErrorNotes, *, transactional_id: str | None, **overrides: Any) -> Producer:
         """A new idempotent producer, transactional if an id is given."""
         ids = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
-        return self._client(Producer, {**_PRODUCER, **self.by_name, **ids, **overrides}, notes)
+        return self._client(self.environment.producer, {**_PRODUCER, **self.by_name, **ids, **overrides}, notes)
 
     def consumer(self, notes: ErrorNotes, **overrides: Any) -> Consumer:
         """A new consumer of committed records that reports lost offsets and partition ends."""
-        return self._client(Consumer, {**_CONSUMER, **self.by_name, **overrides}, notes)
+        return self._client(self.environment.consumer, {**_CONSUMER, **self.by_name, **overrides}, notes)
 
     def admin(self, notes: ErrorNotes) -> AdminClient:
         """A new admin client. Keep a reference until all its futures are done."""
-        return self._client(AdminClient, self.by_name, notes)
+        return self._client(self.environment.admin, self.by_name, notes)
 
     def _client(self, make: Callable[[dict[str, Any]], Any], properties: Mapping[str, Any], notes: ErrorNotes) -> Any:
         notes.user = self.user

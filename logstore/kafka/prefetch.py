@@ -14,8 +14,11 @@ _LOOK_S: Final = 0.1  # how soon an abandoned thread stops
 def prefetched(source: Iterator[T], *, depth: int) -> Iterator[T]:
     """The items of an iterator, up to ``depth`` of them prefetched in another thread; errors are raised in order.
 
-    A consumer that stops early stops the thread, which closes the source.
+    A consumer that stops early stops the thread, which closes the source. Without a depth there is no thread.
     """
+    if not depth:
+        yield from source
+        return
     waiting: queue.Queue[tuple[str, T | BaseException | None]] = queue.Queue(maxsize=depth)
     is_abandoned = threading.Event()
 

@@ -4,13 +4,12 @@ A topic is identified by its id, not its name: one deleted and recreated under t
 at the same offsets, and only the id differs.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AlterConfigOpType,
@@ -67,6 +66,7 @@ class LogTopics:
     def __init__(self, properties: KafkaProperties, *, timeout_s: float = OPERATION_TIMEOUT_S) -> None:
         self._notes = ErrorNotes()
         self._admin = properties.admin(self._notes)
+        self._clock = properties.environment
         self._timeout_s = timeout_s
         self._servers = properties.by_name["bootstrap.servers"]
 
@@ -174,7 +174,7 @@ class LogTopics:
         except KafkaException as error:
             if error.args[0].code() not in _ABSENT:
                 raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Delete", name)]) from error
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic() + self._timeout_s
         while (left := self.find_topic(name)) is not None and (found is None or left.topic_id == found.topic_id):
             self._pause(deadline, f"topic still exists after its deletion: topic={name}")
         return True
@@ -276,20 +276,25 @@ class LogTopics:
         doing = (
             f"offsets of a topic cannot be listed: topic={name} buckets={sorted(each.partition for each in requested)}"
         )
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic() + self._timeout_s
         while True:
             futures = self._admin.list_offsets(
                 dict(requested), isolation_level=isolation, request_timeout=self._timeout_s
             )
             try:
-                return {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
+                found = {spot.partition: self._wait(future, doing).offset for spot, future in futures.items()}
+                if OFFSET_INVALID not in found.values():
+                    return found
+                # a request that timed out is no error of the client, but an answer without an offset
+                if self._clock.monotonic() > deadline:
+                    raise UnavailableError(f"{doing} timeout_s={self._timeout_s:g}{self._notes.text}")
             except KafkaException as error:
                 no_leader = error.args[0].code() == KafkaError._NOENT
                 if no_leader:  # no leader at present, or no such topic
                     self.describe_topic(name)
-                if not (no_leader or leader_moved(error)) or time.monotonic() > deadline:
+                if not (no_leader or leader_moved(error)) or self._clock.monotonic() > deadline:
                     raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Describe", name)]) from error
-            time.sleep(_POLL_S)
+            self._clock.sleep(_POLL_S)
 
     def _description(self, name: str) -> Any | None:
         futures = self._admin.describe_topics(
@@ -305,7 +310,7 @@ class LogTopics:
 
     def _until_complete(self, name: str) -> LogTopic:
         """The topic once every partition has a leader: a new topic propagates after its creation is confirmed."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic() + self._timeout_s
         while True:
             topic = self.find_topic(name)
             if topic is not None and topic.is_complete:
@@ -319,14 +324,14 @@ class LogTopics:
             raise error_of_kafka(error, doing, self._notes, needs=needs) from error
 
     def _wait(self, future: "Future[Any]", doing: str) -> Any:
-        deadline = time.monotonic() + self._timeout_s + 5  # the client times out first with a better message
+        deadline = self._clock.monotonic() + self._timeout_s + 5  # the client times out first with a better message
         while True:
             try:
                 result = future.result(_POLL_S)
             except TimeoutError as error:
                 self._admin.poll(0)  # delivers pending error callbacks
                 self._notes.check_accepted()
-                if time.monotonic() > deadline:
+                if self._clock.monotonic() > deadline:
                     raise UnavailableError(f"{doing} timeout_s={self._timeout_s:g}{self._notes.text}") from error
             except KafkaException:
                 self._admin.poll(0)
@@ -336,14 +341,14 @@ class LogTopics:
                 return result
 
     def _await_contact(self, answer: "Future[Any]") -> None:
-        patience = time.monotonic() + min(FIRST_CONTACT_S, self._timeout_s)
+        patience = self._clock.monotonic() + min(FIRST_CONTACT_S, self._timeout_s)
         while not answer.done():
             self._admin.poll(_POLL_S)  # delivers error callbacks
             self._notes.check_accepted()
-            if self._notes.all_brokers_down and time.monotonic() > patience:
+            if self._notes.all_brokers_down and self._clock.monotonic() > patience:
                 raise KafkaException(self._notes.last)
 
     def _pause(self, deadline: float, problem: str) -> None:
-        if time.monotonic() > deadline:
+        if self._clock.monotonic() > deadline:
             raise UnavailableError(f"{problem} timeout_s={self._timeout_s:g}{self._notes.text}")
-        time.sleep(_POLL_S)
+        self._clock.sleep(_POLL_S)

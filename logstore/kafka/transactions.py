@@ -1,7 +1,6 @@
 """One Kafka transaction: rows of one partition, sent in bounded memory and committed atomically."""
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -10,6 +9,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from logstore.kafka.clients import ErrorNotes
+from logstore.kafka.environment import MACHINE, KafkaEnvironment
 from lsm.errors import ConflictError, UnavailableError
 
 LogRecord: TypeAlias = dict[str, bytes | None]  # "value" and maybe "key", as ``produce_batch`` takes them
@@ -30,12 +30,21 @@ class Transaction:
     ConflictError when the rows are not contiguous in the log.
     """
 
-    def __init__(self, producer: Producer, *, topic: str, partition: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        *,
+        topic: str,
+        partition: int,
+        timeout_s: float,
+        environment: KafkaEnvironment = MACHINE,
+    ) -> None:
         self._producer = producer
         self._topic = topic
         self._partition = partition
         self._timeout_s = timeout_s
-        self._began = time.monotonic()
+        self._environment = environment
+        self._began = environment.monotonic()
         self._row_count = 0
         self._first_offset = -1
         self._end_offset = -1
@@ -52,7 +61,7 @@ class Transaction:
     @property
     def age_s(self) -> float:
         """Seconds since the transaction began."""
-        return time.monotonic() - self._began
+        return self._environment.monotonic() - self._began
 
     @property
     def first_offset(self) -> int:
@@ -104,7 +113,7 @@ class Transaction:
 
     def commit(self) -> None:
         """Make the rows visible. After an error the outcome is unknown."""
-        call_until_done(self._producer.commit_transaction, self._timeout_s)
+        call_until_done(self._producer.commit_transaction, self._timeout_s, self._environment)
 
     def _send_reported(self, record: LogRecord, **more: Any) -> None:
         self._producer.produce(self._topic, partition=self._partition, on_delivery=self._delivered, **record, **more)
@@ -120,10 +129,10 @@ class Transaction:
 
     def _drain(self) -> None:
         self._producer.poll(0)
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._environment.monotonic() + self._timeout_s
         while self._is_full():
             self._check()
-            if time.monotonic() > deadline:
+            if self._environment.monotonic() > deadline:
                 raise self._too_slow(len(self._producer))
             self._producer.poll(_WAIT_S)
 
@@ -177,33 +186,35 @@ def close_producer(producer: Producer, *, is_idle: bool) -> None:
     producer.close()
 
 
-def initialize(producer: Producer, notes: ErrorNotes, timeout_s: float) -> None:
+def initialize(
+    producer: Producer, notes: ErrorNotes, timeout_s: float, environment: KafkaEnvironment = MACHINE
+) -> None:
     """Fence older producers of the transactional id; ends early when brokers refuse the client for good.
 
     Raises:
         KafkaException: not in time, or refused.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = environment.monotonic() + timeout_s
     while True:
         try:
-            producer.init_transactions(max(0.1, min(_LOOK_S, deadline - time.monotonic())))
+            producer.init_transactions(max(0.1, min(_LOOK_S, deadline - environment.monotonic())))
         except KafkaException as error:
             producer.poll(0)  # delivers pending error callbacks
             notes.check_accepted()
-            if not error.args[0].retriable() or time.monotonic() >= deadline:
+            if not error.args[0].retriable() or environment.monotonic() >= deadline:
                 raise
         else:
             return
 
 
-def call_until_done(call: Callable[[float], Any], timeout_s: float) -> None:
+def call_until_done(call: Callable[[float], Any], timeout_s: float, environment: KafkaEnvironment = MACHINE) -> None:
     """Call a method of the transaction API, and retry while Kafka reports the error as retriable."""
-    deadline = time.monotonic() + timeout_s
+    deadline = environment.monotonic() + timeout_s
     while True:
         try:
-            call(max(0.1, deadline - time.monotonic()))
+            call(max(0.1, deadline - environment.monotonic()))
         except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() >= deadline:
+            if not error.args[0].retriable() or environment.monotonic() >= deadline:
                 raise
         else:
             return

@@ -1,6 +1,5 @@
 """Reads ranges of the log: committed records in order, as Arrow batches, in bounded memory."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
@@ -10,6 +9,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from logstore.kafka.clients import NEW_LOG, OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
+from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, UnavailableError
@@ -80,7 +80,7 @@ def read_range(
         return
     notes = ErrorNotes()
     consumer = properties.consumer(notes)
-    reading = _Reading(consumer, topic, log_range, notes, timeout_s)
+    reading = _Reading(consumer, topic, log_range, notes, timeout_s, properties.environment)
     try:
         yield from _batches(reading.records(), columns, batch_rows, batch_bytes)
     except KafkaException as error:
@@ -93,8 +93,15 @@ class _Reading:
     """The progress of one consumer through one range."""
 
     def __init__(
-        self, consumer: Consumer, topic: str, log_range: LogRange, notes: ErrorNotes, timeout_s: float
+        self,
+        consumer: Consumer,
+        topic: str,
+        log_range: LogRange,
+        notes: ErrorNotes,
+        timeout_s: float,
+        clock: KafkaEnvironment,
     ) -> None:
+        self._clock = clock
         self._consumer = consumer
         self._topic = topic
         self._range = log_range
@@ -107,7 +114,7 @@ class _Reading:
         end = self._range.end_offset
         start = TopicPartition(self._topic, self._range.bucket, self._next_offset)
         self._consumer.assign([start])
-        progress = time.monotonic()
+        progress = self._clock.monotonic()
         is_explained = False
         while self._next_offset < end:
             # consume() waits its full timeout for a full list: so wait for one message, then take those already fetched
@@ -122,10 +129,10 @@ class _Reading:
                 raise KafkaException(self._notes.last)  # reported by callback, not as a message
             self._notes.check_accepted()
             if self._next_offset > before:
-                progress = time.monotonic()
-            elif time.monotonic() - progress > self._timeout_s:
+                progress = self._clock.monotonic()
+            elif self._clock.monotonic() - progress > self._timeout_s:
                 raise self._stuck()
-            elif time.monotonic() - progress > _EXPLAIN_S and not (is_explained or self._notes.all_brokers_down):
+            elif self._clock.monotonic() - progress > _EXPLAIN_S and not (is_explained or self._notes.all_brokers_down):
                 is_explained = True
                 self._check_allowed()
 

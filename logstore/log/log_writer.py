@@ -120,7 +120,7 @@ class BucketLogWriter:
         assert self._producer is None, "a writer serves one attempt"
         self._producer = self._target.properties.producer(self._notes, transactional_id=self._target.transactional_id)
         try:
-            initialize(self._producer, self._notes, self._timeout_s)
+            initialize(self._producer, self._notes, self._timeout_s, self._target.properties.environment)
         except KafkaException as error:
             raise self._error(error, "log cannot be fenced") from error
         self._tail = read_tail(
@@ -242,7 +242,11 @@ class BucketLogWriter:
         assert self._producer is not None, "the writer is closed"
         if self._transaction is None:
             self._transaction = Transaction(
-                self._producer, topic=self._target.topic, partition=self._target.bucket, timeout_s=self._timeout_s
+                self._producer,
+                topic=self._target.topic,
+                partition=self._target.bucket,
+                timeout_s=self._timeout_s,
+                environment=self._target.properties.environment,
             )
         return self._transaction
 
@@ -270,5 +274,8 @@ def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIME
             writer.fence()
             return writer.tail
 
+    wanted = [*targets]
+    if not all(target.properties.environment.max_threads for target in wanted):
+        return {found.bucket: found for found in map(tail, wanted)}
     with ThreadPoolExecutor(max_workers=_FENCING_THREADS, thread_name_prefix="fluvial-fence") as threads:
-        return {found.bucket: found for found in threads.map(tail, targets)}
+        return {found.bucket: found for found in threads.map(tail, wanted)}

@@ -21,7 +21,6 @@ offset such a record means nothing.
 """
 
 import json
-import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -29,6 +28,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from logstore.kafka.clients import NEW_LOG, ErrorNotes, KafkaProperties, error_of_kafka, leader_moved
+from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
@@ -43,9 +43,10 @@ _GENESIS: Final = "genesis"
 _FIRST_LOOK_BACK: Final = 2  # the last record and the commit marker of its transaction
 _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
+# records were deleted between the look at the ends and the first fetch
+_RETENTION_WAS_FASTER: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _LEADER_POLL_S: Final = 0.05
 _MARKER_WAIT_MS: Final = 20
-_NOT_THERE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +210,8 @@ def read_tail(
         CorruptDataError: the last record has no marker, or the marker of another table.
         UnavailableError: the broker does not answer in time.
     """
-    notes = ErrorNotes()
-    deadline = time.monotonic() + timeout_s
+    notes, clock = ErrorNotes(), properties.environment
+    deadline = clock.monotonic() + timeout_s
     doing = f"end of the log cannot be read: topic={topic} bucket={bucket}"
     look_back = _FIRST_LOOK_BACK
     while True:
@@ -219,16 +220,18 @@ def read_tail(
         consumer = properties.consumer(notes, **{"fetch.wait.max.ms": 1})
         try:
             earliest, stable_end = consumer.get_watermark_offsets(
-                TopicPartition(topic, bucket), timeout=_left(deadline)
+                TopicPartition(topic, bucket), timeout=_left(clock, deadline)
             )
             start = max(earliest, stable_end - look_back)
-            last = _last_record(consumer, TopicPartition(topic, bucket, start), stable_end, deadline, doing, notes)
+            first = TopicPartition(topic, bucket, start)
+            last = _last_record(consumer, first, stable_end, clock, deadline, doing, notes)
         except KafkaException as error:
-            if not leader_moved(error) or time.monotonic() > deadline:
+            again = leader_moved(error) or error.args[0].code() in _RETENTION_WAS_FASTER
+            if not again or clock.monotonic() > deadline:
                 consumer.poll(0)  # delivers pending error callbacks
                 cause = hidden_refusal(consumer, topic) or error
                 raise error_of_kafka(cause, doing, notes, needs=[topic_right("Read", topic)]) from error
-            time.sleep(_LEADER_POLL_S)
+            clock.sleep(_LEADER_POLL_S)
             continue
         finally:
             consumer.close()
@@ -264,18 +267,18 @@ def read_marker(
         CorruptDataError: the record has no marker.
         UnavailableError: the broker does not answer in time.
     """
-    notes = ErrorNotes()
-    deadline = time.monotonic() + timeout_s
+    notes, clock = ErrorNotes(), properties.environment
+    deadline = clock.monotonic() + timeout_s
     doing = f"marker of a batch cannot be read: topic={topic} bucket={bucket} end_offset={end_offset}"
     consumer = properties.consumer(notes, **{"fetch.wait.max.ms": _MARKER_WAIT_MS})
     try:
         consumer.assign([TopicPartition(topic, bucket, end_offset - 1)])
-        while time.monotonic() < deadline:
-            message = consumer.poll(min(1.0, _left(deadline)))
+        while clock.monotonic() < deadline:
+            message = consumer.poll(min(1.0, _left(clock, deadline)))
             error = None if message is None else message.error()
             if message is not None and error is None:
                 return _marker_of(message, topic, bucket, table_id) if message.offset() == end_offset - 1 else None
-            if error is not None and error.code() in _NOT_THERE:
+            if error is not None and error.code() in _RETENTION_WAS_FASTER:
                 return None
             if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_of_group(error):
                 raise error_of_kafka(error, doing, notes, needs=[topic_right("Read", topic)])
@@ -285,16 +288,22 @@ def read_marker(
 
 
 def _last_record(
-    consumer: Consumer, start: TopicPartition, stable_end: int, deadline: float, doing: str, notes: ErrorNotes
+    consumer: Consumer,
+    start: TopicPartition,
+    stable_end: int,
+    clock: KafkaEnvironment,
+    deadline: float,
+    doing: str,
+    notes: ErrorNotes,
 ) -> Any | None:
     if start.offset >= stable_end:
         return None
     consumer.assign([start])
     last = None
     while True:
-        message = consumer.poll(min(1.0, _left(deadline)))
+        message = consumer.poll(min(1.0, _left(clock, deadline)))
         if message is None:
-            if time.monotonic() >= deadline:
+            if clock.monotonic() >= deadline:
                 raise UnavailableError(f"{doing} cause=no answer in time{notes.text}")
             continue
         error = message.error()
@@ -343,8 +352,8 @@ def _marker_of(record: Any, topic: str, bucket: int, table_id: str | None) -> Co
     return marker
 
 
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())
+def _left(clock: KafkaEnvironment, deadline: float) -> float:
+    return max(0.001, deadline - clock.monotonic())
 
 
 def _name(marker: CommitMarker | None) -> str:

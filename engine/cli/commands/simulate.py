@@ -1,5 +1,6 @@
 """The command ``fluvial simulate``: interleavings of real operations, with crashes and failing storage, and a check."""
 
+import logging
 import os
 import random
 import time
@@ -16,8 +17,8 @@ from engine.cli.output import console, json_option, notes, print_json
 from engine.cli.place import WarehousePlace, with_optional_place
 from engine.simulation.explorer import Exploration, explore, random_plan
 from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory
-from engine.simulation.operations import OPERATION_NAMES, operation
 from engine.simulation.pause_matrix import matrix
+from engine.simulation.repertoire import OPERATION_NAMES, operation
 from filestore.catalog.warehouse import open_warehouse
 from filestore.io.file_io import RandomNames
 from filestore.options.catalog_options import CatalogOptions
@@ -70,7 +71,7 @@ def simulate(
     is_one = isinstance(plans, list)
     limit_s = seconds if seconds is not None or histories or is_matrix else _SECONDS
     report = _Report(limit_s=None if is_one else limit_s, histories=histories)
-    with _places(place) as place_of:
+    with _places(place) as place_of, _silence():
         found = explore(plans, goes_on=report.goes_on, place=place_of, done=report.done)
     report.print(found, as_json=as_json, with_trace=trace and is_one)
     return EXIT_FAILED if found.failed else 0
@@ -143,6 +144,18 @@ def _print_history(out: Console, history: SimulatedHistory) -> None:
     plan = history.plan
     how = f"--seed {plan.seed}" if plan.seed is not None else f"--history '{plan.to_json()}'"
     out.print(f"  replay: fluvial simulate {how}", soft_wrap=True, markup=False)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without the warnings of operations that are interrupted on purpose."""
+    logger = logging.getLogger("fluvial")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @contextmanager

@@ -270,7 +270,9 @@ def test_a_table_that_another_one_pushed_out_of_its_topic_says_so_and_leaves_it(
     second = new_table(warehouse, options={"log.kafka.topic": topic_of(first)})
     ids_of = [table.schema.options["log.transactional-id.prefix"] for table in (first, second)]
     for _ in range(2):
-        with pytest.raises(CorruptDataError, match=f"table_id={ids_of[0]} record_table_id={ids_of[1]} .*CALL sys.reset_log"):
+        with pytest.raises(
+            CorruptDataError, match=f"table_id={ids_of[0]} record_table_id={ids_of[1]} .*CALL sys.reset_log"
+        ):
             first.write(id_rows([1]))
         second.write(id_rows([2]))
     assert ids_in(second) == ([2], [2], [2, 2])

@@ -1,11 +1,14 @@
 """Laws of topics, against a real broker."""
 
+import os
 import re
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import pytest
 
@@ -190,3 +193,20 @@ def test_a_slow_broker_is_not_taken_for_a_missing_one(broker: Broker, monkeypatc
         began = time.monotonic()
         LogTopics(KafkaProperties.parse({"bootstrap.servers": address})).check_reachable()
         assert time.monotonic() - began >= 2
+
+
+def test_offsets_that_a_broker_does_not_give_in_time_are_unavailable(
+    broker: Broker, kafka: KafkaProperties, new_topic: Callable[..., str]
+) -> None:
+    """The client has no error for this: it gives an offset that is none."""
+    topic, impatient = new_topic(), LogTopics(kafka, timeout_s=0.3)
+    process = broker.status().pid
+    assert process is not None
+    assert impatient.end_offsets(topic, [0]) == {0: 0}  # from now on the client knows the leader
+    os.kill(process, signal.SIGSTOP)
+    try:
+        for look in (impatient.end_offsets, impatient.earliest_offsets, partial(impatient.offsets_at, time_ms=0)):
+            with pytest.raises(UnavailableError, match=f"offsets of a topic cannot be listed: topic={topic}"):
+                look(topic, [0])
+    finally:
+        os.kill(process, signal.SIGCONT)

@@ -1,0 +1,1 @@
+"""Tables with a log in a simulation: clients, operations and what must hold."""
