@@ -1,0 +1,205 @@
+"""Rows as Avro records, a column at a time.
+
+A record is a row of pieces. Narrow pieces (numbers, lengths, branches of unions) of neighbouring columns lie in one
+matrix of bytes with a mask of those that count; wide ones (texts, bytes, items) are binary columns. A matrix becomes a
+binary column by one masked copy, and Arrow joins the columns, row by row, in one pass.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logstore.format.avro_schema import AvroType
+from logstore.format.varints import bit_lengths, varint_bytes
+from logstore.json.arrow_bytes import ByteArray, array_of_bytes, flags, running_sum, value_bytes
+from lsm.errors import InvalidInputError
+from lsm.keys.words import BoolArray, IndexArray
+
+_CHUNK_ROWS: Final = 8192  # pieces stay in the CPU's cache
+_CHUNK_BYTES: Final = 64 << 20
+_DECIMAL_BYTES: Final = 16
+
+Narrow = tuple[ByteArray, BoolArray]
+"""(n, w) bytes, and which count."""
+Piece = Narrow | pa.BinaryArray
+
+
+def encode_records(
+    rows: pa.RecordBatch, schema: AvroType, *, heads: Sequence[Narrow], tails: Sequence[Narrow] = ()
+) -> pa.BinaryArray:
+    """Encode rows.
+
+    Args:
+        rows: (n,) columns with the names of the schema's fields; a column that is missing is null.
+        schema: a record.
+        heads: pieces before each record.
+        tails: pieces behind it.
+
+    Raises:
+        InvalidInputError: null in a field that is never null. Names the column.
+    """
+    count = rows.num_rows
+    step = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES * max(count, 1) // max(rows.nbytes, 1)))
+    chunks = []
+    for start in range(0, count, step):
+        piece = rows.slice(start, step)
+        end = start + piece.num_rows
+        before, behind = ([(data[start:end], kept[start:end]) for data, kept in each] for each in (heads, tails))
+        chunks.append(_joined([*before, *_fields(piece, schema, None), *behind], piece.num_rows))
+    return pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary())
+
+
+def repeated(data: bytes, count: int) -> Narrow:
+    """A piece of the same bytes in every row."""
+    row = np.frombuffer(data, np.uint8)
+    return np.broadcast_to(row, (count, len(row))), np.broadcast_to(np.True_, (count, len(row)))
+
+
+def _fields(rows: pa.RecordBatch, schema: AvroType, present: BoolArray | None) -> Iterator[Piece]:
+    for name, field in schema.fields:
+        index = rows.schema.get_field_index(name)
+        column = rows.column(index) if index >= 0 else pa.nulls(rows.num_rows, field.arrow)
+        yield from _pieces(column, field, present, name)
+
+
+def _pieces(column: pa.Array, kind: AvroType, present: BoolArray | None, name: str) -> Iterator[Piece]:
+    """The pieces of a column; a row that is not present has no bytes."""
+    valid = None
+    if column.null_count:
+        valid = flags(column.is_valid())
+        if kind.null_branch is None and not (valid if present is None else valid | ~present).all():
+            raise InvalidInputError(f"null in a column that is never null: column={name}")
+        valid = valid if present is None else valid & present
+    else:
+        valid = present
+    if kind.null_branch is not None:
+        is_null = np.zeros(len(column), bool) if valid is None else ~valid
+        branches = np.where(is_null, np.uint8(2 * kind.null_branch), np.uint8(2 - 2 * kind.null_branch))
+        yield branches[:, None], _all_or(present, len(column))
+    yield from _values(column, kind, valid, name)
+
+
+def _values(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str) -> Iterator[Piece]:
+    if kind.kind == "record":
+        children = pa.RecordBatch.from_arrays(column.flatten(), names=[each.name for each in column.type])
+        yield from _fields(children, kind, valid)
+    elif kind.kind in ("array", "map"):
+        yield from _blocks(column, kind, valid, name)
+    elif pa.types.is_decimal(kind.arrow):
+        yield from _decimals(column.cast(kind.arrow), valid)
+    elif kind.kind in ("string", "bytes"):
+        yield from _texts(column.cast(pa.binary()), valid)
+    elif kind.kind == "boolean":
+        values = flags(column).astype(np.uint8)
+        yield values[:, None], _all_or(valid, len(column))
+    elif kind.kind in ("int", "long"):
+        yield _varints(_integers(column, kind), valid)
+    else:
+        values = np.asarray(column.fill_null(0) if column.null_count else column)
+        little = np.ascontiguousarray(values, "<f8" if kind.kind == "double" else "<f4")
+        data = little.view(np.uint8).reshape(len(column), -1)
+        yield data, np.broadcast_to(_all_or(valid, len(column)), data.shape)
+
+
+def _blocks(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str) -> Iterator[Piece]:
+    """An array or a map: one block of all items, and a block of none at the end."""
+    assert kind.item is not None
+    count = len(column)
+    kept = column if valid is None else column.filter(pa.array(valid))
+    counts = np.zeros(count, np.int64)
+    counts[slice(None) if valid is None else valid] = _item_counts(kept)
+    if kind.kind == "map":
+        entries = kept.cast(pa.list_(pa.struct([kept.type.key_field, kept.type.item_field]))).flatten()
+        keys, items = entries.flatten()
+        inner = [*_texts(keys.cast(pa.binary()), None), *_pieces(items, kind.item, None, name)]
+    else:
+        items = kept.flatten()
+        inner = [*_pieces(items, kind.item, None, name)]
+    offsets, data = value_bytes(_joined(inner, len(items)))
+    has_items = counts > 0
+    places = running_sum(counts)
+    lengths, all_bytes = varint_bytes(counts)[1], varint_bytes(counts)[0]
+    yield all_bytes, (np.arange(all_bytes.shape[1]) < lengths[:, None]) & has_items[:, None]
+    yield array_of_bytes(pa.binary(), offsets[places], data)
+    yield np.zeros((count, 1), np.uint8), _all_or(valid, count)
+
+
+def _item_counts(column: pa.Array) -> IndexArray:
+    lists = column if pa.types.is_list(column.type) else column.cast(pa.list_(pa.struct(
+        [column.type.key_field, column.type.item_field]
+    )))  # fmt: skip
+    return np.asarray(pc.list_value_length(lists), np.int64)
+
+
+def _texts(column: pa.BinaryArray, valid: BoolArray | None) -> Iterator[Piece]:
+    if valid is not None:
+        column = pc.if_else(pa.array(valid), column, pa.scalar(b"", pa.binary()))
+    yield _varints(np.asarray(pc.binary_length(column), np.int64), valid)
+    yield column
+
+
+def _decimals(column: pa.Array, valid: BoolArray | None) -> Iterator[Piece]:
+    """The unscaled values in minimal big-endian two's complement."""
+    count = len(column)
+    low_high = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset : 2 * (column.offset + count)]
+    low, high = low_high.reshape(-1, 2).T
+    sign = high >> 63
+    in_high, in_low = bit_lengths((high ^ sign).view(np.uint64)), bit_lengths((low ^ sign).view(np.uint64))
+    lengths = np.where(in_high > 0, in_high + 64, in_low) // 8 + 1
+    data = np.ascontiguousarray(low_high).view(np.uint8).reshape(count, _DECIMAL_BYTES)[:, ::-1]
+    yield _varints(lengths, valid)
+    yield data, (np.arange(_DECIMAL_BYTES) >= _DECIMAL_BYTES - lengths[:, None]) & _all_or(valid, count)
+
+
+def _integers(column: pa.Array, kind: AvroType) -> NDArray[np.int64]:
+    types = pa.types
+    if column.type != kind.arrow and types.is_temporal(kind.arrow):
+        column = column.cast(kind.arrow)
+    if types.is_temporal(column.type):
+        column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    return np.asarray(column.fill_null(0) if column.null_count else column).astype(np.int64, copy=False)
+
+
+def _varints(numbers: NDArray[np.int64], valid: BoolArray | None) -> Narrow:
+    data, lengths = varint_bytes(numbers)
+    if valid is not None:
+        lengths = lengths * valid
+    width = int(lengths.max(initial=0))
+    return data[:, :width], np.arange(width) < lengths[:, None]
+
+
+def _all_or(present: BoolArray | None, count: int) -> NDArray[Any]:
+    return np.ones((count, 1), bool) if present is None else present[:, None]
+
+
+def _joined(pieces: Iterable[Piece], count: int) -> pa.BinaryArray:
+    """The pieces of each row, one behind the other."""
+    columns: list[pa.BinaryArray] = []
+    narrow: list[Narrow] = []
+    for piece in pieces:
+        if isinstance(piece, tuple):
+            narrow.append(piece)
+        else:
+            columns += [_compressed(narrow, count), piece] if narrow else [piece]
+            narrow = []
+    if narrow or not columns:
+        columns.append(_compressed(narrow, count))
+    if len(columns) == 1:
+        return columns[0]
+    return pc.binary_join_element_wise(*columns, b"")
+
+
+def _compressed(pieces: Sequence[Narrow], count: int) -> pa.BinaryArray:
+    """Neighbouring narrow pieces as one binary column."""
+    width = sum(data.shape[1] for data, _ in pieces)
+    block, kept = np.empty((count, width), np.uint8), np.empty((count, width), bool)
+    place = 0
+    for data, counts in pieces:
+        end = place + data.shape[1]
+        block[:, place:end], kept[:, place:end] = data, counts
+        place = end
+    return array_of_bytes(pa.binary(), running_sum(np.count_nonzero(kept, axis=1)), block[kept])
