@@ -14,7 +14,16 @@ from engine.lineage.recording import check_lineage
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.log.catalog_login import CatalogLogin
-from engine.log.table_log import TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY, TableLog, default_topic
+from engine.log.table_log import (
+    TABLE_ID_KEY,
+    TOPIC_ID_KEY,
+    TOPIC_KEY,
+    TableLog,
+    default_topic,
+    record_codec,
+    register_next,
+    registered,
+)
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
@@ -178,15 +187,17 @@ class Catalog:
             return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
         if self._files.table_exists(name):
             raise InvalidInputError(f"table exists: table={name} fix=choose another name, or if_not_exists=True")
-        new_schema(  # refuses what cannot be, before there is a topic
+        made = new_schema(  # refuses what cannot be, before there is a topic
             schema, primary_key=primary_key, partition_by=partition_by, options=given, comment=comment, time_ms=0
         )
         self._files.table_path(name)
         bucket = int(given.setdefault("bucket", "1"))
         topics = LogTopics(KafkaProperties.parse(parsed.log_kafka))
         topics.check_reachable()
+        topic_name = parsed.log_topic or default_topic(name)
+        registered(record_codec(made, parsed, topic_name), made, [made])
         topic = topics.create_topic(
-            parsed.log_topic or default_topic(name),
+            topic_name,
             bucket_count=bucket,
             replication=parsed.log_replication,
             retention_ms=parsed.log_retention_ms,
@@ -228,6 +239,7 @@ class Catalog:
         topics = LogTopics(log.properties) if log is not None and retained else None
         if topics is not None:
             topics.check_reachable()
+        register_next(log, self.table(name).store, changes)
         schema = self._files.alter_table(name, changes)
         if topics is not None and log is not None:
             topics.set_retention(log.topic, schema.table_options.log_retention_ms)

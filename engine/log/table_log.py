@@ -5,16 +5,21 @@ its id and the table's own id, is in the table's options, because a topic that w
 be taken for the old one.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
+from filestore.evolution.schema_change import SchemaChange, apply_changes
 from filestore.options.table_options import TableOptions
+from filestore.schema.log_names import other_names
+from filestore.schema.row_counts import seen_schema
+from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
-from logstore.format.changelog_json import LogFormat
+from logstore.format.record_codec import RecordCodec
+from logstore.format.schema_registry import LOG_REGISTRY, SchemaRegistry
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
@@ -42,11 +47,9 @@ class TableLog:
     bucket_count: int
     properties: KafkaProperties
     table_id: str  # part of the transactional ids: a recreated table is another writer
-    log_format: LogFormat
-    keeps_update_before: bool  # log.changelog-mode=all
+    codec: RecordCodec
     is_exact: bool  # the writer looks up the rows it changes and logs exact changes
     is_eventual: bool
-    key_names: tuple[str, ...]  # () for a table without a key
     orphans: OrphanPolicy = OrphanPolicy.FAIL
 
     @classmethod
@@ -65,19 +68,41 @@ class TableLog:
             return None
         client = {name: value for name, value in options.log_kafka.items() if name not in _OF_ENGINE}
         client |= writer.client_properties
+        topic = options.log_topic or default_topic(table.name)
         return cls(
-            topic=options.log_topic or default_topic(table.name),
+            topic=topic,
             topic_id=options.log_topic_id,
             bucket_count=options.bucket,
             properties=KafkaProperties.parse(client),
             table_id=options.log_transactional_id_prefix or table.name,
-            log_format=options.log_format,
-            keeps_update_before=options.log_changelog_mode == "all",
+            codec=record_codec(table.schema, options, topic),
             is_exact=options.log_is_exact and bool(table.schema.primary_keys),
             is_eventual=options.log_consistency == "eventual",
-            key_names=tuple(table.schema.primary_keys),
             orphans=OrphanPolicy(writer.on_orphan_batch),
         )
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The primary key; () for a table without one."""
+        return self.codec.key_names
+
+    @property
+    def keeps_update_before(self) -> bool:
+        """log.changelog-mode=all."""
+        return self.codec.keeps_update_before
+
+    def for_version(self, store: TableStore, version: int) -> "TableLog":
+        """The log with the schemas of its records registered, for rows of a version of the table's schema.
+
+        Raises:
+            UnavailableError: the schema registry does not answer.
+            InvalidInputError: it refuses the schema.
+        """
+        if not self.codec.is_avro or version in self.codec.schemas:
+            return self
+        versions = store.schema_versions()
+        (schema,) = (each for each in versions if each.id == version)
+        return replace(self, codec=registered(self.codec, schema, versions))
 
     def writer(self, bucket: int) -> BucketLogWriter:
         """A new writer of a bucket, with its own producer: close it."""
@@ -116,6 +141,54 @@ class TableLog:
 
     def _target(self, bucket: int) -> LogTarget:
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
+
+
+def record_codec(schema: TableSchema, options: TableOptions, topic: str) -> RecordCodec:
+    """The format of a table's records, without schemas. Raises: InvalidInputError: the registry has no address."""
+    registry = None
+    if options.log_is_avro and options.log_registry_url is not None:
+        registry = SchemaRegistry(
+            url=options.log_registry_url,
+            user_info=options.log_registry_user_info,
+            token=options.log_registry_token,
+            ca_file=options.log_registry_ca,
+            keys=LOG_REGISTRY,
+        )
+    return RecordCodec(
+        log_format=options.log_format,
+        key_names=tuple(schema.primary_keys),
+        keeps_update_before=options.log_changelog_mode == "all",
+        topic=topic,
+        registry=registry,
+    )
+
+
+def registered(codec: RecordCodec, schema: TableSchema, versions: Sequence[TableSchema]) -> RecordCodec:
+    """The codec for rows of a version of the table's schema. See ``RecordCodec.registered``.
+
+    Args:
+        codec: of the table.
+        schema: the version.
+        versions: all that there are, for what columns were called.
+    """
+    seen = seen_schema(schema)
+    return codec.registered(schema.id, seen.arrow_schema, other_names=other_names(seen.fields, versions))
+
+
+def register_next(log: TableLog | None, store: TableStore, changes: Sequence[SchemaChange]) -> None:
+    """Have the registry accept what a table's schema is after changes, before they are published.
+
+    Raises:
+        UnavailableError: the schema registry does not answer.
+        InvalidInputError: it refuses the schema, or a change is refused.
+    """
+    if log is None or not log.codec.is_avro:
+        return
+    versions = store.schema_versions()
+    after = apply_changes(
+        versions[-1], changes, has_rows=store.snapshots.latest_id() is not None, history=versions[:-1]
+    )
+    registered(log.codec, after, [*versions, after])
 
 
 def tracks_changes(store: TableStore, writer: WriterOptions = NO_OPTIONS) -> bool:

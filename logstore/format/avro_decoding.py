@@ -92,7 +92,8 @@ class Cursors:
         self.move(_FIXED_BYTES[kind], present)
         if kind == "boolean":
             return (words & np.uint64(0xFF)) != 0
-        return words.view("<f8") if kind == "double" else words.astype("<u4").view("<f4")
+        found: NDArray[Any] = words.view("<f8") if kind == "double" else words.astype("<u4").view("<f4")
+        return found
 
     def spans(self, present: BoolArray | None) -> tuple[IndexArray, IndexArray]:
         """Read a text or bytes: starts and ends; empty where nothing is present."""
@@ -320,4 +321,3 @@ def _offsets(lists: pa.ListArray) -> pa.Array:
 def _fastavro_schemas(text: str) -> tuple[Any, Any]:
     plain = without_logical_types(json.loads(text))
     return fastavro.parse_schema(plain), fastavro.parse_schema({"type": "array", "items": plain})
-

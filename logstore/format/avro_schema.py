@@ -66,13 +66,14 @@ def row_schema(rows: pa.Schema, *, other_names: Mapping[str, Sequence[str]] = _N
     Raises:
         InvalidInputError: a type that Avro does not have. Names the column.
     """
-    return json.dumps(_record(list(rows), ROW_NAME, other_names), separators=(",", ":"))
+    return json.dumps(_record(list(rows), ROW_NAME, set(), other_names), separators=(",", ":"))
 
 
 def envelope_schema(rows: pa.Schema, *, other_names: Mapping[str, Sequence[str]] = _NO_NAMES) -> str:
     """The schema of Debezium's envelopes around rows as JSON: before, after, op. See ``row_schema``."""
-    sides = [
-        {"name": side, "type": ["null", _record(list(rows), f"{ROW_NAME}_{side}", other_names)], "default": None}
+    used = {ROW_NAME}
+    sides: list[dict[str, Any]] = [
+        {"name": side, "type": ["null", _record(list(rows), f"{ROW_NAME}_{side}", used, other_names)], "default": None}
         for side in (BEFORE, AFTER)
     ]
     fields = [*sides, {"name": OP, "type": ["null", "string"], "default": None}]
@@ -95,10 +96,15 @@ def parse_schema(text: str) -> AvroType:
     return found
 
 
-def _record(columns: Sequence[pa.Field], name: str, other_names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _record(
+    columns: Sequence[pa.Field], name: str, used: set[str], other_names: Mapping[str, Sequence[str]] = _NO_NAMES
+) -> dict[str, Any]:
+    while name in used:  # a column a_b, and a field b of a column a
+        name += "_"
+    used.add(name)
     fields = []
     for column in columns:
-        made = _type(column.type, f"{name}_{column.name}", column.name)
+        made = _type(column.type, f"{name}_{column.name}", used, column.name)
         made_field: dict[str, Any] = {"name": column.name, "type": made}
         if column.nullable:
             made_field |= {"type": ["null", made], "default": None}
@@ -113,7 +119,7 @@ def _named_record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "record", "name": simple, "namespace": namespace, "fields": fields}
 
 
-def _type(arrow: pa.DataType, name: str, column: str) -> Any:
+def _type(arrow: pa.DataType, name: str, used: set[str], column: str) -> Any:
     types = pa.types
     for kind, plain in _ARROW.items():
         if arrow == plain:
@@ -130,18 +136,18 @@ def _type(arrow: pa.DataType, name: str, column: str) -> Any:
     if types.is_decimal128(arrow):
         return {"type": "bytes", "logicalType": "decimal", "precision": arrow.precision, "scale": arrow.scale}
     if types.is_struct(arrow):
-        return _record(list(arrow), name, _NO_NAMES)
+        return _record(list(arrow), name, used)
     if types.is_list(arrow):
-        return {"type": "array", "items": _inner(arrow.value_field, name, column)}
+        return {"type": "array", "items": _inner(arrow.value_field, name, used, column)}
     if types.is_map(arrow) and types.is_string(arrow.key_type):
-        return {"type": "map", "values": _inner(arrow.item_field, name, column)}
+        return {"type": "map", "values": _inner(arrow.item_field, name, used, column)}
     raise InvalidInputError(
         f"Avro has no such type: column={column} type={arrow} fix='use log.format=debezium-json, or another type'"
     )
 
 
-def _inner(part: pa.Field, name: str, column: str) -> Any:
-    made = _type(part.type, name, column)
+def _inner(part: pa.Field, name: str, used: set[str], column: str) -> Any:
+    made = _type(part.type, name, used, column)
     return ["null", made] if part.nullable else made
 
 

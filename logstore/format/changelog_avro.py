@@ -242,7 +242,9 @@ class _Reader:
             for first in range(0, len(group), CHUNK_ROWS):
                 chunk = group[first : first + CHUNK_ROWS]
                 try:
-                    columns, chunk_kinds = self._chunk(data, starts[chunk] + HEAD_BYTES, ends[chunk], text, is_enveloped)
+                    columns, chunk_kinds = self._chunk(
+                        data, starts[chunk] + HEAD_BYTES, ends[chunk], text, is_enveloped
+                    )
                     batches.append(self._fitted(columns, len(chunk)))
                 except MismatchError as error:
                     raise _unreadable(int(indices[chunk[error.index]]), len(records), error.reason) from error
@@ -257,9 +259,7 @@ class _Reader:
                 rows = rows.take(pa.array(np.argsort(place, kind="stable")))
         return indices, rows, kinds
 
-    def _schema_ids(
-        self, data: ByteArray, starts: IndexArray, ends: IndexArray, indices: IndexArray
-    ) -> IndexArray:
+    def _schema_ids(self, data: ByteArray, starts: IndexArray, ends: IndexArray, indices: IndexArray) -> IndexArray:
         is_framed = ends - starts >= HEAD_BYTES
         is_framed[is_framed] = data[starts[is_framed]] == 0
         if not is_framed.all():
