@@ -172,7 +172,8 @@ def registered(codec: RecordCodec, schema: TableSchema, versions: Sequence[Table
         versions: all that there are, for what columns were called.
     """
     seen = seen_schema(schema)
-    return codec.registered(schema.id, seen.arrow_schema, other_names=other_names(seen.fields, versions))
+    earlier = [each for each in versions if each.id <= schema.id]  # a version has one schema, whatever follows it
+    return codec.registered(schema.id, seen.arrow_schema, other_names=other_names(seen.fields, earlier))
 
 
 def register_next(log: TableLog | None, store: TableStore, changes: Sequence[SchemaChange]) -> None:

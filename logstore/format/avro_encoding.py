@@ -101,7 +101,7 @@ def _values(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str
     else:
         values = np.asarray(column.fill_null(0) if column.null_count else column)
         little = np.ascontiguousarray(values, "<f8" if kind.kind == "double" else "<f4")
-        data = little.view(np.uint8).reshape(len(column), -1)
+        data = little.view(np.uint8).reshape(len(column), little.itemsize)
         yield data, np.broadcast_to(_all_or(valid, len(column)), data.shape)
 
 
@@ -111,28 +111,24 @@ def _blocks(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str
     count = len(column)
     kept = column if valid is None else column.filter(pa.array(valid))
     counts = np.zeros(count, np.int64)
-    counts[slice(None) if valid is None else valid] = _item_counts(kept)
-    if kind.kind == "map":
-        entries = kept.cast(pa.list_(pa.struct([kept.type.key_field, kept.type.item_field]))).flatten()
-        keys, items = entries.flatten()
-        inner = [*_texts(keys.cast(pa.binary()), None), *_pieces(items, kind.item, None, name)]
-    else:
-        items = kept.flatten()
-        inner = [*_pieces(items, kind.item, None, name)]
-    offsets, data = value_bytes(_joined(inner, len(items)))
-    has_items = counts > 0
-    places = running_sum(counts)
-    lengths, all_bytes = varint_bytes(counts)[1], varint_bytes(counts)[0]
-    yield all_bytes, (np.arange(all_bytes.shape[1]) < lengths[:, None]) & has_items[:, None]
-    yield array_of_bytes(pa.binary(), offsets[places], data)
+    counts[slice(None) if valid is None else valid] = np.asarray(pc.list_value_length(_entries(kept)), np.int64)
+    if counts.any():
+        items = _entries(kept).flatten()
+        inner = []
+        if kind.kind == "map":
+            keys, items = items.flatten()
+            inner = [*_texts(keys.cast(pa.binary()), None)]
+        offsets, data = value_bytes(_joined([*inner, *_pieces(items, kind.item, None, name)], len(items)))
+        yield _varints(counts, counts > 0)
+        yield array_of_bytes(pa.binary(), offsets[running_sum(counts)], data)
     yield np.zeros((count, 1), np.uint8), _all_or(valid, count)
 
 
-def _item_counts(column: pa.Array) -> IndexArray:
-    lists = column if pa.types.is_list(column.type) else column.cast(pa.list_(pa.struct(
-        [column.type.key_field, column.type.item_field]
-    )))  # fmt: skip
-    return np.asarray(pc.list_value_length(lists), np.int64)
+def _entries(column: pa.Array) -> pa.ListArray:
+    """A list; a map as the list of its keys and values."""
+    if pa.types.is_list(column.type):
+        return column
+    return column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field])))
 
 
 def _texts(column: pa.BinaryArray, valid: BoolArray | None) -> Iterator[Piece]:
