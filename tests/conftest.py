@@ -15,6 +15,7 @@ from tests.support import class_archive
 
 pytest_plugins = [
     "tests.peers.fixtures",  # java_peer, pypaimon_peer: other implementations of the table format
+    "tests.support.log_formats",  # format_options
     "tests.stores.fixtures",  # object_store, postgres: where tables can live
 ]
 

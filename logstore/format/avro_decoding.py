@@ -91,7 +91,8 @@ class Cursors:
         words = self._words[self.places]
         self.move(_FIXED_BYTES[kind], present)
         if kind == "boolean":
-            return (words & np.uint64(0xFF)) != 0
+            truth: BoolArray = (words & np.uint64(0xFF)) != 0
+            return truth
         found: NDArray[Any] = words.view("<f8") if kind == "double" else words.astype("<u4").view("<f4")
         return found
 

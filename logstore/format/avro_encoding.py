@@ -6,7 +6,7 @@ binary column by one masked copy, and Arrow joins the columns, row by row, in on
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,25 @@ from logstore.format.avro_schema import AvroType
 from logstore.format.varints import bit_lengths, varint_bytes
 from logstore.json.arrow_bytes import ByteArray, array_of_bytes, flags, running_sum, value_bytes
 from lsm.errors import InvalidInputError
-from lsm.keys.words import BoolArray, IndexArray
+from lsm.keys.words import BoolArray
 
 _CHUNK_ROWS: Final = 8192  # pieces stay in the CPU's cache
 _CHUNK_BYTES: Final = 64 << 20
 _DECIMAL_BYTES: Final = 16
 
-Narrow = tuple[ByteArray, BoolArray]
-"""(n, w) bytes, and which count."""
+
+class Narrow(NamedTuple):
+    """A few bytes in every row."""
+
+    data: ByteArray  # (n, w)
+    kept: BoolArray  # (n, w) which count
+    lengths: NDArray[Any]  # (n,) how many
+
+    def slice(self, start: int, end: int) -> "Narrow":
+        """Some rows."""
+        return Narrow(self.data[start:end], self.kept[start:end], self.lengths[start:end])
+
+
 Piece = Any  # Narrow, or a binary column
 
 
@@ -48,7 +59,7 @@ def encode_records(
     for start in range(0, count, step):
         piece = rows.slice(start, step)
         end = start + piece.num_rows
-        before, behind = ([(data[start:end], kept[start:end]) for data, kept in each] for each in (heads, tails))
+        before, behind = ([each.slice(start, end) for each in parts] for parts in (heads, tails))
         chunks.append(_joined([*before, *_fields(piece, schema, None), *behind], piece.num_rows))
     return pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary())
 
@@ -56,7 +67,8 @@ def encode_records(
 def repeated(data: bytes, count: int) -> Narrow:
     """A piece of the same bytes in every row."""
     row = np.frombuffer(data, np.uint8)
-    return np.broadcast_to(row, (count, len(row))), np.broadcast_to(np.True_, (count, len(row)))
+    shape = (count, len(row))
+    return Narrow(np.broadcast_to(row, shape), np.broadcast_to(np.True_, shape), np.broadcast_to(len(row), count))
 
 
 def _fields(rows: pa.RecordBatch, schema: AvroType, present: BoolArray | None) -> Iterator[Piece]:
@@ -79,7 +91,7 @@ def _pieces(column: pa.Array, kind: AvroType, present: BoolArray | None, name: s
     if kind.null_branch is not None:
         is_null = np.zeros(len(column), bool) if valid is None else ~valid
         branches = np.where(is_null, np.uint8(2 * kind.null_branch), np.uint8(2 - 2 * kind.null_branch))
-        yield branches[:, None], _all_or(present, len(column))
+        yield _fixed(branches[:, None], present)
     yield from _values(column, kind, valid, name)
 
 
@@ -94,15 +106,13 @@ def _values(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str
     elif kind.kind in ("string", "bytes"):
         yield from _texts(column.cast(pa.binary()), valid)
     elif kind.kind == "boolean":
-        values = flags(column).astype(np.uint8)
-        yield values[:, None], _all_or(valid, len(column))
+        yield _fixed(flags(column).astype(np.uint8)[:, None], valid)
     elif kind.kind in ("int", "long"):
         yield _varints(_integers(column, kind), valid)
     else:
         values = np.asarray(column.fill_null(0) if column.null_count else column)
         little = np.ascontiguousarray(values, "<f8" if kind.kind == "double" else "<f4")
-        data = little.view(np.uint8).reshape(len(column), little.itemsize)
-        yield data, np.broadcast_to(_all_or(valid, len(column)), data.shape)
+        yield _fixed(little.view(np.uint8).reshape(len(column), little.itemsize), valid)
 
 
 def _blocks(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str) -> Iterator[Piece]:
@@ -121,7 +131,7 @@ def _blocks(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str
         offsets, data = value_bytes(_joined([*inner, *_pieces(items, kind.item, None, name)], len(items)))
         yield _varints(counts, counts > 0)
         yield array_of_bytes(pa.binary(), offsets[running_sum(counts)], data)
-    yield np.zeros((count, 1), np.uint8), _all_or(valid, count)
+    yield _fixed(np.zeros((count, 1), np.uint8), valid)
 
 
 def _entries(column: pa.Array) -> pa.ListArray:
@@ -148,7 +158,8 @@ def _decimals(column: pa.Array, valid: BoolArray | None) -> Iterator[Piece]:
     lengths = np.where(in_high > 0, in_high + 64, in_low) // 8 + 1
     data = np.ascontiguousarray(low_high).view(np.uint8).reshape(count, _DECIMAL_BYTES)[:, ::-1]
     yield _varints(lengths, valid)
-    yield data, (np.arange(_DECIMAL_BYTES) >= _DECIMAL_BYTES - lengths[:, None]) & _all_or(valid, count)
+    lengths = lengths if valid is None else lengths * valid
+    yield Narrow(data, np.arange(_DECIMAL_BYTES) >= _DECIMAL_BYTES - lengths[:, None], lengths)
 
 
 def _integers(column: pa.Array, kind: AvroType) -> NDArray[np.int64]:
@@ -165,11 +176,15 @@ def _varints(numbers: NDArray[np.int64], valid: BoolArray | None) -> Narrow:
     if valid is not None:
         lengths = lengths * valid
     width = int(lengths.max(initial=0))
-    return data[:, :width], np.arange(width) < lengths[:, None]
+    return Narrow(data[:, :width], np.arange(width) < lengths[:, None], lengths)
 
 
-def _all_or(present: BoolArray | None, count: int) -> NDArray[Any]:
-    return np.ones((count, 1), bool) if present is None else present[:, None]
+def _fixed(data: ByteArray, valid: BoolArray | None) -> Narrow:
+    """All bytes of the valid rows."""
+    count, width = data.shape
+    if valid is None:
+        return Narrow(data, np.broadcast_to(np.True_, data.shape), np.broadcast_to(width, count))
+    return Narrow(data, np.broadcast_to(valid[:, None], data.shape), width * valid)
 
 
 def _joined(pieces: Iterable[Piece], count: int) -> pa.BinaryArray:
@@ -177,7 +192,7 @@ def _joined(pieces: Iterable[Piece], count: int) -> pa.BinaryArray:
     columns: list[pa.BinaryArray] = []
     narrow: list[Narrow] = []
     for piece in pieces:
-        if isinstance(piece, tuple):
+        if isinstance(piece, Narrow):
             narrow.append(piece)
         else:
             columns += [_compressed(narrow, count), piece] if narrow else [piece]
@@ -191,11 +206,12 @@ def _joined(pieces: Iterable[Piece], count: int) -> pa.BinaryArray:
 
 def _compressed(pieces: Sequence[Narrow], count: int) -> pa.BinaryArray:
     """Neighbouring narrow pieces as one binary column."""
-    width = sum(data.shape[1] for data, _ in pieces)
-    block, kept = np.empty((count, width), np.uint8), np.empty((count, width), bool)
+    width = sum(piece.data.shape[1] for piece in pieces)
+    block, kept, lengths = np.empty((count, width), np.uint8), np.empty((count, width), bool), np.zeros(count, np.int64)
     place = 0
-    for data, counts in pieces:
-        end = place + data.shape[1]
-        block[:, place:end], kept[:, place:end] = data, counts
+    for piece in pieces:
+        end = place + piece.data.shape[1]
+        block[:, place:end], kept[:, place:end] = piece.data, piece.kept
+        lengths += piece.lengths
         place = end
-    return array_of_bytes(pa.binary(), running_sum(np.count_nonzero(kept, axis=1)), block[kept])
+    return array_of_bytes(pa.binary(), running_sum(lengths), block[kept])

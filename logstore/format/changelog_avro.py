@@ -213,9 +213,9 @@ def _envelopes(rows: pa.RecordBatch, is_retract: BoolArray, schema: RegisteredSc
 def _either(is_retract: BoolArray, insert: bytes, retract: bytes) -> Narrow:
     width = max(len(insert), len(retract))
     table = np.array([list(each.ljust(width, b"\x00")) for each in (insert, retract)], np.uint8)
-    kept = np.array([np.arange(width) < len(each) for each in (insert, retract)])
+    lengths = np.array([len(insert), len(retract)])
     index = is_retract.astype(np.int64)
-    return table[index], kept[index]
+    return Narrow(table[index], (np.arange(width) < lengths[:, None])[index], lengths[index])
 
 
 class _Reader:

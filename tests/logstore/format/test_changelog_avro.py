@@ -1,5 +1,6 @@
 """The log's records in Avro: other programs read what is written here, and the other way round."""
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from io import BytesIO
@@ -17,9 +18,8 @@ from hypothesis import strategies as st
 
 from logstore.format import avro_decoding
 from logstore.format.avro_payloads import without_logical_types
-from logstore.format.avro_schema import parse_schema, row_schema
-from logstore.format.changelog_avro import DecodedChanges, decode_changes, encode_changes
-from logstore.format.changelog_json import EncodedChanges
+from logstore.format.avro_schema import row_schema
+from logstore.format.changelog_avro import DecodedChanges
 from logstore.format.record_codec import LogFormat, RecordCodec
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.varints import read_varints, varint_bytes, word_view
@@ -32,7 +32,7 @@ AVRO_TYPES = [each for each in SCALAR_TYPES if not (pa.types.is_timestamp(each) 
 NAMES = st.sampled_from(["a", "b", "a_b", "op", "before", "after", "_x9"])
 FORMATS: list[LogFormat] = ["avro", "debezium-avro"]
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("n", pa.int32())])
-I, UB, UA, D = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+ADD, UB, UA, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 
 
 def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
@@ -86,6 +86,7 @@ def shown(found: DecodedChanges) -> list[tuple[str, list[Any]]]:
 # ---- numbers
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 63).map(lambda bits: (1 << bits) - 1) | st.just(0)))
 def test_numbers_are_those_of_fastavro(numbers: list[int]) -> None:
     data, lengths = varint_bytes(np.array(numbers, np.int64))
@@ -104,7 +105,7 @@ def test_numbers_are_those_of_fastavro(numbers: list[int]) -> None:
 # ---- rows
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), chunk=st.sampled_from([2, 8192]))
 def test_rows_of_any_types_are_read_as_they_were_written(data: st.DataObject, chunk: int) -> None:
     """FL-125, FL-126: and fastavro reads and writes the same bytes."""
@@ -174,7 +175,9 @@ def test_the_schema_is_the_one_of_flink() -> None:
         "fields": [{"name": "id", "type": "long"}, *nullable],
     }
     fastavro.parse_schema(found)
-    clash = pa.schema([("a_b", pa.struct([("x", pa.int8())])), ("a", pa.struct([("b", pa.struct([("y", pa.int8())]))]))])
+    clash = pa.schema(
+        [("a_b", pa.struct([("x", pa.int8())])), ("a", pa.struct([("b", pa.struct([("y", pa.int8())]))]))]
+    )
     fastavro.parse_schema(json.loads(row_schema(clash)))
 
 
@@ -182,7 +185,7 @@ def test_null_in_a_column_that_is_never_null_is_refused() -> None:
     codec = codec_of(Texts(), "avro", SCHEMA, ["id"])
     loose = rows_of((None, "a", 1), schema=pa.schema([field.with_nullable(True) for field in SCHEMA]))
     with pytest.raises(InvalidInputError, match="null in a column that is never null: column=id"):
-        codec.encode(loose, kinds_of(I), version=0)
+        codec.encode(loose, kinds_of(ADD), version=0)
     with pytest.raises(InvalidInputError, match="Avro has no such type: column=m"):
         row_schema(pa.schema([("m", pa.map_(pa.int32(), pa.int32()))]))
 
@@ -195,7 +198,7 @@ def test_inserts_and_deletes_are_read_as_such(log_format: LogFormat) -> None:
     """FL-125: a delete of upsert-kafka is a tombstone; FL-126: one of Debezium has its row."""
     codec = codec_of(Texts(), log_format, SCHEMA, ["id"])
     rows = rows_of((1, "a", 1), (1, "a", 1), (1, "b", None), (2, "ü", -5))
-    encoded = codec.encode(rows, kinds_of(I, UB, UA, D), version=0)
+    encoded = codec.encode(rows, kinds_of(ADD, UB, UA, DEL), version=0)
     assert encoded.keys is not None
     assert (len(encoded.keys), encoded.values.null_count) == (3, 1 if log_format == "avro" else 0)
     found = codec.decode(encoded.keys, encoded.values, SCHEMA)
@@ -210,21 +213,21 @@ def test_all_changes_are_kept_where_the_mode_says_so() -> None:
     assert shown(codec.decode(None, values, SCHEMA)) == [("-D", [1, "a", 1]), ("+I", [1, "b", 1])]
     for names, keeps in (((), False), (("id",), True)):
         with pytest.raises(InvalidInputError, match=r"log\.format=avro needs a primary key"):
-            codec_of(Texts(), "avro", SCHEMA, names, keeps=keeps).encode(rows_of((1, "a", 1)), kinds_of(I), version=0)
+            codec_of(Texts(), "avro", SCHEMA, names, keeps=keeps).encode(rows_of((1, "a", 1)), kinds_of(ADD), version=0)
 
 
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_records_that_are_no_change_are_left_out(log_format: LogFormat) -> None:
     """Those that control the log have neither key nor value."""
     codec = codec_of(Texts(), log_format, SCHEMA, ["id"])
-    encoded = codec.encode(rows_of((1, "a", 1), (2, "b", 2)), kinds_of(I, D), version=0)
+    encoded = codec.encode(rows_of((1, "a", 1), (2, "b", 2)), kinds_of(ADD, DEL), version=0)
     assert encoded.keys is not None
     nothing = pa.nulls(1, pa.binary())
     keys = pa.concat_arrays([nothing, encoded.keys, nothing])
     values = pa.concat_arrays([nothing, encoded.values, nothing])
     found = codec.decode(keys, values, SCHEMA)
     assert found.indices is not None
-    assert (found.indices.tolist(), found.kinds.to_pylist()) == ([1, 2], [I, D])
+    assert (found.indices.tolist(), found.kinds.to_pylist()) == ([1, 2], [ADD, DEL])
     none = codec.decode(keys[:1], values[:1], SCHEMA)
     assert none.indices is not None
     assert (len(none.rows), len(none.kinds), len(none.indices)) == (0, 0, 0)
@@ -235,7 +238,9 @@ def test_records_that_are_no_change_are_left_out(log_format: LogFormat) -> None:
 def test_a_schema_is_asked_for_once_for_all_records_with_it() -> None:
     registry = Texts()
     codec = codec_of(registry, "debezium-avro", SCHEMA, ["id"])
-    values = codec.encode(rows_of(*((number, "x", 1) for number in range(1000))), kinds_of(*1000 * [I]), version=0).values
+    values = codec.encode(
+        rows_of(*((number, "x", 1) for number in range(1000))), kinds_of(*1000 * [ADD]), version=0
+    ).values
     codec.decode(None, values, SCHEMA)
     assert registry.asked == 1
 
@@ -248,8 +253,8 @@ def test_records_of_older_schemas_have_the_columns_of_today() -> None:
     registry = Texts()
     newer = pa.schema([*SCHEMA, ("more", pa.float64())]).set(2, pa.field("n", pa.int64()))
     codec = codec_of(registry, "debezium-avro", SCHEMA, ["id"]).registered(1, newer)
-    old = codec.encode(rows_of((1, "a", 1), (3, "c", 3)), kinds_of(I, D), version=0).values
-    new = codec.encode(rows_of((2, "b", 2**40, 0.5), schema=newer), kinds_of(I), version=1).values
+    old = codec.encode(rows_of((1, "a", 1), (3, "c", 3)), kinds_of(ADD, DEL), version=0).values
+    new = codec.encode(rows_of((2, "b", 2**40, 0.5), schema=newer), kinds_of(ADD), version=1).values
     mixed = pa.concat_arrays([old[:1], new, old[1:]])
     found = codec.decode(None, mixed, newer)
     assert shown(found) == [("+I", [1, "a", 1, None]), ("+I", [2, "b", 2**40, 0.5]), ("-D", [3, "c", 3, None])]
@@ -292,25 +297,25 @@ _ROW = {"id": 1, "s": "abc", "d": 1.0, "f": 2.0, "b": True, "m": 5, "p": {"x": 1
 
 
 @pytest.mark.parametrize("schema", [WIDE, WITH_LIST], ids=["columns", "with a list"])
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 200), byte=st.integers(0, 255), cut=st.booleans(), log_format=st.sampled_from(FORMATS))
 def test_damaged_records_are_refused_or_read_and_nothing_else(
     schema: pa.Schema, place: int, byte: int, cut: bool, log_format: LogFormat
 ) -> None:
     rows = pa.RecordBatch.from_pylist([{name: _ROW[name] for name in schema.names}] * 3, schema=schema)
     codec = codec_of(Texts(), log_format, schema, ["id"])
-    good = codec.encode(rows, kinds_of(I, I, I), version=0).values.to_pylist()
+    good = codec.encode(rows, kinds_of(ADD, ADD, ADD), version=0).values.to_pylist()
     place %= len(good[1])
     bad = good[1][:place] if cut else good[1][:place] + bytes([byte]) + good[1][place + 1 :]
     values = pa.array([good[0], bad, good[2]], pa.binary())
-    try:
-        found = codec.decode(None, values, schema)
-    except CorruptDataError as error:
-        assert "index=1 records=3" in str(error) or not cut
+    if cut:
+        with pytest.raises(CorruptDataError, match="index=1 records=3"):
+            codec.decode(None, values, schema)
         return
-    assert not cut
-    assert found.rows.num_rows == 3
-    assert found.rows.slice(0, 1).equals(rows.slice(0, 1))
+    with contextlib.suppress(CorruptDataError):
+        found = codec.decode(None, values, schema)
+        assert found.rows.num_rows == 3
+        assert found.rows.slice(0, 1).equals(rows.slice(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -325,7 +330,7 @@ def test_damaged_records_are_refused_or_read_and_nothing_else(
 )
 def test_what_is_no_record_of_the_log_is_named(value: bytes, fact: str) -> None:
     codec = codec_of(Texts(), "debezium-avro", SCHEMA, ["id"])
-    good = codec.encode(rows_of((1, "a", 1)), kinds_of(I), version=0).values.to_pylist()
+    good = codec.encode(rows_of((1, "a", 1)), kinds_of(ADD), version=0).values.to_pylist()
     with pytest.raises(CorruptDataError, match=fact):
         codec.decode(None, pa.array([*good, value], pa.binary()), SCHEMA)
 
@@ -346,7 +351,7 @@ def test_confluents_deserializer_reads_what_is_written_here(
     """FL-125, FL-126."""
     codec = codec_of(SchemaRegistry(url=schema_registry.url), log_format, SCHEMA, ["id"])
     assert set(schema_registry.subjects) == {"t-key", "t-value"}
-    encoded = codec.encode(rows_of((1, "a", None), (2, "ü", 5)), kinds_of(I, D), version=0)
+    encoded = codec.encode(rows_of((1, "a", None), (2, "ü", 5)), kinds_of(ADD, DEL), version=0)
     read = AvroDeserializer(client)
     keys, values = (
         [read(each, SerializationContext("t", part)) for each in column.to_pylist()]
@@ -373,7 +378,7 @@ def test_what_confluents_serializer_writes_is_read_here(
         )
     ]
     found = codec.decode(None, pa.array(values, pa.binary()), WITH_LIST)
-    assert found.kinds.to_pylist() == [I, D]
+    assert found.kinds.to_pylist() == [ADD, DEL]
     first, second = found.rows.to_pylist()
     assert first == row
     assert (second["s"], second["d"] != second["d"], second["p"]) == (None, True, row["p"])

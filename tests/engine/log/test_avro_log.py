@@ -1,0 +1,131 @@
+"""A table whose log is in Avro: its schemas are in the registry before its rows are in the log."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog
+from engine.broker.broker import Broker
+from filestore.evolution.schema_change import AddColumn, ChangeType, RenameColumn
+from filestore.types.data_types import DataType
+from logstore.kafka.topics import LogTopics
+from lsm.errors import InvalidInputError, UnavailableError
+from lsm.row_kind import RowKind
+from tests.stores.schema_registry import TOKEN, USER_INFO, SchemaRegistryServer
+from tests.support.logs import log_changes
+from tests.support.rows import id_rows
+from tests.support.warehouses import ID_SCHEMA, new_table
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, broker: Broker, schema_registry: SchemaRegistryServer) -> Catalog:
+    options = {
+        "log.kafka.bootstrap.servers": broker.bootstrap_servers,
+        "log.schema-registry.url": schema_registry.url,
+        "log.format": "debezium-avro",
+    }
+    return Catalog(str(tmp_path), options=options)
+
+
+def test_a_table_registers_its_schemas_once(catalog: Catalog, schema_registry: SchemaRegistryServer) -> None:
+    """FL-126: not for each batch, bucket or task; a changed table once more."""
+    table = new_table(catalog, options={"bucket": "2"})
+    assert table.log is not None
+    topic = table.log.topic
+    assert {len(schema_registry.subjects[f"{topic}-{part}"]) for part in ("key", "value")} == {1}
+    table.write(id_rows(range(8)))
+    before = schema_registry.requests["POST subjects"]
+    table.write(id_rows(range(8)))
+    assert schema_registry.requests["POST subjects"] == before + 2, "the key's and the value's, by the driver"
+    changed = catalog.alter_table(
+        table.name, [AddColumn(path=("n",), type=DataType(root="INT")), RenameColumn(("v",), "word")]
+    )
+    assert len(schema_registry.subjects[f"{topic}-value"]) == 2, "known before a row is written"
+    changed.write(pa.table({"id": [9], "word": ["x"], "n": pa.array([1], pa.int32())}))
+    table.write(id_rows([10]))  # a writer that was open
+    assert len(schema_registry.subjects[f"{topic}-value"]) == 2
+    found = {row["id"]: row for _, row in log_changes(changed)}
+    assert (found[9], len(found)) == ({"id": 9, "word": "x", "n": 1}, 10)
+
+
+def test_a_key_is_no_need_of_envelopes(catalog: Catalog) -> None:
+    """FL-126."""
+    table = new_table(catalog, key=())
+    table.write(id_rows([1, 1]))
+    assert [kind for kind, _ in log_changes(table)] == [RowKind.INSERT, RowKind.INSERT]
+
+
+def test_a_schema_that_the_registry_refuses_changes_nothing(
+    catalog: Catalog, schema_registry: SchemaRegistryServer, topics: LogTopics
+) -> None:
+    """FL-125: neither the table nor a topic."""
+    table = new_table(catalog, pa.schema([("id", pa.int64()), ("n", pa.int32())]))
+    assert table.log is not None
+    with pytest.raises(InvalidInputError, match=f"subject={table.log.topic}-value .*changed=.*fix="):
+        catalog.alter_table(table.name, [ChangeType(("n",), DataType(root="VARCHAR", length=2**31 - 1))])
+    assert catalog.table(table.name).schema.id == 0
+    schema_registry.answer("POST", "subjects/db.taken-value/versions", {"schema": '{"type":"int"}'}, None)
+    with pytest.raises(InvalidInputError, match=r"subject=db\.taken-value"):
+        catalog.create_table("db.taken", ID_SCHEMA, primary_key=["id"])
+    assert topics.find_topic("db.taken") is None
+    assert not catalog.table_exists("db.taken")
+
+
+def test_without_a_registry_nothing_is_written(catalog: Catalog) -> None:
+    """FL-125."""
+    table = new_table(catalog)
+    schema = Path(table.store.paths.schema(0))
+    schema.write_text(schema.read_text().replace(catalog.options["log.schema-registry.url"], "http://127.0.0.1:1"))
+    away = catalog.table(table.name)
+    with pytest.raises(UnavailableError, match=r"log\.schema-registry\.url=http://127\.0\.0\.1:1"):
+        away.write(id_rows([1]))
+    assert (away.latest_snapshot(), log_changes(table)) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "fact"),
+    [
+        ("unit-price", pa.int32(), "Avro allows no such name: column=unit-price"),
+        ("größe", pa.int32(), "Avro allows no such name: column=größe"),
+        ("p", pa.struct([("1st", pa.int32())]), "Avro allows no such name: column=1st"),
+        ("m", pa.map_(pa.int32(), pa.string()), "keys of a map in Avro are texts: column=m"),
+    ],
+)
+def test_columns_that_avro_cannot_have_are_refused_at_creation(
+    catalog: Catalog, name: str, kind: pa.DataType, fact: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=fact):
+        catalog.create_table("db.odd", pa.schema([("id", pa.int64()), (name, kind)]), primary_key=["id"])
+
+
+@pytest.fixture
+def closed() -> Iterator[SchemaRegistryServer]:
+    with SchemaRegistryServer(is_closed=True) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "login",
+    [{"basic-auth.user-info": USER_INFO}, {"bearer-auth.token": TOKEN}],
+    ids=["user", "token"],
+)
+def test_the_login_of_a_catalog_is_used_and_not_stored(
+    tmp_path: Path, broker: Broker, closed: SchemaRegistryServer, login: dict[str, str]
+) -> None:
+    place = {
+        "log.kafka.bootstrap.servers": broker.bootstrap_servers,
+        "log.schema-registry.url": closed.url,
+        "log.format": "avro",
+    }
+    catalog = Catalog(str(tmp_path), {**place, **{f"log.schema-registry.{key}": text for key, text in login.items()}})
+    table = new_table(catalog)
+    table.write(id_rows([1]))
+    assert len(log_changes(table)) == 1
+    for file in tmp_path.rglob("schema-*"):
+        assert not any(secret in file.read_text() for secret in login.values())
+    with pytest.raises(InvalidInputError, match="status=401"):
+        Catalog(str(tmp_path), place).table(table.name).write(id_rows([2]))
