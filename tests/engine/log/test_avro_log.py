@@ -1,14 +1,16 @@
 """A table whose log is in Avro: its schemas are in the registry before its rows are in the log."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 from engine import Catalog
 from engine.broker.broker import Broker
-from filestore.evolution.schema_change import AddColumn, ChangeType, RenameColumn
+from filestore.evolution.schema_change import AddColumn, RenameColumn
 from filestore.types.data_types import DataType
 from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError, UnavailableError
@@ -18,6 +20,7 @@ from tests.support.logs import log_changes
 from tests.support.rows import id_rows
 from tests.support.warehouses import ID_SCHEMA, new_table
 
+PAGE = (Path(__file__).parents[3] / "docs/kafka-log.md").read_text(encoding="utf-8")
 pytestmark = pytest.mark.broker
 
 
@@ -52,7 +55,23 @@ def test_a_table_registers_its_schemas_once(catalog: Catalog, schema_registry: S
     assert (found[9], len(found)) == ({"id": 9, "word": "x", "n": 1}, 10)
 
 
-def test_a_key_is_no_need_of_envelopes(catalog: Catalog) -> None:
+def test_the_example_of_the_page_runs(tmp_path: Path, broker: Broker, schema_registry: SchemaRegistryServer) -> None:
+    """FL-125: a consumer with Confluent's deserializer alone gets the rows."""
+    (code,) = re.findall(r"<!-- run by tests/engine/log/test_avro_log.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    places = {
+        "/data/warehouse": str(tmp_path),
+        "localhost:9092": broker.bootstrap_servers,
+        "http://localhost:8081": schema_registry.url,
+        "shop.orders": "shop.orders_in_avro",
+        '"copy"': f'"{uuid4()}"',
+    }
+    for shown, real in places.items():
+        assert shown in code
+        code = code.replace(shown, real)
+    exec(code, {})
+
+
+def test_a_table_without_a_key_has_envelopes_without_keys(catalog: Catalog) -> None:
     """FL-126."""
     table = new_table(catalog, key=())
     table.write(id_rows([1, 1]))
@@ -63,10 +82,15 @@ def test_a_schema_that_the_registry_refuses_changes_nothing(
     catalog: Catalog, schema_registry: SchemaRegistryServer, topics: LogTopics
 ) -> None:
     """FL-125: neither the table nor a topic."""
-    table = new_table(catalog, pa.schema([("id", pa.int64()), ("n", pa.int32())]))
+    table = new_table(catalog)
     assert table.log is not None
-    with pytest.raises(InvalidInputError, match=f"subject={table.log.topic}-value .*changed=.*fix="):
-        catalog.alter_table(table.name, [ChangeType(("n",), DataType(root="VARCHAR", length=2**31 - 1))])
+    subject = f"{table.log.topic}-value"
+    field = '{"name":"v","type":["null","string"],"default":null}'
+    others = schema_registry.text_of(subject).replace(field, f'{field},{{"name":"w","type":"string","default":""}}')
+    status, _ = schema_registry.answer("POST", f"subjects/{subject}/versions", {"schema": others}, None)
+    assert (status, others.count('"w"')) == (200, 2)
+    with pytest.raises(InvalidInputError, match=f"subject={subject} .*changed=.*fix="):
+        catalog.alter_table(table.name, [AddColumn(path=("w",), type=DataType(root="INT"))])
     assert catalog.table(table.name).schema.id == 0
     schema_registry.answer("POST", "subjects/db.taken-value/versions", {"schema": '{"type":"int"}'}, None)
     with pytest.raises(InvalidInputError, match=r"subject=db\.taken-value"):
