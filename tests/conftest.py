@@ -45,7 +45,7 @@ _MARKERS = {
     "secure_broker": "broker",
     "java_peer": "interop",
     "pypaimon_peer": "interop",
-    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql"), "store"),
+    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql", "apicurio"), "store"),
 }
 
 

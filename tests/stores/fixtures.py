@@ -5,6 +5,7 @@ from itertools import count
 
 import pytest
 
+from tests.stores.apicurio import Apicurio
 from tests.stores.mariadb import MariaDb
 from tests.stores.object_store import ObjectStore, S3Proxy
 from tests.stores.postgres import Postgres
@@ -46,6 +47,13 @@ def schema_registry(running_schema_registry: SchemaRegistryServer) -> SchemaRegi
     """A schema registry without subjects."""
     running_schema_registry.subjects.clear()
     return running_schema_registry
+
+
+@pytest.fixture(scope="session")
+def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real schema registry; it must run for a test to pass."""
+    with Apicurio(tmp_path_factory.mktemp("apicurio")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

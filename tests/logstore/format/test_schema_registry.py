@@ -29,6 +29,41 @@ def test_a_schema_has_one_id_and_is_asked_for_once(schema_registry: SchemaRegist
     assert registry.schema_text(10**6) is None
 
 
+# what becomes of a schema, one after the other, under one subject
+HISTORY: list[tuple[str, bool]] = [
+    (record(id="long", n="int"), True),
+    (record(id="long", n="int"), True),
+    (record(id="long", n="long"), True),  # wider
+    (record(id="long", n="int"), True),  # a version that there is already: no check
+    (record(id="long", n=["null", "long"]), True),  # nullable
+    (record(id="long", n=["null", "int"]), False),  # narrower
+    (record(id="long", n=["null", "string"]), False),
+    (record(id="long"), True),  # dropped
+    (record(id="long", more="string"), False),  # without a default
+    (json.dumps({"type": "record", "name": "r", "fields": [
+        {"name": "key", "type": "long", "aliases": ["id"]},
+        {"name": "more", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+         "default": None}]}), True),  # renamed, and one with a default
+    (record(key="long", more=["null", "long"]), False),
+]  # fmt: skip
+
+
+def test_the_tests_registry_decides_as_a_real_one(schema_registry: SchemaRegistryServer, apicurio: str) -> None:
+    """FL-125: changes that a table can have are compatible; a renamed column is found by its alias."""
+    for url in (schema_registry.url, apicurio):
+        registry = SchemaRegistry(url=url, keys=LOG_REGISTRY)
+        ids: dict[str, int] = {}
+        for text, is_taken in HISTORY:
+            if is_taken:
+                known = registry.register("orders-value", text)
+                assert ids.setdefault(text, known) == known
+                assert json.loads(registry.schema_text(known) or "") == json.loads(text)
+            else:
+                with pytest.raises(InvalidInputError, match=r"refuses the table's schema: .*subject=orders-value"):
+                    registry.register("orders-value", text)
+        assert registry.schema_text(10**6) is None
+
+
 def test_a_refusal_names_the_subject_and_both_schemas_difference(schema_registry: SchemaRegistryServer) -> None:
     """FL-125."""
     registry = SchemaRegistry(url=schema_registry.url, keys=LOG_REGISTRY)
