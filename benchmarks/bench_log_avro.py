@@ -21,8 +21,8 @@ from benchmarks.harness import measure, sized
 from logstore.format.changelog_avro import (
     RecordSchemas,
     RegisteredSchema,
-    decode_changes,
-    encode_changes,
+    decode_avro_changes,
+    encode_avro_changes,
     wanted_schemas,
 )
 
@@ -75,7 +75,7 @@ def main() -> None:
 
         def encode() -> list[pa.Array]:
             return [
-                encode_changes(each, kinds[: len(each)], schemas=schemas, key_names=[], log_format=FORMAT).values
+                encode_avro_changes(each, kinds[: len(each)], schemas=schemas, key_names=[], log_format=FORMAT).values
                 for each in batches
             ]
 
@@ -87,7 +87,9 @@ def main() -> None:
         def decode() -> list[pa.RecordBatch]:
             known = OneSchema(text)
             return [
-                decode_changes(None, each, schema=rows.schema, key_names=[], log_format=FORMAT, registry=known).rows
+                decode_avro_changes(
+                    None, each, schema=rows.schema, key_names=[], log_format=FORMAT, registry=known
+                ).rows
                 for each in encoded
             ]
 

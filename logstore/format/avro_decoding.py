@@ -22,7 +22,7 @@ from logstore.json.arrow_bytes import ByteArray, decimals_of_bytes, flags, texts
 from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
 
-CHUNK_ROWS: Final = 8192  # columns of cursors stay in the CPU's cache
+COLUMN_ROWS: Final = 8192  # columns of cursors stay in the CPU's cache
 
 _PADDING: Final = 24  # a word can be read at every cursor, and two bytes behind it
 _FIXED_BYTES: Final = {"boolean": 1, "float": 4, "double": 8}

@@ -36,7 +36,7 @@ class Narrow(NamedTuple):
         return Narrow(self.data[start:end], self.kept[start:end], self.lengths[start:end])
 
 
-Piece = Any  # Narrow, or a binary column
+_Piece = Any  # Narrow, or a binary column
 
 
 def encode_records(
@@ -64,21 +64,21 @@ def encode_records(
     return pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary())
 
 
-def repeated(data: bytes, count: int) -> Narrow:
+def repeated_bytes(data: bytes, count: int) -> Narrow:
     """A piece of the same bytes in every row."""
     row = np.frombuffer(data, np.uint8)
     shape = (count, len(row))
     return Narrow(np.broadcast_to(row, shape), np.broadcast_to(np.True_, shape), np.broadcast_to(len(row), count))
 
 
-def _fields(rows: pa.RecordBatch, schema: AvroType, present: BoolArray | None) -> Iterator[Piece]:
+def _fields(rows: pa.RecordBatch, schema: AvroType, present: BoolArray | None) -> Iterator[_Piece]:
     for name, field in schema.fields:
         index = rows.schema.get_field_index(name)
         column = rows.column(index) if index >= 0 else pa.nulls(rows.num_rows, field.arrow)
         yield from _pieces(column, field, present, name)
 
 
-def _pieces(column: pa.Array, kind: AvroType, present: BoolArray | None, name: str) -> Iterator[Piece]:
+def _pieces(column: pa.Array, kind: AvroType, present: BoolArray | None, name: str) -> Iterator[_Piece]:
     """The pieces of a column; a row that is not present has no bytes."""
     valid = None
     if column.null_count:
@@ -95,7 +95,7 @@ def _pieces(column: pa.Array, kind: AvroType, present: BoolArray | None, name: s
     yield from _values(column, kind, valid, name)
 
 
-def _values(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str) -> Iterator[Piece]:
+def _values(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str) -> Iterator[_Piece]:
     if kind.kind == "record":
         children = pa.RecordBatch.from_arrays(column.flatten(), names=[each.name for each in column.type])
         yield from _fields(children, kind, valid)
@@ -115,7 +115,7 @@ def _values(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str
         yield _fixed(little.view(np.uint8).reshape(len(column), little.itemsize), valid)
 
 
-def _blocks(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str) -> Iterator[Piece]:
+def _blocks(column: pa.Array, kind: AvroType, valid: BoolArray | None, name: str) -> Iterator[_Piece]:
     """An array or a map: one block of all items, and a block of none at the end."""
     assert kind.item is not None
     count = len(column)
@@ -141,14 +141,14 @@ def _entries(column: pa.Array) -> pa.ListArray:
     return column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field])))
 
 
-def _texts(column: pa.BinaryArray, valid: BoolArray | None) -> Iterator[Piece]:
+def _texts(column: pa.BinaryArray, valid: BoolArray | None) -> Iterator[_Piece]:
     if valid is not None:
         column = pc.if_else(pa.array(valid), column, pa.scalar(b"", pa.binary()))
     yield _varints(np.asarray(pc.binary_length(column), np.int64), valid)
     yield column
 
 
-def _decimals(column: pa.Array, valid: BoolArray | None) -> Iterator[Piece]:
+def _decimals(column: pa.Array, valid: BoolArray | None) -> Iterator[_Piece]:
     """The unscaled values in minimal big-endian two's complement."""
     count = len(column)
     low_high = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset : 2 * (column.offset + count)]
@@ -187,7 +187,7 @@ def _fixed(data: ByteArray, valid: BoolArray | None) -> Narrow:
     return Narrow(data, np.broadcast_to(valid[:, None], data.shape), width * valid)
 
 
-def _joined(pieces: Iterable[Piece], count: int) -> pa.BinaryArray:
+def _joined(pieces: Iterable[_Piece], count: int) -> pa.BinaryArray:
     """The pieces of each row, one behind the other."""
     columns: list[pa.BinaryArray] = []
     narrow: list[Narrow] = []

@@ -56,7 +56,7 @@ class AvroType:
         return tuple(name for name, _ in self.fields)
 
 
-def row_schema(rows: pa.Schema, *, other_names: Mapping[str, Sequence[str]] = _NO_NAMES) -> str:
+def avro_row_schema(rows: pa.Schema, *, other_names: Mapping[str, Sequence[str]] = _NO_NAMES) -> str:
     """The schema of rows as JSON.
 
     Args:
@@ -70,7 +70,7 @@ def row_schema(rows: pa.Schema, *, other_names: Mapping[str, Sequence[str]] = _N
 
 
 def envelope_schema(rows: pa.Schema, *, other_names: Mapping[str, Sequence[str]] = _NO_NAMES) -> str:
-    """The schema of Debezium's envelopes around rows as JSON: before, after, op. See ``row_schema``."""
+    """The schema of Debezium's envelopes around rows as JSON: before, after, op. See ``avro_row_schema``."""
     used = {ROW_NAME}
     sides: list[dict[str, Any]] = [
         {"name": side, "type": ["null", _record(list(rows), f"{ROW_NAME}_{side}", used, other_names)], "default": None}

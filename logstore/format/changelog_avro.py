@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from logstore.format.avro_decoding import (
-    CHUNK_ROWS,
+    COLUMN_ROWS,
     Cursors,
     MismatchError,
     fitted,
@@ -27,8 +27,8 @@ from logstore.format.avro_decoding import (
     read_record,
     read_with_blocks,
 )
-from logstore.format.avro_encoding import Narrow, encode_records, repeated
-from logstore.format.avro_schema import AFTER, BEFORE, AvroType, envelope_schema, parse_schema, row_schema
+from logstore.format.avro_encoding import Narrow, encode_records, repeated_bytes
+from logstore.format.avro_schema import AFTER, BEFORE, AvroType, avro_row_schema, envelope_schema, parse_schema
 from logstore.format.changelog_json import ChangelogMode, EncodedChanges
 from logstore.format.envelopes import KindArray
 from logstore.json.arrow_bytes import ByteArray, as_binary, flags, gathered, texts_between, value_bytes
@@ -67,7 +67,7 @@ class RecordSchemas:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedChanges:
+class LogChanges:
     """The changes in log records, in order."""
 
     rows: pa.RecordBatch
@@ -89,12 +89,12 @@ def wanted_schemas(
     Raises:
         InvalidInputError: a type that Avro does not have.
     """
-    value = envelope_schema if log_format == DEBEZIUM_AVRO else row_schema
-    key = row_schema(pa.schema([rows.field(name) for name in key_names])) if key_names else None
+    value = envelope_schema if log_format == DEBEZIUM_AVRO else avro_row_schema
+    key = avro_row_schema(pa.schema([rows.field(name) for name in key_names])) if key_names else None
     return key, value(rows, other_names=other_names)
 
 
-def encode_changes(
+def encode_avro_changes(
     rows: pa.RecordBatch,
     kinds: pa.Array,
     *,
@@ -121,13 +121,13 @@ def encode_changes(
     is_retract = (numbers == RowKind.DELETE) | (numbers == RowKind.UPDATE_BEFORE)
     keys = None
     if schemas.key is not None and key_names:
-        head = repeated(_head(schemas.key), rows.num_rows)
+        head = repeated_bytes(_head(schemas.key), rows.num_rows)
         keys = encode_records(rows.select(list(key_names)), parse_schema(schemas.key.text), heads=[head])
     values = (_envelopes if log_format == DEBEZIUM_AVRO else _rows_or_null)(rows, is_retract, schemas.value)
     return EncodedChanges(keys=keys, values=values)
 
 
-def decode_changes(
+def decode_avro_changes(
     keys: pa.Array | None,
     values: pa.Array,
     *,
@@ -135,7 +135,7 @@ def decode_changes(
     key_names: Sequence[str],
     log_format: str,
     registry: SchemaTexts,
-) -> DecodedChanges:
+) -> LogChanges:
     """Decode log records; see ``changelog_json.decode_changes``.
 
     Args:
@@ -175,11 +175,11 @@ def decode_changes(
             kinds.append(np.full(len(indices), RowKind.DELETE, np.int8))
     if not batches:
         empty = pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
-        return DecodedChanges(rows=empty, kinds=pa.array([], pa.int8()), indices=None if count == 0 else _NONE)
+        return LogChanges(rows=empty, kinds=pa.array([], pa.int8()), indices=None if count == 0 else _NONE)
     all_places = np.concatenate(places)
     order = np.argsort(all_places, kind="stable")
     rows = batches[0] if len(batches) == 1 else gathered(batches, order)
-    return DecodedChanges(
+    return LogChanges(
         rows=rows,
         kinds=pa.array(np.concatenate(kinds)[order]),
         indices=None if len(order) == count else all_places[order],
@@ -196,7 +196,7 @@ def _head(schema: RegisteredSchema) -> bytes:
 def _rows_or_null(rows: pa.RecordBatch, is_retract: BoolArray, schema: RegisteredSchema) -> pa.BinaryArray:
     """The rows; null for a retract."""
     adds = rows.filter(pa.array(~is_retract)) if is_retract.any() else rows
-    values = encode_records(adds, parse_schema(schema.text), heads=[repeated(_head(schema), adds.num_rows)])
+    values = encode_records(adds, parse_schema(schema.text), heads=[repeated_bytes(_head(schema), adds.num_rows)])
     if len(values) == len(is_retract):
         return values
     indices = np.cumsum(~is_retract) - 1
@@ -206,7 +206,7 @@ def _rows_or_null(rows: pa.RecordBatch, is_retract: BoolArray, schema: Registere
 def _envelopes(rows: pa.RecordBatch, is_retract: BoolArray, schema: RegisteredSchema) -> pa.BinaryArray:
     row = dict(parse_schema(schema.text).fields)[AFTER]
     before, behind = (_either(is_retract, *sides) for sides in zip(_INSERT, _RETRACT, strict=True))
-    head = repeated(_head(schema), rows.num_rows)
+    head = repeated_bytes(_head(schema), rows.num_rows)
     return encode_records(rows, row, heads=[head, before], tails=[behind])
 
 
@@ -239,8 +239,8 @@ class _Reader:
         for schema_id in np.unique(ids).tolist():
             group = np.flatnonzero(ids == schema_id)
             text = self._text(schema_id, int(indices[group[0]]), len(records))
-            for first in range(0, len(group), CHUNK_ROWS):
-                chunk = group[first : first + CHUNK_ROWS]
+            for first in range(0, len(group), COLUMN_ROWS):
+                chunk = group[first : first + COLUMN_ROWS]
                 try:
                     columns, chunk_kinds = self._chunk(
                         data, starts[chunk] + HEAD_BYTES, ends[chunk], text, is_enveloped

@@ -7,7 +7,7 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from logstore.format import changelog_avro, changelog_json
-from logstore.format.changelog_avro import DecodedChanges, RecordSchemas, RegisteredSchema, wanted_schemas
+from logstore.format.changelog_avro import LogChanges, RecordSchemas, RegisteredSchema, wanted_schemas
 from logstore.format.changelog_json import EncodedChanges
 from logstore.format.schema_registry import SchemaRegistry
 from lsm.errors import InvalidInputError
@@ -71,7 +71,7 @@ class RecordCodec:
             return changelog_json.encode_changes(
                 rows, kinds, key_names=self.key_names, log_format=self.log_format, changelog_mode=mode
             )
-        return changelog_avro.encode_changes(
+        return changelog_avro.encode_avro_changes(
             rows,
             kinds,
             schemas=self.schemas[version],
@@ -80,14 +80,14 @@ class RecordCodec:
             changelog_mode=mode,
         )
 
-    def decode(self, keys: pa.Array | None, values: pa.Array, schema: pa.Schema) -> DecodedChanges:
-        """Decode records. See ``changelog_json.decode_changes``, ``changelog_avro.decode_changes``."""
+    def decode(self, keys: pa.Array | None, values: pa.Array, schema: pa.Schema) -> LogChanges:
+        """Decode records. See ``changelog_json.decode_changes``, ``changelog_avro.decode_avro_changes``."""
         if self.log_format == "debezium-json" or self.log_format == "json":
             rows, kinds = changelog_json.decode_changes(
                 keys, values, schema=schema, key_names=self.key_names, log_format=self.log_format
             )
-            return DecodedChanges(rows=rows, kinds=kinds, indices=None)
-        return changelog_avro.decode_changes(
+            return LogChanges(rows=rows, kinds=kinds, indices=None)
+        return changelog_avro.decode_avro_changes(
             keys,
             values,
             schema=schema,

@@ -17,7 +17,7 @@ from lsm.keys.words import BoolArray, IndexArray
 MAX_BYTES: Final = 10
 WORD_BYTES: Final = 8
 
-Words = NDArray[np.uint64]
+_Words = NDArray[np.uint64]
 
 _CONTINUED: Final = np.uint64(0x8080808080808080)
 _CONTINUED_BY_LENGTH: Final = np.array(
@@ -27,7 +27,7 @@ _CONTINUED_BY_LENGTH: Final = np.array(
 _SMEARS: Final = tuple(np.uint64(1 << step) for step in range(6))
 
 
-def bit_lengths(numbers: Words) -> IndexArray:
+def bit_lengths(numbers: _Words) -> IndexArray:
     """(n,) how many bits each number has; 0 for 0."""
     filled = numbers.copy()
     for shift in _SMEARS:
@@ -95,7 +95,7 @@ def read_varints(words: NDArray[Any], places: IndexArray) -> tuple[NDArray[np.in
     return numbers, lengths, too_long
 
 
-def _next_two(words: NDArray[Any], places: IndexArray) -> tuple[Words, Words]:
+def _next_two(words: NDArray[Any], places: IndexArray) -> tuple[_Words, _Words]:
     """The bytes 8 and 9 behind places."""
     at_two = words[places + 2].astype(np.uint64)
     return (at_two >> np.uint64(48)) & np.uint64(0xFF), at_two >> np.uint64(56)

@@ -1,4 +1,4 @@
-"""Apicurio Registry with the API of Confluent's: a real registry beside our own small one, fetched by our jar fetcher."""
+"""Apicurio Registry, with the API of Confluent's: a real registry, fetched by our jar fetcher."""
 
 import http.client
 import json

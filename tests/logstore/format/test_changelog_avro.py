@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from logstore.format import avro_decoding
 from logstore.format.avro_payloads import without_logical_types
-from logstore.format.avro_schema import row_schema
-from logstore.format.changelog_avro import DecodedChanges
+from logstore.format.avro_schema import avro_row_schema
+from logstore.format.changelog_avro import LogChanges
 from logstore.format.record_codec import LogFormat, RecordCodec
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.varints import read_varints, varint_bytes, word_view
@@ -70,7 +70,7 @@ def codec_of(
     return codec.registered(0, schema)
 
 
-def rows_of(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+def three_columns(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(schema.names, each, strict=True)) for each in values], schema=schema)
 
 
@@ -78,7 +78,7 @@ def kinds_of(*kinds: RowKind) -> pa.Array:
     return pa.array(list(kinds), pa.int8())
 
 
-def shown(found: DecodedChanges) -> list[tuple[str, list[Any]]]:
+def kinds_and_rows(found: LogChanges) -> list[tuple[str, list[Any]]]:
     rows = [list(row.values()) for row in found.rows.to_pylist()]
     return [(RowKind(kind).symbol, row) for kind, row in zip(found.kinds.to_pylist(), rows, strict=True)]
 
@@ -115,7 +115,7 @@ def test_rows_of_any_types_are_read_as_they_were_written(data: st.DataObject, ch
     codec = codec_of(registry, "debezium-avro", batch.schema, [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("logstore.format.avro_encoding._CHUNK_ROWS", chunk)
-        patch.setattr("logstore.format.changelog_avro.CHUNK_ROWS", chunk)
+        patch.setattr("logstore.format.changelog_avro.COLUMN_ROWS", chunk)
         values = codec.encode(batch, pa.array(kinds, pa.int8()), version=0).values
         found = codec.decode(None, values, batch.schema)
         with_fastavro = avro_decoding.read_with_blocks(
@@ -152,7 +152,7 @@ def test_the_schema_is_the_one_of_flink() -> None:
             ("counts", pa.map_(pa.string(), pa.float64())),
         ]
     )
-    found = json.loads(row_schema(rows, other_names={"day": ("date",)}))
+    found = json.loads(avro_row_schema(rows, other_names={"day": ("date",)}))
     point = {"type": "record", "namespace": "org.apache.flink.avro.generated", "fields": [
         {"name": "x", "type": ["null", "int"], "default": None}]}  # fmt: skip
     types: dict[str, Any] = {
@@ -178,16 +178,16 @@ def test_the_schema_is_the_one_of_flink() -> None:
     clash = pa.schema(
         [("a_b", pa.struct([("x", pa.int8())])), ("a", pa.struct([("b", pa.struct([("y", pa.int8())]))]))]
     )
-    fastavro.parse_schema(json.loads(row_schema(clash)))
+    fastavro.parse_schema(json.loads(avro_row_schema(clash)))
 
 
 def test_null_in_a_column_that_is_never_null_is_refused() -> None:
     codec = codec_of(Texts(), "avro", SCHEMA, ["id"])
-    loose = rows_of((None, "a", 1), schema=pa.schema([field.with_nullable(True) for field in SCHEMA]))
+    loose = three_columns((None, "a", 1), schema=pa.schema([field.with_nullable(True) for field in SCHEMA]))
     with pytest.raises(InvalidInputError, match="null in a column that is never null: column=id"):
         codec.encode(loose, kinds_of(ADD), version=0)
     with pytest.raises(InvalidInputError, match="Avro has no such type: column=m"):
-        row_schema(pa.schema([("m", pa.map_(pa.int32(), pa.int32()))]))
+        avro_row_schema(pa.schema([("m", pa.map_(pa.int32(), pa.int32()))]))
 
 
 # ---- kinds
@@ -197,30 +197,32 @@ def test_null_in_a_column_that_is_never_null_is_refused() -> None:
 def test_inserts_and_deletes_are_read_as_such(log_format: LogFormat) -> None:
     """FL-125: a delete of upsert-kafka is a tombstone; FL-126: one of Debezium has its row."""
     codec = codec_of(Texts(), log_format, SCHEMA, ["id"])
-    rows = rows_of((1, "a", 1), (1, "a", 1), (1, "b", None), (2, "ü", -5))
+    rows = three_columns((1, "a", 1), (1, "a", 1), (1, "b", None), (2, "ü", -5))
     encoded = codec.encode(rows, kinds_of(ADD, UB, UA, DEL), version=0)
     assert encoded.keys is not None
     assert (len(encoded.keys), encoded.values.null_count) == (3, 1 if log_format == "avro" else 0)
     found = codec.decode(encoded.keys, encoded.values, SCHEMA)
     deleted = [2, None, None] if log_format == "avro" else [2, "ü", -5]
-    assert shown(found) == [("+I", [1, "a", 1]), ("+I", [1, "b", None]), ("-D", deleted)]
+    assert kinds_and_rows(found) == [("+I", [1, "a", 1]), ("+I", [1, "b", None]), ("-D", deleted)]
     assert found.indices is None
 
 
 def test_all_changes_are_kept_where_the_mode_says_so() -> None:
     codec = codec_of(Texts(), "debezium-avro", SCHEMA, ["id"], keeps=True)
-    values = codec.encode(rows_of((1, "a", 1), (1, "b", 1)), kinds_of(UB, UA), version=0).values
-    assert shown(codec.decode(None, values, SCHEMA)) == [("-D", [1, "a", 1]), ("+I", [1, "b", 1])]
+    values = codec.encode(three_columns((1, "a", 1), (1, "b", 1)), kinds_of(UB, UA), version=0).values
+    assert kinds_and_rows(codec.decode(None, values, SCHEMA)) == [("-D", [1, "a", 1]), ("+I", [1, "b", 1])]
     for names, keeps in (((), False), (("id",), True)):
         with pytest.raises(InvalidInputError, match=r"log\.format=avro needs a primary key"):
-            codec_of(Texts(), "avro", SCHEMA, names, keeps=keeps).encode(rows_of((1, "a", 1)), kinds_of(ADD), version=0)
+            codec_of(Texts(), "avro", SCHEMA, names, keeps=keeps).encode(
+                three_columns((1, "a", 1)), kinds_of(ADD), version=0
+            )
 
 
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_records_that_are_no_change_are_left_out(log_format: LogFormat) -> None:
     """Those that control the log have neither key nor value."""
     codec = codec_of(Texts(), log_format, SCHEMA, ["id"])
-    encoded = codec.encode(rows_of((1, "a", 1), (2, "b", 2)), kinds_of(ADD, DEL), version=0)
+    encoded = codec.encode(three_columns((1, "a", 1), (2, "b", 2)), kinds_of(ADD, DEL), version=0)
     assert encoded.keys is not None
     nothing = pa.nulls(1, pa.binary())
     keys = pa.concat_arrays([nothing, encoded.keys, nothing])
@@ -239,7 +241,7 @@ def test_a_schema_is_asked_for_once_for_all_records_with_it() -> None:
     registry = Texts()
     codec = codec_of(registry, "debezium-avro", SCHEMA, ["id"])
     values = codec.encode(
-        rows_of(*((number, "x", 1) for number in range(1000))), kinds_of(*1000 * [ADD]), version=0
+        three_columns(*((number, "x", 1) for number in range(1000))), kinds_of(*1000 * [ADD]), version=0
     ).values
     codec.decode(None, values, SCHEMA)
     assert registry.asked == 1
@@ -253,11 +255,11 @@ def test_records_of_older_schemas_have_the_columns_of_today() -> None:
     registry = Texts()
     newer = pa.schema([*SCHEMA, ("more", pa.float64())]).set(2, pa.field("n", pa.int64()))
     codec = codec_of(registry, "debezium-avro", SCHEMA, ["id"]).registered(1, newer)
-    old = codec.encode(rows_of((1, "a", 1), (3, "c", 3)), kinds_of(ADD, DEL), version=0).values
-    new = codec.encode(rows_of((2, "b", 2**40, 0.5), schema=newer), kinds_of(ADD), version=1).values
+    old = codec.encode(three_columns((1, "a", 1), (3, "c", 3)), kinds_of(ADD, DEL), version=0).values
+    new = codec.encode(three_columns((2, "b", 2**40, 0.5), schema=newer), kinds_of(ADD), version=1).values
     mixed = pa.concat_arrays([old[:1], new, old[1:]])
     found = codec.decode(None, mixed, newer)
-    assert shown(found) == [("+I", [1, "a", 1, None]), ("+I", [2, "b", 2**40, 0.5]), ("-D", [3, "c", 3, None])]
+    assert kinds_and_rows(found) == [("+I", [1, "a", 1, None]), ("+I", [2, "b", 2**40, 0.5]), ("-D", [3, "c", 3, None])]
     some = codec.decode(None, mixed, pa.schema([("more", pa.string()), ("id", pa.int64())]))
     assert some.rows.to_pydict() == {"more": [None, "0.5", None], "id": [1, 2, 3]}
     with pytest.raises(CorruptDataError, match=r"index=1 .*does not fit"):
@@ -330,7 +332,7 @@ def test_damaged_records_are_refused_or_read_and_nothing_else(
 )
 def test_what_is_no_record_of_the_log_is_named(value: bytes, fact: str) -> None:
     codec = codec_of(Texts(), "debezium-avro", SCHEMA, ["id"])
-    good = codec.encode(rows_of((1, "a", 1)), kinds_of(ADD), version=0).values.to_pylist()
+    good = codec.encode(three_columns((1, "a", 1)), kinds_of(ADD), version=0).values.to_pylist()
     with pytest.raises(CorruptDataError, match=fact):
         codec.decode(None, pa.array([*good, value], pa.binary()), SCHEMA)
 
@@ -351,7 +353,7 @@ def test_confluents_deserializer_reads_what_is_written_here(
     """FL-125, FL-126."""
     codec = codec_of(SchemaRegistry(url=schema_registry.url), log_format, SCHEMA, ["id"])
     assert set(schema_registry.subjects) == {"t-key", "t-value"}
-    encoded = codec.encode(rows_of((1, "a", None), (2, "ü", 5)), kinds_of(ADD, DEL), version=0)
+    encoded = codec.encode(three_columns((1, "a", None), (2, "ü", 5)), kinds_of(ADD, DEL), version=0)
     read = AvroDeserializer(client)
     keys, values = (
         [read(each, SerializationContext("t", part)) for each in column.to_pylist()]
