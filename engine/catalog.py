@@ -35,6 +35,7 @@ from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.table_options import TableOptions, canonical_options
+from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
@@ -195,7 +196,7 @@ class Catalog:
         topics = LogTopics(KafkaProperties.parse(parsed.log_kafka))
         topics.check_reachable()
         topic_name = parsed.log_topic or default_topic(name)
-        registered(record_codec(made, parsed, topic_name), made, [made])
+        registered(record_codec(seen_schema(made), parsed, topic_name), made, [made])
         topic = topics.create_topic(
             topic_name,
             bucket_count=bucket,

@@ -92,13 +92,6 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         f"log.format={format} needs a schema registry: fix='set log.schema-registry.url'",
     )
     yield (
-        has_log
-        and not options.log_is_avro
-        and options.log_registry_url is not None
-        and options.gives(TableValues.log_format),
-        f"records in JSON have no schemas in a registry: log.format={format} fix='remove log.schema-registry.url'",
-    )
-    yield (
         has_log and (options.log_key_format == "avro") != options.log_is_avro,
         f"keys and values of a log have one format: log.key.format={options.log_key_format} log.format={format} "
         "fix='remove log.key.format'",

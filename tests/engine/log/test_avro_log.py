@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from engine import Catalog
 from engine.broker.broker import Broker
@@ -76,6 +77,54 @@ def test_a_table_without_a_key_has_envelopes_without_keys(catalog: Catalog) -> N
     table = new_table(catalog, key=())
     table.write(id_rows([1, 1]))
     assert [kind for kind, _ in log_changes(table)] == [RowKind.INSERT, RowKind.INSERT]
+
+
+def test_an_exact_log_is_in_avro_too(catalog: Catalog, schema_registry: SchemaRegistryServer) -> None:
+    """FL-126, FL-134: -U with the whole old row, also where rows have columns that the writer does not know."""
+    options = {"log.changelog-mode": "all", "changelog-producer": "lookup"}
+    table = new_table(catalog, options=options)
+    table.write(id_rows([1], "a"))
+    table.write(id_rows([1], "b"))
+    newer = catalog.alter_table(table.name, [AddColumn(path=("n",), type=DataType(root="INT"))])
+    newer.write(pa.table({"id": [1], "v": ["c"], "n": pa.array([1], pa.int32())}))
+    table.write(id_rows([1], "d"))
+    found = [(kind, row["v"], row["n"]) for kind, row in log_changes(newer)]
+    assert found == [
+        (RowKind.INSERT, "a", None),
+        *((RowKind.DELETE, "a", None), (RowKind.INSERT, "b", None)),
+        *((RowKind.DELETE, "b", None), (RowKind.INSERT, "c", 1)),
+        *((RowKind.DELETE, "c", 1), (RowKind.INSERT, "d", None)),
+    ]
+    assert table.log is not None
+    assert len(schema_registry.subjects[f"{table.log.topic}-value"]) == 2
+
+
+def test_a_table_that_counts_its_rows_has_a_log_in_avro(catalog: Catalog) -> None:
+    """FL-126: the counts are not in it."""
+    table = new_table(catalog, key=(), options={"row-counts": "true"})
+    table.write(id_rows([1, 1, 2]))
+    table.write(id_rows([1]).append_column("_row_kind", pa.array(["-D"])))
+    kinds = [(kind, row) for kind, row in log_changes(table)]
+    row = {"id": 1, "v": "x"}
+    assert kinds == [
+        (RowKind.INSERT, row),
+        (RowKind.INSERT, row),
+        (RowKind.INSERT, {**row, "id": 2}),
+        (RowKind.DELETE, row),
+    ]
+
+
+@pytest.mark.spark
+def test_tasks_get_their_schemas_from_the_driver(
+    catalog: Catalog, schema_registry: SchemaRegistryServer, spark: SparkSession
+) -> None:
+    """FL-125: however many buckets there are, and readers ask once a process."""
+    table = new_table(catalog, options={"bucket": "4", "log.format": "avro"})
+    before = schema_registry.requests.copy()
+    table.append(spark.range(100).selectExpr("id", "'x' AS v").repartition(4))
+    assert schema_registry.requests - before == {"POST subjects": 2}
+    assert sorted(row["id"] for _, row in log_changes(table)) == list(range(100))
+    assert (schema_registry.requests - before)["GET schemas"] <= 1
 
 
 def test_a_schema_that_the_registry_refuses_changes_nothing(

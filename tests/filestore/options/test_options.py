@@ -237,6 +237,7 @@ def test_the_producer_says_who_knows_the_old_rows(
 def test_a_log_is_in_json_unless_avro_is_asked_for(primary_key: list[str]) -> None:
     """FL-125, FL-126, Traps 11: keys follow the format of the values."""
     assert TableOptions.parse({}, primary_key=primary_key).log_format == "debezium-json"
+    assert parse(primary_key, log_format="debezium-json", **AVRO_LOG).log_key_format == "json", "a catalog's registry"
     options = parse(primary_key, log_format="debezium-avro", **AVRO_LOG)
     assert (options.log_key_format, options.log_is_avro, options.log_deletes_have_key_only) == ("avro", True, False)
 
@@ -248,7 +249,6 @@ AVRO_LOG = {"log_kafka_bootstrap_servers": "a:1", "log_schema__registry_url": "h
     ("primary_key", "given", "fact"),
     [
         (KEY, {"log_format": "avro", "log_kafka_bootstrap_servers": "a:1"}, "needs a schema registry"),
-        (KEY, {"log_format": "json", **AVRO_LOG}, r"fix='remove log\.schema-registry\.url'"),
         (KEY, {"log_format": "avro", "log_key_format": "json", **AVRO_LOG}, r"fix='remove log\.key\.format'"),
         (KEY, {"log_key_format": "avro", "log_kafka_bootstrap_servers": "a:1"}, r"fix='remove log\.key\.format'"),
         ([], {"log_format": "avro", **AVRO_LOG}, r"needs a primary key.*use log\.format=debezium-avro"),
