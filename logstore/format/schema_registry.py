@@ -30,12 +30,12 @@ _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 class RegistryKeys:
     """How the options are called by which a registry was given, for messages."""
 
-    url: str = "schema.registry.url"
+    address: str = "schema.registry.url"
     login: str = "schema.registry.basic.auth.user.info"
 
 
 LOG_REGISTRY: Final = RegistryKeys(
-    url="log.schema-registry.url",
+    address="log.schema-registry.url",
     login="log.schema-registry.basic-auth.user-info or log.schema-registry.bearer-auth.token",
 )
 
@@ -54,7 +54,7 @@ class SchemaRegistry:
         """Raises: InvalidInputError when the URL is not http or https."""
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise InvalidInputError(
-                f"not an address: {self.keys.url}={shown_address(self.url)} example=http://localhost:8081"
+                f"not an address: {self.keys.address}={shown_address(self.url)} example=http://localhost:8081"
             )
 
     def schema(self, schema_id: int) -> Any:
@@ -110,7 +110,7 @@ class SchemaRegistry:
 
     @property
     def _shown(self) -> str:
-        return f"{self.keys.url}={shown_address(self.url)}"
+        return f"{self.keys.address}={shown_address(self.url)}"
 
     def _difference(self, path: str, where: str, text: str) -> str:
         """What distinguishes a schema from the subject's newest version."""
@@ -167,7 +167,7 @@ class SchemaRegistry:
 @lru_cache(maxsize=_KNOWN_SCHEMAS)
 def _schema_text(registry: SchemaRegistry, schema_id: int) -> str:
     """Raises: KeyError when there is none, which is not remembered."""
-    where = f"{registry.keys.url}={shown_address(registry.url)} schema_id={schema_id}"
+    where = f"{registry.keys.address}={shown_address(registry.url)} schema_id={schema_id}"
     try:
         found = registry._asked(f"schemas/ids/{schema_id}", where)
     except urllib.error.HTTPError as error:
