@@ -29,6 +29,7 @@ CHECKED := engine logstore filestore lsm tests benchmarks
 FETCH_BROKER := from engine.broker.jars import broker_jars; broker_jars()
 FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
 FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars()
+FETCH_REGISTRY := from tests.stores.apicurio import apicurio_archive; apicurio_archive()
 FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
 
 .DEFAULT_GOAL := help
@@ -60,10 +61,11 @@ $(BENCH)/.stamp: $(BENCH_CONSTRAINTS)
 jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 
-jars-peers: venv ## the jars of the tests' peers, Apache Paimon, an object store and MariaDB, in the user's cache
+jars-peers: venv ## the jars of the tests' peers, Apache Paimon, an object store, MariaDB and a schema registry, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching the object store's jars" $(PY) -c "$(FETCH_STORE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching MariaDB" $(PY) -c "$(FETCH_MYSQL)"
+	@$(PY) -I $(PREFLIGHT) run "fetching a schema registry" $(PY) -c "$(FETCH_REGISTRY)"
 
 demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
 	$(PY) -m engine.demo $(ARGS)

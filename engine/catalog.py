@@ -15,6 +15,7 @@ from engine.lineage.settings import settle_before_first_database, settle_when_op
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.log.catalog_login import CatalogLogin
 from engine.log.replacement import LogWanted
+from engine.log.table_codec import record_codec, register_next, registered
 from engine.log.table_log import TableLog, default_topic
 from engine.log.table_topic import make_topic, remove_topic, undo_topic
 from engine.request.writer_options import EVEN_UNTRACKED
@@ -27,9 +28,9 @@ from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOpt
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
-from filestore.options.log_login import SERVERS_KEY
-from filestore.options.log_place import TOPIC_KEY
+from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options
+from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
@@ -183,7 +184,7 @@ class Catalog:
             return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
         if self._files.table_exists(name):
             raise InvalidInputError(f"table exists: table={name} fix=choose another name, or if_not_exists=True")
-        new_schema(  # refuses what cannot be, before there is a topic
+        first = new_schema(  # refuses what cannot be, before there is a topic
             schema, primary_key=primary_key, partition_by=partition_by, options=given, comment=comment, time_ms=0
         )
         self._files.table_path(name)
@@ -205,6 +206,7 @@ class Catalog:
         given.setdefault("log.system", "kafka")
         stored = self._login.stored(given, own)
         try:
+            registered(record_codec(seen_schema(first), parsed, topic.name), first, [first])
             made = self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         except FluvialError:
             with contextlib.suppress(FluvialError):  # the first error counts
@@ -246,6 +248,7 @@ class Catalog:
         topics = LogTopics(log.properties) if log is not None and retained else None
         if topics is not None:
             topics.check_reachable()
+        register_next(None if log is None else log.codec, self.table(name).store, changes)
         schema = self._files.alter_table(name, changes)
         if topics is not None and log is not None:
             topics.set_retention(log.topic, schema.table_options.log_retention_ms)

@@ -19,7 +19,7 @@ from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.options.catalog_options import CatalogPlace
-from filestore.options.log_login import SERVERS_KEY, login_for
+from filestore.options.log_login import login_for
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
 from filestore.scan.live_files import LiveFiles
@@ -109,7 +109,7 @@ class FileTable(TableView):
             lock_factory=store.lock_factory,
             catalog=store.catalog,
         )
-        login = login_for(there.store.schema.options.get(SERVERS_KEY), store.schema.options)
+        login = login_for(there.store.schema.options, store.schema.options)
         return there.with_options(login) if login else there
 
     def new_scan(self) -> TableScan:

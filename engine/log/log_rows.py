@@ -14,7 +14,6 @@ from engine.log.retention import kept_records
 from engine.log.table_log import TableLog
 from engine.types.row_changes import RowChanges
 from filestore.table_view import TableView
-from logstore.format.changelog_json import decode_changes
 from logstore.kafka.prefetch import prefetched
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError
@@ -50,30 +49,33 @@ def log_rows(
         InvalidInputError: a value does not fit its column of ``store``, because the column was widened meanwhile.
     """
     needed = list(columns)
-    if log.key_names and (log.log_format == "json" or log.keeps_update_before):
+    codec = log.codec
+    if log.key_names and (codec.deletes_have_key_only or log.keeps_update_before):
         needed += [name for name in log.key_names if name not in columns]
     columns_of_log = LogColumns.of(table, needed)
     # keys are only needed for deletes without a value
-    parts = [*(["key"] if log.log_format == "json" else []), "value", *(["offset", "timestamp"] if with_origin else [])]
+    parts = [
+        *(["key"] if codec.deletes_have_key_only else []),
+        "value",
+        *(["offset", "timestamp"] if with_origin else []),
+    ]
     batches = kept_records(table.store, log, _of_rows(log, log_range), columns=parts)
     for fetched in prefetched(batches, depth=min(_BATCHES_AHEAD, log.properties.environment.max_threads)):
         records = _rows_only(fetched)
         if not records.num_rows:
             continue
         try:
-            rows, kinds = decode_changes(
-                records["key"] if "key" in parts else None,
-                records["value"],
-                schema=columns_of_log.schema,
-                key_names=log.key_names,
-                log_format=log.log_format,
-            )
+            keys = records["key"] if "key" in parts else None
+            changes = codec.decode(keys, records["value"], columns_of_log.schema)
         except CorruptDataError as error:
             raise CorruptDataError(
                 f"{error} table={table.name} topic={log.topic} bucket={log_range.bucket} "
                 f"range={log_range.start_offset}..{log_range.end_offset}"
             ) from error
-        rows = columns_of_log.apply(rows, kinds)
+        if changes.indices is not None:
+            records = records.take(pa.array(changes.indices))
+        kinds = changes.kinds
+        rows = columns_of_log.apply(changes.rows, kinds)
         if log.key_names and log.keeps_update_before:
             kinds = paired_kinds(rows.select(list(log.key_names)).columns, np.asarray(kinds))
         if len(rows):

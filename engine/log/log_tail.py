@@ -62,8 +62,11 @@ def refusal(table: TableView, log: TableLog | None) -> str | None:
     if not table.schema.primary_keys or log.is_exact or options.merge_engine == "first-row":
         return None
     is_folded = options.merge_engine != "deduplicate"
-    if log.log_format == "json" and (is_folded or options.sequence_fields):
-        return "log.format=json reason='its deletes have no values, which the table needs to order or merge them'"
+    if log.codec.deletes_have_key_only and (is_folded or options.sequence_fields):
+        return (
+            f"log.format={log.codec.log_format} "
+            "reason='its deletes have no values, which the table needs to order or merge them'"
+        )
     if is_folded and not log.keeps_update_before and _takes_old_values(table):
         return (
             f"merge-engine={options.merge_engine} log.changelog-mode=upsert "

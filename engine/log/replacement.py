@@ -20,9 +20,9 @@ from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import ReplaceLog, SchemaChange, SetOption
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.manifest.commit_message import PURPOSE_KEY
-from filestore.options.log_login import SERVERS_KEY
 from filestore.options.log_place import (
     BUCKET_KEY,
+    SERVERS_KEY,
     SYSTEM_KEY,
     TOPIC_KEY,
     in_other_place,

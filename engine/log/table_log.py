@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from engine.log.table_codec import record_codec, registered
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
-from filestore.options.log_login import SERVERS_KEY, login_of
+from filestore.options.log_login import login_for, login_of
 from filestore.options.log_place import in_other_place, log_place
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
-from logstore.format.changelog_json import LogFormat
+from logstore.format.record_codec import RecordCodec
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
@@ -47,11 +48,9 @@ class TableLog:
     bucket_count: int
     properties: KafkaProperties
     table_id: str  # part of the transactional ids and in every marker: a recreated table is another writer
-    log_format: LogFormat
-    keeps_update_before: bool  # log.changelog-mode=all
+    codec: RecordCodec
     is_exact: bool  # the writer looks up the rows it changes and logs exact changes
     is_eventual: bool
-    key_names: tuple[str, ...]  # () for a table without a key
     orphans: OrphanPolicy = OrphanPolicy.FAIL
     generation: int = 0  # which of the table's logs, see ``Snapshot.log_generation``
     is_adopted: bool = False  # the topic existed before the table, and begins with its claim
@@ -71,17 +70,16 @@ class TableLog:
         if not writer.tracks_changes(options) or not table.store.has_log:
             return None
         client = {**client_options(options), **writer.client_properties}
+        topic = options.log_topic or default_topic(table.name)
         return cls(
-            topic=options.log_topic or default_topic(table.name),
+            topic=topic,
             topic_id=options.log_topic_id,
             bucket_count=options.bucket,
             properties=KafkaProperties.parse(client),
             table_id=options.log_transactional_id_prefix or table.name,
-            log_format=options.log_format,
-            keeps_update_before=options.log_changelog_mode == "all",
+            codec=record_codec(table.schema, options, topic),
             is_exact=options.log_is_exact and bool(table.schema.primary_keys),
             is_eventual=options.log_consistency == "eventual",
-            key_names=tuple(table.schema.primary_keys),
             orphans=OrphanPolicy(writer.on_orphan_batch),
             generation=options.log_generation,
             is_adopted=options.log_topic_is_adopted,
@@ -96,6 +94,29 @@ class TableLog:
         """Next offsets with those of buckets that have no rows yet, where it matters: see ``first_offset``."""
         first = range(self.bucket_count) if self.is_adopted else ()
         return LogOffsets(offsets).joined(dict.fromkeys(first, self.first_offset))
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The primary key; () for a table without one."""
+        return self.codec.key_names
+
+    @property
+    def keeps_update_before(self) -> bool:
+        """log.changelog-mode=all."""
+        return self.codec.keeps_update_before
+
+    def for_version(self, store: TableStore, version: int) -> "TableLog":
+        """The log with the schemas of its records registered, for rows of a version of the table's schema.
+
+        Raises:
+            UnavailableError: the schema registry does not answer.
+            InvalidInputError: it refuses the schema.
+        """
+        if not self.codec.is_avro or version in self.codec.schemas:
+            return self
+        versions = store.schema_versions()
+        (schema,) = (each for each in versions if each.id == version)
+        return replace(self, codec=registered(self.codec, schema, versions))
 
     def writer(self, bucket: int) -> BucketLogWriter:
         """A new writer of a bucket, with its own producer: close it."""
@@ -162,9 +183,9 @@ def at_log_of(store: TableStore, schema: TableSchema) -> TableStore:
     The login stays with its brokers.
     """
     options, own = branch_options(store.io, store.paths, schema.options), store.schema.options
-    if options.get(SERVERS_KEY) != own.get(SERVERS_KEY):
-        own = {key: text for key, text in own.items() if key not in login_of(own)}
-    opened = replace(store.schema, options=in_other_place(own, log_place(options)))
+    moved = in_other_place(own, log_place(options))
+    logins = login_of(own).keys() - login_for(moved, own).keys()
+    opened = replace(store.schema, options={key: text for key, text in moved.items() if key not in logins})
     return replace(store, schema=opened, options=opened.table_options)
 
 

@@ -17,7 +17,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
-from filestore.options.log_login import SERVERS_KEY
+from filestore.options.log_place import SERVERS_KEY
 from filestore.table import FileTable
 from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import FluvialError, InvalidInputError

@@ -27,7 +27,7 @@ from filestore.evolution.schema_change import AddColumn
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
-from filestore.options.log_login import SERVERS_KEY
+from filestore.options.log_place import SERVERS_KEY
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint

@@ -16,7 +16,7 @@ from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryFiles, MemoryObjects
-from filestore.options.log_login import SERVERS_KEY
+from filestore.options.log_place import SERVERS_KEY
 from filestore.tag.tags import create_tag
 from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import InvalidInputError

@@ -85,7 +85,7 @@ class ReadOptions:
         table, options = self._at_its_schema(), self.table.options
         schema = spark_schema(table.schema.fields_of(self.columns) if self.columns else table.schema.fields)
         if options.read_changelog:
-            if options.log_format == "json":
+            if options.log_deletes_have_key_only:
                 # a delete in such a log has its key only
                 keys = table.schema.primary_keys
                 schema = StructType(

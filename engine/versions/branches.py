@@ -16,7 +16,7 @@ from filestore.branch.branches import Branch, DeletedBranch
 from filestore.branch.main_replacement import MainReplaced
 from filestore.layout.branch_log import read_branch_log
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.options.log_login import SERVERS_KEY, login_for
+from filestore.options.log_login import login_for
 from filestore.options.log_place import SYSTEM_KEY, TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
@@ -163,5 +163,5 @@ def _log_of(store: TableStore, name: str) -> TableLog | None:
     if place is None:
         return None
     schema = on_branch(store, name).schemas.latest() or store.schema
-    login = login_for(schema.options.get(SERVERS_KEY), store.schema.options)
+    login = login_for(schema.options, store.schema.options)
     return TableLog.of(TableView(store.with_options({**schema.options, **place, **login})), EVEN_UNTRACKED)

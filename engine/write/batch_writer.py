@@ -180,7 +180,7 @@ class BatchWriter:
     def _spec(self, batch_id: int, adopted: Mapping[int, BucketResult]) -> BatchSpec:
         return BatchSpec(
             table=self._table,
-            log=self._log,
+            log=self._registered_log(),
             commit_user=self._commit_user,
             batch_id=batch_id,
             base=self.live.ref,
@@ -191,6 +191,12 @@ class BatchWriter:
             run=self._run,
             observe=self._observe,
         )
+
+    def _registered_log(self) -> TableLog | None:
+        """The log, with the schemas of its records: tasks ask no registry."""
+        if self._log is not None:
+            self._log = self._log.for_version(self._store, self._table.schema.id)
+        return self._log
 
     def _log_offsets(self) -> Mapping[int, int]:
         """Next offsets of the newest snapshot that has offsets: commits of engines without a log drop them."""

@@ -11,7 +11,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from engine.request.writer_options import WriterOptions
+from engine.log.table_codec import register_next
+from engine.log.table_log import TableLog
+from engine.request.writer_options import EVEN_UNTRACKED, WriterOptions
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.datafile.schema_mapping import map_schema
 from filestore.evolution.publication import publish_changes
@@ -53,7 +55,11 @@ def evolve_schema(table: _View, given: Sequence[DataField], rules: MergeRules | 
 
     def decide(newest: TableSchema) -> Sequence[SchemaChange]:
         _check_same_columns(table, newest, given)
-        return merge_changes(newest, given, rules)
+        changes = merge_changes(newest, given, rules)
+        if changes:
+            log = TableLog.of(table, EVEN_UNTRACKED)
+            register_next(None if log is None else log.codec, table.store, changes)
+        return changes
 
     try:
         merged = publish_changes(table.store, decide)

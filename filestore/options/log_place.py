@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from filestore.options.log_login import SERVERS_KEY
 from filestore.options.table_options import TableOptions
 
+SERVERS_KEY: Final = "log.kafka.bootstrap.servers"
 SYSTEM_KEY: Final = TableOptions.log_system.key
 TOPIC_KEY: Final = TableOptions.log_topic.key
 TOPIC_ID_KEY: Final = TableOptions.log_topic_id.key

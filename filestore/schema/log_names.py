@@ -4,11 +4,15 @@ A record names its columns. So a column keeps all names that it ever had, no oth
 record is read by whichever of them it has.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import DataField, DataType
+from filestore.types.data_types import TEXT_ROOTS, DataField, DataType, walk
 from lsm.errors import InvalidInputError
+
+_AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def other_names(fields: Sequence[DataField], versions: Sequence[TableSchema]) -> Mapping[str, tuple[str, ...]]:
@@ -50,6 +54,23 @@ def check_log_names(before: TableSchema, after: TableSchema, history: Sequence[T
                 f"records in the log would not be understood: column={was} wanted={field.name} "
                 "reason='key columns and fields inside a column keep their names while the table has a log'"
             )
+
+
+def check_avro_types(fields: Sequence[DataField]) -> None:
+    """Refuse columns that records in Avro cannot have, at any depth. Raises: InvalidInputError naming the column."""
+    for _, field in _with_parents(fields):
+        if _AVRO_NAME.fullmatch(field.name) is None:
+            raise InvalidInputError(
+                f"Avro allows no such name: column={field.name} log.format=avro "
+                "fix='use letters, digits and underscores, no digit first; or log.format=debezium-json'"
+            )
+        for part in walk(field.type):
+            key = part.element if part.root == "MULTISET" else part.key
+            if key is not None and key.root not in TEXT_ROOTS:
+                raise InvalidInputError(
+                    f"keys of a map in Avro are texts: column={field.name} type={part} "
+                    "fix='use MAP<STRING, ...>, or log.format=debezium-json'"
+                )
 
 
 def _with_parents(

@@ -139,9 +139,10 @@ def _check_options(options: TableOptions) -> None:
             f"counts are summed by readers, who would not see new ones: {ROW_COUNTS_KEY}=true {_VECTORS_KEY}=true "
             f"fix='remove {_VECTORS_KEY}'"
         )
-    if options.log_format == "json":
+    if options.log_deletes_have_key_only:
         raise InvalidInputError(
-            f"a delete in such a log has a key only: {ROW_COUNTS_KEY}=true log.format=json fix='use debezium-json'"
+            f"a delete in such a log has a key only: {ROW_COUNTS_KEY}=true log.format={options.log_format} "
+            f"fix='use debezium-{options.log_format}'"
         )
     for option in (TableOptions.ignore_delete, TableOptions.ignore_update_before):
         if options[option]:

@@ -12,6 +12,7 @@ from filestore.options.option import Option, check_text
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import TagSchedule
 from filestore.schema.index_options import check_index_options
+from filestore.schema.log_names import check_avro_types
 from filestore.schema.row_counts import check_stored
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import (
@@ -81,6 +82,8 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
             )
     _check_bucket_keys(schema)
     _check_option_columns(schema, options)
+    if options.log_is_avro and options.log_system != "none":
+        check_avro_types(schema.fields)
     TagSchedule.of(options)  # refuses rules that contradict each other
     check_writable(schema)
 

@@ -115,7 +115,7 @@ class AvroPayloads:
 
 
 def _prepared(schema: dict[str, Any]) -> _PreparedSchema:
-    plain = _without_logical_types(schema)
+    plain = without_logical_types(schema)
     try:
         record = fastavro.parse_schema(plain)
         array = fastavro.parse_schema({"type": "array", "items": plain})
@@ -131,27 +131,35 @@ def _prepared(schema: dict[str, Any]) -> _PreparedSchema:
 
 
 def _decoded(bodies: Sequence[bytes], known: _PreparedSchema) -> tuple[list[Any], dict[int, str]]:
-    """The decoded records of one schema, and the reasons by index of those that do not match it."""
-    unreadable: dict[int, str] = {}
-    rows: list[Any] = []
-    block = b"".join((_zigzag(len(bodies)), *bodies, b"\x00"))
-    source = BytesIO(block)
-    try:
-        rows = fastavro.schemaless_reader(source, known.array)
-        is_whole = source.tell() == len(block) and len(rows) == len(bodies)
-    except _UNREADABLE:
-        is_whole = False
-    if not is_whole:
-        rows, unreadable = _decoded_each(bodies, known)
+    rows, unreadable = read_records(bodies, known.record, known.array)
     return ([_with_non_finite_as_text(row) for row in rows] if known.has_floats else rows), unreadable
 
 
-def _decoded_each(bodies: Sequence[bytes], known: _PreparedSchema) -> tuple[list[Any], dict[int, str]]:
+def read_records(bodies: Sequence[bytes], record: Any, array: Any) -> tuple[list[Any], dict[int, str]]:
+    """The decoded records of one schema, and the reasons by index of those that do not match it.
+
+    Args:
+        bodies: Avro, without schema ids.
+        record: the schema, parsed by fastavro.
+        array: an array of such records, parsed by fastavro.
+    """
+    block = b"".join((_zigzag(len(bodies)), *bodies, b"\x00"))
+    source = BytesIO(block)
+    try:
+        rows = fastavro.schemaless_reader(source, array) if bodies else []
+    except _UNREADABLE:
+        return _decoded_each(bodies, record)
+    if bodies and (source.tell() < len(block) or len(rows) != len(bodies)):
+        return _decoded_each(bodies, record)
+    return rows, {}
+
+
+def _decoded_each(bodies: Sequence[bytes], record: Any) -> tuple[list[Any], dict[int, str]]:
     rows, unreadable = [], {}
     for place, body in enumerate(bodies):
         source = BytesIO(body)
         try:
-            row = fastavro.schemaless_reader(source, known.record)
+            row = fastavro.schemaless_reader(source, record)
         except _UNREADABLE as error:
             unreadable[place] = f"does not match its Avro schema: {type(error).__name__} {error}".strip()
             continue
@@ -185,12 +193,13 @@ def _base64(value: Any) -> str:
     return base64.b64encode(value).decode()
 
 
-def _without_logical_types(schema: Any) -> Any:
+def without_logical_types(schema: Any) -> Any:
+    """The schema of the same bytes, whose values are the numbers and bytes that are stored."""
     if isinstance(schema, dict):
         return {
-            key: _without_logical_types(each) for key, each in schema.items() if key not in ("logicalType", "default")
+            key: without_logical_types(each) for key, each in schema.items() if key not in ("logicalType", "default")
         }
-    return [_without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
+    return [without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _named(schema: Any, found: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
-LogFormat = Literal["debezium-json", "json"]
+JsonFormat = Literal["debezium-json", "json"]
 ChangelogMode = Literal["upsert", "all", "auto"]
 
 _INSERT_PREFIX: Final = '{"before":null,"after":'
@@ -47,7 +47,7 @@ def encode_changes(
     kinds: pa.Array,
     *,
     key_names: Sequence[str],
-    log_format: LogFormat,
+    log_format: JsonFormat,
     changelog_mode: ChangelogMode = "auto",
 ) -> EncodedChanges:
     """Encode row changes as log records.
@@ -83,7 +83,7 @@ def decode_changes(
     *,
     schema: pa.Schema,
     key_names: Sequence[str],
-    log_format: LogFormat,
+    log_format: JsonFormat,
 ) -> tuple[pa.RecordBatch, pa.Array]:
     """Decode log records to inserts and deletes (``+U`` and ``-U`` cannot be distinguished from ``+I`` and ``-D``).
 
@@ -124,7 +124,7 @@ def decode_changes(
     return gathered([rows, deletes], place), pa.array(all_kinds)
 
 
-def _checked_mode(key_names: Sequence[str], log_format: LogFormat, changelog_mode: ChangelogMode) -> ChangelogMode:
+def _checked_mode(key_names: Sequence[str], log_format: JsonFormat, changelog_mode: ChangelogMode) -> ChangelogMode:
     if not key_names and log_format == "json":
         raise InvalidInputError(
             "log.format=json needs a primary key, as its deletes are known by their keys: use log.format=debezium-json"

@@ -1,80 +1,200 @@
-"""Schemas by id from a Confluent Schema Registry or a compatible one (Apicurio, Karapace, Redpanda).
+"""Schemas in a Confluent Schema Registry or a compatible one (Apicurio, Karapace, Redpanda): by id, and by subject.
 
-A reader needs a single kind of request, and confluent-kafka's registry client would add a dozen dependencies.
+Readers ask for the schema of an id, which never changes: a process asks once. Writers register a schema under a
+subject; one that is registered already keeps its id.
 
-Source: Confluent "Schema Registry API Reference", GET /schemas/ids/{id}.
+Source: Confluent "Schema Registry API Reference", GET /schemas/ids/{id}, POST /subjects/{subject}/versions.
 """
 
 import base64
 import json
+import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from lsm.errors import InvalidInputError, UnavailableError
 from lsm.secret_names import shown_address
 
 _TIMEOUT_S: Final = 10.0
-_NOT_FOUND: Final = 404
-_REFUSED: Final = (401, 403)
+_KNOWN_SCHEMAS: Final = 1024
+_REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_CONTENT: Final = "application/vnd.schemaregistry.v1+json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryKeys:
+    """How the options are called by which a registry was given, for messages."""
+
+    address: str = "schema.registry.url"
+    login: str = "schema.registry.basic.auth.user.info"
+
+
+LOG_REGISTRY: Final = RegistryKeys(
+    address="log.schema-registry.url",
+    login="log.schema-registry.basic-auth.user-info or log.schema-registry.bearer-auth.token",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRegistry:
-    """A registry with a cache: the schema of an id never changes."""
+    """A registry, and who asks. Small and picklable."""
 
     url: str = field(repr=False)  # may hold a login
     user_info: str | None = field(default=None, repr=False)  # user:password
-    _known: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    token: str | None = field(default=None, repr=False)
+    ca_file: str | None = None  # PEM; None: the system's
+    keys: RegistryKeys = RegistryKeys()
 
     def __post_init__(self) -> None:
         """Raises: InvalidInputError when the URL is not http or https."""
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise InvalidInputError(
-                f"not an address: schema.registry.url={shown_address(self.url)} example=http://localhost:8081"
+                f"not an address: {self.keys.address}={shown_address(self.url)} example=http://localhost:8081"
             )
 
     def schema(self, schema_id: int) -> Any:
-        """The Avro schema of an id as parsed JSON; None when the registry has no such schema.
+        """The Avro schema of an id as parsed JSON; None when the registry has no such schema. See ``schema_text``."""
+        text = self.schema_text(schema_id)
+        return None if text is None else json.loads(text)
+
+    def schema_text(self, schema_id: int) -> str | None:
+        """The Avro schema of an id; None when the registry has no such schema.
 
         Raises:
             UnavailableError: the registry does not answer.
             InvalidInputError: it rejects the user, or the schema is not a self-contained Avro schema.
         """
-        found = self._known.get(schema_id)
-        if found is None:
-            found = self._fetched(schema_id)
-            if found is not None:
-                self._known[schema_id] = found
-        return found
+        try:
+            return _schema_text(self, schema_id)
+        except KeyError:
+            return None
 
-    def _fetched(self, schema_id: int) -> Any:
-        request = urllib.request.Request(f"{self.url.rstrip('/')}/schemas/ids/{schema_id}")
-        request.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
+    def register(self, subject: str, text: str) -> int:
+        """Register a schema as the newest version of a subject, unless it is one of its versions.
+
+        Args:
+            subject: ``<topic>-key`` or ``<topic>-value``.
+            text: the Avro schema.
+
+        Returns:
+            The id of the schema.
+
+        Raises:
+            UnavailableError: the registry does not answer.
+            InvalidInputError: it rejects the user, or the schema, because of the subject's other versions.
+        """
+        where = f"{self._shown} subject={subject}"
+        path = f"subjects/{quote(subject, safe='')}"
+        try:
+            return int(self._asked(f"{path}/versions", where, {"schema": text})["id"])
+        except urllib.error.HTTPError as error:
+            reason = _reason(error)
+            if error.code == HTTPStatus.CONFLICT:
+                raise InvalidInputError(
+                    f"the schema registry refuses the table's schema: {where} {self._difference(path, where, text)} "
+                    f"reason={reason!r} fix='change the columns otherwise, set another compatibility of the subject, "
+                    "or choose another log.kafka.topic'"
+                ) from error
+            if error.code == HTTPStatus.UNPROCESSABLE_ENTITY:
+                raise InvalidInputError(
+                    f"the schema registry does not take the table's schema: {where} reason={reason!r} schema={text}"
+                ) from error
+            raise UnavailableError(
+                f"the schema registry fails: status={error.code} {where} reason={reason!r}"
+            ) from error
+
+    @property
+    def _shown(self) -> str:
+        return f"{self.keys.address}={shown_address(self.url)}"
+
+    def _difference(self, path: str, where: str, text: str) -> str:
+        """What distinguishes a schema from the subject's newest version."""
+        try:
+            newest = self._asked(f"{path}/versions/latest", where)
+        except urllib.error.HTTPError:
+            return ""
+        before, after = _field_types(json.loads(newest["schema"])), _field_types(json.loads(text))
+        parts = {
+            "added": [name for name in after if name not in before],
+            "missing": [name for name in before if name not in after],
+            "changed": [
+                f"{name}: {before[name]} -> {after[name]}"
+                for name in after
+                if name in before and before[name] != after[name]
+            ],
+        }
+        facts = " ".join(f"{word}={names}" for word, names in parts.items() if names)
+        return f"version={newest.get('version')} {facts}".rstrip()
+
+    def _asked(self, path: str, where: str, body: Any = None) -> Any:
+        """The answer as parsed JSON. Raises: HTTPError for a status that the caller knows better."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url.rstrip('/')}/{path}", data=data)
+        request.add_header("Accept", f"{_CONTENT}, application/json")
+        if data is not None:
+            request.add_header("Content-Type", _CONTENT)
         if self.user_info is not None:
             request.add_header("Authorization", f"Basic {base64.b64encode(self.user_info.encode()).decode()}")
-        where = f"schema.registry.url={shown_address(self.url)} schema_id={schema_id}"
+        elif self.token is not None:
+            request.add_header("Authorization", f"Bearer {self.token}")
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-                found = json.load(answer)
+            context = None if self.ca_file is None else ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            raise InvalidInputError(
+                f"certificates cannot be read: log.schema-registry.ssl.ca.location={self.ca_file} reason={error}"
+            ) from error
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:
+                return json.load(answer)
         except urllib.error.HTTPError as error:
-            if error.code == _NOT_FOUND:
-                return None
             if error.code in _REFUSED:
                 raise InvalidInputError(
                     f"the schema registry rejects the credentials: status={error.code} {where} "
-                    "fix=set schema.registry.basic.auth.user.info"
+                    f"fix=set {self.keys.login}"
                 ) from error
-            raise UnavailableError(f"the schema registry fails: status={error.code} {where}") from error
+            raise
         except (OSError, ValueError) as error:
             raise UnavailableError(
                 f"the schema registry does not answer: {where} reason={shown_address(str(error))}"
             ) from error
-        if found.get("schemaType", "AVRO") != "AVRO" or found.get("references"):
-            raise InvalidInputError(
-                f"not a self-contained Avro schema: {where} type={found.get('schemaType', 'AVRO')} "
-                f"references={len(found.get('references') or ())} fix=register it as one Avro schema"
-            )
-        return json.loads(found["schema"])
+
+
+@lru_cache(maxsize=_KNOWN_SCHEMAS)
+def _schema_text(registry: SchemaRegistry, schema_id: int) -> str:
+    """Raises: KeyError when there is none, which is not remembered."""
+    where = f"{registry.keys.address}={shown_address(registry.url)} schema_id={schema_id}"
+    try:
+        found = registry._asked(f"schemas/ids/{schema_id}", where)
+    except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            raise KeyError(schema_id) from error
+        raise UnavailableError(f"the schema registry fails: status={error.code} {where}") from error
+    if found.get("schemaType", "AVRO") != "AVRO" or found.get("references"):
+        raise InvalidInputError(
+            f"not a self-contained Avro schema: {where} type={found.get('schemaType', 'AVRO')} "
+            f"references={len(found.get('references') or ())} fix=register it as one Avro schema"
+        )
+    text: str = found["schema"]
+    return text
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What the registry says about a refusal."""
+    try:
+        return str(json.load(error).get("message", error.reason))
+    except (OSError, ValueError, AttributeError):
+        return str(error.reason)
+
+
+def _field_types(schema: Any) -> dict[str, str]:
+    """The fields of a record by name; those of an envelope's row instead of the envelope's."""
+    fields = {each["name"]: each["type"] for each in schema.get("fields", ())}
+    sides = fields.get("after")
+    if "before" in fields and isinstance(sides, list) and isinstance(sides[-1], dict):
+        return _field_types(sides[-1])
+    return {name: json.dumps(each) for name, each in fields.items()}

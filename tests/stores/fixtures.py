@@ -5,9 +5,11 @@ from itertools import count
 
 import pytest
 
+from tests.stores.apicurio import Apicurio
 from tests.stores.mariadb import MariaDb
 from tests.stores.object_store import ObjectStore, S3Proxy
 from tests.stores.postgres import Postgres
+from tests.stores.schema_registry import SchemaRegistryServer
 from tests.stores.secure_broker import SecureBroker
 
 _numbers = count(1)
@@ -31,6 +33,27 @@ def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBr
     """A broker with TLS, logins and access lists; it must run for a test to pass."""
     with SecureBroker(tmp_path_factory.mktemp("secure-broker")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def running_schema_registry() -> Iterator[SchemaRegistryServer]:
+    """A schema registry for the session: its ids are never given twice."""
+    with SchemaRegistryServer() as running:
+        yield running
+
+
+@pytest.fixture
+def schema_registry(running_schema_registry: SchemaRegistryServer) -> SchemaRegistryServer:
+    """A schema registry without subjects."""
+    running_schema_registry.subjects.clear()
+    return running_schema_registry
+
+
+@pytest.fixture(scope="session")
+def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real schema registry; it must run for a test to pass."""
+    with Apicurio(tmp_path_factory.mktemp("apicurio")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from engine.table import Table
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from filestore.commit.table_commit import CommitResult
-from logstore.format.changelog_json import decode_changes
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
 from lsm.row_kind import RowKind
@@ -33,14 +32,8 @@ def changes_by_bucket(table: Table) -> dict[int, list[tuple[RowKind, Row]]]:
     for bucket, end in visible_ends(table).items():
         whole = LogRange(bucket=bucket, start_offset=min(log.first_offset, end), end_offset=end)
         for records in read_range(log.properties, topic=log.topic, log_range=whole):
-            rows, kinds = decode_changes(
-                records.column("key"),
-                records.column("value"),
-                schema=table.schema.arrow_schema,
-                key_names=log.key_names,
-                log_format=log.log_format,
-            )
-            changes = zip(map(RowKind, kinds.to_pylist()), rows.to_pylist(), strict=True)
+            decoded = log.codec.decode(records.column("key"), records.column("value"), table.schema.arrow_schema)
+            changes = zip(map(RowKind, decoded.kinds.to_pylist()), decoded.rows.to_pylist(), strict=True)
             found.setdefault(bucket, []).extend(changes)
     return found
 

@@ -87,6 +87,25 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         f"log partitions are buckets: log.system.partitions={options.log_system_partitions} "
         f"bucket={options.bucket} fix='remove log.system.partitions'",
     )
+    has_log, format = options.log_system == "kafka", options.log_format
+    yield (
+        has_log and options.log_is_avro and options.log_registry_url is None,
+        f"log.format={format} needs a schema registry: fix='set log.schema-registry.url'",
+    )
+    yield (
+        has_log and (options.log_key_format == "avro") != options.log_is_avro,
+        f"keys and values of a log have one format: log.key.format={options.log_key_format} log.format={format} "
+        "fix='remove log.key.format'",
+    )
+    yield (
+        has_log and format == "avro" and not options.has_key,
+        "log.format=avro needs a primary key, as its deletes are known by their keys: "
+        "fix='use log.format=debezium-avro'",
+    )
+    yield (
+        has_log and format == "avro" and mode == "all",
+        "log.format=avro has no -U: log.changelog-mode=all fix='use log.format=debezium-avro'",
+    )
     yield (
         options.log_consistency == "eventual" and not options.has_key,
         "log.consistency=eventual needs a primary key, by which readers drop repeated rows: "

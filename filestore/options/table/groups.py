@@ -6,7 +6,7 @@ from typing import Final
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table.commits import CommitOptions, PartitionOptions, VersionOptions
 from filestore.options.table.files import CompactionOptions, FileOptions
-from filestore.options.table.log import ChangelogOptions, LogOptions
+from filestore.options.table.log import AVRO_FORMATS, TOMBSTONE_FORMATS, ChangelogOptions, LogOptions
 from filestore.options.table.reads import ReadingOptions
 from filestore.options.table.rows import MergeOptions, RefusedOptions, SchemaOptions, ShapeOptions
 
@@ -83,6 +83,16 @@ class TableValues(
             key: (columns, self.field_options(key.removeprefix("fields.").removesuffix(_GROUP_SUFFIX)).sequence_group)
             for key, columns in groups.items()
         }
+
+    @property
+    def log_is_avro(self) -> bool:
+        """Whether the log's records have schemas in a registry."""
+        return self.log_format in AVRO_FORMATS
+
+    @property
+    def log_deletes_have_key_only(self) -> bool:
+        """Whether a delete in the log has no value."""
+        return self.log_format in TOMBSTONE_FORMATS
 
     @property
     def log_is_exact(self) -> bool:

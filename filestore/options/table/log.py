@@ -18,11 +18,21 @@ from filestore.options.table.common import COUNT, NUMBER
 
 _MODE: Final = choice("auto", "upsert", "all")
 _MODE_OR_NONE: Final = Parser(lambda value: None if _MODE(value) == "auto" else _MODE(value), _MODE.kind)
-_FORMATS: Final = cast(Parser[Literal["debezium-json", "json"]], choice("debezium-json", "json"))
+_FORMATS: Final = cast(
+    Parser[Literal["debezium-json", "json", "debezium-avro", "avro"]],
+    choice("debezium-json", "json", "debezium-avro", "avro"),
+)
+AVRO_FORMATS: Final = ("debezium-avro", "avro")
+TOMBSTONE_FORMATS: Final = ("json", "avro")
+"""Formats in which a delete is a key without a value."""
 
 
 def _system(options: Any) -> str:
     return "kafka" if options.log_kafka.get("bootstrap.servers") else "none"
+
+
+def _key_format(options: Any) -> str:
+    return "avro" if options.log_format in AVRO_FORMATS else "json"
 
 
 def _mode(options: Any) -> str:
@@ -122,8 +132,24 @@ class LogOptions(OptionValues):
         by=_mode,
         immutable=True,
     )
-    log_key_format = Option("log.key.format", choice("json"), "json", "Format of log keys.", essential=True)
+    log_key_format = derived(
+        "log.key.format",
+        choice("json", "avro"),
+        None,
+        "Format of log keys; that of the values: json, or avro.",
+        by=_key_format,
+    )
     log_format = Option("log.format", _FORMATS, "debezium-json", "Format of log values.", essential=True)
+    log_registry_url = Option("log.schema-registry.url", text, None, "Schema registry of the Avro formats.")
+    log_registry_user_info = Option(
+        "log.schema-registry.basic-auth.user-info", verbatim, None, "user:password of the registry.", secret=True
+    )
+    log_registry_token = Option(
+        "log.schema-registry.bearer-auth.token", verbatim, None, "Token of the registry.", secret=True
+    )
+    log_registry_ca = Option(
+        "log.schema-registry.ssl.ca.location", text, None, "PEM file of the registry's certificate authority."
+    )
     log_scan = Option(
         "log.scan", choice("full", "latest", "from-timestamp"), "full", "Where a stream starts.", at=At.STREAM_READ
     )

@@ -4,6 +4,7 @@ import hashlib
 import os
 import stat
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -171,6 +172,16 @@ def test_no_network_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("FLUVIAL_IVY_SETTINGS", str(settings))
     with pytest.raises(UnavailableError, match=r"cannot be fetched: coordinates=\['org:a:1'\] fix=check the network"):
         retrieve(("org:a:1",), tmp_path / "jars")
+
+
+def test_a_coordinate_may_name_another_archive_of_a_module() -> None:
+    module = ElementTree.fromstring(broker_jars._ivy_module(["org:a:1@jar", "org:b:2@all.zip", "org:c:3"]))
+    alone, archive, whole = module.iter("dependency")
+    assert [each.get("conf") for each in (alone, archive, whole)] == ["default->master"] * 2 + ["default->default"]
+    assert [each.get("rev") for each in (alone, archive, whole)] == ["1", "2", "3"]
+    (named,) = archive
+    assert list(named.attrib.values()) == ["b", "zip", "all"]
+    assert [*alone, *whole] == []
 
 
 def test_a_coordinate_has_three_parts(tmp_path: Path) -> None:

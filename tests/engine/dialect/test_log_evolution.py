@@ -16,6 +16,7 @@ from filestore.types.data_types import DataField, DataType
 from logstore.log.marker import read_tail
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
+from tests.support.log_formats import FORMATS, FormatOptions
 
 pytestmark = pytest.mark.broker
 INT, BIGINT = DataType(root="INT"), DataType(root="BIGINT")
@@ -31,14 +32,18 @@ def logged(table: Table, seen: TableView) -> list[dict[str, Any]]:
     return [row for each in changes for row in each.rows.to_pylist()]
 
 
-@pytest.mark.parametrize("log_format", ["debezium-json", "json"])
-def test_records_are_found_under_every_name_that_a_column_had(broker: Broker, tmp_path: Path, log_format: str) -> None:
+@pytest.mark.parametrize("log_format", FORMATS)
+def test_records_are_found_under_every_name_that_a_column_had(
+    broker: Broker, tmp_path: Path, log_format: str, format_options: FormatOptions
+) -> None:
     catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
     name = f"db.evolved_{log_format.replace('-', '_')}"
     columns = pa.schema(
         [("id", pa.int64()), ("a", pa.int32()), ("gone", pa.int32()), ("p", pa.struct([("x", pa.int32())]))]
     )
-    first = catalog.create_table(name, columns, primary_key=["id"], options={"bucket": "1", "log.format": log_format})
+    first = catalog.create_table(
+        name, columns, primary_key=["id"], options={"bucket": "1", **format_options(log_format)}
+    )
     first.write(pa.table({"id": [1], "a": [1], "gone": [1], "p": [{"x": 1}]}, schema=columns))
     second = catalog.alter_table(
         name,

@@ -20,6 +20,7 @@ from logstore.kafka import topics as topics_module
 from logstore.kafka.topics import LogTopics
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from tests.peers.agreement import Agreement
+from tests.support.log_formats import FORMATS, FormatOptions
 from tests.support.logs import log_changes
 from tests.support.option_keys import dotted
 from tests.support.rows import id_rows
@@ -221,10 +222,12 @@ def test_options_that_do_not_go_together_make_no_topic(catalog: Catalog, topics:
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("log_format", ["debezium-json", "json"])
-def test_both_log_formats_carry_deletes(catalog: Catalog, log_format: str, assert_peers_agree: Agreement) -> None:
-    """FL-119, FL-121, FL-123, FL-124."""
-    table = table_with_log(catalog, log_format=log_format)
+@pytest.mark.parametrize("log_format", FORMATS)
+def test_all_log_formats_carry_deletes(
+    catalog: Catalog, log_format: str, format_options: FormatOptions, assert_peers_agree: Agreement
+) -> None:
+    """FL-119, FL-121, FL-123 to FL-126."""
+    table = table_with_log(catalog, **format_options(log_format))
     table.write(id_rows([1]))
     table.write(pa.table({"id": pa.array([1], pa.int64()), "_row_kind": ["-D"]}))
     assert [(sign, row) for sign, row, _ in log_of(table)] == [("+", 1), ("-", 1)]

@@ -19,6 +19,7 @@ from engine.write.batch_writer import BatchWriter
 from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
+from tests.support.log_formats import FormatOptions
 from tests.support.logs import ends_with_markers, write_batch, write_without_commit
 from tests.support.option_keys import dotted
 from tests.support.streams import as_foreign
@@ -81,6 +82,24 @@ def test_no_row_of_either_side_is_lost(
     assert by_key(table.read().to_arrow()) == folded(files)
     assert (read.served.source, read.served.staleness_ms) == (StateSource.SNAPSHOT_AND_LOG, 0)
     assert any(piece.log_range for piece in read.plan().pieces) == bool(tail)
+
+
+@pytest.mark.parametrize("log_format", ["debezium-avro", "avro"])
+def test_a_tail_in_avro_is_merged_as_one_in_json(
+    broker: Broker, tmp_path: Path, log_format: str, format_options: FormatOptions
+) -> None:
+    """FL-125, FL-126."""
+    tail: list[Change] = [
+        *adds([99, 109, 110]),
+        ("-D", 105, "x"),
+        ("+I", 105, "again"),
+        ("+U", 106, "b"),
+        ("-D", 1, None),
+    ]
+    table = new_table(tmp_path, broker=broker, options=format_options(log_format))
+    table.write(changes(adds(FILES, "file")))
+    write_log_only(table, changes(tail))
+    assert by_key(union(table).to_arrow()) == folded([*adds(FILES, "file"), *tail])
 
 
 def test_rows_that_are_too_old_are_read_from_neither_side(broker: Broker, tmp_path: Path) -> None:

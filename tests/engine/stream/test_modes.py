@@ -144,10 +144,11 @@ def test_neighbours_of_one_key_are_a_pair(changes: list[tuple[int, str, bool]]) 
 
 
 @broker
-def test_a_delete_in_a_log_of_plain_rows_has_its_key_only(new_table: NewTable) -> None:
+@pytest.mark.parametrize("log_format", ["json", "avro"])
+def test_a_delete_in_a_log_of_plain_rows_has_its_key_only(new_table: NewTable, log_format: str) -> None:
     """FL-64, FL-136: so other columns are nullable, and a filter on the key sees it."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=False)])
-    table = new_table(schema=schema, log_format="json")
+    table = new_table(schema=schema, log_format=log_format)
     table.write(rows([1, 2], "a"))
     stream = query(table, filter="id < 2", columns="v,id")
     names = {field.name: field.nullable for field in FluvialDataSource(dict(stream.options)).schema()}

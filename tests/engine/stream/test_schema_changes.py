@@ -29,6 +29,8 @@ INT, BIGINT, STRING = (parse_data_type(text) for text in ("INT", "BIGINT", "STRI
 KINDS = {
     "log": {},
     "json log": {"log.format": "json"},
+    "avro log": {"log.format": "avro"},
+    "envelopes in avro": {"log.format": "debezium-avro"},
     "normalized log": {},
     "files": {"log": False},
     "changelog": {"log": False, "changelog__producer": "input"},
@@ -95,7 +97,7 @@ def test_a_stream_crosses_new_and_renamed_columns_in_both_phases(
     assert stream.position["schema"] == 2
 
 
-@pytest.mark.parametrize("kind", ["log", "json log", "normalized log", "files", "changelog"])
+@pytest.mark.parametrize("kind", ["log", "json log", "avro log", "normalized log", "files", "changelog"])
 def test_wider_values_are_delivered_while_they_fit_and_never_cut(new_table: NewTable, kind: str) -> None:
     table = new_table(schema=SCHEMA, **KINDS[kind])
     write_rows(table, {"id": 1, "n": 1, "v": "a", "p": {"x": 1}})

@@ -234,11 +234,40 @@ def test_the_producer_says_who_knows_the_old_rows(
 
 
 @pytest.mark.parametrize("primary_key", [KEY, []])
-def test_the_avro_log_of_the_old_text_is_refused_and_json_named(primary_key: list[str]) -> None:
-    """FL-126, Traps 11: today's text replaces debezium-avro by debezium-json, with and without a key."""
-    with pytest.raises(InvalidInputError, match=r"log\.format value='debezium-avro' expected='debezium-json \| json'"):
-        TableOptions.parse({"log.format": "debezium-avro"}, primary_key=primary_key)
+def test_a_log_is_in_json_unless_avro_is_asked_for(primary_key: list[str]) -> None:
+    """FL-125, FL-126, Traps 11: keys follow the format of the values."""
     assert TableOptions.parse({}, primary_key=primary_key).log_format == "debezium-json"
+    assert parse(primary_key, log_format="debezium-json", **AVRO_LOG).log_key_format == "json", "a catalog's registry"
+    options = parse(primary_key, log_format="debezium-avro", **AVRO_LOG)
+    assert (options.log_key_format, options.log_is_avro, options.log_deletes_have_key_only) == ("avro", True, False)
+
+
+AVRO_LOG = {"log_kafka_bootstrap_servers": "a:1", "log_schema__registry_url": "http://a:1"}
+
+
+@pytest.mark.parametrize(
+    ("primary_key", "given", "fact"),
+    [
+        (KEY, {"log_format": "avro", "log_kafka_bootstrap_servers": "a:1"}, "needs a schema registry"),
+        (KEY, {"log_format": "avro", "log_key_format": "json", **AVRO_LOG}, r"fix='remove log\.key\.format'"),
+        (KEY, {"log_key_format": "avro", "log_kafka_bootstrap_servers": "a:1"}, r"fix='remove log\.key\.format'"),
+        ([], {"log_format": "avro", **AVRO_LOG}, r"needs a primary key.*use log\.format=debezium-avro"),
+        (KEY, {"log_format": "avro", "log_changelog__mode": "all", **AVRO_LOG}, "has no -U"),
+    ],
+)
+def test_options_of_a_log_in_avro_that_do_not_go_together(
+    primary_key: list[str], given: dict[str, str], fact: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=fact):
+        parse(primary_key, **given)
+
+
+def test_the_login_to_a_registry_is_never_shown() -> None:
+    login = {
+        "log_schema__registry_basic__auth_user__info": "me:hush",
+        "log_schema__registry_bearer__auth_token": "hush",
+    }
+    assert "hush" not in repr(parse(KEY, log_format="avro", **AVRO_LOG, **login))
 
 
 def test_stop_trigger_follows_the_trigger() -> None:
