@@ -28,6 +28,8 @@ from engine.runtime.steps import Observer, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
+from engine.write.turns.repeating import ATTEMPTS, write_in_turn
+from engine.write.turns.ticket_queue import TicketQueue, Turn
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult
@@ -182,7 +184,20 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         """
 
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
-            return self._writer.write(batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=properties)
+            def attempt(turn: Turn | None) -> CommitResult:
+                return self._writer.write(
+                    batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=properties, turn=turn
+                )
+
+            if self._log is None:
+                return attempt(None)
+            return write_in_turn(
+                TicketQueue(self._store, self._commit_user),
+                attempt,
+                before_again=self._begin_again,
+                patience_s=None if self._upkeep.is_stream else self._options.turn_timeout_s(self._store.options),
+                attempts=1 if isinstance(rows, Iterator) else ATTEMPTS,  # an iterator cannot be read again
+            )
 
         return self._batch(rows, batch_id, commit)
 
@@ -286,6 +301,11 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
                 self._has_taken_over = True
             yield
             run.check(doing)  # the next batch would only find Spark's checkpoint in use
+
+    def _begin_again(self) -> None:
+        """As a restart: the next attempt looks into the log first."""
+        self.check_run("retry")
+        self._writer = self._new_writer(self._table)
 
     def check_run(self, what: str) -> None:
         """Refuse to work for a query that another run has taken over. Raises: TakenOverError."""

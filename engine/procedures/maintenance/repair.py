@@ -12,6 +12,7 @@ from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
+from engine.write.turns.ticket_queue import TURNS_DIRECTORY
 from filestore.compact.attempts import ATTEMPT_DIRECTORY
 from filestore.maintenance.history_repair import repair_history
 from filestore.maintenance.orphans import delete_orphans, find_orphans
@@ -25,7 +26,7 @@ from logstore.log.marker import read_tail
 from lsm.errors import CorruptDataError, InvalidInputError
 
 _LEAST_AGE_MS: Final = 3_600_000
-_PRIVATE_DIRECTORIES: Final = (STAGING_DIRECTORY, PAYLOAD_DIRECTORY, ATTEMPT_DIRECTORY)
+_PRIVATE_DIRECTORIES: Final = (STAGING_DIRECTORY, PAYLOAD_DIRECTORY, ATTEMPT_DIRECTORY, TURNS_DIRECTORY)
 
 _FILES: Final = pa.schema(
     [

@@ -142,6 +142,19 @@ class LogOptions(OptionValues):
         "log.transactional-id.prefix", text, None, "Start of the transactional ids; default: the table's id."
     )
     log_commit_token_topic = Option("log.commit-token.topic", text, None, "Topic of commit tokens.")
+    log_turn_lease_ms = Option(
+        "log.turn-lease",
+        duration_ms,
+        10_000,
+        "Writers of one log wait for each other; one without a sign of life for so long loses its turn.",
+    )
+    log_turn_timeout_ms = Option(
+        "log.turn-timeout",
+        duration_ms,
+        60_000,
+        "How long a batch waits for its turn to write the log; a stream waits as long as others go on.",
+        at=At.BATCH_WRITE,
+    )
     log_header_schema_id = Option(
         "log.header.schema-id", boolean, True, "Schema id of each batch in the header of its last record."
     )
