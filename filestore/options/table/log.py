@@ -18,7 +18,15 @@ from filestore.options.table.common import COUNT, NUMBER
 
 _MODE: Final = choice("auto", "upsert", "all")
 _MODE_OR_NONE: Final = Parser(lambda value: None if _MODE(value) == "auto" else _MODE(value), _MODE.kind)
+_LEAST_LEASE_MS: Final = 1000
 _FORMATS: Final = cast(Parser[Literal["debezium-json", "json"]], choice("debezium-json", "json"))
+
+
+def _lease_ms(value: str) -> int:
+    lease_ms = duration_ms(value)
+    if lease_ms < _LEAST_LEASE_MS:
+        raise ValueError(f"a duration of at least {_LEAST_LEASE_MS} ms, so that a live writer is not taken for dead")
+    return lease_ms
 
 
 def _system(options: Any) -> str:
@@ -144,7 +152,7 @@ class LogOptions(OptionValues):
     log_commit_token_topic = Option("log.commit-token.topic", text, None, "Topic of commit tokens.")
     log_turn_lease_ms = Option(
         "log.turn-lease",
-        duration_ms,
+        Parser(_lease_ms, duration_ms.kind),
         10_000,
         "Writers of one log wait for each other; one without a sign of life for so long loses its turn.",
     )
