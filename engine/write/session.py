@@ -29,7 +29,7 @@ from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
 from engine.write.turns.repeating import ATTEMPTS, write_in_turn
-from engine.write.turns.ticket_queue import TicketQueue, Turn
+from engine.write.turns.ticket_queue import TicketQueue, Turn, turn_of_job
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult
@@ -228,7 +228,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
                 changes=self._changes_of_files,
                 properties=properties if messages else {},
             )
-            with undoing_unless_visible(lambda: discard(store, messages)):
+            with undoing_unless_visible(lambda: discard(store, messages)), turn_of_job(store, self._options):
                 return table.commit_overwrite(
                     table.new_commit(self._commit_user, history_start=base.id), wanted, partition
                 )
@@ -302,8 +302,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             yield
             run.check(doing)  # the next batch would only find Spark's checkpoint in use
 
-    def _begin_again(self) -> None:
-        """As a restart: the next attempt looks into the log first."""
+    def _begin_again(self) -> None:  # as a restart: the next attempt looks into the log first
         self.check_run("retry")
         self._writer = self._new_writer(self._table)
 

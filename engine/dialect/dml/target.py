@@ -1,7 +1,7 @@
 """The table that a statement writes, with the options of this write."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_frame
 from engine.write.row_places import commit_deletes, places_of
 from engine.write.schema_evolution import evolve_schema, merge_rules
-from engine.write.turns.ticket_queue import TicketQueue
+from engine.write.turns.ticket_queue import turn_of_job
 from filestore.commit.table_commit import CommitResult
 from filestore.options.table_options import canonical_options
 from filestore.schema.table_schema import TableSchema
@@ -118,11 +118,7 @@ class WriteTarget:
 
         Raises: ConflictError when entered: the others took longer than ``log.turn-timeout``.
         """
-        store = self.table.store
-        if not store.has_log or not self.options.tracks_changes(store.options):
-            return nullcontext()
-        queue = TicketQueue(store, store.new_commit_user())
-        return queue.turn(patience_s=self.options.turn_timeout_s(store.options))
+        return turn_of_job(self.table.store, self.options)
 
     @property
     def deletes_positions(self) -> bool:

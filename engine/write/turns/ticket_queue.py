@@ -15,12 +15,13 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from engine.request.writer_options import WriterOptions
 from engine.runtime.times import sql_time_text
 from engine.write.turns.decision import Decision, Sighting, Ticket, Verdict, sightings, whose_turn
 from filestore.io.file_io import FileIO, delete_leftover
@@ -223,6 +224,17 @@ class TicketQueue:
             f"another writer of the log has its turn: table={self._store.name} {who} ahead={len(decision.ahead)} "
             f"waited_s={waited_s:.0f}"
         )
+
+
+def turn_of_job(store: TableStore, options: WriterOptions) -> AbstractContextManager[object]:
+    """A turn of a statement or batch, to read and write without other writers between; without a log nothing waits.
+
+    Raises: as ``TicketQueue.turn``, when entered.
+    """
+    if not store.has_log:
+        return nullcontext()
+    queue = TicketQueue(store, store.new_commit_user())
+    return queue.turn(patience_s=options.turn_timeout_s(store.options))
 
 
 class _Watch:

@@ -158,6 +158,4 @@ def test_an_older_ticket_of_the_same_holder_goes_at_once() -> None:
 
 
 def test_a_ticket_that_others_removed_is_lost() -> None:
-    assert (
-        whose_turn(ticket(3), {4}, {}, {}, counts=True, now_s=0.0, lease_s=LEASE_S).verdict is Verdict.LOST
-    )
+    assert whose_turn(ticket(3), {4}, {}, {}, counts=True, now_s=0.0, lease_s=LEASE_S).verdict is Verdict.LOST

@@ -103,9 +103,9 @@ def test_a_thread_that_has_the_turn_gets_it_again_at_once() -> None:
 def test_who_waits_too_long_says_for_whom() -> None:
     store = store_of()
     with elsewhere(store, "job-1"):
-        with pytest.raises(ConflictError, match=r"holder=job-1 place=.* since='.*waited_s=0 log.turn-timeout=0 s fix="):
-            with TicketQueue(store, "job-2").turn(patience_s=0.1):
-                pass
+        said = r"holder=job-1 place=.* since='.*waited_s=0 log.turn-timeout=0 s fix="
+        with pytest.raises(ConflictError, match=said), TicketQueue(store, "job-2").turn(patience_s=0.1):
+            pass
         assert len(left(store)) == 1
     assert left(store) == []
 
@@ -124,9 +124,8 @@ def test_tickets_of_dead_writers_cost_one_lease_together() -> None:
 
 def test_a_holder_that_lives_keeps_its_turn_for_longer_than_a_lease() -> None:
     store = store_of()
-    with elsewhere(store, "slow"), pytest.raises(ConflictError):
-        with TicketQueue(store, "next").turn(patience_s=2.5):
-            pass
+    with elsewhere(store, "slow"), pytest.raises(ConflictError), TicketQueue(store, "next").turn(patience_s=2.5):
+        pass
     assert left(store) == [], "signs of life go with their ticket"
 
 
