@@ -68,7 +68,7 @@ class BatchSpec:
     def check_turn(self) -> None:
         """Refuse to log more of a batch job once another writer has its turn, and commits what the log holds of it.
 
-        A query needs no such check: nobody commits its batches but itself.
+        A query needs no such check: no other writer commits its batches.
 
         Raises: ConflictError.
         """

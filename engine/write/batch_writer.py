@@ -3,7 +3,7 @@
 1. A snapshot of (commit user, batch) exists: the batch is committed.
 2. First batch of a run, table with a log: every bucket is fenced and its last marker read. A marker that no snapshot
    knows is of the same batch, begun by an earlier run (its files are adopted), of a batch job that died (its files are
-   committed for it: nobody else will), or of another query (refused).
+   committed for it: no later run will), or of another query (refused).
 3. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
 4. One commit makes all files and the log offsets visible.
 

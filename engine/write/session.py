@@ -28,7 +28,7 @@ from engine.runtime.steps import Observer, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
-from engine.write.turns.repeating import ATTEMPTS, write_in_turn
+from engine.write.turns.repeating import MOST_ATTEMPTS, write_in_turn
 from engine.write.turns.ticket_queue import TicketQueue, Turn, turn_of_job
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
@@ -196,7 +196,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
                 attempt,
                 before_again=self._begin_again,
                 patience_s=None if self._upkeep.is_stream else self._options.turn_timeout_s(self._store.options),
-                attempts=1 if isinstance(rows, Iterator) else ATTEMPTS,  # an iterator cannot be read again
+                attempts=1 if isinstance(rows, Iterator) else MOST_ATTEMPTS,  # an iterator cannot be read again
             )
 
         return self._batch(rows, batch_id, commit)

@@ -46,7 +46,7 @@ class Decision:
 
     verdict: Verdict
     ahead: tuple[Ticket, ...] = ()  # live ones, ascending: the first has the turn
-    dead: tuple[Ticket, ...] = ()  # to be removed by whoever sees it
+    dead: tuple[Ticket, ...] = ()  # to be removed by any writer that sees it
 
 
 def sightings(seen: Mapping[int, Sighting], tickets: Mapping[int, Ticket], *, now_s: float) -> dict[int, Sighting]:

@@ -10,9 +10,9 @@ from lsm.errors import ConflictError, OutcomeUnknownError, TakenOverError
 
 logger = logging.getLogger("fluvial.turns")
 
-Done = TypeVar("Done")
+_Done = TypeVar("_Done")
 
-ATTEMPTS: Final = 8
+MOST_ATTEMPTS: Final = 5
 
 
 class AwaitedWriterError(ConflictError):
@@ -25,12 +25,12 @@ class StaleReadError(ConflictError):
 
 def write_in_turn(
     queue: TicketQueue,
-    attempt: Callable[[Turn], Done],
+    attempt: Callable[[Turn], _Done],
     *,
     before_again: Callable[[], object],
     patience_s: float | None,
-    attempts: int = ATTEMPTS,
-) -> Done:
+    attempts: int = MOST_ATTEMPTS,
+) -> _Done:
     """What the first attempt returns that no other writer of the log cut off.
 
     Args:

@@ -39,7 +39,7 @@ _LAST_POLL_S: Final = 0.05  # of the next in the queue; those behind look less o
 _WARN_S: Final = 60.0
 
 _hints: Final[dict[str, int]] = {}
-"""By directory, the number that this process tries first: a look at the queue is saved while nobody else writes."""
+"""By directory, the number that this process tries first: saves a look at the queue while no other process writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class TicketQueue:
             patience_s: how long to wait for others; None: as long as they go on.
 
         Raises:
-            ConflictError: the others took longer; names who has the turn.
+            NoTurnError: the others took longer; names who has the turn.
             UnavailableError: a file system error.
         """
         outer = _held.get().get(self._directory)
@@ -211,7 +211,7 @@ class TicketQueue:
 
     def _check_patience(self, patience_s: float | None, decision: Decision, waited_s: float) -> None:
         if patience_s is not None and waited_s >= patience_s:
-            raise ConflictError(
+            raise NoTurnError(
                 f"{self._waiting(decision, waited_s)} {TableOptions.log_turn_timeout_ms.key}={patience_s:.0f} s "
                 "fix='run it again, or let it wait longer'"
             )
@@ -224,6 +224,10 @@ class TicketQueue:
             f"another writer of the log has its turn: table={self._store.name} {who} ahead={len(decision.ahead)} "
             f"waited_s={waited_s:.0f}"
         )
+
+
+class NoTurnError(ConflictError):
+    """Other writers of the log took longer than this one waits. Nothing was read or written."""
 
 
 def turn_of_job(store: TableStore, options: WriterOptions) -> AbstractContextManager[object]:

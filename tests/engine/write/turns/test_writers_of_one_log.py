@@ -19,6 +19,8 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
+from engine.types.rows import bucket_places
+from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from engine.write.turns.ticket_queue import TURNS_DIRECTORY, TicketQueue
 from filestore.commit.committable import BATCH_IDENTIFIER
@@ -42,12 +44,29 @@ def logged_table(home: Path, broker: Broker, **options: str) -> Table:
     return new_table(home, SCHEMA, key=["p", "id"], broker=broker, options=given, partition_by=["p"])
 
 
+class BucketByBucket(LocalRunner):
+    """A bucket is begun when the one before is committed, as by tasks of one core."""
+
+    def write(self, spec: BatchSpec, rows: Iterable[pa.RecordBatch]) -> list[BucketResult]:
+        results = []
+        for batch in rows:
+            for _, places in bucket_places(batch, spec.table):
+                results += write_part(spec, [batch if places is None else batch.take(places)])
+        return results
+
+
 def session_of(
-    table: Table, user: str, upkeep: Upkeep = Upkeep.STREAM, *, observe: Observer = ignore, **options: str
+    table: Table,
+    user: str,
+    upkeep: Upkeep = Upkeep.STREAM,
+    *,
+    observe: Observer = ignore,
+    runner: LocalRunner | None = None,
+    **options: str,
 ) -> Session:
     return WriteSession(
         table.files,
-        LocalRunner(),
+        runner or LocalRunner(),
         commit_user=user,
         options=WriterOptions(options) if options else NO_OPTIONS,
         upkeep=upkeep,
@@ -188,7 +207,8 @@ def test_after_a_killed_batch_the_next_writer_goes_on(deaths: dict[Step, Table],
 
 
 PAUSES = (
-    Step.BATCH_STARTED, Step.LOG_RECOVERED, Step.BUCKET_FENCED, Step.FILES_FLUSHED, Step.LOG_COMMITTED, Step.TASKS_DONE,
+    Step.BATCH_STARTED, Step.LOG_RECOVERED, Step.BUCKET_FENCED, Step.FILES_FLUSHED, Step.LOG_COMMITTED, Step.PART_DONE,
+    Step.TASKS_DONE,
 )  # fmt: skip
 MANY = [f"paused-{each}" for each in range(8)]
 
@@ -205,7 +225,8 @@ def paused(table: Table, user: str, upkeep: Upkeep, at: Step) -> Any:
 
     def write() -> None:
         batch = 0 if upkeep is Upkeep.STREAM else BATCH_IDENTIFIER
-        with session_of(table, user, upkeep, observe=pause) as session:
+        runner = BucketByBucket()
+        with session_of(table, user, upkeep, observe=pause, runner=runner) as session:
             session.write(rows_of(*MANY).to_batches(), batch_id=batch)
 
     with ThreadPoolExecutor(1) as pool:
