@@ -175,7 +175,7 @@ class TicketQueue:
                 self._check_patience(patience_s, decision, now_s - began_s)
                 if now_s - warned_s >= _WARN_S:
                     warned_s = now_s
-                    logger.warning("a stream waits: %s", self._waiting(decision, now_s - began_s))
+                    logger.warning("a batch waits: %s", self._waiting(decision, now_s - began_s))
                 self._store.clock.sleep(poll_s * max(1, len(decision.ahead)))
                 poll_s = min(1.5 * poll_s, _LAST_POLL_S)
         except BaseException:
@@ -212,7 +212,7 @@ class TicketQueue:
     def _check_patience(self, patience_s: float | None, decision: Decision, waited_s: float) -> None:
         if patience_s is not None and waited_s >= patience_s:
             raise NoTurnError(
-                f"{self._waiting(decision, waited_s)} {TableOptions.log_turn_timeout_ms.key}={patience_s:.0f} s "
+                f"{self._waiting(decision, waited_s)} {TableOptions.log_turn_timeout_ms.key}={patience_s:g} s "
                 "fix='run it again, or let it wait longer'"
             )
 

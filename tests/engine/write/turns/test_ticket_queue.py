@@ -103,7 +103,7 @@ def test_a_thread_that_has_the_turn_gets_it_again_at_once() -> None:
 def test_who_waits_too_long_says_for_whom() -> None:
     store = store_of()
     with elsewhere(store, "job-1"):
-        said = r"holder=job-1 place=.* since='.*waited_s=0 log.turn-timeout=0 s fix="
+        said = r"holder=job-1 place=.* since='.*waited_s=0 log.turn-timeout=0.1 s fix="
         with pytest.raises(ConflictError, match=said), TicketQueue(store, "job-2").turn(patience_s=0.1):
             pass
         assert len(left(store)) == 1

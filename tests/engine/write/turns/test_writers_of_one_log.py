@@ -306,7 +306,7 @@ def test_a_batch_waits_as_long_as_its_option_says(tmp_path: Path, broker: Broker
     with ThreadPoolExecutor(1) as pool:
 
         def write_later() -> None:
-            with pytest.raises(ConflictError, match=r"holder=statement .*log.turn-timeout=0 s"):
+            with pytest.raises(ConflictError, match=r"holder=statement .*log.turn-timeout=0.1 s"):
                 table.write(rows_of("late"), options={"log.turn-timeout": "100 ms"})
 
         with TicketQueue(table.store, "statement").turn(patience_s=0):
