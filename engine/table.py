@@ -216,8 +216,8 @@ class Table:
             frame: the table's columns by name; a column ``_row_kind`` gives each row's kind.
             options: see ``write``.
             read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest
-                when they are written, but for compactions. A table without a log also refuses them when another writer meanwhile wrote
-                the same buckets; in one with a log the later row of a key wins.
+                when they are written, but for compactions. A table without a log also refuses them when another
+                writer meanwhile wrote the same buckets; in one with a log the later row of a key wins.
 
         Raises:
             InvalidInputError: a column or row that does not fit; nothing is visible.

@@ -91,7 +91,7 @@ class _Place:
     def leave(self, *, is_lost: bool = False) -> None:
         """Give the ticket back. Never raises: what stays is removed by the next writer."""
         self._stop.set()
-        self._thread.join()
+        self._thread.join(self._beat_s)  # storage may not answer
         turn = self.turn
         with suppress(FluvialError, OSError):
             is_old = time.monotonic() - self._began_s > self._beat_s * _BEATS_IN_LEASE / 2
