@@ -34,8 +34,9 @@ logger = logging.getLogger("fluvial.turns")
 TURNS_DIRECTORY: Final = "log-turns"  # beside snapshot/ and manifest/; other readers of the layout ignore it
 _BEAT: Final = ".beat"
 _BEATS_IN_LEASE: Final = 4
-_FIRST_POLL_S: Final = 0.01
-_LAST_POLL_S: Final = 0.05  # of the next in the queue; those behind look less often
+_LEAST_POLL_S: Final = 0.01  # of the next in the queue; those behind look less often
+_LOOKS_BETWEEN: Final = 2  # a wait is as long as so many looks take: object stores answer slowly, and cost
+_LONGEST_POLL_S: Final = 1.0
 _WARN_S: Final = 60.0
 
 _hints: Final[dict[str, int]] = {}
@@ -157,9 +158,10 @@ class TicketQueue:
 
     def _wait(self, patience_s: float | None) -> _Place:
         began_s = warned_s = time.monotonic()
-        place, watch, poll_s = self._join(), _Watch(self), _FIRST_POLL_S
+        place, watch = self._join(), _Watch(self)
         try:
             while True:
+                look_s = time.monotonic()
                 numbers = _numbers(place.turn)
                 decision = watch.look(place, numbers)
                 for each in decision.dead:
@@ -176,8 +178,8 @@ class TicketQueue:
                 if now_s - warned_s >= _WARN_S:
                     warned_s = now_s
                     logger.warning("a batch waits: %s", self._waiting(decision, now_s - began_s))
-                self._store.clock.sleep(poll_s * max(1, len(decision.ahead)))
-                poll_s = min(1.5 * poll_s, _LAST_POLL_S)
+                poll_s = max(_LEAST_POLL_S, _LOOKS_BETWEEN * (now_s - look_s)) * max(1, len(decision.ahead))
+                self._store.clock.sleep(min(poll_s, _LONGEST_POLL_S))
         except BaseException:
             place.leave()
             raise
