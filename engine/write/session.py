@@ -194,7 +194,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             return write_in_turn(
                 TicketQueue(self._store, self._commit_user),
                 attempt,
-                before_again=self._begin_again,
+                before_again=partial(self._begin_again, batch_id),
                 patience_s=None if self._upkeep.is_stream else self._options.turn_timeout_s(self._store.options),
                 attempts=1 if isinstance(rows, Iterator) else MOST_ATTEMPTS,  # an iterator cannot be read again
             )
@@ -302,8 +302,9 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             yield
             run.check(doing)  # the next batch would only find Spark's checkpoint in use
 
-    def _begin_again(self) -> None:  # as a restart: the next attempt looks into the log first
-        self.check_run("retry")
+    def _begin_again(self, batch_id: int) -> None:  # as a restart: the next attempt looks into the log first
+        if self._run is not None:
+            self._run.check(f"batch={batch_id}")
         self._writer = self._new_writer(self._table)
 
     def check_run(self, what: str) -> None:
