@@ -193,6 +193,7 @@ class Table:
 
         Raises:
             InvalidInputError: a row that the table cannot hold; nothing is visible.
+            ConflictError: other writers of the log took longer than ``log.turn-timeout``; nothing is visible.
         """
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if kinds is not None:
@@ -215,12 +216,12 @@ class Table:
             frame: the table's columns by name; a column ``_row_kind`` gives each row's kind.
             options: see ``write``.
             read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest
-                when they are written. A table without a log also refuses them when another writer meanwhile wrote
-                the same buckets; in one with a log the later row of a key wins.
+                when they are written, but for compactions. A table without a log also refuses them when another
+                writer meanwhile wrote the same buckets; in one with a log the later row of a key wins.
 
         Raises:
             InvalidInputError: a column or row that does not fit; nothing is visible.
-            ConflictError: the snapshot was not the newest any more; nothing is visible.
+            ConflictError: the snapshot was not the newest any more, or see ``write``; nothing is visible.
         """
         return self._target(options, frame).append(frame, read_snapshot_id=read_snapshot_id)
 

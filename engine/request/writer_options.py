@@ -50,6 +50,7 @@ class WriterOptions(OptionValues):
         "What to do about a batch of another query that is in the log and in no snapshot.",
         at=At.WRITE,
     )
+    turn_timeout_ms = _of_table(TableOptions.log_turn_timeout_ms)
     write_only = _of_table(TableOptions.write_only)
     merge_schema = _of_table(TableOptions.write_merge_schema)
     type_widening = _of_table(TableOptions.write_merge_schema_type_widening)
@@ -93,6 +94,10 @@ class WriterOptions(OptionValues):
             return table
         key = TableOptions.write_round_values.key
         return table.with_options({key: "true" if self.round_values else "false"})
+
+    def turn_timeout_s(self, table: TableOptions) -> float:
+        """How long a batch waits for other writers of the log."""
+        return (table.log_turn_timeout_ms if self.turn_timeout_ms is None else self.turn_timeout_ms) / 1000
 
     def is_write_only(self, table: TableOptions) -> bool:
         """Whether compaction and expiry are left to others."""

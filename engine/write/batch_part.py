@@ -21,13 +21,15 @@ from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.types.rows import bucket_places, change_rows
 from engine.write.exact_changes import ExactChanges
+from engine.write.turns.ticket_queue import Turn
 from filestore.changelog.untracked import untracked_rows
-from filestore.commit.committable import discard
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.predicate.evaluation import filter_mask
 from filestore.scan.live_files import BucketKey
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -56,12 +58,23 @@ class BatchSpec:
     index: Sequence[IndexManifestEntry] = ()  # of that snapshot, see ``TableWrite``
     adopted_buckets: frozenset[int] = frozenset()  # written by an earlier run: rows of these are not written again
     run: QueryRun | None = None  # of the query: one that was taken over must not fence the log's writers
+    turn: Turn | None = None  # of the writer among those of the log
     observe: Observer = ignore
 
     def check_run(self) -> None:
         """Raises: TakenOverError: another run of the query has these batches now."""
         if self.run is not None:
             self.run.check(f"batch={self.batch_id}")
+
+    def check_turn(self) -> None:
+        """Refuse to log more of a batch job once another writer has its turn, and commits what the log holds of it.
+
+        A query needs no such check: no other writer commits its batches.
+
+        Raises: ConflictError.
+        """
+        if self.turn is not None and self.run is None:
+            self.turn.check(f"batch={self.batch_id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +129,43 @@ class BucketResult:
             ),
             facts={"adopted": 1},
         )
+
+
+def committable(
+    identifier: int,
+    results: Sequence[BucketResult],
+    *,
+    base: SnapshotRef | None,
+    known_offsets: Mapping[int, int] | None,
+    changes: ChangeSource,
+    properties: Mapping[str, str],
+) -> Committable:
+    """What the results of a batch publish; without a watermark.
+
+    Args:
+        identifier: of the commit.
+        results: of every bucket.
+        base: see ``Committable``.
+        known_offsets: next log offset of each bucket before the batch; None: there is no log.
+        changes: how streams get the rows.
+        properties: of the snapshot, unless an empty batch of a batch job makes none.
+    """
+    messages = [message for result in results for message in result.messages]
+    offsets = {each.bucket: each.log_slice.end_offset for each in results if each.log_slice is not None}
+    return Committable(
+        identifier=identifier,
+        messages=messages,
+        log_offsets={} if known_offsets is None else {**known_offsets, **offsets},
+        base=base,
+        changes=changes,
+        properties=properties if messages or identifier != BATCH_IDENTIFIER else {},
+        changelog_base_snapshot={
+            (message.partition, message.bucket): result.changelog_base_snapshot
+            for result in results
+            for message in result.messages
+            if result.changelog_base_snapshot is not None
+        },
+    )
 
 
 def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[BucketResult]:
@@ -247,6 +297,7 @@ class _Part:
         done = log.open(known_end=self._spec.log_offsets.get(bucket, 0))
         with undoing(log.close):
             self._spec.check_run()  # it has not fenced this bucket yet, or this task has just fenced its writer
+            self._spec.check_turn()  # likewise
         self._tell(Step.BUCKET_FENCED, bucket, {})
         if done is not None:
             log.close()

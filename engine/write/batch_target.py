@@ -1,6 +1,6 @@
 """Where one batch goes: the table at a branch and at a schema that holds the rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from engine.lineage.batch_origin import batch_origin
 from engine.lineage.origins import CommitOrigin
 from engine.request.branch_choice import at_branch
-from engine.request.writer_options import WriterOptions
+from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows, merge_rules
 from engine.write.session import LocalRunner, Runner, Upkeep, WriteSession
 from filestore.commit.table_commit import CommitResult
@@ -91,14 +91,25 @@ class BatchTarget:
             return self._batches(rows)
         return self._frame(rows)
 
-    def _batches(self, rows: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: pa.Table | pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         given = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
-        return cast_rows(given, self.table.schema, self.rules)
+        return _Fitting(given, self)
 
     def _frame(self, frame: "DataFrame") -> "DataFrame":
         from engine.types.spark_types import cast_frame
 
         return cast_frame(frame, self.table.schema) if self.rules is not None and self.rules.casts else frame
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """Rows cast while they are read; an attempt that lost its turn reads them again."""
+
+    given: Sequence[pa.RecordBatch]
+    target: BatchTarget
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return cast_rows(self.given, self.target.table.schema, self.target.rules)
 
 
 def _runner_of(rows: Any) -> Runner[Any]:
@@ -108,3 +119,21 @@ def _runner_of(rows: Any) -> Runner[Any]:
     from engine.write.spark_runner import SparkRunner
 
     return SparkRunner(rows.sparkSession)
+
+
+def write_locally(table: FileTable, rows: Iterable[pa.RecordBatch]) -> CommitResult:
+    """Write rows of this process as one batch of a job that lineage does not know.
+
+    Raises:
+        FluvialError: see ``WriteSession.write``.
+    """
+    session = WriteSession(
+        table,
+        LocalRunner(),
+        commit_user=table.store.new_commit_user(),
+        options=NO_OPTIONS,
+        upkeep=Upkeep.BATCH,
+        origin=lambda batch_id, rows: None,
+    )
+    with session:
+        return session.write(rows)

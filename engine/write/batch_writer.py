@@ -2,10 +2,12 @@
 
 1. A snapshot of (commit user, batch) exists: the batch is committed.
 2. First batch of a run, table with a log: every bucket is fenced and its last marker read. A marker that no snapshot
-   knows is of the same batch, begun by an earlier run (its files are adopted), or of another writer (refused).
+   knows is of the same batch, begun by an earlier run (its files are adopted), of a batch job that died (its files are
+   committed for it: no later run will), or of another query (refused).
 3. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
 4. One commit makes all files and the log offsets visible.
 
+Each attempt has its turn among the writers of the log, if there is one: see ``turns``.
 Where 3 runs is an argument, so that Spark tasks and a plain Python process share this module.
 """
 
@@ -21,16 +23,19 @@ from engine.log.bucket_log import check_not_shorter
 from engine.log.table_log import OrphanPolicy, TableLog
 from engine.runtime.metrics import record_batch
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
-from engine.write.batch_part import REPLACED, UPDATES, BatchSpec, BucketResult
+from engine.write.batch_part import REPLACED, UPDATES, BatchSpec, BucketResult, committable
 from engine.write.event_time import watermark_of
 from engine.write.renumber import rewrite_with_higher_numbers
+from engine.write.turns.repeating import AwaitedWriterError, StaleReadError
+from engine.write.turns.ticket_queue import Turn
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
-from filestore.snapshot.snapshot import SnapshotRef
+from filestore.snapshot.snapshot import CommitKind, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import ConflictError, CorruptDataError, TakenOverError
@@ -78,6 +83,7 @@ class BatchWriter:
         self._live: LiveFiles | None = None
         self._adopted: dict[int, BucketResult] | None = None
         self._newest_in_table: int | None = None  # batch of this user, by the log: its snapshot may have expired
+        self._turn: Turn | None = None
 
     @cached_property
     def _commit(self) -> TableCommit:
@@ -97,6 +103,8 @@ class BatchWriter:
         *,
         read_snapshot_id: int | None = None,
         properties: Mapping[str, str] = NO_PROPERTIES,
+        turn: Turn | None = None,
+        done_buckets: frozenset[int] = frozenset(),
     ) -> CommitResult:
         """Write a batch unless it is committed already.
 
@@ -105,29 +113,34 @@ class BatchWriter:
             run_parts: see ``RunParts``; not called when the batch is committed.
             read_snapshot_id: see ``Table.append``.
             properties: of the snapshot.
+            turn: of this writer among those of the log; None: it has the log for itself.
+            done_buckets: rows of these are in the table.
 
         Raises:
+            AwaitedWriterError: a query that waits for its turn has to complete its batch first.
+            StaleReadError: the table is not what it was at ``read_snapshot_id``.
             ConflictError: another writer holds a bucket of the log, or committed to the same buckets of the table:
                 nothing of this batch is visible in the table. Run the batch again.
             TakenOverError: another run of the query has taken over: end this one.
             OutcomeUnknownError: the commit may be visible: run the same batch again.
         """
-        self._batch_id = batch_id
+        self._batch_id, self._turn = batch_id, turn
         done = self._commit.find_committed(batch_id)
         if done is not None:
             logger.info(
                 "batch is committed already: table=%s batch=%d snapshot=%d", self._store.name, batch_id, done.id
             )
-            return CommitResult(snapshot=done, already_committed=True)
+            found = CommitResult(snapshot=done, already_committed=True)
+            return self._complete(found, run_parts, properties, done_buckets)
         self._report(Step.BATCH_STARTED, batch_id)
         self.live.advance()
         adopted = self._recover(batch_id)
         if self._newest_in_table is not None and batch_id <= self._newest_in_table:
             logger.info("batch is committed already, by its log: table=%s batch=%d", self._store.name, batch_id)
             return CommitResult(snapshot=self.live.snapshot, already_committed=True)
-        spec = self._spec(batch_id, adopted)
-        if read_snapshot_id is not None and spec.base.id != read_snapshot_id:
-            raise ConflictError(
+        spec = self._spec(batch_id, adopted.keys() | done_buckets)
+        if read_snapshot_id is not None and not spec.adopted_buckets and self._has_changed_since(read_snapshot_id):
+            raise StaleReadError(
                 f"the table changed while the rows were computed: table={self._store.name} "
                 f"read_snapshot={read_snapshot_id} newest={spec.base.id} fix=run it again"
             )
@@ -151,7 +164,34 @@ class BatchWriter:
         self._report(Step.TABLE_COMMITTED, batch_id)
         committed_s = time.perf_counter()
         self._record(results, committed, flush_seconds=flushed_s - began_s, commit_seconds=committed_s - flushed_s)
-        return committed
+        return self._complete(committed, run_parts, properties, done_buckets)
+
+    def _complete(
+        self, done: CommitResult, run_parts: RunParts, properties: Mapping[str, str], done_buckets: frozenset[int]
+    ) -> CommitResult:
+        """A batch job that was taken for dead writes the buckets that another writer could not commit for it."""
+        if self._turn is None or self._batch_id != BATCH_IDENTIFIER or not done.already_committed:
+            return done
+        assert done.snapshot is not None
+        buckets = frozenset(entry.bucket for entry in delta_entries(self._store, done.snapshot))
+        logger.warning(
+            "another writer committed what the log held of this batch: table=%s snapshot=%d buckets=%s",
+            self._store.name, done.snapshot.id, sorted(buckets),
+        )  # fmt: skip
+        rest = BatchWriter(self._table, self._log, commit_user=f"{self._commit_user}-rest", observe=self._observe)
+        written = rest.write(
+            BATCH_IDENTIFIER, run_parts, properties=properties, turn=self._turn, done_buckets=done_buckets | buckets
+        )
+        return CommitResult(snapshot=written.snapshot, already_committed=True)
+
+    def _has_changed_since(self, snapshot_id: int) -> bool:
+        """Whether others changed rows; compactions do not."""
+        for snapshot in self._store.snapshots.back_from(self.live.snapshot):
+            if snapshot.id == snapshot_id:
+                return False
+            if snapshot.id < snapshot_id or snapshot.commit_kind is not CommitKind.COMPACT:
+                return True
+        return snapshot_id != 0
 
     def _record(
         self, results: Iterable[BucketResult], committed: CommitResult, *, flush_seconds: float, commit_seconds: float
@@ -177,7 +217,7 @@ class BatchWriter:
                 self._store.name, batch_id, updates,
             )  # fmt: skip
 
-    def _spec(self, batch_id: int, adopted: Mapping[int, BucketResult]) -> BatchSpec:
+    def _spec(self, batch_id: int, done_buckets: Iterable[int]) -> BatchSpec:
         return BatchSpec(
             table=self._table,
             log=self._registered_log(),
@@ -187,8 +227,9 @@ class BatchWriter:
             max_sequence_numbers=self.live.max_sequence_numbers(),
             index=bucket_index(self._store, self.live.snapshot),
             log_offsets=dict(self._log_offsets()),
-            adopted_buckets=frozenset(adopted),
+            adopted_buckets=frozenset(done_buckets),
             run=self._run,
+            turn=self._turn,
             observe=self._observe,
         )
 
@@ -215,11 +256,12 @@ class BatchWriter:
 
     def _ahead_of_table(self, batch_id: int, log: TableLog) -> dict[int, BucketResult]:
         """Results of this batch that are in the log and not in the table; those of others are adopted, if allowed."""
-        known = self._log_offsets()
         adopted: dict[int, BucketResult] = {}
         orphans: dict[tuple[str, int], list[BucketResult]] = {}
         tails = log.fence_all()
         self._check_run()  # a newer run that has not fenced yet: its batches are not to be adopted here
+        self.live.advance()  # what they held may have been committed meanwhile
+        known = self._log_offsets()
         for bucket, tail in tails.items():
             marker = tail.marker
             if marker is None or marker.end_offset <= known.get(bucket, 0):
@@ -232,7 +274,12 @@ class BatchWriter:
             result = BucketResult.of_marker(self._store, bucket, marker)
             if (marker.query, marker.batch) == (self._commit_user, batch_id):
                 adopted[bucket] = result
-            elif log.orphans is OrphanPolicy.FAIL:
+            elif log.orphans is OrphanPolicy.FAIL and not (self._turn is not None and marker.batch == BATCH_IDENTIFIER):
+                if self._turn is not None and self._turn.is_queued(marker.query):
+                    raise AwaitedWriterError(
+                        f"a batch in the log awaits its writer's turn: table={self._store.name} bucket={bucket} "
+                        f"query={marker.query} batch={marker.batch}"
+                    )
                 raise CorruptDataError(
                     f"the log holds a batch that the table does not: table={self._store.name} topic={log.topic} "
                     f"bucket={bucket} query={marker.query} batch={marker.batch} end_offset={marker.end_offset} "
@@ -331,40 +378,3 @@ def _changes(store: TableStore, log: TableLog | None, *, tracks_changes: bool) -
     if log is not None:
         return ChangeSource.LOG
     return ChangeSource.FILES if tracks_changes and not store.has_log else ChangeSource.NONE
-
-
-def committable(
-    identifier: int,
-    results: Sequence[BucketResult],
-    *,
-    base: SnapshotRef | None,
-    known_offsets: Mapping[int, int] | None,
-    changes: ChangeSource,
-    properties: Mapping[str, str],
-) -> Committable:
-    """What the results of a batch publish; without a watermark.
-
-    Args:
-        identifier: of the commit.
-        results: of every bucket.
-        base: see ``Committable``.
-        known_offsets: next log offset of each bucket before the batch; None: there is no log.
-        changes: how streams get the rows.
-        properties: of the snapshot, unless an empty batch of a batch job makes none.
-    """
-    messages = [message for result in results for message in result.messages]
-    offsets = {each.bucket: each.log_slice.end_offset for each in results if each.log_slice is not None}
-    return Committable(
-        identifier=identifier,
-        messages=messages,
-        log_offsets={} if known_offsets is None else {**known_offsets, **offsets},
-        base=base,
-        changes=changes,
-        properties=properties if messages or identifier != BATCH_IDENTIFIER else {},
-        changelog_base_snapshot={
-            (message.partition, message.bucket): result.changelog_base_snapshot
-            for result in results
-            for message in result.messages
-            if result.changelog_base_snapshot is not None
-        },
-    )

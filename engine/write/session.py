@@ -24,11 +24,13 @@ from engine.compaction.dedicated import DedicatedCompaction, compact_if_forced, 
 from engine.lineage.after_commit import AfterCommit
 from engine.lineage.origins import CommitOrigin
 from engine.log.table_log import TableLog, at_newest_log, tracks_changes
-from engine.request.writer_options import NO_OPTIONS, WriterOptions
+from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
+from engine.write.turns.repeating import MOST_ATTEMPTS, write_in_turn
+from engine.write.turns.ticket_queue import TicketQueue, Turn, turn_of_job
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult
@@ -184,8 +186,22 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         """
 
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
+            def attempt(turn: Turn | None) -> CommitResult:
+                self._follow_log()  # it may have been replaced while the writer waited
+                return self._writer.write(
+                    batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=properties, turn=turn
+                )
+
             self._follow_log()
-            return self._writer.write(batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=properties)
+            if self._log is None:
+                return attempt(None)
+            return write_in_turn(
+                TicketQueue(self._store, self._commit_user),
+                attempt,
+                before_again=partial(self._begin_again, batch_id),
+                patience_s=None if self._upkeep.is_stream else self._options.turn_timeout_s(self._store.options),
+                attempts=1 if isinstance(rows, Iterator) else MOST_ATTEMPTS,  # an iterator cannot be read again
+            )
 
         return self._batch(rows, batch_id, commit)
 
@@ -216,7 +232,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
                 changes=self._changes_of_files,
                 properties=properties if messages else {},
             )
-            with undoing_unless_visible(lambda: discard(store, messages)):
+            with undoing_unless_visible(lambda: discard(store, messages)), turn_of_job(store, self._options):
                 return table.commit_overwrite(
                     table.new_commit(self._commit_user, history_start=base.id), wanted, partition
                 )
@@ -289,6 +305,11 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
                 self._has_taken_over = True
             yield
             run.check(doing)  # the next batch would only find Spark's checkpoint in use
+
+    def _begin_again(self, batch_id: int) -> None:  # as a restart: the next attempt looks into the log first
+        if self._run is not None:
+            self._run.check(f"batch={batch_id}")
+        self._writer = self._new_writer(self._table)
 
     def check_run(self, what: str) -> None:
         """Refuse to work for a query that another run has taken over. Raises: TakenOverError."""
@@ -371,21 +392,3 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             log_offsets={},
         )
         return [message for result in run_parts(spec) for message in result.messages]
-
-
-def write_locally(table: FileTable, rows: Iterable[pa.RecordBatch]) -> CommitResult:
-    """Write rows of this process as one batch of a job that lineage does not know.
-
-    Raises:
-        FluvialError: see ``WriteSession.write``.
-    """
-    session = WriteSession(
-        table,
-        LocalRunner(),
-        commit_user=table.store.new_commit_user(),
-        options=NO_OPTIONS,
-        upkeep=Upkeep.BATCH,
-        origin=lambda batch_id, rows: None,
-    )
-    with session:
-        return session.write(rows)

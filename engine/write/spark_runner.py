@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.compaction.spark_units import SparkUnits
+from engine.runtime.spark_messages import fluvial_error
 from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.local_merge import LocalMerge
@@ -13,6 +15,7 @@ from engine.write.routing import shuffle_by_bucket, shuffle_counted_rows
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
+from lsm.errors import ConflictError, OutcomeUnknownError
 
 
 class SparkRunner:
@@ -24,7 +27,13 @@ class SparkRunner:
 
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
         """See ``Runner``."""
-        answers = _shuffled(rows, spec).mapInArrow(_PartTask(spec), "result string").collect()
+        try:
+            answers = _shuffled(rows, spec).mapInArrow(_PartTask(spec), "result string").collect()
+        except PySparkException as error:
+            known = fluvial_error(error, f"write failed: table={spec.table.name}")
+            if isinstance(known, ConflictError | OutcomeUnknownError):  # of a task that lost to another writer
+                raise known from error
+            raise
         return [BucketResult.from_json(answer.result) for answer in answers]
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:

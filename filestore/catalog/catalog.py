@@ -37,7 +37,7 @@ _TABLES_LISTED: Final = 10
 _LEFTOVERS: Final = frozenset(
     {"snapshot", "manifest", "schema", "branch", "index", "statistics", "tag", "changelog", "consumer", "savepoint"}
     | {"expired-commits", "expiry", "removed", "rollback", "query-runs", "automatic-tags", "compaction-attempts"}
-    | {"log-payload", "staging", MAIN_BRANCH_FILE, LOCK_FILE_NAME}
+    | {"log-payload", "log-turns", "staging", MAIN_BRANCH_FILE, LOCK_FILE_NAME}
 )
 _LEFTOVER_DIRECTORY: Final = re.compile(r"bucket-(\d+|postpone)|[^=]+=.*")  # of data files
 _DROPPED: Final = ".dropped-"  # start of the name of a dropped table's directory

@@ -14,6 +14,8 @@ from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget
 from engine.dialect.query.reads import StatementReads
 from engine.dialect.scope.context import SqlContext
+from engine.write.turns.ticket_queue import NoTurnError
+from lsm.errors import ConflictError
 from lsm.retry import retrying
 
 _ATTEMPTS: Final = 4
@@ -39,13 +41,20 @@ def run_dml(context: SqlContext, statement: Statement) -> pa.Table:
 
     Raises:
         InvalidInputError: points at the error; nothing is visible.
-        ConflictError: other writers changed the same rows each time; nothing is visible.
+        ConflictError: other writers changed the same rows each time, or one of them has its turn for longer than
+            ``log.turn-timeout``; nothing is visible.
     """
     run = _RUN.get(type(statement.tree))
     if run is None:
         raise statement.source.problem("this statement cannot write rows", 0, len(statement.text))
-    done = retrying(lambda: run(context, statement), attempts=_ATTEMPTS)
+    done = retrying(lambda: run(context, statement), attempts=_ATTEMPTS, replan=_check_worthwhile)
     return _in_spark(context, statement) if done is None else done
+
+
+def _check_worthwhile(conflict: ConflictError) -> None:
+    """Who has waited for its turn for so long does not begin again. Raises: the conflict."""
+    if isinstance(conflict, NoTurnError):
+        raise conflict
 
 
 def run_ctas(context: SqlContext, statement: Statement, table_name: str) -> pa.Table:

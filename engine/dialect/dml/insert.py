@@ -1,6 +1,7 @@
 """INSERT INTO and INSERT OVERWRITE."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -37,7 +38,8 @@ def run_insert(context: SqlContext, statement: Statement) -> pa.Table | None:
     target = find_target(context, statement, tree.this)
     if target is None:
         return None
-    return _Insert(context, statement, tree, target).run()
+    with nullcontext() if tree.args.get("overwrite") else target.turn():  # the query may read the table
+        return _Insert(context, statement, tree, target).run()
 
 
 def insert_query(context: SqlContext, statement: Statement, name: str) -> pa.Table:

@@ -46,7 +46,7 @@ def run_merge(context: SqlContext, statement: Statement) -> pa.Table | None:
         raise statement.source.problem(str(error), 0, len(statement.text)) from error
     start: int = tree.this.meta["span"][0]
     rows = QueryTarget(start, TargetUse.ROWS)
-    with BoundText.bind(context, statement, StatementReads(context), target=rows) as bound:
+    with target.turn(), BoundText.bind(context, statement, StatementReads(context), target=rows) as bound:
         changes = _Merge(statement, tree, target, bound).changes()
         return target.append(changes, read_snapshot_id=read_snapshot_id(bound, start))
 

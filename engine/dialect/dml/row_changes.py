@@ -55,7 +55,7 @@ def run_delete(context: SqlContext, statement: Statement) -> pa.Table | None:
     if tree.args.get("using") or tree.args.get("tables"):
         raise statement.source.problem("DELETE with USING is not known: fix=use WHERE ... IN, or MERGE", 0, 6)
     text = StatementText(statement)
-    with _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
+    with target.turn(), _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
         partition = _whole_partition(bound, tree, target.schema.partition_keys)
         if partition is not None:
             return target.clear(partition)
@@ -90,7 +90,7 @@ def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
     assignments = read_assignments(text, behind + 1, end, alias)
     for each in assignments:
         check_assigned(target.schema, statement, each)
-    with _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
+    with target.turn(), _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
         table = bound.spliced.part(_start(tree), text.start_of(behind))
         where = bound.spliced.part(text.start_of(end), len(text.text))
         old = [f"{quoted(tree.this.alias or tree.this.name)}.{quoted(name)}" for name in target.schema.column_names]

@@ -1,6 +1,7 @@
 """The table that a statement writes, with the options of this write."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_frame
 from engine.write.row_places import commit_deletes, places_of
 from engine.write.schema_evolution import evolve_schema, merge_rules
+from engine.write.turns.ticket_queue import turn_of_job
 from filestore.commit.table_commit import CommitResult
 from filestore.options.table_options import canonical_options
 from filestore.schema.table_schema import TableSchema
@@ -110,6 +112,13 @@ class WriteTarget:
     def field(self, name: str) -> DataField:
         """A column by name, ignoring case. Raises: InvalidInputError with a similar name."""
         return find_field(self.schema, name)
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Around reading and writing: no other writer of the log commits between the two.
+
+        Raises: ConflictError when entered: the others took longer than ``log.turn-timeout``.
+        """
+        return turn_of_job(self.table.store, self.options)
 
     @property
     def deletes_positions(self) -> bool:

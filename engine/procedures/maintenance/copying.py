@@ -9,7 +9,7 @@ import pyarrow as pa
 from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.types.rows import ROW_KIND_COLUMN
-from engine.write.session import write_locally
+from engine.write.batch_target import write_locally
 from filestore.options.log_place import OWN_LOG_KEYS
 from lsm.undo import undoing
 

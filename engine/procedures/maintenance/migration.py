@@ -11,7 +11,7 @@ from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import names_of
 from engine.table import Table
-from engine.write.session import write_locally
+from engine.write.batch_target import write_locally
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import TableCommit
 from filestore.datafile.external_files import (

@@ -14,6 +14,7 @@ from engine.runtime.times import sql_time_text
 from engine.spark.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from engine.versions.branches import replace_main
+from engine.write.turns.ticket_queue import TURNS_DIRECTORY
 from filestore.branch.branches import opened_on_main
 from filestore.branch.main_replacement import interrupted_replacements
 from filestore.compact.attempts import ATTEMPT_DIRECTORY
@@ -28,7 +29,7 @@ from logstore.log.marker import read_tail
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 _LEAST_AGE_MS: Final = 3_600_000
-_PRIVATE_DIRECTORIES: Final = (STAGING_DIRECTORY, PAYLOAD_DIRECTORY, ATTEMPT_DIRECTORY)
+_PRIVATE_DIRECTORIES: Final = (STAGING_DIRECTORY, PAYLOAD_DIRECTORY, ATTEMPT_DIRECTORY, TURNS_DIRECTORY)
 
 _FILES: Final = pa.schema(
     [

@@ -25,6 +25,14 @@ _FORMATS: Final = cast(
 AVRO_FORMATS: Final = ("debezium-avro", "avro")
 TOMBSTONE_FORMATS: Final = ("json", "avro")
 """Formats in which a delete is a key without a value."""
+_LEAST_LEASE_MS: Final = 1000
+
+
+def _lease_ms(value: str) -> int:
+    lease_ms = duration_ms(value)
+    if lease_ms < _LEAST_LEASE_MS:
+        raise ValueError(f"a duration of at least {_LEAST_LEASE_MS} ms, so that a live writer is not taken for dead")
+    return lease_ms
 
 
 def _system(options: Any) -> str:
@@ -187,6 +195,19 @@ class LogOptions(OptionValues):
         "log.transactional-id.prefix", text, None, "Start of the transactional ids; default: the table's id."
     )
     log_commit_token_topic = Option("log.commit-token.topic", text, None, "Topic of commit tokens.")
+    log_turn_lease_ms = Option(
+        "log.turn-lease",
+        Parser(_lease_ms, duration_ms.kind),
+        10_000,
+        "Writers of one log wait for each other; one without a sign of life for so long loses its turn.",
+    )
+    log_turn_timeout_ms = Option(
+        "log.turn-timeout",
+        duration_ms,
+        60_000,
+        "How long a batch waits for its turn to write the log; a stream waits as long as others go on.",
+        at=At.BATCH_WRITE,
+    )
     log_header_schema_id = Option(
         "log.header.schema-id", boolean, True, "Schema id of each batch in the header of its last record."
     )

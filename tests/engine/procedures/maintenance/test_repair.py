@@ -46,6 +46,7 @@ def test_orphans_go_and_the_table_stays(
     table = new_table()
     root = Path(table.store.paths.root)
     left = [root / "manifest" / "manifest-dead-0", root / "staging" / "u" / "1" / "x.arrow", root / "log-payload" / "y"]
+    left += [root / "log-turns" / "7", root / "log-turns" / "7.beat"]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")

@@ -1,0 +1,1 @@
+"""Which of several writers of one log goes next."""
