@@ -87,7 +87,7 @@ class ReadingOptions(OptionValues):
         "read.stream.maxRowsPerTrigger",
         COUNT,
         None,
-        "Rows of a micro-batch, exact for the log; a split of files is never divided.",
+        "Rows of a micro-batch, exact for the log; splits of files are not divided.",
         at=At.STREAM_READ,
     )
     read_stream_min_rows_per_trigger = Option(

@@ -1,6 +1,6 @@
 """Row changes to the log's Avro and back, against fastavro and Confluent's own serializer, once per row.
 
-    python -m benchmarks.bench_log_avro [--quick | --tiny]
+    python -m benchmarks log_avro [--quick | --tiny]
 
 Rows are an int, a bigint, a text, a double and a timestamp; records are ``debezium-avro``. The peers get, and return,
 rows as Python objects, so they have nothing to do but Avro; Confluent's also look up the schema's id in their caches.
