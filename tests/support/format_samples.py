@@ -107,7 +107,7 @@ def marker(**changes: Any) -> bytes:
     """A commit marker of the log, with some fields replaced."""
     given: dict[str, Any] = {
         "query": "q", "batch": 7, "row_count": 500, "start_offset": 1, "is_final": True, "payload": b"p",
-        "is_pointer": False, "schema_id": 3,
+        "is_pointer": False, "schema_id": 3, "table_id": "t",
     }  # fmt: skip
     return encode_marker(**given | changes)
 
