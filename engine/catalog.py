@@ -14,7 +14,7 @@ from engine.lineage.recording import check_lineage
 from engine.lineage.settings import settle_before_first_database, settle_when_opened
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.log.catalog_login import CatalogLogin
-from engine.log.replacement import LogWanted
+from engine.log.replacement import LogWanted, former_logs
 from engine.log.table_codec import record_codec, register_next, registered
 from engine.log.table_log import TableLog, default_topic
 from engine.log.table_topic import make_topic, remove_topic, undo_topic
@@ -279,7 +279,7 @@ class Catalog:
         return self.table(new_name)
 
     def drop_table(self, name: str, *, if_exists: bool = False, force: bool = False) -> list[str]:
-        """Delete a table's files and its topics: main's, and those of its branches.
+        """Delete a table's files and its topics: main's, former ones, and those of its branches.
 
         A topic that the table did not make, or that is another one by now, stays; a warning says so.
 
@@ -289,8 +289,8 @@ class Catalog:
             force: drop the files although brokers do not answer, because they are gone for good.
 
         Returns:
-            The topics that may be left because brokers do not answer, [] without ``force``: delete them yourself if
-            the brokers come back.
+            The topics that may be left because brokers do not answer, without ``force`` only former ones: delete them
+            yourself if the brokers come back.
 
         Raises:
             InvalidInputError: there is none and ``if_exists`` is false, or this user may not delete its topic: nothing
@@ -301,9 +301,12 @@ class Catalog:
         if if_exists and not self._files.table_exists(name):
             return []
         _check_whole(name, "CALL sys.delete_branch")
-        logs = [(_reached(log, name, force=force), log) for log in logs_of(self.table(name).store)]
+        store = self.table(name).store
+        logs = [(_reached(log, name, force=force), log) for log in logs_of(store)]
+        former = [(_reached(log, name, force=True), log) for log in former_logs(store)]  # they hold nothing up
         self._files.drop_table(name)
         left = [log.topic for topics, log in logs if topics is None or not _removed(topics, log, force=force)]
+        left += [log.topic for topics, log in former if topics is None or not _removed(topics, log, force=True)]
         if left:
             logger.warning("the brokers did not answer, topics may be left: table=%s topics=%s", name, left)
         return left

@@ -175,7 +175,7 @@ def _settled(store: TableStore, schema: TableSchema, former: TableLog | None) ->
     if log is not None and store.snapshots.latest_id() is not None:
         nothing = Committable(
             identifier=BATCH_IDENTIFIER,
-            log_offsets=dict.fromkeys(range(log.bucket_count), 0),
+            log_offsets=dict.fromkeys(range(log.bucket_count), log.first_offset),
             changes=ChangeSource.NONE,
             properties={PURPOSE_KEY: _PURPOSE},
         )

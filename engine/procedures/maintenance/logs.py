@@ -5,6 +5,7 @@ from typing import Final
 import pyarrow as pa
 
 from engine.log.replacement import give_log
+from engine.log.table_topic import remove_topic
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
 from lsm.errors import InvalidInputError
@@ -52,7 +53,7 @@ def reset_log(table: Table, topic: str | None = None, delete_former: bool = Fals
     assert log.topic_id is not None
     is_deleted = delete_former and former is not None and former.topic != log.topic
     if is_deleted and former is not None:
-        former.reached_topics().delete_topic(former.topic)
+        is_deleted = remove_topic(former.reached_topics(), former) is None
     row = {
         "former_topic": None if former is None else former.topic,
         "topic": log.topic,

@@ -313,3 +313,22 @@ def test_a_reset_that_dies_anywhere_leaves_a_table_that_can_be_written_and_reset
     clean = run(0, 0)
     for number, fail_at in enumerate(fail_points(clean, When.AFTER), 1):
         run(number, fail_at)
+
+
+def test_former_topics_go_with_the_table_or_at_once_and_an_adopted_one_stays(catalog: Catalog, broker: Broker) -> None:
+    topics = LogTopics(KafkaProperties.parse({"bootstrap.servers": broker.bootstrap_servers}))
+    topics.create_topic("admins", bucket_count=2)
+    table = with_log(catalog, "former")
+    first = str(table.options.log_topic)
+    assert reset(table)["former_is_deleted"] is False
+    table = reopened(catalog, table)
+    second = str(table.options.log_topic)
+    assert reset(table, delete_former=True, topic="admins")["former_is_deleted"] is True
+    table = reopened(catalog, table)
+    table.write(rows([1, 2, 3]))
+    assert ids(query(table).available()) == [1, 2, 3]
+    assert [topics.find_topic(each) is None for each in (first, second, "admins")] == [False, True, False]
+    reset(table)
+    third = str(reopened(catalog, table).options.log_topic)
+    assert catalog.drop_table(table.name) == []
+    assert [topics.find_topic(each) is None for each in (first, "admins", third)] == [True, False, True]
