@@ -41,7 +41,7 @@ def test_a_place_is_noted_when_a_batch_is_done(table: Table) -> None:
 @pytest.mark.parametrize("mode", ["exactly-once", "at-least-once"])
 def test_either_mode_keeps_a_place_once_its_batch_is_done(table: Table, mode: str) -> None:
     """With its checkpoint a stream delivers exactly once; by its place alone, what was under way comes again."""
-    stream = query(table, consumer__id="job", consumer_mode=mode, read_stream_maxRowsPerTrigger="1")
+    stream = query(table, consumer__id="job", consumer_mode=mode, read_stream_maxRowsPerTrigger="2")
     stream.available()
     table.write(rows([3, 4, 5, 6]))
     first = ids(stream.batch())

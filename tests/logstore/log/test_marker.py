@@ -260,7 +260,7 @@ def test_the_end_of_a_log_is_that_of_one_table(kafka: KafkaProperties, new_topic
         writer.begin(query="q", batch=0)
         writer.append(None, pa.array([b"a"]))
         writer.commit(b"")
-    said = f"topic={topic} bucket=0 offset=0 table_id=other record_table_id=one .* fix=copy the table"
+    said = f"topic={topic} bucket=0 offset=0 table_id=other record_table_id=one .* fix=give the table a new topic"
     other = LogTarget(properties=kafka, topic=topic, table_uuid="other", bucket=0)
     with BucketLogWriter(other) as writer, pytest.raises(CorruptDataError, match=said):
         writer.fence()
