@@ -141,8 +141,14 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
 
     Raises:
         CorruptDataError: records that a snapshot refers to are gone.
+        ConflictError: another writer has fenced this one, and has written since.
     """
     if tail.end_offset < known_end:
+        if log.end_offsets().get(tail.bucket, 0) >= known_end:
+            raise ConflictError(
+                f"another writer took over a bucket of the log: table={store.name} topic={log.topic} "
+                f"bucket={tail.bucket} log_end={tail.end_offset} table_end={known_end} fix='run it again'"
+            )
         raise CorruptDataError(
             f"the log ends before the table's position: table={store.name} topic={log.topic} bucket={tail.bucket} "
             f"log_end={tail.end_offset} table_end={known_end} cause=the topic was emptied or recreated "

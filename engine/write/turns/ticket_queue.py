@@ -13,7 +13,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -27,6 +26,7 @@ from engine.write.turns.decision import Decision, Sighting, Ticket, Verdict, sig
 from filestore.io.file_io import FileIO, delete_leftover
 from filestore.options.table_options import TableOptions
 from filestore.table_store import TableStore
+from logstore.kafka.environment import MACHINE, KafkaEnvironment, environment_of
 from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError
 
 logger = logging.getLogger("fluvial.turns")
@@ -37,6 +37,7 @@ _BEATS_IN_LEASE: Final = 4
 _LEAST_POLL_S: Final = 0.01  # of the next in the queue; those behind look less often
 _LOOKS_BETWEEN: Final = 2  # a wait is as long as so many looks take: object stores answer slowly, and cost
 _LONGEST_POLL_S: Final = 1.0
+_SIMULATED_POLLS: Final = 16  # within a lease, where looking takes no time
 _WARN_S: Final = 60.0
 
 _hints: Final[dict[str, int]] = {}
@@ -78,24 +79,27 @@ class Turn:
 class _Place:
     """A ticket in the queue with the thread that shows that its writer lives."""
 
-    def __init__(self, turn: Turn, beat_s: float) -> None:
+    def __init__(self, turn: Turn, beat_s: float, environment: KafkaEnvironment) -> None:
         self.turn = turn
         self.counts = False
-        self._began_s = time.monotonic()
+        self._environment = environment
+        self._began_s = environment.monotonic()
         self._beat_s = beat_s
         self._beats = 0
         self._is_lost = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="fluvial-turn", daemon=True)
-        self._thread.start()
+        if environment.max_threads:
+            self._thread.start()
 
     def leave(self, *, is_lost: bool = False) -> None:
         """Give the ticket back. Never raises: what stays is removed by the next writer."""
         self._stop.set()
-        self._thread.join(self._beat_s)  # storage may not answer
+        if self._environment.max_threads:
+            self._thread.join(self._beat_s)  # storage may not answer
         turn = self.turn
         with suppress(FluvialError, OSError):
-            is_old = time.monotonic() - self._began_s > self._beat_s * _BEATS_IN_LEASE / 2
+            is_old = self._environment.monotonic() - self._began_s > self._beat_s * _BEATS_IN_LEASE / 2
             if not (is_lost or self._is_lost) and (not is_old or turn.is_held()):  # the number may be another's by now
                 turn.io.delete(turn.path)
             if self._beats:
@@ -129,6 +133,8 @@ class TicketQueue:
             holder: the commit user.
         """
         self._store, self._io = store, store.io
+        self._environment = environment_of(store.options.log_kafka_bootstrap_servers or "")
+        self._is_machine = self._environment is MACHINE
         self._holder = holder
         self._lease_s = store.options.log_turn_lease_ms / 1000
         self._directory = f"{store.paths.branch_root}/{TURNS_DIRECTORY}"
@@ -157,11 +163,11 @@ class TicketQueue:
             place.leave()
 
     def _wait(self, patience_s: float | None) -> _Place:
-        began_s = warned_s = time.monotonic()
+        began_s = warned_s = self._environment.monotonic()
         place, watch = self._join(), _Watch(self)
         try:
             while True:
-                look_s = time.monotonic()
+                look_s = self._environment.monotonic()
                 numbers = _numbers(place.turn)
                 decision = watch.look(place, numbers)
                 for each in decision.dead:
@@ -173,12 +179,13 @@ class TicketQueue:
                     place = self._join(max([*numbers, place.turn.ticket.number]) + 1)
                     continue
                 place.counts = True
-                now_s = time.monotonic()
+                now_s = self._environment.monotonic()
                 self._check_patience(patience_s, decision, now_s - began_s)
                 if now_s - warned_s >= _WARN_S:
                     warned_s = now_s
                     logger.warning("a batch waits: %s", self._waiting(decision, now_s - began_s))
-                poll_s = max(_LEAST_POLL_S, _LOOKS_BETWEEN * (now_s - look_s)) * max(1, len(decision.ahead))
+                least_s = _LEAST_POLL_S if self._is_machine else self._lease_s / _SIMULATED_POLLS
+                poll_s = max(least_s, _LOOKS_BETWEEN * (now_s - look_s)) * max(1, len(decision.ahead))
                 self._store.clock.sleep(min(poll_s, _LONGEST_POLL_S))
         except BaseException:
             place.leave()
@@ -186,7 +193,8 @@ class TicketQueue:
 
     def _join(self, number: int | None = None) -> _Place:
         """Put a ticket under the first free number from this one on."""
-        number = _hints.get(self._directory, 1) if number is None else number
+        if number is None:
+            number = _hints.get(self._directory, 1) if self._is_machine else 1
         while True:
             ticket = Ticket(
                 number=number,
@@ -198,8 +206,9 @@ class TicketQueue:
             turn = Turn(io=self._io, directory=self._directory, ticket=ticket, table=self._store.name)
             with suppress(OutcomeUnknownError):  # of this holder, who removes it when it stands in the way
                 if self._io.create_exclusive(turn.path, _encoded(ticket)):
-                    _hints[self._directory] = number + 1
-                    return _Place(turn, self._lease_s / _BEATS_IN_LEASE)
+                    if self._is_machine:
+                        _hints[self._directory] = number + 1
+                    return _Place(turn, self._lease_s / _BEATS_IN_LEASE, self._environment)
             number = max([*_numbers(turn), number]) + 1
 
     def _remove(self, ticket: Ticket) -> None:
@@ -254,7 +263,8 @@ class _Watch:
 
     def look(self, place: _Place, numbers: Collection[int]) -> Decision:
         """Read what is new, all of it from time to time, and decide."""
-        turn, queue, now_s = place.turn, self._queue, time.monotonic()
+        turn, queue = place.turn, self._queue
+        now_s = queue._environment.monotonic()
         lower = {number for number in numbers if number < turn.ticket.number}
         if lower and place.counts:
             is_due = now_s - self._read_s >= queue._lease_s / _BEATS_IN_LEASE
