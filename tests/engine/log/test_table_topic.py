@@ -41,7 +41,7 @@ def catalog_at(path: Path, broker: Broker) -> Catalog:
     return Catalog(str(path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
 
 
-def made(catalog: Catalog, name: str, **options: str) -> Table:
+def table_in(catalog: Catalog, name: str, **options: str) -> Table:
     return catalog.create_table(name, ID_SCHEMA, primary_key=["id"], options=options)
 
 
@@ -66,9 +66,9 @@ def test_two_tables_never_share_a_topic(warehouse: Catalog, tmp_path: Path, brok
     database = unique("q")
     other_catalog = catalog_at(tmp_path / "other", broker)
     tables = [
-        made(warehouse, f"{database}.a b"),
-        made(warehouse, f"{database}.a_b"),
-        made(other_catalog, f"{database}.a_b"),
+        table_in(warehouse, f"{database}.a b"),
+        table_in(warehouse, f"{database}.a_b"),
+        table_in(other_catalog, f"{database}.a_b"),
     ]
     names = [topic_of(table) for table in tables]
     assert names[0] == f"{database}.a_b"
@@ -87,7 +87,7 @@ def test_two_tables_never_share_a_topic(warehouse: Catalog, tmp_path: Path, brok
 def test_names_that_kafka_takes_for_one_get_two_topics(warehouse: Catalog) -> None:
     """A cluster refuses a topic whose name differs from another one in "." and "_" only."""
     word = unique("w")
-    first, second = made(warehouse, f"{word}_y.z"), made(warehouse, f"{word}.y_z")
+    first, second = table_in(warehouse, f"{word}_y.z"), table_in(warehouse, f"{word}.y_z")
     assert topic_of(first) == f"{word}_y.z"
     assert topic_of(second) == f"{word}.y_z.{second.schema.options['log.transactional-id.prefix'][:8]}"
     second.write(id_rows([3]))
@@ -96,7 +96,7 @@ def test_names_that_kafka_takes_for_one_get_two_topics(warehouse: Catalog) -> No
 
 def test_tables_with_rows_swap_their_names(warehouse: Catalog) -> None:
     database = unique("q")
-    one, two = made(warehouse, f"{database}.one"), made(warehouse, f"{database}.two")
+    one, two = table_in(warehouse, f"{database}.one"), table_in(warehouse, f"{database}.two")
     one.write(id_rows([1]))
     two.write(id_rows([2]))
     for old, new in (("one", "tmp"), ("two", "one"), ("tmp", "two")):
@@ -111,11 +111,11 @@ def test_tables_with_rows_swap_their_names(warehouse: Catalog) -> None:
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_name_is_free_for_a_new_table_once_the_old_one_is_renamed(warehouse: Catalog, rows: int) -> None:
     database = unique("q")
-    first = made(warehouse, f"{database}.r1")
+    first = table_in(warehouse, f"{database}.r1")
     if rows:
         first.write(id_rows([1]))
     renamed = warehouse.rename_table(f"{database}.r1", f"{database}.r2")
-    again = made(warehouse, f"{database}.r1")
+    again = table_in(warehouse, f"{database}.r1")
     again.write(id_rows([5]))
     renamed.write(id_rows([6]))
     assert ids_in(again) == ([5],) * 3

@@ -21,7 +21,7 @@ from tests.support.tables import copied, key_table, key_values, reopened, rows
 BASE, ON_DEV = [(1, 10), (2, 20)], [(1, 10), (2, 20), (3, 30)]
 
 
-def start(main: str = "main") -> FileTable:
+def begun(main: str = "main") -> FileTable:
     """Two snapshots and the tag ``old`` of the first; the branches ``dev`` and ``other`` with one more each."""
     table = key_table(MemoryFileIO())
     for pair in BASE:
@@ -39,7 +39,7 @@ def start(main: str = "main") -> FileTable:
 
 def dead_at_the_switch(main: str = "main") -> FileTable:
     """The replacement of main by ``dev`` died right before its switch."""
-    table = start(main)
+    table = begun(main)
     counted = FaultyFileIO(copied(table).store.io)
     replace_main(reopened(table, counted).store, "dev")
     switch = max(
@@ -98,7 +98,7 @@ def test_a_dead_replacement_is_named_and_listed() -> None:
 @pytest.mark.sweep
 def test_each_dead_replacement_is_completed_by_the_call_that_is_listed() -> None:
     """BR-16, BR-50: at every step, also those that move main back."""
-    table = start()
+    table = begun()
     for target, dropped in (("dev", "main"), ("main", "dev")):
         counted = FaultyFileIO(copied(table).store.io)
         replace_main(reopened(table, counted).store, target)
@@ -118,7 +118,7 @@ def test_each_dead_replacement_is_completed_by_the_call_that_is_listed() -> None
 @pytest.mark.parametrize("main", ["main", "first"])
 def test_a_dead_replacement_that_is_refused_by_now_leaves_main_open(main: str) -> None:
     """A savepoint that came before the seal is seen behind it, and it stays."""
-    table = start(main)
+    table = begun(main)
     create_savepoint(table.store)
     work = Work(operation=Operation.REPLACE_MAIN if main == "main" else Operation.REWRITE, arguments={"to": "dev"})
     seal(table.store.io, table.store.paths, work)
@@ -132,7 +132,7 @@ def test_a_dead_replacement_that_is_refused_by_now_leaves_main_open(main: str) -
 
 
 def test_a_seal_that_another_run_has_taken_back_is_noticed_before_the_switch() -> None:
-    table = start()
+    table = begun()
     io = table.store.io
 
     class Unsealing:

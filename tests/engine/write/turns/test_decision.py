@@ -73,7 +73,7 @@ def writer(queue: Queue, name: str, guess: int, *, dies: bool = False) -> Iterat
             return
 
 
-def run(queue: Queue, writers: list[Iterator[None]], schedule: list[int]) -> None:
+def played(queue: Queue, writers: list[Iterator[None]], schedule: list[int]) -> None:
     """Let the writers go by the schedule, then one after the other until all are done."""
     left = [*writers]
 
@@ -101,7 +101,7 @@ SCHEDULE = st.lists(st.integers(0, 3), max_size=60)
 def test_one_at_a_time_in_the_order_in_which_they_came(guesses: list[int], schedule: list[int]) -> None:
     """FL-87, FL-88: whatever numbers they try first, and however their operations interleave."""
     queue = Queue()
-    run(queue, [writer(queue, f"w{index}", guess) for index, guess in enumerate(guesses)], schedule)
+    played(queue, [writer(queue, f"w{index}", guess) for index, guess in enumerate(guesses)], schedule)
     assert sorted(queue.went) == [f"w{index}" for index in range(len(guesses))]
     assert queue.tickets == {}
 
@@ -118,7 +118,7 @@ def test_who_counts_is_not_overtaken_by_who_comes_later(guesses: list[int], sche
     if queue.went:
         return  # one had the turn before the others came
     waiting = set(queue.counted)
-    run(queue, [*first, writer(queue, "late", 1)], schedule)
+    played(queue, [*first, writer(queue, "late", 1)], schedule)
     assert set(queue.went[: len(waiting)]) == waiting
 
 
@@ -129,7 +129,7 @@ def test_a_dead_writer_delays_the_others_by_a_lease(guesses: list[int], schedule
     writers = [
         writer(queue, f"w{index}", guess, dies=index == dead % len(guesses)) for index, guess in enumerate(guesses)
     ]
-    run(queue, writers, schedule)
+    played(queue, writers, schedule)
     assert len(queue.went) == len(guesses)
     assert queue.now_s <= 2 * LEASE_S
 

@@ -35,7 +35,7 @@ NEW = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER})
 Session = WriteSession[Iterable[pa.RecordBatch]]
 
 
-def rows_of(*ids: str, part: str = "w") -> pa.Table:
+def part_rows(*ids: str, part: str = "w") -> pa.Table:
     return pa.table({"p": [part] * len(ids), "id": list(ids)}, schema=SCHEMA)
 
 
@@ -98,7 +98,7 @@ class Race:
         with session_of(table, user) as session:
             while not self._stop.is_set():
                 ids = [f"{user}-{batch}-{each}" for each in range(4)]
-                self.once(user, lambda b=batch, i=ids: session.write(rows_of(*i).to_batches(), batch_id=b), *ids)  # type: ignore[misc]
+                self.once(user, lambda b=batch, i=ids: session.write(part_rows(*i).to_batches(), batch_id=b), *ids)  # type: ignore[misc]
                 batch += 1
         return batch
 
@@ -132,7 +132,7 @@ def test_a_stream_lives_beside_everything_that_writes(tmp_path: Path, broker: Br
     def batches(name: str) -> None:
         for each in range(12):
             row = f"{name}-{each}"
-            race.once(name, lambda r=row: catalog.table(table.name).write(rows_of(r)), row)  # type: ignore[misc]
+            race.once(name, lambda r=row: catalog.table(table.name).write(part_rows(r)), row)  # type: ignore[misc]
 
     def changes() -> None:
         """What UPDATE and MERGE do: read, compute, write, if nothing changed between."""
@@ -145,13 +145,13 @@ def test_a_stream_lives_beside_everything_that_writes(tmp_path: Path, broker: Br
                     table.files.compact()  # changes no rows
                     with session_of(table, f"u-{row}", Upkeep.BATCH) as session:
                         read = 0 if base is None else base.id
-                        session.write(rows_of(row).to_batches(), read_snapshot_id=read)
+                        session.write(part_rows(row).to_batches(), read_snapshot_id=read)
 
             race.once("changes", change, f"changed-{each}")
 
     def overwrites() -> None:
         for each in range(24):
-            table.overwrite(rows_of(f"o-{each}", part="o"), {"p": "o"})
+            table.overwrite(part_rows(f"o-{each}", part="o"), {"p": "o"})
 
     def compactions() -> None:
         for each in range(24):
@@ -171,7 +171,7 @@ def test_two_streams_and_a_batch_write_one_table(tmp_path: Path, broker: Broker)
 
     def batches() -> None:
         for each in range(8):
-            race.once("batch", partial(table.write, rows_of(f"b-{each}")), f"b-{each}")
+            race.once("batch", partial(table.write, part_rows(f"b-{each}")), f"b-{each}")
 
     counts = race.run([lambda: race.stream(table, "one"), lambda: race.stream(table, "two")], [batches])
     assert min(counts) >= 6
@@ -196,7 +196,7 @@ def test_after_a_killed_batch_the_next_writer_goes_on(deaths: dict[Step, Table],
     """FL-91: what the log holds of the batch is committed, for nobody else will do it; nothing else of it is."""
     table = deaths[step]
     assert "1" in table.store.io.list_names(f"{table.store.paths.root}/{TURNS_DIRECTORY}")
-    table.write(rows_of("next"))
+    table.write(part_rows("next"))
     found = {each["id"] for each in table.read().to_arrow().to_pylist()}
     given = set(dying_writer.IDS)
     if step in LOGGED[:1]:
@@ -227,7 +227,7 @@ def paused(table: Table, user: str, upkeep: Upkeep, at: Step) -> Any:
         batch = 0 if upkeep is Upkeep.STREAM else BATCH_IDENTIFIER
         runner = BucketByBucket()
         with session_of(table, user, upkeep, observe=pause, runner=runner) as session:
-            session.write(rows_of(*MANY).to_batches(), batch_id=batch)
+            session.write(part_rows(*MANY).to_batches(), batch_id=batch)
 
     with ThreadPoolExecutor(1) as pool:
         done: Future[None] = pool.submit(write)
@@ -251,7 +251,7 @@ def test_a_batch_job_that_comes_back_after_its_lease_loses_no_row(tmp_path: Path
     """Others committed for it what the log held; it finds that out, and adds the rest."""
     table = logged_table(tmp_path, broker)
     with paused(table, "job", Upkeep.BATCH, step) as go_on:
-        table.write(rows_of("other", "another"))
+        table.write(part_rows("other", "another"))
         go_on()
     assert_same(table, ["other", "another", *MANY])
 
@@ -262,12 +262,12 @@ def test_a_stream_that_comes_back_after_its_lease_writes_its_batch(tmp_path: Pat
     with paused(table, "query", Upkeep.STREAM, step) as go_on:
         if step in LOGGED:  # its writer is not in the queue: known to be dead, as far as anyone can know
             with pytest.raises(CorruptDataError, match=r"query=query batch=0 .*fix=restart that query"):
-                table.write(rows_of("other", "another"))
+                table.write(part_rows("other", "another"))
         else:
-            table.write(rows_of("other", "another"))
+            table.write(part_rows("other", "another"))
             expected += ["other", "another"]
         go_on()
-    table.write(rows_of("last"))
+    table.write(part_rows("last"))
     assert_same(table, expected)
 
 
@@ -283,19 +283,19 @@ def test_a_batch_in_the_log_whose_query_waits_is_left_to_it(tmp_path: Path, brok
             raise DiedError
 
     with pytest.raises(DiedError), session_of(table, "query", observe=die) as session:
-        session.write(rows_of(*MANY).to_batches(), batch_id=0)
+        session.write(part_rows(*MANY).to_batches(), batch_id=0)
     started: list[Future[Any]] = []
     directory = f"{table.store.paths.root}/{TURNS_DIRECTORY}"
 
     def restart(event: StepEvent) -> None:
         if event.step is Step.BATCH_STARTED and not started:
             again = session_of(table, "query")
-            started.append(pool.submit(again.write, rows_of(*MANY).to_batches(), batch_id=0))
+            started.append(pool.submit(again.write, part_rows(*MANY).to_batches(), batch_id=0))
             while len(table.store.io.list_names(directory)) < 2:
                 time.sleep(0.01)
 
     with ThreadPoolExecutor(1) as pool, session_of(table, "job", Upkeep.BATCH, observe=restart) as job:
-        job.write(rows_of("other").to_batches())
+        job.write(part_rows("other").to_batches())
         started[0].result(60)
     assert_same(table, ["other", *MANY])
 
@@ -307,9 +307,9 @@ def test_a_batch_waits_as_long_as_its_option_says(tmp_path: Path, broker: Broker
 
         def write_later() -> None:
             with pytest.raises(ConflictError, match=r"holder=statement .*log.turn-timeout=0.1 s"):
-                table.write(rows_of("late"), options={"log.turn-timeout": "100 ms"})
+                table.write(part_rows("late"), options={"log.turn-timeout": "100 ms"})
 
         with TicketQueue(table.store, "statement").turn(patience_s=0):
             pool.submit(write_later).result(60)
-            table.write(rows_of("own"))
+            table.write(part_rows("own"))
     assert_same(table, ["own"])
