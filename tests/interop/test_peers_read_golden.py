@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j import java_gateway, protocol
 
 from tests.peers import PeerError, PeerRefusedError
 from tests.peers.java_peer import JavaPeer
@@ -146,3 +147,17 @@ def test_both_peers_filter_and_project_alike(java_peer: JavaPeer, pypaimon_peer:
             GOLDEN / "mini", "db.pk_part", columns=["k", "v"], where=[("k", ">=", 3), ("v", "in", ["v3", "v6", "x"])]
         )
         assert rows == [{"k": 3, "v": "v3"}, {"k": 6, "v": "v6"}]
+
+
+def test_java_gives_its_own_errors_beside_a_spark_session(java_peer: JavaPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has py4j convert the exceptions of every machine by its own one, which knows nothing of this one's."""
+
+    def as_spark_does(*answer: Any) -> Any:
+        try:
+            return protocol.get_return_value(*answer)
+        except protocol.Py4JJavaError as error:
+            raise AssertionError("Spark was asked about an exception of another machine") from error
+
+    monkeypatch.setattr(java_gateway, "get_return_value", as_spark_does)
+    with pytest.raises(PeerError, match="UnsupportedOperationException"):
+        java_peer.read_arrow(GOLDEN / "merge", "db.agg_first_retract")

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -161,11 +162,18 @@ class Jvm:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn what Java throws inside into a `PeerError`: the causes, outermost first, as one message."""
+        """Turn what Java throws inside into a `PeerError`: the causes, outermost first, as one message.
+
+        A Spark session of this process has py4j ask its own machine about the exceptions of all machines: not here.
+        """
+        sparks = java_gateway.get_return_value
+        java_gateway.get_return_value = protocol.get_return_value
         try:
             yield
         except Py4JError as raised:
             raise self._error(raised) from None  # its own text is a hundred lines of reflection
+        finally:
+            java_gateway.get_return_value = sparks
 
     def _error(self, raised: Py4JError) -> PeerError:
         if not isinstance(raised, Py4JJavaError):

@@ -7,6 +7,7 @@ from uuid import uuid4
 from confluent_kafka import Producer
 
 from engine import Table
+from engine.broker.broker import Broker
 from tests.support.logs import wait_for_log
 
 
@@ -32,3 +33,13 @@ def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> Non
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
+
+
+class ForgetfulBroker(Broker):
+    """Looks every moment for what is older than a topic keeps, and deletes it at once."""
+
+    def _prepare(self) -> int:
+        port = super()._prepare()
+        with self._file("server.properties").open("a", encoding="utf-8") as properties:
+            properties.write("log.retention.check.interval.ms=200\nlog.initial.task.delay.ms=200\n")
+        return port

@@ -25,7 +25,7 @@ from logstore.offsets import LogOffsets, LogRange
 from lsm.errors import CorruptDataError
 from tests.engine.stream.conftest import NewTable
 from tests.support.logs import ends_with_markers, wait_for_log
-from tests.support.retention import abort_in_log, wait_until
+from tests.support.retention import ForgetfulBroker, abort_in_log, wait_until
 from tests.support.streams import Query, as_foreign, expire, forget_log, ids, query, rows
 from tests.support.tails import write_log_only
 from tests.support.warehouses import new_table as new_log_table
@@ -412,16 +412,6 @@ def test_commits_of_other_engines_do_not_hide_what_is_lost(new_table: NewTable) 
 
 
 # ---- a broker that removes what is old
-
-
-class ForgetfulBroker(Broker):
-    """Looks every moment for what is older than a topic keeps, and deletes it at once."""
-
-    def _prepare(self) -> int:
-        port = super()._prepare()
-        with self._file("server.properties").open("a", encoding="utf-8") as properties:
-            properties.write("log.retention.check.interval.ms=200\nlog.initial.task.delay.ms=200\n")
-        return port
 
 
 @pytest.fixture
