@@ -114,7 +114,7 @@ def _delete(key: int) -> Callable[[Session], object]:
 
 def _stream(number: int, rows: Mapping[int, int]) -> Callable[[Session], object]:
     def run(session: Session) -> object:
-        writer = BatchWriter(session.table(), None, commit_user=f"stream-{session.actor.index}")
+        writer = BatchWriter(session.table(), None, commit_user=f"stream-{session.actor.index}-{number}")
         return writer.write(number, lambda spec: write_part(spec, arrow_rows(rows).to_batches()))
 
     return run

@@ -9,6 +9,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.scan.snapshot_files import changes_since, deletion_indexes, live_files
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError
@@ -185,11 +186,16 @@ class LiveFiles:
 
 
 def _at_latest(store: TableStore, read: Callable[[Snapshot | None], T]) -> T:
-    """Read the newest snapshot; again, when it was removed while its files were read."""
+    """Read the newest snapshot; again, when it was removed or has expired while its files were read."""
+    before: Snapshot | None = None
     while True:
         latest = store.snapshots.latest()
         try:
             return read(latest)
-        except FileNotFoundError:
-            if latest is None or store.snapshots.find_ref(latest.ref) is not None:
+        except FileNotFoundError as error:
+            if latest is None or latest == before:
                 raise
+            # an expiry deletes the files first, and then the snapshot
+            if not isinstance(error, SnapshotExpiredError) and store.snapshots.find_ref(latest.ref) is not None:
+                raise
+            before = latest

@@ -79,7 +79,9 @@ def deeds_by_log(log: StoredLog, deeds: Sequence[Deed], end: int) -> list[Deed]:
             deleted = any(not each.is_add and each.key == DELETED for each in log.changes)
             found.append(replace(deed, may_be_done=deleted, published=None))
         elif deed.is_acknowledged or not deed.rows:
-            found.append(deed)
+            # who was taken for dead finds that another writer has published its batch, before its own snapshot
+            is_logged = deed.name.startswith("log-") and deed.name not in WITHOUT_LOG
+            found.append(replace(deed, published=None) if is_logged else deed)
             continue
         for key, value in deed.rows.items():
             if log.added(key, value):
