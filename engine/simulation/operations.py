@@ -129,7 +129,8 @@ def _compact_dedicated(session: Session) -> object:
     store = session.table().store
     live = LiveFiles.latest(store)
     tasks = pick_tasks(store, live, keys=list(live.buckets()), full=True)
-    messages = [message for task in tasks if not (message := run_task(store, task)).is_empty]
+    with live.reading():
+        messages = [message for task in tasks if not (message := run_task(store, task)).is_empty]
     if not messages:
         return None
     commit = FileTable(store).new_commit(store.new_commit_user(), history_start=live.snapshot_id)

@@ -259,6 +259,8 @@ class FileCatalog:
                     self._io.delete_tree(f"{parent}/{each}")
             return
         self._io.delete_tree(paths.schema_dir)
+        while (ids := SchemaStore(self._io, paths).ids()) and 0 not in ids:
+            self._io.delete_tree(paths.schema_dir)  # a change of the schema came in between; a new table begins with 0
         self._io.delete(f"{root}/{MAIN_BRANCH_FILE}")
         self._tables.remove_table(database, table)
         if not self._has_schema(root):

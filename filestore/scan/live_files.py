@@ -69,7 +69,7 @@ class LiveFiles:
         try:
             yield
         except FileNotFoundError as error:
-            if self._table.snapshots.find_ref(self.ref) is not None:
+            if not _is_gone(self._table, self.ref):
                 raise
             raise ConflictError(
                 f"the snapshot was removed while its files were read: table={self._table.name} "
@@ -185,6 +185,11 @@ class LiveFiles:
                 del self._buckets[key]
 
 
+def _is_gone(store: TableStore, ref: SnapshotRef) -> bool:
+    """Whether a snapshot was removed, or is about to be: an expiry deletes its files first."""
+    return ref.id < store.snapshots.claimed_up_to() or store.snapshots.find_ref(ref) is None
+
+
 def _at_latest(store: TableStore, read: Callable[[Snapshot | None], T]) -> T:
     """Read the newest snapshot; again, when it was removed or has expired while its files were read."""
     before: Snapshot | None = None
@@ -195,7 +200,6 @@ def _at_latest(store: TableStore, read: Callable[[Snapshot | None], T]) -> T:
         except FileNotFoundError as error:
             if latest is None or latest == before:
                 raise
-            # an expiry deletes the files first, and then the snapshot
-            if not isinstance(error, SnapshotExpiredError) and store.snapshots.find_ref(latest.ref) is not None:
+            if not isinstance(error, SnapshotExpiredError) and not _is_gone(store, latest.ref):
                 raise
             before = latest
