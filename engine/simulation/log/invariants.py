@@ -78,10 +78,15 @@ def deeds_by_log(log: StoredLog, deeds: Sequence[Deed], end: int) -> list[Deed]:
         if deed.name == "log-delete" and not deed.is_acknowledged:
             deleted = any(not each.is_add and each.key == DELETED for each in log.changes)
             found.append(replace(deed, may_be_done=deleted, published=None))
-        elif deed.is_acknowledged or not deed.rows:
-            # who was taken for dead finds that another writer has published its batch, before its own snapshot
-            is_logged = deed.name.startswith("log-") and deed.name not in WITHOUT_LOG
-            found.append(replace(deed, published=None) if is_logged else deed)
+        elif deed.name in WITHOUT_LOG or not deed.name.startswith("log-") or not deed.rows:
+            found.append(deed if deed.name != "log-delete" else replace(deed, published=None))
+            continue
+        elif deed.is_acknowledged:
+            # who was taken for dead finds that another writer has published some of its buckets, and adds the others
+            found += [
+                replace(deed, effect=on_table(TABLE, put({key: value})), published=None, rows={key: value})
+                for key, value in deed.rows.items()
+            ]
             continue
         for key, value in deed.rows.items():
             if log.added(key, value):
