@@ -316,6 +316,9 @@ class FileCatalog:
             )
         except ConflictError as error:
             raise InvalidInputError(f"directory is not empty: table={new_name} path={target}") from error
+        if not self._has_schema(target):  # a drop came in between: what moved is what a late writer has left
+            self.drop_table(new_name, ignore_if_missing=True)
+            raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
 
     def table_path(self, name: str) -> str:
         """Directory of a table, whether it exists or not. Raises: InvalidInputError for a name that cannot be one."""
