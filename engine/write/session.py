@@ -44,6 +44,7 @@ from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.write.row_deletion import DeletedPositions, replace_rows
+from lsm.errors import OutcomeUnknownError
 from lsm.undo import undoing_unless_visible
 
 RowsT = TypeVar("RowsT")
@@ -309,6 +310,11 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
     def _begin_again(self, batch_id: int) -> None:  # as a restart: the next attempt looks into the log first
         if self._run is not None:
             self._run.check(f"batch={batch_id}")
+        elif self._writer.live.snapshot_id < self._store.snapshots.claimed_for_deletion():
+            raise OutcomeUnknownError(
+                f"the snapshots that would show whether a part of the batch was published have expired: "
+                f"table={self._store.name} fix='look whether its rows are there before you write them again'"
+            )
         self._writer = self._new_writer(self._table)
 
     def check_run(self, what: str) -> None:

@@ -59,6 +59,14 @@ def test_random_histories_hold() -> None:
     assert len(found.operations) > 20
 
 
+FOUND = (Path(__file__).parent / "found_histories.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("text", FOUND, ids=[f"seed-{HistoryPlan.of_json(each).seed}" for each in FOUND])
+def test_a_history_that_was_once_a_violation_holds(text: str) -> None:
+    assert run_history(HistoryPlan.of_json(text)).problems == ()
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", ["tag", "savepoint"])
 def test_no_death_of_a_tag_beside_an_expiry_leaves_a_name_without_files(name: str) -> None:
