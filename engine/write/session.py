@@ -310,7 +310,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
     def _begin_again(self, batch_id: int) -> None:  # as a restart: the next attempt looks into the log first
         if self._run is not None:
             self._run.check(f"batch={batch_id}")
-        elif self._writer.live.snapshot_id < self._store.snapshots.claimed_for_deletion():
+        elif max(1, self._writer.live.snapshot_id) < self._store.snapshots.claimed_for_deletion():
             raise OutcomeUnknownError(
                 f"the snapshots that would show whether a part of the batch was published have expired: "
                 f"table={self._store.name} fix='look whether its rows are there before you write them again'"
