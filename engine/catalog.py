@@ -239,16 +239,17 @@ class Catalog:
                 changed, or only the retention is left to do: run it again.
         """
         self._check_writable(name)
-        wanted = LogWanted.of(changes, self.table(name).store)
+        table = self.table(name)
+        wanted = LogWanted.of(changes, table.store)
         if wanted is not None:
-            wanted.apply(self.table(name).store, servers=self._defaults.get(SERVERS_KEY))
+            wanted.apply(table.store, servers=self._defaults.get(SERVERS_KEY))
             return self.table(name)
-        log = self._log_of(name)
+        log = TableLog.of(table.files, EVEN_UNTRACKED)
         retained = any(isinstance(each, (SetOption, RemoveOption)) and each.key == RETENTION_KEY for each in changes)
         topics = LogTopics(log.properties) if log is not None and retained else None
         if topics is not None:
             topics.check_reachable()
-        register_next(None if log is None else log.codec, self.table(name).store, changes)
+        register_next(None if log is None else log.codec, table.store, changes)
         schema = self._files.alter_table(name, changes)
         if topics is not None and log is not None:
             topics.set_retention(log.topic, schema.table_options.log_retention_ms)

@@ -73,6 +73,10 @@ class LogOffsets(Mapping[int, int]):
         """True when no bucket of `other` is ahead or missing here."""
         return all(self.get(bucket, -1) >= offset for bucket, offset in other.items())
 
+    def is_at(self, other: Mapping[int, int]) -> bool:
+        """True when both are the same place; a bucket without an entry is at 0."""
+        return all(self.get(bucket, 0) == other.get(bucket, 0) for bucket in {*self, *other})
+
     def advanced(self, newer: Mapping[int, int]) -> "LogOffsets":
         """These offsets updated with those of `newer`; other buckets do not change.
 

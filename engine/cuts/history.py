@@ -95,8 +95,7 @@ def aligned_snapshot(store: TableStore, position: Position) -> int | None:
     if not is_whole or snapshot is None:
         return None
     then = (store.log_offsets_at(snapshot) or {}) if store.has_log else {}
-    is_there = {key: at for key, at in position.offsets.items() if at} == {key: at for key, at in then.items() if at}
-    return snapshot.id if is_there else None
+    return snapshot.id if position.offsets.is_at(then) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

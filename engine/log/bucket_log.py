@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import zstandard
 
 from engine.log.table_log import TableLog
+from engine.log.tail_ranges import missing_after_wait
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from logstore.kafka.clients import NEW_LOG
@@ -18,7 +19,7 @@ from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 from lsm.row_kind import RowKind
 
-_SHOWN_AFTER_S: Final = 2.0
+_SHOWN_AFTER_S: Final = 2.0  # readers see a commit within
 PAYLOAD_DIRECTORY: Final = "log-payload"  # next to snapshot/ and manifest/; other readers of the layout ignore it
 
 
@@ -145,7 +146,8 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
         ConflictError: another writer has fenced this one, and has written since.
     """
     if tail.end_offset < known_end:
-        if _reaches(log, tail.bucket, known_end):
+        wanted = {tail.bucket: known_end}
+        if missing_after_wait(log.reached_topics(), log, wanted, patience_s=_SHOWN_AFTER_S) is None:
             raise ConflictError(
                 f"another writer took over a bucket of the log: table={store.name} topic={log.topic} "
                 f"bucket={tail.bucket} log_end={tail.end_offset} table_end={known_end} fix='run it again'"
@@ -155,17 +157,6 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
             f"log_end={tail.end_offset} table_end={known_end} cause=the topic was emptied or recreated "
             f"fix={NEW_LOG}"
         )
-
-
-def _reaches(log: TableLog, bucket: int, offset: int) -> bool:
-    """Whether the log is that long, once its readers see what was committed a moment ago."""
-    environment = log.properties.environment
-    deadline = environment.monotonic() + _SHOWN_AFTER_S
-    while log.end_offsets().get(bucket, 0) < offset:
-        if environment.monotonic() >= deadline:
-            return False
-        environment.sleep(_SHOWN_AFTER_S / 20)
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,10 @@
 """The ranges of a log after a snapshot."""
 
-import time
 from collections.abc import Mapping
 from typing import Final
 
 from engine.log.retention import OffsetLostError, kept_ranges, only_commit_marker
 from engine.log.table_log import TableLog
-from filestore.io.file_io import Clock
 from filestore.table_store import TableStore
 from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets, LogRange
@@ -56,16 +54,13 @@ def tail_ranges(
     return tuple(each for each in kept if not each.is_empty)
 
 
-def missing_after_wait(
-    topics: LogTopics, topic: str, wanted: Mapping[int, int], clock: Clock, *, patience_s: float
-) -> str | None:
+def missing_after_wait(topics: LogTopics, log: TableLog, wanted: Mapping[int, int], *, patience_s: float) -> str | None:
     """Wait until the log is at least this long: readers see a commit with a short delay.
 
     Args:
         topics: connection to the log's brokers.
-        topic: topic of the log.
+        log: the table's log.
         wanted: next offsets by bucket.
-        clock: for waiting.
         patience_s: maximum wait.
 
     Returns:
@@ -74,13 +69,14 @@ def missing_after_wait(
     Raises:
         CorruptDataError: the topic is gone.
     """
-    deadline = time.monotonic() + patience_s
+    clock = log.properties.environment
+    deadline = clock.monotonic() + patience_s
     while True:
-        ends = topics.end_offsets(topic, sorted(wanted))
+        ends = topics.end_offsets(log.topic, sorted(wanted))
         short = [bucket for bucket, offset in wanted.items() if ends[bucket] < offset]
         if not short:
             return None
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             bucket = short[0]
-            return f"topic={topic} bucket={bucket} wanted_offset={wanted[bucket]} end_offset={ends[bucket]}"
+            return f"topic={log.topic} bucket={bucket} wanted_offset={wanted[bucket]} end_offset={ends[bucket]}"
         clock.sleep(_POLL_S)

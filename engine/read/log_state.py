@@ -38,9 +38,7 @@ def wait_for_commit(table: FileTable, handle: CommitHandle, *, timeout_s: float,
     log = _usable_log(table)
     _check_buckets(table, log, handle.log_offsets, "scan.at-least")
     patience_s = deadline - time.monotonic()
-    short = missing_after_wait(
-        log.checked_topics(), log.topic, handle.log_offsets, table.store.clock, patience_s=patience_s
-    )
+    short = missing_after_wait(log.checked_topics(), log, handle.log_offsets, patience_s=patience_s)
     if short is not None:
         raise UnavailableError(
             f"a commit is not visible in the log yet: table={table.name} scan.at-least={handle} {short} "
@@ -155,7 +153,7 @@ def at_offsets(table: FileTable, ends: Mapping[int, int]) -> ReadState:
     log = _usable_log(table)
     _check_buckets(table, log, ends, "scan.log.offsets")
     topics = log.checked_topics()
-    short = missing_after_wait(topics, log.topic, ends, table.store.clock, patience_s=_PATIENCE_S)
+    short = missing_after_wait(topics, log, ends, patience_s=_PATIENCE_S)
     if short is not None:
         raise InvalidInputError(f"the log is not that long: {short} fix=ask for earlier offsets")
     found = _snapshot_before(table, ends)

@@ -12,6 +12,7 @@ from engine.request.writer_options import EVEN_UNTRACKED
 from engine.stream.history import TableHistory
 from engine.stream.log import StreamLog
 from engine.stream.options import StreamOptions, log_to_read
+from engine.stream.position.alignment import holds, snapshot_read
 from engine.stream.position.position import Phase, Position
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.lost_files import SnapshotExpiredError
@@ -103,10 +104,9 @@ def boundary(here: Position, newest_id: int, history: TableHistory) -> int:
     """
     if history.is_eventual:  # records are delivered before there is a snapshot of them: those may come again
         return _last_within(here, newest_id, history)
-    for snapshot_id in range(here.snapshot_id, newest_id + 1):
-        then = history.facts(snapshot_id).offsets if snapshot_id else {}
-        if all(offset <= then.get(bucket, 0) for bucket, offset in here.offsets.items()):
-            return snapshot_id
+    found = snapshot_read(here, newest_id, history)
+    if not any(here.offsets.values()) or holds(found, here, history):
+        return found
     raise SnapshotExpiredError(
         f"a stream is behind the end of its former log: snapshot={here.snapshot_id} newest_snapshot={newest_id} "
         f"offsets={dict(here.offsets)}"
@@ -132,8 +132,7 @@ def crossed(here: Position, at: LogView, to: LogView, boundary_id: int) -> Posit
     """
     if here.phase is Phase.LOG:
         then = at.history.facts(boundary_id).offsets if boundary_id else {}
-        is_there = all(here.offsets.get(bucket, 0) == then.get(bucket, 0) for bucket in {*here.offsets, *then})
-        if not (is_there or at.history.is_eventual):
+        if not (here.offsets.is_at(then) or at.history.is_eventual):
             return None
         here = here.behind(boundary_id, then)
     offsets = to.history.facts(here.snapshot_id).offsets if here.snapshot_id else {}

@@ -93,7 +93,7 @@ def _is_exactly_at_snapshot(here: Position, history: TableHistory) -> bool:
     if here.phase is not Phase.LOG or not history.exists(here.snapshot_id):
         return False
     then = history.facts(here.snapshot_id).offsets
-    return all(here.offsets.get(bucket, 0) == then.get(bucket, 0) for bucket in {*here.offsets, *then})
+    return here.offsets.is_at(then)
 
 
 def _earliest(

@@ -188,13 +188,13 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
 
         def commit(run_parts: RunParts, properties: Mapping[str, str]) -> CommitResult:
             def attempt(turn: Turn | None) -> CommitResult:
-                self._follow_log()  # it may have been replaced while the writer waited
+                if turn is not None:
+                    self._follow_log()  # it may have been replaced while the writer waited
                 return self._writer.write(
                     batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=properties, turn=turn
                 )
 
-            self._follow_log()
-            if self._log is None:
+            if self._log is None and self._follow_log() is None:
                 return attempt(None)
             return write_in_turn(
                 TicketQueue(self._store, self._commit_user),
@@ -312,8 +312,8 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             self._run.check(f"batch={batch_id}")
         elif max(1, self._writer.live.snapshot_id) < self._store.snapshots.claimed_for_deletion():
             raise OutcomeUnknownError(
-                f"the snapshots that would show whether a part of the batch was published have expired: "
-                f"table={self._store.name} fix='look whether its rows are there before you write them again'"
+                "the snapshots that would show whether a part of the batch was published have expired: table="
+                f"{self._store.name} fix='look whether its rows are there before you write them again'"
             )
         self._writer = self._new_writer(self._table)
 
@@ -359,15 +359,14 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
     ) -> None:
         self.close()
 
-    # ---- helpers
-
-    def _follow_log(self) -> None:
+    def _follow_log(self) -> TableLog | None:
         """Write to the log that the table has now: it may have got its first one, another one, or none, meanwhile."""
         store, self._known_schema_id = at_newest_log(self._store, self._known_schema_id)
         if store is not self._store:
             table = replace(self._table, store=store)
             self._log, self._tracks_changes = TableLog.of(table, self._options), tracks_changes(store, self._options)
             self.continue_at(table)
+        return self._log
 
     def _new_writer(self, table: FileTable) -> BatchWriter:
         return BatchWriter(

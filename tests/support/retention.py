@@ -1,7 +1,5 @@
 """What brokers do to a topic: rows are aborted, and what is old goes."""
 
-import time
-from collections.abc import Callable
 from uuid import uuid4
 
 from confluent_kafka import Producer
@@ -25,14 +23,6 @@ def abort_in_log(table: Table, bucket: int = 0, count: int = 3) -> None:
     assert producer.flush(30) == 0
     producer.abort_transaction(30)
     wait_for_log(table, {bucket: end + count + 1})
-
-
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Look again and again; a broker acts when it comes to it."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 class ForgetfulBroker(Broker):

@@ -16,3 +16,11 @@ def eventually(read: Callable[[], Read], expected: Read, timeout_s: float = 20) 
     while (last := read()) != expected and time.monotonic() < deadline:
         time.sleep(0.02)
     assert last == expected
+
+
+def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Look again and again; a broker acts when it comes to it."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)

@@ -44,14 +44,15 @@ def snapshot_read(here: Position, newest_id: int, history: History) -> int:
     first, last = here.snapshot_id, max(here.snapshot_id, newest_id)
     while first < last:  # offsets never decrease from one snapshot to the next
         middle = (first + last) // 2
-        if _holds(middle, here, history):
+        if holds(middle, here, history):
             last = middle
         else:
             first = middle + 1
     return last
 
 
-def _holds(snapshot_id: int, here: Position, history: History) -> bool:
+def holds(snapshot_id: int, here: Position, history: History) -> bool:
+    """Whether a snapshot has everything that was delivered of the log; an expired one has not."""
     if snapshot_id == 0:
         return False
     try:

@@ -25,9 +25,10 @@ from logstore.offsets import LogOffsets, LogRange
 from lsm.errors import CorruptDataError
 from tests.engine.stream.conftest import NewTable
 from tests.support.logs import ends_with_markers, wait_for_log
-from tests.support.retention import ForgetfulBroker, abort_in_log, wait_until
+from tests.support.retention import ForgetfulBroker, abort_in_log
 from tests.support.streams import Query, as_foreign, expire, forget_log, ids, query, rows
 from tests.support.tails import write_log_only
+from tests.support.waiting import wait_until
 from tests.support.warehouses import new_table as new_log_table
 
 pytestmark = pytest.mark.broker

@@ -65,7 +65,7 @@ def test_without_others_a_turn_is_one_put_one_list_and_one_delete() -> None:
 
 
 def test_threads_have_it_one_after_the_other_and_none_starves() -> None:
-    """FL-90: whoever waits sees each of the others at most twice before it has its turn."""
+    """FL-90: a writer that waits sees each of the others at most twice before it has its turn."""
     store, inside, order = store_of(), [], list[str]()
     most_waits: dict[str, int] = {}
 
