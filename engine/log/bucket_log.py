@@ -36,11 +36,12 @@ class BucketLog:
         self._may_be_visible = False
         self._version = 0  # of the rows' schema, once the batch has begun
 
-    def open(self, *, known_end: int) -> CommitMarker | None:
+    def open(self, *, known_end: int, only_at_end: bool = False) -> CommitMarker | None:
         """Fence other writers; return the marker if this batch is already in the log, else None: call ``begin`` next.
 
         Args:
             known_end: the bucket's next offset in the snapshot that the batch builds on.
+            only_at_end: the log must end there, also if what came meanwhile is in a snapshot.
 
         Raises:
             ConflictError: a later batch is in the log, or another writer's batch that is in no snapshot yet.
@@ -57,7 +58,7 @@ class BucketLog:
                     f"log_batch={marker.batch}: this attempt is out of date"
                 )
             case NextStep.WRITE:
-                self._check_known(self._writer.tail, known_end)
+                self._check_known(self._writer.tail, known_end, only_at_end=only_at_end)
         return None
 
     def begin(self, schema_id: int) -> None:
@@ -121,7 +122,7 @@ class BucketLog:
     def _place(self) -> str:
         return f"table={self._store.name} topic={self._log.topic} bucket={self._bucket}"
 
-    def _check_known(self, tail: LogTail, known_end: int) -> None:
+    def _check_known(self, tail: LogTail, known_end: int, *, only_at_end: bool) -> None:
         """All earlier batches must be in a snapshot: streams that start from this batch's snapshot would miss them."""
         check_not_shorter(self._store, self._log, tail, known_end)
         marker = tail.marker
@@ -129,7 +130,7 @@ class BucketLog:
             return
         latest = self._store.snapshots.latest()  # the other writer may have committed since this batch was planned
         committed = self._store.log_offsets_at(latest) or {}
-        if tail.end_offset <= committed.get(self._bucket, 0):
+        if tail.end_offset <= committed.get(self._bucket, 0) and not only_at_end:
             return
         raise ConflictError(
             f"another writer's batch is in the log and not yet in the table: {self._place} query={marker.query} "

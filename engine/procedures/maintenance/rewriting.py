@@ -9,6 +9,7 @@ from engine.procedures.maintenance.compaction import chosen_buckets
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import MomentText, moment_ms
 from engine.table import Table
+from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.commit.table_commit import TableCommit
 from filestore.maintenance.bucket_count import align_bucket_count, set_bucket_count
 from filestore.maintenance.index_rewriting import write_indexes
@@ -147,6 +148,8 @@ def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
     """
     lost = lost_files(table.store)
     snapshot = remove_lost_files(table.store, lost).snapshot if lost.files and not dry_run else None
+    if snapshot is not None:
+        follow_overwrite(table.files)
     return rows_table(
         _LOST,
         [
@@ -270,6 +273,7 @@ def restore_rows(table: Table, wanted: Snapshot) -> pa.Table:
     check_same_columns(table, wanted)
     done, partitions = restore(table.store, wanted)
     assert done.snapshot is not None
+    follow_overwrite(table.files)
     current = done.snapshot.id
     return rows_table(
         RESTORED,

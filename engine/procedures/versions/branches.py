@@ -8,6 +8,7 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import names_of
 from engine.table import Table
 from engine.versions import branches
+from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.branch.branches import Branch, DeletedBranch, read_branch
 from filestore.branch.branches import rename_branch as rename
 from filestore.branch.fast_forward import fast_forward as forward
@@ -147,6 +148,7 @@ def merge_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
         ConflictError: both changed the buckets that are named, or both changed the schema; nothing is visible.
     """
     done = merge(table.store, branch, force=force)
+    follow_overwrite(table.files)
     row = {
         "branch": branch,
         "snapshot_id": None if done.snapshot is None else done.snapshot.id,
@@ -174,6 +176,7 @@ def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
         InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need.
     """
     done = forward(table.store, branch, force=force)
+    follow_overwrite(table.files)
     rows = [{"snapshot_id": each, "is_published": False} for each in done.removed]
     rows += [{"snapshot_id": each, "is_published": True} for each in done.published]
     return rows_table(_FORWARDED, rows)
