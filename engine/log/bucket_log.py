@@ -58,7 +58,7 @@ class BucketLog:
                     f"log_batch={marker.batch}: this attempt is out of date"
                 )
             case NextStep.WRITE:
-                self._check_known(self._writer.tail, known_end, only_at_end=only_at_end)
+                self._check_known(self._writer.tail, known_end, only_at_end)
         return None
 
     def begin(self, schema_id: int) -> None:
@@ -122,7 +122,7 @@ class BucketLog:
     def _place(self) -> str:
         return f"table={self._store.name} topic={self._log.topic} bucket={self._bucket}"
 
-    def _check_known(self, tail: LogTail, known_end: int, *, only_at_end: bool) -> None:
+    def _check_known(self, tail: LogTail, known_end: int, only_at_end: bool) -> None:
         """All earlier batches must be in a snapshot: streams that start from this batch's snapshot would miss them."""
         check_not_shorter(self._store, self._log, tail, known_end)
         marker = tail.marker

@@ -46,7 +46,7 @@ def logged_table(catalog: Catalog, *, key: str | None = "id", **options: str) ->
     return catalog.create_table("d.t", SCHEMA, primary_key=[key] if key else [], options=given)
 
 
-def rows(**values: str) -> pa.Table:
+def letters(**values: str) -> pa.Table:
     """Of keys a1, b2 and so on: letters are only for reading."""
     return pa.table({"id": [int(name[1:]) for name in values], "v": list(values.values())}, schema=SCHEMA)
 
@@ -75,15 +75,15 @@ def topic_check(table: Table) -> Symptom:
 
 def test_an_overwrite_is_in_the_topic_before_the_next_batch(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog, **CHANGES)
-    table.write(rows(a1="x", b2="y"))
-    table.overwrite(rows(b2="z", c3="n"))
+    table.write(letters(a1="x", b2="y"))
+    table.overwrite(letters(b2="z", c3="n"))
     assert records(cluster, table) == ["+1 x", "+2 y", "-1 x", "+2 z", "+3 n"]
     newest = table.latest_snapshot()
     assert newest is not None
     assert newest.properties["fluvial.skipped-log"] == "0=3"
     assert newest.properties["fluvial.log-synced"] == str(newest.id)
     assert newest.log_offsets == {0: 6}
-    table.write(rows(d4="after"))
+    table.write(letters(d4="after"))
     assert records(cluster, table)[5:] == ["+4 after"]
     assert table.files.read().to_arrow().num_rows == 3
     assert topic_check(table).severity is Severity.OK
@@ -117,53 +117,53 @@ def test_every_operation_that_bypasses_the_log_comes_to_be_in_it(catalog: Catalo
 
 def test_commits_of_another_engine_are_logged_by_the_next_batch(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog, **CHANGES)
-    table.write(rows(a1="x"))
+    table.write(letters(a1="x"))
     without = Table(table.files.with_options({"log.system": "none"}))
-    without.write(rows(a1="foreign", b2="foreign"))
+    without.write(letters(a1="foreign", b2="foreign"))
     as_foreign(table)
-    table.write(rows(a1="y"))
+    table.write(letters(a1="y"))
     assert records(cluster, table) == ["+1 x", "+1 foreign", "+2 foreign", "+1 y"]
 
 
 def test_a_topic_says_that_its_table_has_left_it(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog)
-    table.write(rows(a1="x"))
+    table.write(letters(a1="x"))
     stream = Query(table.store.paths.root.rpartition("/d.db/")[0], "d.t")
     assert [row["v"] for row in stream.available()] == ["x"]
-    table.overwrite(rows(b2="y"))
+    table.overwrite(letters(b2="y"))
     assert records(cluster, table) == ["+1 x"]  # an overwrite needs no broker
     found = topic_check(table)
     assert (found.severity, found.values["left_at_snapshot"]) == (Severity.NOTE, 2)
-    table.write(rows(c3="z"))
-    table.write(rows(d4="z"))
+    table.write(letters(c3="z"))
+    table.write(letters(d4="z"))
     assert records(cluster, table) == ["+1 x", "left 2 OVERWRITE", "+3 z", "+4 z"]
     assert [row["v"] for row in stream.available()] == ["x", "y", "z", "z"]
     union = table.read(options={"scan.log.union": "true"}).to_arrow()
     assert sorted(union["id"].to_pylist()) == [2, 3, 4]
-    table.overwrite(rows(e5="y"))
+    table.overwrite(letters(e5="y"))
     assert sync_log(table).to_pylist()[0]["missing_snapshot_id"] == 5
     sync_log(table)
-    table.write(rows(f6="z"))
+    table.write(letters(f6="z"))
     assert records(cluster, table)[4:] == ["left 5 OVERWRITE", "+6 z"]
     assert verify(table).num_rows == 0
 
 
 def test_a_control_record_may_be_the_first_of_a_topic(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog)
-    table.overwrite(rows(a1="x"))
-    table.write(rows(b2="y"))
+    table.overwrite(letters(a1="x"))
+    table.write(letters(b2="y"))
     assert records(cluster, table) == ["left 1 OVERWRITE", "+2 y"]
     assert catalog.table("d.t").read(options={"scan.log.union": "true"}).to_arrow().num_rows == 2
 
 
 def test_the_option_brings_a_topic_back_that_its_table_has_left(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog)
-    table.write(rows(a1="x", b2="y"))
-    table.overwrite(rows(a1="z"))
-    table.write(rows(c3="n"))
+    table.write(letters(a1="x", b2="y"))
+    table.overwrite(letters(a1="z"))
+    table.write(letters(c3="n"))
     catalog.alter_table("d.t", [*set_option("log.overwrite", "changes")])
     # a writer that was opened before finds it, too
-    table.write(rows(d4="n"))
+    table.write(letters(d4="n"))
     got = records(cluster, table)
     assert got[:4] == ["+1 x", "+2 y", "left 2 OVERWRITE", "+3 n"]
     assert got[4:] == ["+1 z", "-2 y", "+3 n", "+4 n"]
@@ -177,11 +177,11 @@ def set_option(key: str, text: str) -> Any:
 
 def test_a_difference_that_is_no_longer_known_is_said(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog, **CHANGES)
-    table.write(rows(a1="x"))
+    table.write(letters(a1="x"))
     plain = Table(table.files.with_options({"log.system": "none"}))
-    plain.overwrite(rows(b2="y"))
+    plain.overwrite(letters(b2="y"))
     expire(table, 1)
-    table.write(rows(c3="z"))
+    table.write(letters(c3="z"))
     assert records(cluster, table) == ["+1 x", "left 2 OVERWRITE", "+3 z"]
     found = topic_check(table)
     assert found.severity is Severity.WARNING
@@ -189,35 +189,35 @@ def test_a_difference_that_is_no_longer_known_is_said(catalog: Catalog, cluster:
     reset_log(table)
     again = catalog.table("d.t")
     assert topic_check(again).severity is Severity.OK
-    again.overwrite(rows(d4="w"))
+    again.overwrite(letters(d4="w"))
     assert sorted(records(cluster, again)) == ["+4 w", "-2 y", "-3 z"]
 
 
 def test_what_awaits_its_query_comes_first(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog, **CHANGES)
     write_log_only(table, changes([("+I", 1, "batch")]))
-    table.overwrite(rows(b2="y"))
+    table.overwrite(letters(b2="y"))
     assert records(cluster, table) == ["+1 batch"]
     assert log_gap(table.store, table.latest_snapshot()) is not None
 
 
 def test_a_difference_of_a_history_that_is_gone_stops_writers(catalog: Catalog) -> None:
     table = logged_table(catalog, **CHANGES)
-    table.write(rows(a1="x"))
-    table.overwrite(rows(b2="y"))
+    table.write(letters(a1="x"))
+    table.overwrite(letters(b2="y"))
     for snapshot_id in (2, 3):  # as a rollback
         table.store.io.delete(table.store.paths.snapshot(snapshot_id))
     with pytest.raises(CorruptDataError, match=r"rolled back .*reset_log"):
-        table.write(rows(c3="z"))
+        table.write(letters(c3="z"))
 
 
 def test_a_stream_gets_an_overwrite_once(catalog: Catalog) -> None:
     table = logged_table(catalog, key=None, **CHANGES)
     stream = Query(table.store.paths.root.rpartition("/d.db/")[0], "d.t")
-    table.write(rows(a1="x", b2="y"))
+    table.write(letters(a1="x", b2="y"))
     got = stream.available()
-    table.overwrite(rows(c3="z"))
-    table.write(rows(d4="w"))
+    table.overwrite(letters(c3="z"))
+    table.write(letters(d4="w"))
     got += stream.available()
     kinds = sorted((row["_row_kind"], row["id"]) for row in got)
     assert kinds == [("+I", 1), ("+I", 2), ("+I", 3), ("+I", 4), ("-D", 1), ("-D", 2)]
@@ -241,22 +241,22 @@ def test_a_log_that_does_not_make_the_table_is_refused(
 
 def test_untracked_changes_are_not_logged(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog, **CHANGES)
-    table.write(rows(a1="x"))
-    table.overwrite(rows(b2="y"), options={"change-tracking": "false"})
+    table.write(letters(a1="x"))
+    table.overwrite(letters(b2="y"), options={"change-tracking": "false"})
     newest = table.latest_snapshot()
     assert newest is not None
     assert changes_of(newest, has_log=True) is ChangeSource.NONE
-    table.write(rows(c3="z"))
+    table.write(letters(c3="z"))
     assert records(cluster, table) == ["+1 x", "+3 z"]
 
 
 def test_a_branch_with_a_log_begins_with_its_rows(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog, **CHANGES)
-    table.write(rows(a1="x"))
-    table.overwrite(rows(b2="y"))
+    table.write(letters(a1="x"))
+    table.overwrite(letters(b2="y"))
     create_branch(table, "dev", snapshot=table.store.snapshots.latest_id(), log=True)
     there = catalog.table("d.t", branch="dev")
     assert TableLog.of(there.files) is not None
-    there.write(rows(c3="z"))
-    there.overwrite(rows(d4="w"))
+    there.write(letters(c3="z"))
+    there.overwrite(letters(d4="w"))
     assert records(cluster, there) == ["+3 z", "-2 y", "-3 z", "+4 w"]
