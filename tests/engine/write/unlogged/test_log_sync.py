@@ -15,6 +15,7 @@ from engine.procedures import drop_partition, reset_log, rollback_to_as_latest, 
 from engine.procedures.versions.branches import create_branch, merge_branch
 from engine.table import Table
 from filestore.changelog.log_gap import log_gap
+from filestore.evolution.schema_change import SetOption
 from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from logstore.kafka.environment import serving
 from logstore.kafka.memory.cluster import MemoryCluster
@@ -161,18 +162,12 @@ def test_the_option_brings_a_topic_back_that_its_table_has_left(catalog: Catalog
     table.write(letters(a1="x", b2="y"))
     table.overwrite(letters(a1="z"))
     table.write(letters(c3="n"))
-    catalog.alter_table("d.t", [*set_option("log.overwrite", "changes")])
+    catalog.alter_table("d.t", [SetOption(key="log.overwrite", text="changes")])
     # a writer that was opened before finds it, too
     table.write(letters(d4="n"))
     got = records(cluster, table)
     assert got[:4] == ["+1 x", "+2 y", "left 2 OVERWRITE", "+3 n"]
     assert got[4:] == ["+1 z", "-2 y", "+3 n", "+4 n"]
-
-
-def set_option(key: str, text: str) -> Any:
-    from filestore.evolution.schema_change import SetOption
-
-    return [SetOption(key=key, text=text)]
 
 
 def test_a_difference_that_is_no_longer_known_is_said(catalog: Catalog, cluster: MemoryCluster) -> None:
