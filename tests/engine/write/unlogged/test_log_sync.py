@@ -170,6 +170,18 @@ def test_the_option_brings_a_topic_back_that_its_table_has_left(catalog: Catalog
     assert got[4:] == ["+1 z", "-2 y", "+3 n", "+4 n"]
 
 
+def test_what_was_logged_between_two_overwrites_is_taken_back(catalog: Catalog, cluster: MemoryCluster) -> None:
+    """No state of the table is what the topic has then: it lacks 1's change, and 3, which it has, is gone."""
+    table = logged_table(catalog)
+    table.write(letters(a1="x"))
+    table.overwrite(letters(a1="y"))
+    table.write(letters(c3="n"))
+    table.overwrite(letters(a1="z"))
+    catalog.alter_table("d.t", [SetOption(key="log.overwrite", text="changes")])
+    assert sync_log(table).to_pylist()[0]["missing_snapshot_id"] is None
+    assert records(cluster, table)[3:] == ["+1 z", "+1 z", "-3 n"]
+
+
 def test_a_difference_that_is_no_longer_known_is_said(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog, **CHANGES)
     table.write(letters(a1="x"))
