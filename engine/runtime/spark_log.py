@@ -14,7 +14,7 @@ from typing import Final
 
 from lsm.errors import InvalidInputError
 
-MAX_BYTES: Final = 32 << 20
+_MAX_BYTES: Final = 32 << 20
 """Size at which the file's contents move to ``.1``; the processes that write it keep it open."""
 _KEPT: Final = 3
 _LOOK_S: Final = 30.0
@@ -22,7 +22,7 @@ _TAIL_BYTES: Final = 64 << 10
 
 
 @contextmanager
-def spark_output(log_file: str, *, max_bytes: int = MAX_BYTES, look_s: float = _LOOK_S) -> Iterator[None]:
+def spark_output(log_file: str, *, max_bytes: int = _MAX_BYTES, look_s: float = _LOOK_S) -> Iterator[None]:
     """Redirect standard error, which Spark, its JVM and its workers inherit, to a file; ``sys.stderr`` stays.
 
     Args:

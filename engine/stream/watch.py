@@ -145,7 +145,7 @@ class TableWatch:
         )
 
     def steps_between(self, start: Position, end: Position) -> list[PlanStep]:
-        """What a planned batch delivers: after a loss what the options say, as far as this process goes on.
+        """What a planned batch delivers: after a loss what the options say, as long as this process lives.
 
         Raises: CorruptDataError: needed data is lost, and the options do not say how to continue.
         """
