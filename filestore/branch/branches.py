@@ -31,6 +31,7 @@ from filestore.layout.branch_state import (
     write_origin,
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.layout.version_names import check_branch_name
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
 from filestore.schema.schema_store import SchemaStore
 from filestore.table import FileTable
@@ -72,7 +73,7 @@ def create_branch(
 
     Args:
         store: opened on its main branch.
-        name: without ``.`` and ``/``, not a number and not ``main``.
+        name: see ``check_branch_name``.
         tag: tag of main to start at.
         snapshot_id: snapshot of main to start at; gets a tag ``branch-<name>``. Neither: the branch is empty.
         options: options of the branch that differ from main's.
@@ -221,19 +222,6 @@ def origin_of(store: TableStore, name: str) -> BranchOrigin:
     newest = max(shared, default=0)
     created_ms = store.io.modified_ms(there.paths.schema(newest)) if shared else 0
     return BranchOrigin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=created_ms)
-
-
-def check_branch_name(name: str) -> None:
-    """Raises: InvalidInputError for an invalid branch name. Source: Paimon BranchManager."""
-    if name.strip().isdigit():
-        raise InvalidInputError(f"a branch name cannot be a number: branch={name!r} fix=add a word")
-    if name == MAIN_BRANCH:
-        raise InvalidInputError(f"the name is reserved for the main branch: branch={name!r} fix=choose another name")
-    bad = sorted({char for char in name if char in "./\\$*?:" or not char.isprintable()})
-    if not name.strip() or name != name.strip() or bad:
-        raise InvalidInputError(
-            f"invalid branch name: branch={name!r} forbidden={bad} fix=use letters, digits, _ and -"
-        )
 
 
 def current(store: TableStore) -> TableStore:

@@ -166,12 +166,16 @@ def _compact(store: TableStore) -> None:
 
 
 def _self_contained_snapshot(store: TableStore) -> Snapshot:
-    """The newest snapshot if all data is in its base list, else a new snapshot with the same files."""
+    """The newest snapshot if all data is in its base list, else a new snapshot with the same files.
+
+    The schema of the table is saved too: a newest snapshot of an older one is followed by one of the newest.
+    """
     while True:
         latest = store.snapshots.latest()
         assert latest is not None
         try:
-            if not store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
+            delta = store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size)
+            if not delta and latest.schema_id >= store.schema.id:
                 return latest
             break
         except FileNotFoundError:

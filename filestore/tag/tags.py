@@ -6,7 +6,6 @@ TagTimeExpire.
 """
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from filestore.layout.paths import SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
+from filestore.layout.version_names import check_tag_name
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch
 from filestore.refs.pending_tags import check_open, check_still_open, remove_leftover, with_pending_tag
@@ -84,7 +83,7 @@ def create_tag(
 
     Args:
         store: the table, on the branch of the tag.
-        name: not blank, and not a number, because that would be a snapshot id.
+        name: see ``check_tag_name``.
         snapshot_id: None is the newest.
         retained_ms: lifetime; None: ``tag.default-time-retained``, else until it is deleted.
         notes: additional keys of the tag file, ignored by other engines.
@@ -95,7 +94,6 @@ def create_tag(
         OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
     """
     check_tag_name(name)
-    _check_not_reserved(name)
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
     if notes:
         body = orjson.dumps({**orjson.loads(body), **notes}, option=orjson.OPT_INDENT_2)
@@ -170,7 +168,6 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
         OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
     """
     check_tag_name(target)
-    _check_not_reserved(target)
     old = read_tag(store, name)
     check_not_of_savepoint(store, name)
     check_no_branch(store, old.name, old.snapshot)
@@ -241,15 +238,6 @@ def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list
         ):
             found.append(tag)
     return found
-
-
-def check_tag_name(name: str) -> None:
-    """Raises: InvalidInputError for an invalid tag name."""
-    if name.strip().isdigit():
-        raise InvalidInputError(f"a tag name cannot be a number, which is a snapshot id: tag={name!r} fix=add a word")
-    is_file_name = name.strip() and name == name.strip() and "/" not in name and name.isprintable()
-    if not is_file_name or name.startswith(".") or f"{TAG_PREFIX}{name}" == TAG_SUCCESS_DIRECTORY:
-        raise InvalidInputError(f"invalid tag name: tag={name!r} fix=use a valid file name")
 
 
 def check_not_of_savepoint(store: TableStore, name: str) -> None:
@@ -350,13 +338,6 @@ def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | 
             if copied is not None and copied.id == snapshot.id:
                 return branch
     return None
-
-
-def _check_not_reserved(name: str) -> None:
-    if re.fullmatch(rf"{SAVEPOINT_PREFIX}\d+", name):
-        raise InvalidInputError(
-            f"the name is reserved for a savepoint's tag: tag={name} fix=choose another name, or create a savepoint"
-        )
 
 
 def _is_reference_of(store: TableStore, tag: Tag) -> Callable[[LiveReference], bool]:
