@@ -46,11 +46,7 @@ def folding_changes(then: TableSchema, now: TableSchema) -> tuple[str, ...]:
     found = list(_option_changes(before, now, _FOLDING))
     added = {field.name for field in now.fields} - {field.name for field in before.fields}
     old, new = _field_options(before, added), _field_options(now, added)
-    found += [
-        _change(key, old.get(key), new.get(key))
-        for key in sorted({*old, *new})
-        if old.get(key) != new.get(key)
-    ]
+    found += [_change(key, old.get(key), new.get(key)) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     return tuple(found)
 
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 import orjson
 
 from filestore.layout.version_names import check_tag_name
+from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.file_references import FileSize
-from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.pending_tags import check_open, check_still_open, remove_leftover, with_pending_tag
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
@@ -298,6 +299,11 @@ def _find(store: TableStore, name: str) -> Tag | None:
 def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms: int | None) -> tuple[Tag, bytes]:
     wanted = store.snapshots.latest_id() if snapshot_id is None else snapshot_id
     body = _snapshot_file(store, wanted or 0)
+    if retained_ms is not None and retained_ms <= 0:
+        raise InvalidInputError(
+            f"a tag lives for some time: table={store.name} tag={name} time_retained={retained_ms} ms "
+            "fix=give it more, or leave it out"
+        )
     lifetime_ms = store.options.tag_default_time_retained_ms if retained_ms is None else retained_ms
     created_ms = None if lifetime_ms is None else store.clock.local_ms()
     snapshot = Snapshot.from_json(body, source=store.paths.snapshot(wanted or 0))
@@ -326,18 +332,6 @@ def _snapshot_file(store: TableStore, snapshot_id: int) -> bytes:
             f"no such snapshot to tag: table={store.name} snapshot={snapshot_id or None} "
             f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()}"
         ) from error
-
-
-def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | None:
-    """A branch that was created from a tag of main; such a branch starts with a copy of the tag."""
-    if store.paths.branch != store.main_branch:
-        return None
-    for branch in branch_names(store):
-        if branch != store.main_branch:
-            copied = on_branch(store, branch).snapshots.find_tag(name)
-            if copied is not None and copied.id == snapshot.id:
-                return branch
-    return None
 
 
 def _is_reference_of(store: TableStore, tag: Tag) -> Callable[[LiveReference], bool]:

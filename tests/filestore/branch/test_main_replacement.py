@@ -124,7 +124,7 @@ def test_a_dead_replacement_that_is_refused_by_now_leaves_main_open(main: str) -
     seal(table.store.io, table.store.paths, work)
     opened = Work(operation=Operation.REPLACE_MAIN, arguments={"was": main})
     seal(table.store.io, table.store.paths.with_branch("dev"), opened)
-    with pytest.raises(InvalidInputError, match=r"main has savepoints: .*savepoints=\[1\]"):
+    with pytest.raises(InvalidInputError, match=r"main has savepoints of commits .*savepoints=\[1\]"):
         replace_main(table.store, "dev")
     table.write(rows((8, 80)))
     assert key_values(table) == [*BASE, (8, 80)]

@@ -51,7 +51,7 @@ COLUMNS: Mapping[str, Any] = {
 FIELDS = [parse_field({"id": 0, "name": name, "type": kind}) for name, kind in COLUMNS.items()]
 
 
-def schema_of(**options: str) -> TableSchema:
+def parted_schema(**options: str) -> TableSchema:
     texts = {key.replace("__", ".").replace("_", "-"): text for key, text in options.items()}
     return new_schema(
         FIELDS,
@@ -62,7 +62,7 @@ def schema_of(**options: str) -> TableSchema:
     )
 
 
-KNOWN = schema_of()
+KNOWN = parted_schema()
 
 HARMLESS: Sequence[Sequence[SchemaChange]] = [
     [SetOption("snapshot.num-retained.max", "100"), SetOption("tag.default-time-retained", "1 d")],
