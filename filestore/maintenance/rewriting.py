@@ -194,7 +194,7 @@ def _check_same_rows(store: TableStore, wanted: Snapshot, changes: Sequence[str]
         raise InvalidInputError(
             f"the older rows are not rows of the table as it is now: table={store.name} snapshot={wanted.id} "
             f"schema={wanted.schema_id} newest_schema={newest_id} cause='{'; '.join(changes)}' "
-            "fix=undo that change first, or read the older state and overwrite the table with its rows"
+            "fix=read the older state and overwrite the table with its rows; or undo that change of an option"
         )
 
 

@@ -149,14 +149,15 @@ def adopt_savepoints(source: TableStore, target: TableStore, *, up_to: int, adop
     for savepoint in list_savepoints(source):
         known = {_origin_of(each) for each in list_savepoints(target)}
         if savepoint.saved_snapshot_id <= up_to and _origin_of(savepoint) not in known:
-            _adopt(source, target, savepoint, _free_number(target, savepoint), adopted)
+            following = max(_next_id(source), _next_id(target))
+            _adopt(source, target, savepoint, _free_number(target, savepoint, following), adopted)
     highest = max(_next_id(source), _next_id(target)) - 1
     if highest >= FIRST_SAVEPOINT_ID:
         target.io.replace(_latest_path(target), str(highest).encode())
 
 
-def _free_number(store: TableStore, savepoint: Savepoint) -> int:
-    number, following = savepoint.id, _next_id(store)
+def _free_number(store: TableStore, savepoint: Savepoint, following: int) -> int:
+    number = savepoint.id
     while True:
         tagged = store.snapshots.find_tag(f"{SAVEPOINT_PREFIX}{number}")
         is_others = tagged is not None and tagged.id != savepoint.saved_snapshot_id
