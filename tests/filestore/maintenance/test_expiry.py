@@ -391,7 +391,7 @@ def files_of_branches() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("first", ["dev", "main"])
 def test_branches_expire_side_by_side_and_no_one_says_corrupt(first: str) -> None:
-    """versions.md M5: an expiry deletes lists before snapshot files, which those of other branches then did not find."""
+    """versions.md M5: an expiry deletes lists before snapshot files, and those of other branches did not find them."""
     for nth in range(1, 1000):
         io, reached = MemoryFileIO(files_of_branches()), []
 
