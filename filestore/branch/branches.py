@@ -32,8 +32,7 @@ from filestore.layout.branch_state import (
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.layout.version_names import check_branch_name
-from filestore.refs.branch_origins import origin_of as origin_of
-from filestore.refs.branch_origins import start_of
+from filestore.refs.branch_origins import origin_of, start_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
 from filestore.schema.schema_store import SchemaStore
 from filestore.table import FileTable

@@ -20,6 +20,7 @@ from filestore.tag.automatic_tags import create_batch_tag, create_due_tags, crea
 from filestore.tag.tags import delete_tag, expired_tags
 from lsm.errors import InvalidInputError
 from tests.filestore.refs.test_versions import commit_with_watermark
+from tests.support.faults import paused_before
 from tests.support.tables import content, key_table, newest_snapshot, rows
 
 
@@ -204,6 +205,23 @@ def test_a_tag_that_is_over_is_not_made_again_unless_it_is_forced() -> None:
     delete_tag(table.store, over.name)
     assert made(table) == {}
     assert made(table, force=True) == {"2026-01-30": 1}
+
+
+@pytest.mark.parametrize("operation", ["write_new", "create_exclusive"])
+def test_a_process_that_dies_at_a_tag_loses_no_period(operation: str) -> None:
+    """versions.md H2: the name of a tag that was never complete counted as made."""
+    table = daily()
+    table.write(rows((1, 1)))
+    set_clock(table, "2026-01-31 00:00")
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with paused_before(table.store.io, operation, die) as io, pytest.raises(KeyboardInterrupt):
+        create_due_tags(replace(table.store, io=io))
+    assert table.store.snapshots.tag_names() == []
+    assert made(table) == {"2026-01-30": 1}
+    assert content(table, tag="2026-01-30") == {1: 1}
 
 
 def test_the_oldest_go_when_there_are_too_many_and_others_tags_stay() -> None:
