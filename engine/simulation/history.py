@@ -23,7 +23,7 @@ from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, set
 from filestore.branch.branches import list_branches
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
-from filestore.maintenance.history_repair import repair_history
+from filestore.maintenance.history_repair import read_history, repair_history
 from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import (
@@ -226,15 +226,15 @@ class _Run:
             self._publish_what_is_left()
 
     def _repair_histories(self) -> None:
-        """As an operator does behind deaths and unknown outcomes: they may leave a fork of the history."""
+        """As an operator does where a death or an unknown outcome left a fork of the history."""
         names = ActorNames(_FINISHER)
         catalog = catalog_of(self.root, self.io, self.time, names)
         for name in (TABLE, RENAMED):
             if catalog.table_exists(name):
                 main = catalog.table(name)
                 for found in (main, *(main.on_branch(branch.name) for branch in list_branches(main.store))):
-                    for _ in repair_history(found.store):
-                        pass
+                    if read_history(found.store).forks:
+                        list(repair_history(found.store))
 
     def _publish_what_is_left(self) -> None:
         try:
