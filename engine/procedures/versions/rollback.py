@@ -59,7 +59,8 @@ def rollback(
     Raises:
         InvalidInputError: not exactly one state is named or it does not exist; the rollback would cost
             someone data, and force is not given; a branch was created from a tag that would go.
-        ConflictError: others committed meanwhile: run it again.
+        ConflictError: others committed meanwhile, or another rollback is in progress: nothing was removed, run it
+            again; if the process of the other one has died, run repair.
     """
     if sum(each is not None for each in (snapshot, tag, version)) != 1:
         raise InvalidInputError(f"name one state: table={table.name} snapshot={snapshot} tag={tag} version={version}")
