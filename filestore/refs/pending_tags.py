@@ -148,7 +148,6 @@ def remove_leftover(store: TableStore, path: str) -> None:
 
 def _expired(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> ConflictError:
     return ConflictError(
-        f"the snapshot expired, or is being rolled back, while it was {purpose}: table={store.name} tag={name} "
-        f"snapshot={snapshot.id} "
-        f"earliest={store.snapshots.earliest_id()} fix=take a newer one"
+        f"the snapshot expired while it was {purpose}: table={store.name} tag={name} snapshot={snapshot.id} "
+        f"earliest={store.snapshots.earliest_id()} fix='take a newer one; or an older one, if a rollback removes it'"
     )
