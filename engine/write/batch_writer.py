@@ -38,7 +38,7 @@ from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
-from filestore.snapshot.snapshot import CommitKind, SnapshotRef
+from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import ConflictError, CorruptDataError, TakenOverError
@@ -51,6 +51,8 @@ RunParts = Callable[[BatchSpec], Iterable[BucketResult]]
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _RENUMBER_ATTEMPTS: Final = 5
+_REST: Final = "-rest"
+"""Behind the user of a batch of which another writer published some buckets: the user of the others."""
 
 
 class BatchWriter:
@@ -174,12 +176,12 @@ class BatchWriter:
         if self._turn is None or self._batch_id != BATCH_IDENTIFIER or not done.already_committed:
             return done
         assert done.snapshot is not None
-        buckets = frozenset(entry.bucket for entry in delta_entries(self._store, done.snapshot))
+        buckets = self._buckets_of(done.snapshot)
         logger.warning(
             "another writer committed what the log held of this batch: table=%s snapshot=%d buckets=%s",
             self._store.name, done.snapshot.id, sorted(buckets),
         )  # fmt: skip
-        rest = BatchWriter(self._table, self._log, commit_user=f"{self._commit_user}-rest", observe=self._observe)
+        rest = BatchWriter(self._table, self._log, commit_user=f"{self._commit_user}{_REST}", observe=self._observe)
         written = rest.write(
             BATCH_IDENTIFIER, run_parts, properties=properties, turn=self._turn, done_buckets=done_buckets | buckets
         )
@@ -310,9 +312,24 @@ class BatchWriter:
                 self._store.name, bucket, marker.query, marker.batch, marker.row_count,
             )  # fmt: skip
         for (query, batch), results in orphans.items():
-            self._publish(TableCommit(self._store, query, check=self._check_run), batch, results, None)
-            self.live.advance()
+            self._adopt(query, batch, results)
         return adopted
+
+    def _adopt(self, query: str, batch: int, results: Sequence[BucketResult]) -> None:
+        """Publish what a dead writer left in the log; what another one has published of it had other buckets."""
+        while results:
+            done = self._publish(TableCommit(self._store, query, check=self._check_run), batch, results, None)
+            self.live.advance()
+            found = done.snapshot
+            if found is None or not done.already_committed:
+                return
+            if (found.commit_user, found.commit_identifier) != (query, batch):
+                return  # it proves the batch, and its own snapshot has expired
+            published = self._buckets_of(found)
+            query, results = f"{query}{_REST}", [each for each in results if each.bucket not in published]
+
+    def _buckets_of(self, snapshot: Snapshot) -> frozenset[int]:
+        return frozenset(entry.bucket for entry in delta_entries(self._store, snapshot))
 
     def _publish(
         self,

@@ -133,11 +133,12 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
 
 @procedure(_REPAIRS)
 def repair(table: Table, dry_run: bool = False) -> pa.Table:
-    """Repair the history of a branch: hints, forks, and what an interrupted rollback removed under other commits.
+    """Repair the history of a branch: hints, forks, and a rollback whose process died.
 
     A fork is the snapshot of a writer that was paused while the snapshots before it expired or were rolled back. It
     becomes a tag when its files are there. No process may be paused in a commit to the branch. A replacement of main
-    that was interrupted is completed first, or taken back when main has a savepoint by now; none may be running.
+    that was interrupted is completed first, or taken back when main has a savepoint by now; none may be running. A
+    rollback that had begun to remove is completed, and one that had not is taken back; none may be running.
 
     Args:
         table: the table, on the branch.
