@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from filestore.branch.branches import opened_on_main, origin_of, read_branch
 from filestore.branch.files import delete_unused, files_only_of
-from filestore.branch.merge import common_snapshot, data_commits_since
+from filestore.branch.merge_history import common_snapshot, data_commits_since, is_merge_tag
 from filestore.branch.merged_schemas import merged_schemas
 from filestore.commit.confirmation import confirm
 from filestore.commit.expired_commits import ExpiredCommits
@@ -97,8 +97,9 @@ def _check_no_gap(branch: TableStore, first: int, *, needed: int) -> None:
 
 
 def _tags_of(branch: TableStore) -> list[str]:
-    """The tags to publish in main, without those of savepoints."""
-    return [name for name in branch.snapshots.tag_names() if not is_savepoint_tag(branch, name)]
+    """The tags to publish in main, without those of savepoints and merges."""
+    names = branch.snapshots.tag_names()
+    return [name for name in names if not is_savepoint_tag(branch, name) and not is_merge_tag(name)]
 
 
 def _copy_tags(main: TableStore, branch: TableStore) -> None:
