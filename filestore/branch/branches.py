@@ -151,6 +151,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     if not branch_entries(store.io, there):
         read_branch(store, name)
     branch = _branch(store, name)
+    _check_no_fallback(store, name)
     if not dry_run:
         _claim_to_delete(store, there)
         with _ending_on_refusal(store.io, there):
@@ -189,6 +190,7 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
     if read_work(io, old) != source_work:  # else it was started before
         _check_not_main(store, name)
         read_branch(store, name)
+        _check_no_fallback(store, name)
         _claim_name(store, new, target_work)
         with _ending_on_refusal(io, new):
             begin_work(io, old, source_work)
@@ -362,6 +364,17 @@ def _branch(store: TableStore, name: str) -> Branch:
 def _check_not_main(store: TableStore, name: str) -> None:
     if name in (MAIN_BRANCH, store.main_branch):
         raise InvalidInputError(f"the main branch cannot be deleted or renamed: table={store.name} branch={name}")
+
+
+def _check_no_fallback(store: TableStore, name: str) -> None:
+    """Raises: InvalidInputError when batch reads of another branch take partitions from this one."""
+    for branch in [store.main_branch, *(each.name for each in list_branches(store) if each.name != name)]:
+        schema = on_branch(store, branch).schemas.latest()
+        if schema is not None and schema.table_options.scan_fallback_branch == name:
+            raise InvalidInputError(
+                f"batch reads fall back to this branch: table={store.name} branch={name} of={branch} "
+                "option=scan.fallback-branch fix=ALTER TABLE ... RESET ('scan.fallback-branch') first"
+            )
 
 
 def _check_on_main(store: TableStore) -> None:

@@ -55,7 +55,8 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
     Args:
         store: table on any branch.
         name: name of the branch.
-        force: delete main's snapshots, tags and schemas since the branch's origin.
+        force: delete main's snapshots, tags and schemas since the branch's origin, also when the branch has no commits
+            of its own: then main is as it was when the branch began.
 
     Raises:
         ConflictError: main has newer snapshots than the branch's origin, or got one concurrently; lists the
@@ -76,8 +77,12 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
         removed: tuple[int, ...] = ()
         if wanted:
             _check_no_gap(branch, wanted[0], needed=floor + 1)
+        elif force:
+            _check_not_empty(branch, common)
+        if wanted or force:
             removed = _remove_newer(main, branch, common, origin, force=force)
             merged_schemas(main, branch, origin, keeps_ids=True).publish()
+        if wanted:
             _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
         _copy_tags(main, branch)
     return FastForward(branch=name, published=tuple(wanted), removed=removed)
@@ -93,6 +98,14 @@ def _check_no_gap(branch: TableStore, first: int, *, needed: int) -> None:
         raise InvalidInputError(
             f"snapshots of the branch have expired that main would need: {facts} first={first} needed={needed} "
             "fix=merge it"
+        )
+
+
+def _check_not_empty(branch: TableStore, common: Snapshot | None) -> None:
+    if common is None:
+        raise InvalidInputError(
+            f"the branch is empty, so force would delete every commit of main: table={branch.name} "
+            f"branch={branch.paths.branch} fix=write to the branch first"
         )
 
 

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from filestore.branch.branches import Branch, create_branch, delete_branch, list_branches, read_branch, rename_branch
-from filestore.evolution.schema_change import AddColumn
+from filestore.branch.fast_forward import fast_forward
+from filestore.branch.main_replacement import replace_main
+from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from filestore.types.data_types import data_type_of
@@ -402,3 +404,52 @@ def _quietly(action: Callable[[], object]) -> Callable[[], None]:
             action()
 
     return run
+
+
+def test_force_of_a_branch_without_commits_brings_main_back() -> None:
+    """L1, BR-26: main's commits since the branch began are deleted, as force says; an empty branch is refused."""
+    table = filled()
+    latest = table.store.snapshots.latest_id() or 0
+    wanted = key_values(table)
+    create_branch(table.store, "good", snapshot_id=latest)
+    create_branch(table.store, "empty")
+    table.write(rows((1, -1), (99, 99)))
+    assert fast_forward(table.store, "good").published == ()
+    assert (99, 99) in key_values(table)
+    with pytest.raises(InvalidInputError, match="the branch is empty"):
+        fast_forward(table.store, "empty", force=True)
+    done = fast_forward(table.store, "good", force=True)
+    assert (done.removed, done.published) == ((latest + 1,), ())
+    assert key_values(table) == wanted
+    assert used_files(table) == files_there(table)
+
+
+def test_the_branch_that_reads_fall_back_to_stays() -> None:
+    """M6: it is neither deleted nor renamed, and the option names one that exists."""
+    catalog = memory_catalog()
+    key = "scan.fallback-branch"
+    with pytest.raises(InvalidInputError, match="a new table has no branches"):
+        catalog.create_table("db.u", KEY_SCHEMA, primary_key=["id"], options={key: "raw"})
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    with pytest.raises(InvalidInputError, match="no such branch"):
+        catalog.alter_table("db.t", [SetOption(key, "raw")])
+    create_branch(table.store, "raw")
+    catalog.alter_table("db.t", [SetOption(key, "raw")])
+    for act in (lambda: delete_branch(table.store, "raw"), lambda: rename_branch(table.store, "raw", "new")):
+        with pytest.raises(InvalidInputError, match=r"batch reads fall back to this branch: .*of=main"):
+            act()
+    catalog.alter_table("db.t", [RemoveOption(key)])
+    delete_branch(table.store, "raw")
+
+
+def test_main_is_the_branch_that_replaced_it() -> None:
+    """M7: also in versions that name it."""
+    table = filled()
+    create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+    branch = table.on_branch("dev")
+    branch.write(rows((1, -1)))
+    create_tag(branch.store, "mine")
+    replace_main(table.store, "dev")
+    now = reopened(table, table.store.io)
+    for version in ("main.latest", "main.mine", "dev.mine", "mine"):
+        assert key_values(now, version=version) == key_values(branch)

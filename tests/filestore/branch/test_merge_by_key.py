@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -11,13 +12,32 @@ import pytest
 from filestore.branch.branches import create_branch
 from filestore.branch.key_places import LISTED
 from filestore.branch.merge import merge_branch
+from filestore.branch.merge_history import is_merge_tag
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
+from filestore.evolution.schema_change import AddColumn
+from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
-from lsm.errors import ConflictError
+from filestore.types.binary_row import EMPTY_ROW
+from filestore.types.data_types import data_type_of
+from filestore.write.row_deletion import delete_rows
+from lsm.errors import ConflictError, FluvialError
+from tests.support.faults import FaultyFileIO, When, fail_points
 from tests.support.roots import files_there, used_files
-from tests.support.rows import change_tuples
-from tests.support.tables import expire_all_but, memory_catalog
+from tests.support.rows import change_tuples, row_set
+from tests.support.tables import (
+    KEY_SCHEMA,
+    content,
+    copied,
+    expire_all_but,
+    failing_at,
+    key_table,
+    key_values,
+    memory_catalog,
+    reopened,
+    rows,
+)
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])
 KEYS = 300
@@ -178,3 +198,147 @@ def test_a_merge_by_key_is_that_of_dicts(kind: str) -> None:
     merged = histories.content(histories.table)
     histories.table.compact(full=True)
     assert histories.content(histories.table) == merged
+
+
+def branched(**options: str) -> tuple[FileTable, FileTable]:
+    """Rows 1 and 2 with the value 0 on main, and a branch of that."""
+    table = key_table(bucket="1", **options)
+    table.write(rows((1, 0), (2, 0)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    return table, table.on_branch("dev")
+
+
+def test_rows_of_other_keys_stay_however_long_main_goes_on() -> None:
+    """H3: main is written between the attempts of a merge; the changed rows of both are read, and no others."""
+    table, branch = branched()
+    branch.write(rows((1, 7)))
+    written = iter(range(10, 15))
+
+    class Busy:
+        """Main gets a row before each of the first snapshots is published."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(table.store.io, name)
+
+        def create_exclusive(self, path: str, body: bytes) -> bool:
+            if "/snapshot/" in path and (number := next(written, None)) is not None:
+                table.write(rows((number, number)))
+            return table.store.io.create_exclusive(path, body)
+
+    done = merge_branch(reopened(table, Busy()).store, "dev")
+    assert content(table) == {1: 7, 2: 0, 10: 10, 11: 11, 12: 12, 13: 13, 14: 14}
+    assert (done.conflict_count, done.file_count) == (0, 1)
+    assert used_files(table) == files_there(table)
+
+
+def test_a_merge_of_few_changes_does_not_read_the_rest() -> None:
+    """H3: the file of all other rows is not opened."""
+    table, branch = branched()
+    table.compact(full=True)
+    create_branch(table.store, "late", snapshot_id=table.store.snapshots.latest_id())
+    late = table.on_branch("late")
+    (whole,) = LiveFiles.latest(table.store).files(BucketKey(EMPTY_ROW, 0))
+    table.write(rows((3, 3)))
+    late.write(rows((4, 4)))
+    io = FaultyFileIO(table.store.io)
+    merge_branch(reopened(table, io).store, "late")
+    assert not any(whole.file_name in line for line in io.log)
+    assert content(table) == {1: 0, 2: 0, 3: 3, 4: 4}
+    assert merge_branch(table.store, "dev").snapshot is None
+    assert content(branch) == {1: 0, 2: 0}
+
+
+def test_a_new_column_of_the_branch_comes_along_by_key() -> None:
+    """BR-10: rows of main are compared as the branch sees them."""
+    catalog = memory_catalog()
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    table.write(rows((1, 0), (2, 0)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    catalog.alter_table("db.t", [AddColumn(path=("w",), type=data_type_of(pa.int64(), nullable=True))], branch="dev")
+    wide = KEY_SCHEMA.append(pa.field("w", pa.int64()))
+    table.on_branch("dev").write(pa.table({"id": [2, 3], "v": [0, 7], "w": [5, 7]}, schema=wide))
+    table.write(rows((1, 9)))
+    merge_branch(table.store, "dev")
+    found = catalog.table("db.t").read().to_arrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [(1, 9, None), (2, 0, 5), (3, 7, 7)]
+
+
+def test_a_compaction_alone_is_not_merged() -> None:
+    """L6: no snapshot is made, and the next merge has what comes after it."""
+    table, branch = branched()
+    branch.compact(full=True)
+    assert merge_branch(table.store, "dev").snapshot is None
+    assert table.store.snapshots.latest_id() == 1
+    branch.write(rows((1, 5)))
+    assert merge_branch(table.store, "dev").snapshot is not None
+    assert content(table) == {1: 5, 2: 0}
+
+
+def test_the_base_outlives_all_snapshots_and_a_rollback_of_main_is_noticed() -> None:
+    """BR-28: what was merged is known when main has forgotten it, and not believed when main went back."""
+    table, branch = branched()
+    branch.write(rows((1, 5), (3, 5)))
+    merge_branch(table.store, "dev")
+    table.write(rows((2, 8)))
+    branch.write(rows((1, 0)))  # back to what it was in the beginning
+    for side in (table, branch):
+        side.compact(full=True)
+        expire_all_but(side, keep=1)
+    assert merge_branch(table.store, "dev", dry_run=True).conflict_count == 0
+    merge_branch(table.store, "dev")
+    assert content(table) == {1: 0, 2: 8, 3: 5}
+    assert len([name for name in branch.store.snapshots.tag_names() if is_merge_tag(name)]) == 1
+    again, other = branched()
+    other.write(rows((1, 5), (3, 5)))
+    merge_branch(again.store, "dev")
+    roll_back(again.store, plan_rollback(again.store, again.store.snapshots.read(1)))
+    merge_branch(again.store, "dev")
+    assert content(again) == {1: 5, 2: 0, 3: 5}
+
+
+def test_rows_deleted_on_both_sides_of_a_table_without_a_key() -> None:
+    """H3: by deletion vectors, of files that both have; with rows that both added."""
+    options = {"bucket": "1", "bucket-key": "id", "deletion-vectors.enabled": "true"}
+    table = memory_catalog().create_table("db.t", KEY_SCHEMA, options=options)
+    table.write(rows(*((number, 0) for number in range(6))))
+    create_branch(table.store, "dev", snapshot_id=1)
+    branch = table.on_branch("dev")
+    for side, ids in ((table, (0, 1)), (branch, (1, 2))):
+        delete_rows(side.store, f"id in {ids}")
+    table.write(rows((10, 1)))
+    branch.write(rows((11, 1), (12, 1)))
+    delete_rows(branch.store, "id = 12")
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(3, 0), (4, 0), (5, 0), (10, 1), (11, 1)]
+    assert used_files(table) == files_there(table)
+    delete_rows(branch.store, "id = 11")
+    merge_branch(table.store, "dev", force=True)  # its file has another name in main by now
+    assert key_values(branch) == [(0, 0), (3, 0), (4, 0), (5, 0)]
+    assert key_values(table) == [(3, 0), (4, 0), (5, 0)]  # what main deleted stays deleted
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+@pytest.mark.parametrize("kind", ["deduplicate", "sums", "vectors"])
+def test_a_merge_by_key_that_dies_is_all_or_nothing(kind: str, when: When) -> None:
+    """H3: at every file operation; the same call completes it, and nothing is left but orphans."""
+    table = memory_catalog().create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "1", **KINDS[kind]})
+    for side, ids in ((table, (1, 2, 3)), ("dev", (1, 4)), (table, (2, 5))):
+        if side == "dev":
+            create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+        there = table.on_branch("dev") if side == "dev" else table
+        there.write(pa.table({"id": ids, "v": ids, "w": ids}, schema=SCHEMA))
+    clean = copied(table)
+    before, io = row_set(clean), FaultyFileIO(clean.store.io)
+    merge_branch(reopened(clean, io).store, "dev")
+    after = row_set(clean)
+    assert before != after
+    for fail_at in fail_points(io, when):
+        disk, failing, _ = failing_at(table, fail_at, when)
+        with suppress(FluvialError):
+            merge_branch(failing.store, "dev")
+        assert row_set(disk) in (before, after)
+        merge_branch(disk.store, "dev")
+        assert row_set(disk) == after
+        assert used_files(disk) <= files_there(disk)
+        assert merge_branch(disk.store, "dev").snapshot is None
