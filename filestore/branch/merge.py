@@ -25,7 +25,7 @@ from filestore.branch.merge_plan import BucketPlace, MergeOutcome, TableRules, o
 from filestore.branch.merged_schemas import MergedSchemas, merged_schemas
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
-from filestore.layout.branch_state import BranchOrigin, Operation, Work, working
+from filestore.layout.branch_state import BranchOrigin, Operation, Work, read_origin, working, write_origin
 from filestore.manifest.commit_message import CommitMessage
 from filestore.refs.live_references import on_branch
 from filestore.scan.table_scan import TableScan
@@ -133,6 +133,8 @@ class _Merge:
         schemas.publish()
         try:
             if newest.id not in self.releases:
+                if read_origin(self.main.io, self.branch.paths) is None:  # of another engine
+                    write_origin(self.main.io, self.branch.paths, origin)
                 self.releases[newest.id] = hold_merged(self._there(), newest)
             done = self._commit(messages, origin, latest, newest)
         except ConflictError as error:

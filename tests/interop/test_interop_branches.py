@@ -1,5 +1,6 @@
 """Branches with Paimon for Java and pypaimon: each reads and writes the others', and loses nothing by expiry."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +67,48 @@ def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer,
         assert seen(peer, tmp_path, DEV) == {**base, 6: "java"}
         assert seen(peer, tmp_path, "db.t") == {1: "a", 2: "b", 5: "fluvial"}
     assert is_well(table)
-    merge_branch(table.store, "dev", force=True)
+    merge_branch(table.store, "dev")
+    merged = {**base, 5: "fluvial", 6: "java"}
     for peer in peers:
-        assert seen(peer, tmp_path, "db.t") == {**base, 6: "java"}
+        assert seen(peer, tmp_path, "db.t") == merged
     put(java_peer, tmp_path, DEV, (7, "java"))
     java_peer.compact(tmp_path, DEV)
     java_peer.expire(tmp_path, DEV, retain=1)
     java_peer.compact(tmp_path, "db.t")
     java_peer.expire(tmp_path, "db.t", retain=1)
-    assert seen(java_peer, tmp_path, "db.t") == {**base, 6: "java"}
+    assert seen(java_peer, tmp_path, "db.t") == merged
     assert seen(FLUVIAL, tmp_path, DEV) == {**base, 6: "java", 7: "java"}
     delete_branch(table.store, "dev")
-    assert seen(java_peer, tmp_path, "db.t") == {**base, 6: "java"}
+    assert seen(java_peer, tmp_path, "db.t") == merged
+    assert is_well(table)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"merge-engine": "partial-update"},
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "max"},
+        {"deletion-vectors.enabled": "true"},
+    ],
+    ids=["deduplicate", "partial update", "aggregation", "vectors"],
+)
+def test_java_reads_and_goes_on_after_a_merge_by_key(
+    tmp_path: Path, java_peer: JavaPeer, options: dict[str, str]
+) -> None:
+    """H3: both sides changed the bucket; what is written on top, or again, is what Java merges to the same rows."""
+    FLUVIAL.create(tmp_path, "db.t", replace(DEFINITION, options={"bucket": "1", **options}))
+    put(FLUVIAL, tmp_path, "db.t", (1, "a"), (2, "b"))
+    table = FLUVIAL.table(tmp_path, "db.t")
+    create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+    put(FLUVIAL, tmp_path, DEV, (1, "k"), (4, "k"))
+    put(FLUVIAL, tmp_path, "db.t", (3, "c"))
+    merge_branch(table.store, "dev")
+    merged = {1: "k", 2: "b", 3: "c", 4: "k"}
+    assert seen(java_peer, tmp_path, "db.t") == seen(FLUVIAL, tmp_path, "db.t") == merged
+    put(java_peer, tmp_path, "db.t", (1, "z"))
+    java_peer.compact(tmp_path, "db.t")
+    assert seen(java_peer, tmp_path, "db.t") == seen(FLUVIAL, tmp_path, "db.t") == {**merged, 1: "z"}
     assert is_well(table)
 
 
