@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from filestore.branch.branches import opened_on_main, origin_of, read_branch
+from filestore.branch.branches import opened_on_main, read_branch
 from filestore.branch.key_merge import MergedKeys, delete_merged, merge_keys
 from filestore.branch.key_places import Conflicts, KeyConflict, KeyPlace, MergeTables
 from filestore.branch.merge_files import CopiedFiles
@@ -27,6 +27,7 @@ from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.layout.branch_state import BranchOrigin, Operation, Work, read_origin, working, write_origin
 from filestore.manifest.commit_message import CommitMessage
+from filestore.refs.branch_origins import origin_of
 from filestore.refs.live_references import on_branch
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource

@@ -16,6 +16,7 @@ import orjson
 from filestore.commit.committable import BATCH_IDENTIFIER, clear_old_name
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.maintenance.bucket_count import align_bucket_count
+from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.file_references import (
     FileReferences,
     FileSize,
@@ -35,7 +36,6 @@ from filestore.refs.live_references import (
 from filestore.refs.pending_tags import pending_path
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from filestore.tag.tags import branch_made_from
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 
 _GONE: Final = "gone-"

@@ -12,6 +12,7 @@ from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
+from filestore.tag.tags import create_tag
 from tests.peers import PeerError, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
@@ -109,6 +110,26 @@ def test_java_reads_and_goes_on_after_a_merge_by_key(
     put(java_peer, tmp_path, "db.t", (1, "z"))
     java_peer.compact(tmp_path, "db.t")
     assert seen(java_peer, tmp_path, "db.t") == seen(FLUVIAL, tmp_path, "db.t") == {**merged, 1: "z"}
+    assert is_well(table)
+
+
+NAMES = ["eod", "2026-01-31 07", "[ab]", 'a"b', "a%20b", "ü—日本", "a#b", "a;b", "a+b=c", "x'y"]
+
+
+def test_java_lists_every_name_that_a_tag_or_branch_may_have(tmp_path: Path, java_peer: JavaPeer) -> None:
+    """Issue 16 point 4: its expiry lists all tags and branches."""
+    FLUVIAL.create(tmp_path, "db.t", DEFINITION)
+    put(FLUVIAL, tmp_path, "db.t", (1, "a"))
+    table = FLUVIAL.table(tmp_path, "db.t")
+    for name in NAMES:
+        create_tag(table.store, name)
+        create_branch(table.store, name, tag=name)
+    for value in ("b", "c"):
+        put(FLUVIAL, tmp_path, "db.t", (1, value))
+    assert java_peer.expire(tmp_path, "db.t", retain=1) == 2
+    for name in NAMES:
+        assert seen(java_peer, tmp_path, "db.t", options={"scan.tag-name": name}) == {1: "a"}, name
+        assert seen(java_peer, tmp_path, f"db.t$branch_{name}") == {1: "a"}, name
     assert is_well(table)
 
 
