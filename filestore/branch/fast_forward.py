@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from filestore.branch.branches import opened_on_main, read_branch
 from filestore.branch.files import delete_unused, files_only_of
-from filestore.branch.merge_history import common_snapshot, data_commits_since, is_merge_tag
+from filestore.branch.merge_history import common_snapshot, data_commits_since
 from filestore.branch.merged_schemas import merged_schemas
 from filestore.commit.confirmation import confirm
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import read_branch_log
+from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.branch_state import (
     FAST_FORWARD_SEAL,
     BranchOrigin,
@@ -28,7 +29,7 @@ from filestore.layout.branch_state import (
     unseal,
     working,
 )
-from filestore.refs.branch_origins import origin_of
+from filestore.refs.branch_origins import origin_of, parent_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
@@ -67,6 +68,11 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
     """
     main = opened_on_main(store)
     read_branch(main, name)
+    if parent_of(main, name) != main.paths.branch:
+        raise InvalidInputError(
+            f"the branch was created from another branch: table={main.name} branch={name} "
+            f"parent={parent_of(main, name)} fix=merge it"
+        )
     branch = on_branch(main, name)
     with working(store.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _unsealing(main):
         read_branch(main, name)  # it may have been deleted before this operation began

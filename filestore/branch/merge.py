@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from filestore.branch.branches import opened_on_main, read_branch
+from filestore.branch.branches import opened_on_parent, read_branch
 from filestore.branch.key_merge import MergedKeys, delete_merged, merge_keys
 from filestore.branch.key_places import Conflicts, KeyConflict, KeyPlace, MergeTables
 from filestore.branch.merge_files import CopiedFiles
@@ -63,6 +63,8 @@ def merge_branch(
 ) -> MergeResult:
     """Merge the changes of a branch since its origin, or since its last merge, into main by one commit.
 
+    For a branch of another branch, that one is meant by main.
+
     A bucket changed by one side gets that side's state; compactions are not changes. Where both changed it, main gets
     the keys that the branch changed (for tables that count their rows: the counts of rows); without a key the files
     that the branch added and removed. The branch does not change. Idempotent: rerun it after a crash.
@@ -81,8 +83,7 @@ def merge_branch(
         InvalidInputError: no such branch, or one that shares no history with main.
         OutcomeUnknownError: the merge may be visible: run it again.
     """
-    main = opened_on_main(store)
-    read_branch(main, name)
+    main = opened_on_parent(store, name)
     merge = _Merge(main=main, branch=on_branch(main, name), force=force, dry_run=dry_run, only_at=only_at)
     if dry_run:
         return retrying(merge.attempt, attempts=_ATTEMPTS, on=LostRaceError)

@@ -4,7 +4,6 @@ After a merge that is the merged state of the branch. A tag of the branch, ``mer
 next merge; when it is committed, the tag's file says so, for the time when main's snapshots have expired.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,8 +12,10 @@ from typing import Final
 import orjson
 
 from filestore.branch.merge_plan import BucketPlace, MergeCommit, SideChanges, side_changes, unknown_changes
+from filestore.layout.branch_names import is_merge_tag, merge_tag
 from filestore.layout.branch_state import BranchOrigin
 from filestore.manifest.lists import IndexManifestEntry
+from filestore.refs.live_references import has_manifests
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -29,7 +30,6 @@ MERGED_IDENTITY_KEY: Final = "fluvial.merged-identity"
 """Property of a merge snapshot: identity of that snapshot; ids come again after a rollback."""
 MERGED_ORIGIN_KEY: Final = "fluvial.merged-origin"
 """Property of a merge snapshot: creation time of the branch, epoch milliseconds."""
-_MERGE_TAG: Final = re.compile(r"merged-(\d+)")
 _MERGED_AS: Final = "fluvialMergedAs"  # in the file of such a tag: the snapshot of main
 
 CommitsSince = list[tuple[Snapshot, MergeCommit]]
@@ -169,16 +169,6 @@ def merge_properties(branch: TableStore, origin: BranchOrigin, merged: Snapshot)
 # ---- the merged state
 
 
-def merge_tag(snapshot_id: int) -> str:
-    """Name of the tag that keeps a merged state of a branch."""
-    return f"merged-{snapshot_id}"
-
-
-def is_merge_tag(name: str) -> bool:
-    """Whether a tag of a branch keeps its merged state."""
-    return _MERGE_TAG.fullmatch(name) is not None
-
-
 def hold_merged(branch: TableStore, merged: Snapshot) -> Callable[[], None]:
     """Keep the state of a branch that is about to be merged. Returns what undoes it. Raises: ConflictError."""
     name = merge_tag(merged.id)
@@ -209,7 +199,16 @@ def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot) -> None:
         branch.io.replace(path, orjson.dumps({**body, _MERGED_AS: done.identity}, option=orjson.OPT_INDENT_2))
         for name in branch.snapshots.tag_names():
             if is_merge_tag(name) and name != merge_tag(merged.id):
-                delete_tag(branch, name)
+                _let_go(branch, name)
+
+
+def _let_go(branch: TableStore, name: str) -> None:
+    """Delete a tag, also one whose files another engine has expired."""
+    kept = branch.snapshots.find_tag(name)
+    if kept is not None and not has_manifests(branch, kept):
+        branch.io.delete(branch.paths.tag(name))
+    else:
+        delete_tag(branch, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +226,8 @@ class _Merged:
     def find(self, branch: TableStore) -> Snapshot | None:
         """The state, if it still can be read."""
         kept = branch.snapshots.find_tag(merge_tag(self.snapshot_id)), branch.snapshots.find(self.snapshot_id)
-        return next((each for each in kept if each is not None and self.identity in (None, each.identity)), None)
+        wanted = (each for each in kept if each is not None and self.identity in (None, each.identity))
+        return next((each for each in wanted if has_manifests(branch, each)), None)
 
 
 def _noted_merge(main: TableStore, branch: TableStore) -> _Merged | None:

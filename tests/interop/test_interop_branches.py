@@ -13,6 +13,7 @@ from filestore.branch.merge import merge_branch
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
+from lsm.errors import ConflictError
 from tests.peers import PeerError, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
@@ -130,6 +131,37 @@ def test_java_lists_every_name_that_a_tag_or_branch_may_have(tmp_path: Path, jav
     for name in NAMES:
         assert seen(java_peer, tmp_path, "db.t", options={"scan.tag-name": name}) == {1: "a"}, name
         assert seen(java_peer, tmp_path, f"db.t$branch_{name}") == {1: "a"}, name
+    assert is_well(table)
+
+
+def test_java_reads_and_expires_around_a_branch_of_a_branch(tmp_path: Path, java_peer: JavaPeer) -> None:
+    """Issue 16 point 6: main and the child itself; for a branch its expiry looks at no tags of the branch."""
+    FLUVIAL.create(tmp_path, "db.t", DEFINITION)
+    put(FLUVIAL, tmp_path, "db.t", (1, "a"))
+    table = FLUVIAL.table(tmp_path, "db.t")
+    create_branch(table.store, "dev", snapshot_id=1)
+    put(FLUVIAL, tmp_path, DEV, (2, "b"))
+    create_branch(table.on_branch("dev").store, "fix", snapshot_id=2)
+    put(java_peer, tmp_path, DEV, (1, "java"))
+    java_peer.compact(tmp_path, DEV)
+    expire_all_but(table.on_branch("dev"), keep=1)
+    put(java_peer, tmp_path, "db.t$branch_fix", (3, "c"))
+    for name in ("db.t$branch_fix", "db.t"):
+        java_peer.compact(tmp_path, name)
+        java_peer.expire(tmp_path, name, retain=1)
+    wanted = {1: "a", 2: "b", 3: "c"}
+    assert seen(java_peer, tmp_path, "db.t$branch_fix") == seen(FLUVIAL, tmp_path, "db.t$branch_fix") == wanted
+    merge_branch(table.store, "fix")
+    assert seen(java_peer, tmp_path, DEV) == {1: "java", 2: "b", 3: "c"}
+    assert is_well(table)
+    merge_branch(table.store, "dev")
+    put(java_peer, tmp_path, DEV, (5, "e"))
+    java_peer.compact(tmp_path, DEV)
+    java_peer.expire(tmp_path, DEV, retain=1)  # and with it the state that was merged
+    expire_all_but(table, keep=1)
+    put(FLUVIAL, tmp_path, "db.t", (6, "f"))
+    with pytest.raises(ConflictError, match="the state that was merged last has expired"):
+        merge_branch(table.store, "dev")
     assert is_well(table)
 
 

@@ -12,7 +12,7 @@ from filestore.branch.branches import create_branch, delete_branch, list_branche
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
-from filestore.branch.merge_history import is_merge_tag
+from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.rewriting import restore
 from filestore.refs.live_references import on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
@@ -152,8 +152,9 @@ class BranchedTable(VersionedTable):
             self.seen["refused"] += 1
             self.check()
             return
-        if done.published:
-            floor = done.published[0] - 1
+        changed = (*done.removed[:1], *done.published[:1])
+        if changed:
+            floor = min(changed) - 1
             self.states = {key: each for key, each in self.states.items() if key[0] != main or key[1] <= floor}
             self.tags = {key: each for key, each in self.tags.items() if key[0] != main or ids[key[1]] <= floor}
             self.states |= {(main, each): self.states[name, each] for each in done.published}

@@ -12,9 +12,9 @@ import pytest
 from filestore.branch.branches import create_branch
 from filestore.branch.key_places import LISTED
 from filestore.branch.merge import merge_branch
-from filestore.branch.merge_history import is_merge_tag
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.evolution.schema_change import AddColumn
+from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table import FileTable
