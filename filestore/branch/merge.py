@@ -31,6 +31,7 @@ from filestore.refs.branch_origins import origin_of
 from filestore.refs.live_references import on_branch
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource
+from filestore.snapshot.lost_files import LostFileError
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore
@@ -130,6 +131,8 @@ class _Merge:
             result, messages = self._merged(start, schemas, latest, newest)
             if self.dry_run or not messages:
                 return result
+        except LostFileError:
+            raise
         except FileNotFoundError as error:  # one side was compacted and expired concurrently
             raise LostRaceError(lost) from error
         schemas.publish()
