@@ -1,18 +1,22 @@
 """Which names tags and branches may have, and what becomes of others that exist already."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from filestore.branch.branches import create_branch, delete_branch, list_branches, rename_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.layout.version_names import LONGEST_BRANCH, LONGEST_TAG, check_branch_name, check_tag_name
 from filestore.maintenance.orphans import find_orphans
 from filestore.refs.versions import Version, parse_version
+from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, list_tags, rename_tag, replace_tag
 from lsm.errors import InvalidInputError
-from tests.support.tables import KEY_SCHEMA, content, key_table, rows
+from tests.support.tables import KEY_SCHEMA, content, copied, key_table, rows
 
 CHECKS: dict[str, Callable[[str], None]] = {"tag": check_tag_name, "branch": check_branch_name}
 WORDS = ["latest", "LATEST", "earliest", "main", "Main", "snapshot", "savepoint", "timestamp", "watermark"]
@@ -118,3 +122,51 @@ def test_what_exists_under_another_name_is_listed_read_renamed_and_deleted(name:
     files[table.store.paths.tag(name)] = files[table.store.paths.tag("fine")]
     delete_tag(table.store, name)
     assert table.store.snapshots.tag_names() == ["eod", "fine"]
+
+
+PARTS = ["snapshot", "savepoint", "timestamp", "main", "latest", "dev", "eod", ".", "-", "1", "07", " ", ":", ",", "/"]
+
+
+@given(st.text(max_size=6) | st.lists(st.sampled_from(PARTS), max_size=4).map("".join))
+def test_any_text_is_refused_without_a_trace_or_means_its_tag_and_no_other_state(name: str) -> None:
+    table = _copy()
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
+    try:
+        create_tag(table.store, name, snapshot_id=1)
+    except InvalidInputError:
+        assert table.store.io.files == before  # type: ignore[attr-defined]
+        return
+    assert parse_version(table.store, name) == Version(tag=name)
+    assert table.store.snapshots.tag_names() == [name]
+    assert content(table, version=name) == {1: 1}
+    assert parse_version(table.store, f"main.{name}") == Version(tag=name, branch="main")
+    delete_tag(table.store, name)
+    assert table.store.io.files == before  # type: ignore[attr-defined]
+
+
+@given(st.text(max_size=6) | st.lists(st.sampled_from(PARTS), max_size=4).map("".join))
+def test_any_text_is_refused_without_a_trace_or_means_its_branch_and_no_other_state(name: str) -> None:
+    table = _copy()
+    before = dict(table.store.io.files)  # type: ignore[attr-defined]
+    try:
+        create_branch(table.store, name, snapshot_id=1)
+    except InvalidInputError:
+        assert table.store.io.files == before  # type: ignore[attr-defined]
+        return
+    for word in ("latest", "1", f"branch-{name}"):
+        assert content(table, version=f"{name}.{word}") == {1: 1}
+    assert [each.name for each in list_branches(table.store)] == [name]
+    delete_branch(table.store, name)
+    assert table.store.io.files == before  # type: ignore[attr-defined]
+
+
+def _copy() -> FileTable:
+    return copied(_filled())
+
+
+@cache
+def _filled() -> FileTable:
+    table = key_table(bucket="1")
+    for value in (1, 2):
+        table.write(rows((1, value)))
+    return table
