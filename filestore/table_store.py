@@ -191,10 +191,13 @@ class TableStore:
 
     def at_version(self, schema_id: int) -> Self:
         """The same table opened at another version of its schema, with the options of this object."""
+        return self.at_new_version(self.schema_of(schema_id))
+
+    def at_new_version(self, schema: TableSchema) -> Self:
+        """The same table opened at a version of its schema that need not be published yet; see ``at_version``."""
         opened = self.schema
         stored = self.schemas.read(opened.id).options
         dynamic = {key: text for key, text in opened.options.items() if stored.get(key) != text}
-        schema = self.schema_of(schema_id)
         return self._with(replace(schema, options={**schema.options, **dynamic}))
 
     def partition_values(self, partition: bytes) -> tuple[Any, ...]:

@@ -353,9 +353,10 @@ class TableWatch:
             raise _rolled_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
 
 
-def _rolled_back(table: str, here: Position, facts: str) -> CorruptDataError:
-    return CorruptDataError(
+def _rolled_back(table: str, here: Position, facts: str) -> InvalidInputError:
+    return InvalidInputError(
         f"the table was rolled back below the stream's position: table={table} {facts} "
         f"delivered_snapshot={here.newest_id} "
-        "cause=a rollback, or the table was recreated fix=start with a new checkpoint"
+        "cause='a rollback, a main branch that was replaced or moved, or the table was recreated' "
+        "fix=start with a new checkpoint"
     )

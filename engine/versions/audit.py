@@ -119,12 +119,12 @@ class AuditBranch(Generic[T]):
             expect: conditions in SQL that must be true for every row (``amount >= 0``) or as aggregates
                 (``count(*) > 0``), and functions of the table on the branch.
             spark: computes them; None: this process does, see ``expectations``.
-            force: where main changed the same buckets meanwhile, the branch wins.
+            force: keys that main changed differently meanwhile get the branch's row.
 
         Raises:
             ExpectationError: some failed; nothing is published.
-            ConflictError: main changed the same buckets, or the branch was written while it was checked; nothing is
-                published.
+            ConflictError: main changed the same keys differently, or the branch was written while it was checked;
+                nothing is published.
             InvalidInputError: an expectation that cannot be understood.
         """
         try:

@@ -32,7 +32,7 @@ from filestore.layout.branch_state import (
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.layout.version_names import check_branch_name
-from filestore.refs.branch_origins import origin_of, start_of
+from filestore.refs.branch_origins import children_of, origin_of, parent_of, start_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
 from filestore.schema.schema_store import SchemaStore
 from filestore.table import FileTable
@@ -70,13 +70,13 @@ def create_branch(
     log: Callable[[], Mapping[str, str]] | None = None,
     ignore_if_exists: bool = False,
 ) -> Branch:
-    """Create a branch of main. Idempotent: rerun it after a crash.
+    """Create a branch of main, or of another branch. Idempotent: rerun it after a crash.
 
     Args:
-        store: opened on its main branch.
+        store: opened on main, or on the branch that becomes the parent.
         name: see ``check_branch_name``.
-        tag: tag of main to start at.
-        snapshot_id: snapshot of main to start at; gets a tag ``branch-<name>``. Neither: the branch is empty.
+        tag: tag of the parent to start at.
+        snapshot_id: snapshot of the parent to start at; gets a tag ``branch-<name>``. Neither: the branch is empty.
         options: options of the branch that differ from main's.
         log: makes an empty topic and returns the options of the branch's own log, see ``branch_log``; called once
             nothing is in the way of the branch, before anything is written. None: the branch has no log.
@@ -89,7 +89,7 @@ def create_branch(
     """
     check_branch_name(name)
     store = current(store)
-    _check_on_main(store)
+    _check_parent(store)
     if tag is not None and snapshot_id is not None:
         raise InvalidInputError(
             f"a branch starts at a tag or a snapshot, not both: branch={name} tag={tag} snapshot={snapshot_id}"
@@ -110,6 +110,7 @@ def create_branch(
     try:
         origin = create_origin(store, name, tag, snapshot_id, options or {})
         fill_branch(store, there.paths, origin, place)
+        _check_parent(store)  # it may have been deleted before it could see the origin
         check_is_same_table(store)  # it may have been dropped or renamed, and perhaps made again
     except (InvalidInputError, ConflictError):
         clear_branch(store.io, there.paths)
@@ -153,10 +154,13 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     if not branch_entries(store.io, there):
         read_branch(store, name)
     branch = _branch(store, name)
+    _check_no_fallback(store, name)
+    _check_no_children(store, name)
     if not dry_run:
         _claim_to_delete(store, there)
         with _ending_on_refusal(store.io, there):
             _check_not_main(current(store), name)  # it may have become main before this operation began
+            _check_no_children(store, name)
     unused = files_only_of(store, _references_of(store, name))
     deleted = DeletedBranch(
         branch=branch, data=unused.data, metadata=unused.metadata.all, size_bytes=size_of(store.io, unused)
@@ -164,7 +168,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     if not dry_run:
         origin = read_origin(store.io, there)
         if origin is not None and _owns_unshared_tag(store, origin, name) and origin.tag is not None:
-            store.io.delete(store.paths.with_branch(store.main_branch).tag(origin.tag))
+            store.io.delete(store.paths.with_branch(parent_of(store, name)).tag(origin.tag))
         delete_unused(store.io, unused)
         clear_branch(store.io, there)
         complete_work(store.io, there)
@@ -191,11 +195,14 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
     if read_work(io, old) != source_work:  # else it was started before
         _check_not_main(store, name)
         read_branch(store, name)
+        _check_no_fallback(store, name)
+        _check_no_children(store, name)
         _claim_name(store, new, target_work)
         with _ending_on_refusal(io, new):
             begin_work(io, old, source_work)
         with _ending_on_refusal(io, new), _ending_on_refusal(io, old):
             _check_not_main(current(store), name)
+            _check_no_children(store, name)
     origin = origin_of(store, name)
     write_origin(io, old, origin)  # branches of other engines have none
     if read_work(io, new) == target_work:
@@ -232,6 +239,17 @@ def opened_on_main(store: TableStore) -> TableStore:
     ).store
 
 
+def opened_on_parent(store: TableStore, name: str) -> TableStore:
+    """The table on the branch that a branch was created from, with the options effective there.
+
+    Raises: InvalidInputError, also when there is no such branch.
+    """
+    main = opened_on_main(store)
+    read_branch(main, name)
+    parent = parent_of(main, name)
+    return main if parent == main.paths.branch else FileTable(main).on_branch(parent).store
+
+
 # ---- creation
 
 
@@ -259,14 +277,15 @@ def _claim_to_delete(store: TableStore, there: TablePaths) -> None:
 
 
 def _references_of(store: TableStore, name: str) -> set[LiveReference]:
-    """The live references of a branch: its own, and the tag of main that was created for it."""
+    """The live references of a branch: its own, and the tag of its parent that was created for it."""
+    parent = parent_of(store, name)
     origin = read_origin(store.io, store.paths.with_branch(name))
     created_tag = origin.tag if origin is not None and _owns_unshared_tag(store, origin, name) else None
     return {
         reference
         for reference in all_references(store)
         if reference.branch == name
-        or (reference.branch, reference.kind, reference.name) == (store.main_branch, ReferenceKind.TAG, created_tag)
+        or (reference.branch, reference.kind, reference.name) == (parent, ReferenceKind.TAG, created_tag)
     }
 
 
@@ -291,10 +310,12 @@ def _ending_on_refusal(io: FileIO, there: TablePaths) -> Iterator[None]:
 
 
 def _owns_unshared_tag(store: TableStore, origin: BranchOrigin, *names: str) -> bool:
-    """Whether the tag of main was created for a branch (of these names), and no other branch has it."""
+    """Whether the tag of its parent was created for a branch (of these names), and no other branch has it."""
     others = {*branch_names(store)} - {store.main_branch, MAIN_BRANCH, *names}
-    start = (origin.tag, origin.snapshot_id)
-    return origin.owns_tag and all(start_of(store, each) != start for each in others)
+    start, parent = (origin.tag, origin.snapshot_id), origin.parent or store.main_branch
+    return origin.owns_tag and all(
+        start_of(store, each) != start or parent_of(store, each) != parent for each in others
+    )
 
 
 def _rename_own_tag(store: TableStore, there: TablePaths, origin: BranchOrigin, name: str, *, old: str) -> None:
@@ -302,7 +323,7 @@ def _rename_own_tag(store: TableStore, there: TablePaths, origin: BranchOrigin, 
     renamed = origin
     if origin.tag is not None and _owns_unshared_tag(store, origin, name, there.branch, old):
         renamed = replace(origin, tag=own_tag(name))
-        for paths in (store.paths.with_branch(store.main_branch), there):
+        for paths in (store.paths.with_branch(parent_of(store, there.branch)), there):
             with suppress(FileNotFoundError):
                 store.io.replace(paths.tag(own_tag(name)), store.io.read_bytes(paths.tag(origin.tag)))
                 store.io.delete(paths.tag(origin.tag))
@@ -332,8 +353,32 @@ def _check_not_main(store: TableStore, name: str) -> None:
         raise InvalidInputError(f"the main branch cannot be deleted or renamed: table={store.name} branch={name}")
 
 
-def _check_on_main(store: TableStore) -> None:
-    if store.paths.branch != store.main_branch:
+def _check_parent(store: TableStore) -> None:
+    """Raises: InvalidInputError, unless the table is opened on main, or on a branch that exists."""
+    branch = store.paths.branch
+    if branch != store.main_branch and (branch == MAIN_BRANCH or not _exists(store, branch)):
         raise InvalidInputError(
-            f"branches are created from main: table={store.name} opened_on={store.paths.branch} fix=open it on main"
+            f"no such branch to create another one from: table={store.name} opened_on={branch} "
+            f"main={store.main_branch} fix=open the table again"
         )
+
+
+def _check_no_children(store: TableStore, name: str) -> None:
+    """Raises: InvalidInputError when other branches were created from a branch."""
+    children = children_of(on_branch(store, name))
+    if children:
+        raise InvalidInputError(
+            f"branches were created from this branch: table={store.name} branch={name} branches={sorted(children)[:5]} "
+            "fix=delete them first"
+        )
+
+
+def _check_no_fallback(store: TableStore, name: str) -> None:
+    """Raises: InvalidInputError when batch reads of another branch take partitions from this one."""
+    for branch in [store.main_branch, *(each.name for each in list_branches(store) if each.name != name)]:
+        schema = on_branch(store, branch).schemas.latest()
+        if schema is not None and schema.table_options.scan_fallback_branch == name:
+            raise InvalidInputError(
+                f"batch reads fall back to this branch: table={store.name} branch={name} of={branch} "
+                "option=scan.fallback-branch fix=ALTER TABLE ... RESET ('scan.fallback-branch') first"
+            )

@@ -35,6 +35,7 @@ def create_origin(
     schema = store.schema_of(store.schemas.ids()[-1] if snapshot is None else snapshot.schema_id)
     changed = _changed_options(schema, options)
     return BranchOrigin(
+        parent=None if store.paths.branch == store.main_branch else store.paths.branch,
         tag=tag,
         snapshot_id=None if snapshot is None else snapshot.id,
         owns_tag=owns_tag,

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from filestore.branch.branches import opened_on_main, read_branch
 from filestore.branch.files import delete_unused, files_only_of
-from filestore.branch.merge import common_snapshot, data_commits_since
+from filestore.branch.merge_history import common_snapshot, data_commits_since
 from filestore.branch.merged_schemas import merged_schemas
 from filestore.commit.confirmation import confirm
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import read_branch_log
+from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.branch_state import (
     FAST_FORWARD_SEAL,
     BranchOrigin,
@@ -28,7 +29,7 @@ from filestore.layout.branch_state import (
     unseal,
     working,
 )
-from filestore.refs.branch_origins import origin_of
+from filestore.refs.branch_origins import origin_of, parent_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
@@ -56,7 +57,8 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
     Args:
         store: table on any branch.
         name: name of the branch.
-        force: delete main's snapshots, tags and schemas since the branch's origin.
+        force: delete main's snapshots, tags and schemas since the branch's origin, also when the branch has no commits
+            of its own: then main is as it was when the branch began.
 
     Raises:
         ConflictError: main has newer snapshots than the branch's origin, or got one concurrently; lists the
@@ -66,6 +68,11 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
     """
     main = opened_on_main(store)
     read_branch(main, name)
+    if parent_of(main, name) != main.paths.branch:
+        raise InvalidInputError(
+            f"the branch was created from another branch: table={main.name} branch={name} "
+            f"parent={parent_of(main, name)} fix=merge it"
+        )
     branch = on_branch(main, name)
     with working(store.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _unsealing(main):
         read_branch(main, name)  # it may have been deleted before this operation began
@@ -77,8 +84,12 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
         removed: tuple[int, ...] = ()
         if wanted:
             _check_no_gap(branch, wanted[0], needed=floor + 1)
+        elif force:
+            _check_not_empty(branch, common)
+        if wanted or force:
             removed = _remove_newer(main, branch, common, origin, force=force)
             merged_schemas(main, branch, origin, keeps_ids=True).publish()
+        if wanted:
             _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
         _copy_tags(main, branch)
     return FastForward(branch=name, published=tuple(wanted), removed=removed)
@@ -97,9 +108,18 @@ def _check_no_gap(branch: TableStore, first: int, *, needed: int) -> None:
         )
 
 
+def _check_not_empty(branch: TableStore, common: Snapshot | None) -> None:
+    if common is None:
+        raise InvalidInputError(
+            f"the branch is empty, so force would delete every commit of main: table={branch.name} "
+            f"branch={branch.paths.branch} fix=write to the branch first"
+        )
+
+
 def _tags_of(branch: TableStore) -> list[str]:
-    """The tags to publish in main, without those of savepoints."""
-    return [name for name in branch.snapshots.tag_names() if not is_savepoint_tag(branch, name)]
+    """The tags to publish in main, without those of savepoints and merges."""
+    names = branch.snapshots.tag_names()
+    return [name for name in names if not is_savepoint_tag(branch, name) and not is_merge_tag(name)]
 
 
 def _copy_tags(main: TableStore, branch: TableStore) -> None:

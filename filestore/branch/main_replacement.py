@@ -20,7 +20,7 @@ from typing import Final
 from filestore.branch.branches import read_branch
 from filestore.branch.creation import without_main_log
 from filestore.branch.files import clear_branch, copy_files, delete_unused, files_only_of, size_of
-from filestore.branch.merge import common_snapshot
+from filestore.branch.merge_history import common_snapshot
 from filestore.commit.expired_commits import expired_commits_directory
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_log import branch_options, read_branch_log

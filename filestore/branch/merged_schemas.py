@@ -24,6 +24,12 @@ class MergedSchemas:
     is_changed: bool  # whether the branch has versions of its own
     missing: Sequence[TableSchema]  # to be published in this order
 
+    @property
+    def target(self) -> TableStore:
+        """Main with the schema that it has afterwards."""
+        newest = self.missing[-1] if self.missing else self.main.schemas.latest() or self.main.schema
+        return self.main.at_new_version(newest)
+
     def id_of(self, schema_id: int) -> int:
         """The schema id in main for a file with a schema id of the branch."""
         return schema_id if self.is_changed else min(schema_id, self.origin.schema_id)

@@ -164,6 +164,12 @@ class FileCatalog:
                     f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
                     "fix='it belongs to another program, or to a table whose drop was interrupted: drop or remove it'"
                 )
+            fallback = first.table_options.scan_fallback_branch
+            if fallback is not None:
+                raise InvalidInputError(
+                    f"a new table has no branches: table={name} scan.fallback-branch={fallback} "
+                    "fix=create the branch, then ALTER TABLE ... SET ('scan.fallback-branch' = ...)"
+                )
             self._tables.add_table(*name.split("."))
             try:
                 store.create(first)

@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from filestore.evolution.schema_change import SchemaChange, apply_changes
+from filestore.layout.branch_state import is_hidden
+from filestore.layout.paths import MAIN_BRANCH
 from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
+from filestore.schema.schema_store import SchemaStore
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
@@ -51,6 +54,7 @@ def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaC
         return newest
     check_merging(after, after.table_options)
     check_expiry(after, after.table_options)
+    _check_fallback(store, newest, after)
     try:
         store.schemas.create(after, after=newest)
     except ConflictError as error:
@@ -59,3 +63,15 @@ def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaC
         if store.schemas.latest() != after:
             raise
     return after
+
+
+def _check_fallback(store: TableStore, before: TableSchema, after: TableSchema) -> None:
+    """Raises: InvalidInputError when batch reads would fall back to a branch that does not exist."""
+    name = after.table_options.scan_fallback_branch
+    if name in (None, MAIN_BRANCH, store.paths.branch, before.table_options.scan_fallback_branch):
+        return
+    there = store.paths.with_branch(name)
+    if is_hidden(store.io, there) or not SchemaStore(store.io, there).ids():
+        raise InvalidInputError(
+            f"no such branch: table={store.name} scan.fallback-branch={name} fix=create the branch first"
+        )

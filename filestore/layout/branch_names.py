@@ -14,6 +14,20 @@ BRANCH_NAME_PREFIX: Final = "branch_"
 """Prefix of a branch name after the separator."""
 
 
+MERGE_TAG_PREFIX: Final = "merged-"
+"""Prefix of the tag by which a branch keeps the state that was merged last; its snapshot's number follows."""
+
+
+def merge_tag(snapshot_id: int) -> str:
+    """Name of the tag that keeps a merged state of a branch."""
+    return f"{MERGE_TAG_PREFIX}{snapshot_id}"
+
+
+def is_merge_tag(name: str) -> bool:
+    """Whether a tag of a branch keeps its merged state."""
+    return name.startswith(MERGE_TAG_PREFIX) and name.removeprefix(MERGE_TAG_PREFIX).isdecimal()
+
+
 def split_branch(name: str) -> tuple[str, str | None]:
     """The table and the branch of a name; None for a name without a branch.
 

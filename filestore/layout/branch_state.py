@@ -44,10 +44,11 @@ _READING: Final = frozenset({Operation.RENAME, Operation.FAST_FORWARD, Operation
 class BranchOrigin:
     """The origin of a branch."""
 
-    tag: str | None = None  # tag of main; None: created empty
+    parent: str | None = None  # the branch that it was created from; None: main
+    tag: str | None = None  # tag of the parent; None: created empty
     snapshot_id: int | None = None
     owns_tag: bool = False  # the tag was created for the branch, and is deleted with it
-    schema_id: int  # the newest schema id copied from main
+    schema_id: int  # the newest schema id copied from the parent
     first_schema_id: int  # the branch's schema id at creation: one higher if options were given
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # these options
     created_ms: int  # epoch milliseconds
@@ -61,6 +62,7 @@ def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
         return None
     try:
         return BranchOrigin(
+            parent=optional_name(body.get("parent")),
             tag=optional_name(body["tag"]),
             snapshot_id=body["snapshotId"],
             owns_tag=bool(body["ownsTag"]),
@@ -76,6 +78,7 @@ def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
 def write_origin(io: FileIO, paths: TablePaths, origin: BranchOrigin) -> None:
     """Store the origin of a branch."""
     body = {
+        **({} if origin.parent is None else {"parent": origin.parent}),
         "tag": origin.tag,
         "snapshotId": origin.snapshot_id,
         "ownsTag": origin.owns_tag,

@@ -25,17 +25,32 @@ def origin_of(store: TableStore, name: str) -> BranchOrigin:
 
 
 def start_of(store: TableStore, name: str) -> tuple[str | None, int | None]:
-    """Tag and snapshot of main at which a branch began; (None, None): it began empty."""
+    """Tag and snapshot of its parent at which a branch began; (None, None): it began empty."""
     known = read_origin(store.io, store.paths.with_branch(name))
     return _first_tag(on_branch(store, name)) if known is None else (known.tag, known.snapshot_id)
 
 
 def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | None:
-    """A branch that was created from a tag of main; its table must keep the tag. None: there is none."""
-    if store.paths.branch != store.main_branch:
-        return None
+    """A branch that was created from a tag of the table's branch, which must keep it. None: there is none."""
+    return next((each for each in children_of(store) if start_of(store, each) == (name, snapshot.id)), None)
+
+
+def children_of(store: TableStore) -> list[str]:
+    """The branches that were created from the table's branch, also hidden ones."""
     others = (branch for branch in branch_names(store) if branch not in (MAIN_BRANCH, store.main_branch))
-    return next((branch for branch in others if start_of(store, branch) == (name, snapshot.id)), None)
+    return [each for each in others if each != store.paths.branch and parent_of(store, each) == store.paths.branch]
+
+
+def parent_of(store: TableStore, name: str) -> str:
+    """The branch that a branch was created from, under its present name.
+
+    A parent that became main and was moved into the table's directory is main; no other goes before its children.
+    """
+    origin = read_origin(store.io, store.paths.with_branch(name))
+    parent = None if origin is None else origin.parent
+    if parent is None or not store.io.list_names(store.paths.with_branch(parent).schema_dir):
+        return store.main_branch
+    return parent
 
 
 def _first_tag(store: TableStore) -> tuple[str | None, int | None]:

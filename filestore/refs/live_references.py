@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
+from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
 from filestore.refs.pending_tags import find_pending, pending_tags
 from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
@@ -195,7 +196,15 @@ def _reference(kind: ReferenceKind, store: TableStore, name: str, snapshot: Snap
 
 def _tag(store: TableStore, name: str) -> LiveReference | None:
     snapshot = store.snapshots.find_tag(name)
+    if snapshot is not None and is_merge_tag(name) and not has_manifests(store, snapshot):
+        return None  # expired by another engine, which does not look at the tags of branches
     return None if snapshot is None else _reference(ReferenceKind.TAG, store, name, snapshot)
+
+
+def has_manifests(store: TableStore, snapshot: Snapshot) -> bool:
+    """Whether the manifest lists of a snapshot are there; what deletes its files deletes these last."""
+    names = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
+    return all(store.io.exists(store.paths.manifest(name)) for name in names)
 
 
 def _savepoint(store: TableStore, savepoint_id: int) -> LiveReference | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from filestore.layout.branch_state import main_branch
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.refs.savepoint_files import list_savepoints, read_savepoint
@@ -76,7 +77,8 @@ def parse_version(store: TableStore, text: str) -> Version:
     for branch in branches:
         rest = text.removeprefix(f"{branch}.")
         if rest != text and rest:
-            return replace(parse_version(on_branch(store, branch), rest), branch=branch)
+            there = main_branch(store.io, store.paths.root) if branch == MAIN_BRANCH else branch
+            return replace(parse_version(on_branch(store, there), rest), branch=branch)
     raise InvalidInputError(
         f"no such version: table={store.name} version={text!r} tags={store.snapshots.tag_names()} "
         f"branches={branches} fix=give a snapshot id or a tag, optionally prefixed by a branch and a dot"
@@ -89,6 +91,8 @@ def find_version(store: TableStore, version: Version) -> FoundVersion:
     Raises: InvalidInputError naming the existing ones when there is no such snapshot.
     """
     branch = version.branch or store.paths.branch
+    if branch == MAIN_BRANCH:  # whatever its name is by now
+        branch = main_branch(store.io, store.paths.root)
     there = on_branch(store, branch)
     snapshot, how = _find(there, version)
     return FoundVersion(branch=branch, snapshot=snapshot, how=how)

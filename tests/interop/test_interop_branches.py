@@ -1,5 +1,6 @@
 """Branches with Paimon for Java and pypaimon: each reads and writes the others', and loses nothing by expiry."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from filestore.branch.merge import merge_branch
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
+from lsm.errors import ConflictError
 from tests.peers import PeerError, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
@@ -67,18 +69,48 @@ def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer,
         assert seen(peer, tmp_path, DEV) == {**base, 6: "java"}
         assert seen(peer, tmp_path, "db.t") == {1: "a", 2: "b", 5: "fluvial"}
     assert is_well(table)
-    merge_branch(table.store, "dev", force=True)
+    merge_branch(table.store, "dev")
+    merged = {**base, 5: "fluvial", 6: "java"}
     for peer in peers:
-        assert seen(peer, tmp_path, "db.t") == {**base, 6: "java"}
+        assert seen(peer, tmp_path, "db.t") == merged
     put(java_peer, tmp_path, DEV, (7, "java"))
     java_peer.compact(tmp_path, DEV)
     java_peer.expire(tmp_path, DEV, retain=1)
     java_peer.compact(tmp_path, "db.t")
     java_peer.expire(tmp_path, "db.t", retain=1)
-    assert seen(java_peer, tmp_path, "db.t") == {**base, 6: "java"}
+    assert seen(java_peer, tmp_path, "db.t") == merged
     assert seen(FLUVIAL, tmp_path, DEV) == {**base, 6: "java", 7: "java"}
     delete_branch(table.store, "dev")
-    assert seen(java_peer, tmp_path, "db.t") == {**base, 6: "java"}
+    assert seen(java_peer, tmp_path, "db.t") == merged
+    assert is_well(table)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"merge-engine": "partial-update"},
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "max"},
+        {"deletion-vectors.enabled": "true"},
+    ],
+    ids=["deduplicate", "partial update", "aggregation", "vectors"],
+)
+def test_java_reads_and_goes_on_after_a_merge_by_key(
+    tmp_path: Path, java_peer: JavaPeer, options: dict[str, str]
+) -> None:
+    """H3: both sides changed the bucket; what is written on top, or again, is what Java merges to the same rows."""
+    FLUVIAL.create(tmp_path, "db.t", replace(DEFINITION, options={"bucket": "1", **options}))
+    put(FLUVIAL, tmp_path, "db.t", (1, "a"), (2, "b"))
+    table = FLUVIAL.table(tmp_path, "db.t")
+    create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+    put(FLUVIAL, tmp_path, DEV, (1, "k"), (4, "k"))
+    put(FLUVIAL, tmp_path, "db.t", (3, "c"))
+    merge_branch(table.store, "dev")
+    merged = {1: "k", 2: "b", 3: "c", 4: "k"}
+    assert seen(java_peer, tmp_path, "db.t") == seen(FLUVIAL, tmp_path, "db.t") == merged
+    put(java_peer, tmp_path, "db.t", (1, "z"))
+    java_peer.compact(tmp_path, "db.t")
+    assert seen(java_peer, tmp_path, "db.t") == seen(FLUVIAL, tmp_path, "db.t") == {**merged, 1: "z"}
     assert is_well(table)
 
 
@@ -99,6 +131,37 @@ def test_java_lists_every_name_that_a_tag_or_branch_may_have(tmp_path: Path, jav
     for name in NAMES:
         assert seen(java_peer, tmp_path, "db.t", options={"scan.tag-name": name}) == {1: "a"}, name
         assert seen(java_peer, tmp_path, f"db.t$branch_{name}") == {1: "a"}, name
+    assert is_well(table)
+
+
+def test_java_reads_and_expires_around_a_branch_of_a_branch(tmp_path: Path, java_peer: JavaPeer) -> None:
+    """Issue 16 point 6: of main; when it expires a branch, it looks at main's tags only."""
+    FLUVIAL.create(tmp_path, "db.t", DEFINITION)
+    put(FLUVIAL, tmp_path, "db.t", (1, "a"))
+    table = FLUVIAL.table(tmp_path, "db.t")
+    create_branch(table.store, "dev", snapshot_id=1)
+    put(FLUVIAL, tmp_path, DEV, (2, "b"))
+    create_branch(table.on_branch("dev").store, "fix", snapshot_id=2)
+    put(java_peer, tmp_path, DEV, (1, "java"))
+    java_peer.compact(tmp_path, DEV)
+    expire_all_but(table.on_branch("dev"), keep=1)
+    put(java_peer, tmp_path, "db.t$branch_fix", (3, "c"))
+    java_peer.compact(tmp_path, "db.t$branch_fix")
+    java_peer.compact(tmp_path, "db.t")
+    java_peer.expire(tmp_path, "db.t", retain=1)
+    wanted = {1: "a", 2: "b", 3: "c"}
+    assert seen(java_peer, tmp_path, "db.t$branch_fix") == seen(FLUVIAL, tmp_path, "db.t$branch_fix") == wanted
+    merge_branch(table.store, "fix")
+    assert seen(java_peer, tmp_path, DEV) == {1: "java", 2: "b", 3: "c"}
+    assert is_well(table)
+    merge_branch(table.store, "dev")
+    put(java_peer, tmp_path, DEV, (5, "e"))
+    java_peer.compact(tmp_path, DEV)
+    java_peer.expire(tmp_path, DEV, retain=1)  # and with it the state that was merged
+    expire_all_but(table, keep=1)
+    put(FLUVIAL, tmp_path, "db.t", (6, "f"))
+    with pytest.raises(ConflictError, match="the state that was merged last has expired"):
+        merge_branch(table.store, "dev")
     assert is_well(table)
 
 

@@ -34,7 +34,7 @@ def audit_publish(
         branch: to check and to merge.
         expect: conditions with ; between them. One without an aggregate, as "amount >= 0", must be true for every row,
             one with aggregates, as "count(*) > 0", once.
-        force: where main changed the same buckets meanwhile, the branch wins.
+        force: keys that main changed differently meanwhile get the branch's row.
         drop_branch: delete the branch when it is published.
 
     Returns:
@@ -42,8 +42,8 @@ def audit_publish(
 
     Raises:
         ExpectationError: the branch is not as expected; says where. Nothing is published.
-        ConflictError: main changed the same buckets, or the branch was written while it was checked; nothing is
-            published.
+        ConflictError: main changed the same keys differently, or the branch was written while it was checked; nothing
+            is published.
     """
     conditions = [each.strip() for each in (expect or "").split(";") if each.strip()]
     there = Table(table.files.on_branch(branch))

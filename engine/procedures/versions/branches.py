@@ -1,5 +1,6 @@
 """Procedures about branches."""
 
+import json
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.branch.branches import Branch, DeletedBranch, read_branch
 from filestore.branch.branches import rename_branch as rename
 from filestore.branch.fast_forward import fast_forward as forward
+from filestore.branch.key_places import KeyConflict
 from filestore.branch.merge import merge_branch as merge
 from filestore.refs.live_references import branch_names
 
@@ -39,6 +41,11 @@ _MERGED: Final = pa.schema(
         pa.field("buckets", pa.int64(), nullable=False),
         pa.field("files", pa.int64(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("conflicts", pa.int64(), nullable=False),
+        pa.field("key", pa.string()),
+        pa.field("base_row", pa.string()),
+        pa.field("main_row", pa.string()),
+        pa.field("branch_row", pa.string()),
     ]
 )
 _FORWARDED: Final = pa.schema(
@@ -132,33 +139,39 @@ def rename_branch(table: Table, from_branch: str, to_branch: str) -> pa.Table:
 
 
 @procedure(_MERGED, aliases={**_NAME, "source_branch": "branch"})
-def merge_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
-    """Bring what a branch did into main by one commit, bucket by bucket; the branch stays.
+def merge_branch(table: Table, branch: str, force: bool = False, dry_run: bool = False) -> pa.Table:
+    """Bring what a branch did into main by one commit, key by key; the branch stays.
 
-    A bucket that only one of both changed since the branch began is as that one left it. Where both did, tables
-    without a primary key get the new rows of both, and for others the merge is refused.
+    Main keeps the keys that the branch did not change since it began, or since it was merged last, and gets those that
+    only the branch changed. Keys that both changed differently are conflicts. Tables without a primary key get the new
+    files of both.
 
     Args:
         table: the table.
         branch: its name.
-        force: where both changed a bucket with a primary key, the branch wins.
+        force: keys that both changed differently get the branch's row; without a primary key, buckets in which the
+            files of both cannot be kept apart get those of the branch.
+        dry_run: only list the conflicts.
 
     Returns:
-        One row; the snapshot is null when the branch had nothing new.
+        One row for each conflict that was forced or that a dry run found, up to 20, with its key and the rows of both
+        and of their common state as JSON; without any, one row. The snapshot is null when the branch had nothing new.
 
     Raises:
-        ConflictError: both changed the buckets that are named, or both changed the schema; nothing is visible.
+        ConflictError: both changed the keys that are named, or both changed the schema; nothing is visible.
     """
-    done = merge(table.store, branch, force=force)
-    follow_overwrite(table.files)
-    row = {
+    done = merge(table.store, branch, force=force, dry_run=dry_run)
+    if not dry_run:
+        follow_overwrite(table.files)
+    row: dict[str, Any] = {
         "branch": branch,
         "snapshot_id": None if done.snapshot is None else done.snapshot.id,
         "buckets": done.bucket_count,
         "files": done.file_count,
         "size_bytes": done.size_bytes,
+        "conflicts": done.conflict_count,
     }
-    return rows_table(_MERGED, [row])
+    return rows_table(_MERGED, [{**row, **_conflict(each)} for each in done.conflicts] or [row])
 
 
 @procedure(_FORWARDED, aliases=_NAME)
@@ -209,6 +222,11 @@ def replace_main_branch(table: Table, branch: str, force: bool = False) -> pa.Ta
         "size_bytes": done.size_bytes,
     }
     return rows_table(_REPLACED, [row])
+
+
+def _conflict(found: KeyConflict) -> dict[str, str | None]:
+    rows = {"key": found.key, "base_row": found.base, "main_row": found.main, "branch_row": found.branch}
+    return {name: None if row is None else json.dumps(dict(row), default=str) for name, row in rows.items()}
 
 
 def _row(branch: Branch) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Procedures about branches, by Python, SQL and the shell."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,22 @@ def test_merge_and_replacement_work_on_a_table_that_was_opened_on_a_branch(
     assert orders_of(catalog) == {*BASE, ("d3", 4, 4)}
     replace_main_branch(there, "dev")
     assert orders_of(catalog) == {*BASE, ("d3", 4, 4)}
+
+
+def test_a_dry_run_lists_the_keys_that_both_changed(new_table: NewTable, catalog: Catalog, call: Call) -> None:
+    """H3: with the rows of both and of what they had in common; force decides these alone."""
+    table = new_table()
+    create_branch(table, "dev", snapshot=2)
+    catalog.table("shop.orders", branch="dev").write(order_rows(("d1", 1, 5), ("d2", 3, 5)))
+    table.write(order_rows(("d1", 1, 6), ("d1", 2, 6)))
+    before = orders_of(catalog)
+    (found,) = call("merge_branch", branch="dev", dry_run=True)
+    assert (found["snapshot_id"], found["conflicts"]) == (None, 1)
+    shown = [json.loads(found[name]) for name in ("key", "base_row", "main_row", "branch_row")]
+    (value,) = shown[1]
+    assert shown == [{"dt": "d1", "id": 1}, {value: 9}, {value: 6}, {value: 5}]
+    assert orders_of(catalog) == before
+    with pytest.raises(ConflictError, match=r"keys=\[\{'dt': 'd1', 'id': 1\}\] count=1"):
+        merge_branch(table, "dev")
+    assert call("merge_branch", branch="dev", force=True)[0]["conflicts"] == 1
+    assert orders_of(catalog) == {("d1", 1, 5), ("d1", 2, 6), ("d2", 3, 5)}

@@ -13,7 +13,7 @@ from engine.stream import log as stream_log
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from logstore.kafka.topics import LogTopics
-from lsm.errors import CorruptDataError
+from lsm.errors import CorruptDataError, InvalidInputError
 from tests.engine.stream.conftest import NewTable
 from tests.support.logs import ends_with_markers
 from tests.support.streams import Query, content, expire, fold, forget_log, ids, query, rows
@@ -332,7 +332,7 @@ def test_a_table_with_another_log_or_another_past_stops_every_stream(new_table: 
     Path(table.store.paths.snapshot(3)).unlink()
     table.store.snapshots.write_latest_hint(2)
     with pytest.raises(
-        CorruptDataError, match=r"rolled back below the stream's position: .*latest_snapshot=2 delivered_snapshot=3"
+        InvalidInputError, match=r"rolled back below the stream's position: .*latest_snapshot=2 delivered_snapshot=3"
     ):
         stream.available()
     catalog = Catalog(stream.options["warehouse"])
@@ -367,7 +367,7 @@ def test_a_stream_notices_a_rollback_however_many_snapshots_there_are_again(
     if restarts:
         stream.start()
         early.start()
-    with pytest.raises(CorruptDataError, match=r"rolled back below .*delivered_snapshot=3 cause=a rollback"):
+    with pytest.raises(InvalidInputError, match=r"rolled back below .*delivered_snapshot=3 cause='a rollback"):
         stream.available()
     assert ids(early.available()) == [10 + number for number in range(commits)]
 

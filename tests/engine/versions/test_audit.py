@@ -104,7 +104,7 @@ def test_main_that_changed_the_same_rows_and_a_branch_that_changed_under_the_che
     with main.audit_branch("fix") as fix:
         fix.write(rows([1], v="ours"))
         main.write(rows([1], v="theirs"))
-        with pytest.raises(ConflictError, match="both changed rows of the same buckets"):
+        with pytest.raises(ConflictError, match="changed the same keys differently"):
             fix.publish()
     assert branches(main) == ["fix"]
 
@@ -118,9 +118,19 @@ def test_main_that_changed_the_same_rows_and_a_branch_that_changed_under_the_che
     assert 4 not in row_ids(main)
     with main.audit_branch("fix", replace=True) as fix:
         fix.write(rows([1], v="ours"))
-        main.write(rows([1], v="theirs"))
+        main.write(rows([1, 2, 7], v="theirs"))
         fix.publish(force=True)
-    assert {row["id"]: row["v"] for row in main.read().to_arrow().to_pylist()}[1] == "ours"
+    found = {row["id"]: row["v"] for row in main.read().to_arrow().to_pylist()}
+    assert (found[1], found[2], found[7]) == ("ours", "theirs", "theirs")
+
+
+def test_main_takes_writes_while_a_branch_is_checked_and_published(main: Table) -> None:
+    """H3: of other keys of the same buckets; both stay."""
+    with main.audit_branch("fix") as fix:
+        fix.write(rows([1], v="ours"))
+        fix.publish([lambda _: main.write(rows([2, 20], v="theirs")) is not None])
+    found = {row["id"]: row["v"] for row in main.read().to_arrow().to_pylist()}
+    assert (found[1], found[2], found[20]) == ("ours", "theirs", "theirs")
 
 
 def test_a_procedure_publishes_what_is_as_expected(main: Table, capsys: pytest.CaptureFixture[str]) -> None:

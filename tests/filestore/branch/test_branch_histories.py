@@ -12,6 +12,7 @@ from filestore.branch.branches import create_branch, delete_branch, list_branche
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
+from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.rewriting import restore
 from filestore.refs.live_references import on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
@@ -19,6 +20,20 @@ from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
 from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable, unique_content
 from tests.support.roots import branches_of, files_there, used_files
+
+
+def merged_by_key(base: Content, main: Content, branch: Content, *, force: bool) -> Content:
+    """What a merge comes to, key by key; fails when it should have been refused."""
+    old, ours, theirs = ({(p, number): v for p, number, v in each} for each in (base, main, branch))
+    found = dict(ours)
+    for key in {*old, *theirs}:
+        was, here, there = (each.get(key) for each in (old, ours, theirs))
+        if there in (was, here):
+            continue
+        assert force or here == was, f"both changed {key}"
+        found = {other: v for other, v in found.items() if other != key} | ({} if there is None else {key: there})
+    return frozenset((p, number, v) for (p, number), v in found.items())
+
 
 SEEN = (
     "created",
@@ -96,7 +111,8 @@ class BranchedTable(VersionedTable):
             there = on_branch(self.table.store, where).snapshots
             if (where, f"branch-{name}") in self.tags and there.find_tag(f"branch-{name}") is None:
                 self.tags[where, f"branch-{target}"] = self.tags.pop((where, f"branch-{name}"))
-        self.base[target] = self.base.pop(name, frozenset())
+        if name in self.base:
+            self.base[target] = self.base.pop(name)
         self.seen["renamed"] += 1
         self.check()
 
@@ -104,25 +120,24 @@ class BranchedTable(VersionedTable):
         name = self.some_branch()
         if name is None:
             return
-        before, theirs, base = (
-            unique_content(self.table),
-            unique_content(self.table.on_branch(name)),
-            self.base.get(name),
-        )
+        before, theirs = unique_content(self.table), unique_content(self.table.on_branch(name))
+        force = self.rng.random() < 0.2
         try:
-            done = merge_branch(self.table.store, name, force=self.rng.random() < 0.2)
+            done = merge_branch(self.table.store, name, force=force)
         except (ConflictError, InvalidInputError):
             self.seen["refused"] += 1
             assert unique_content(self.table) == before
         else:
             after = unique_content(self.table)
-            for p in "ab":
-                was, branch, now = (frozenset(row for row in each if row[0] == p) for each in (before, theirs, after))
-                assert now in (was, branch)
-                if base is not None and was == frozenset(row for row in base if row[0] == p):
-                    assert now == branch
+            if name in self.base:
+                assert after == merged_by_key(self.base[name], before, theirs, force=force)
+            if done.snapshot is not None:
+                self.base[name] = theirs
             self.seen["merged"] += done.snapshot is not None
             self.states.setdefault((self.table.store.paths.branch, self.table.store.snapshots.latest_id() or 0), after)
+            self.tags = {key: each for key, each in self.tags.items() if key[0] != name or not is_merge_tag(key[1])}
+            for tag in filter(is_merge_tag, on_branch(self.table.store, name).snapshots.tag_names()):
+                self.tags[name, tag] = theirs
         self.check()
 
     def forward(self, _: FileTable) -> None:
@@ -137,8 +152,9 @@ class BranchedTable(VersionedTable):
             self.seen["refused"] += 1
             self.check()
             return
-        if done.published:
-            floor = done.published[0] - 1
+        changed = (*done.removed[:1], *done.published[:1])
+        if changed:
+            floor = min(changed) - 1
             self.states = {key: each for key, each in self.states.items() if key[0] != main or key[1] <= floor}
             self.tags = {key: each for key, each in self.tags.items() if key[0] != main or ids[key[1]] <= floor}
             self.states |= {(main, each): self.states[name, each] for each in done.published}
@@ -146,7 +162,7 @@ class BranchedTable(VersionedTable):
             self.seen["forwarded"] += 1
             self.seen["forced"] += bool(done.removed)
         for tag in there.store.snapshots.tag_names():
-            if not is_savepoint_tag(there.store, tag):
+            if not is_savepoint_tag(there.store, tag) and not is_merge_tag(tag):
                 self.tags.setdefault((main, tag), self.tags[name, tag])
         self.check()
 

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from filestore.branch.branches import create_branch, delete_branch, rename_branch
-from filestore.branch.merge import MERGED_BRANCH_KEY, MergeResult, merge_branch
+from filestore.branch.key_places import KeyConflict
+from filestore.branch.merge import MergeResult, merge_branch
+from filestore.branch.merge_history import MERGED_BRANCH_KEY
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.evolution.schema_change import AddColumn
 from filestore.maintenance.rewriting import rescale
@@ -105,17 +107,25 @@ def test_the_log_of_main_goes_on_behind_a_merge() -> None:
 
 
 def test_both_sides_changed_a_bucket_of_a_table_with_a_key() -> None:
-    """Trap 6: refused by name; with force the branch wins, and only there."""
+    """Trap 6: other keys of both stay; a key that both changed differently is refused by name, and forced alone."""
     table = partitioned()
     branch = with_branch(table)
     write_rows(branch, ("a", 1, 7), ("b", 1, 7))
     write_rows(table, ("a", 2, 8), ("c", 2, 8))
+    merge_branch(table.store, "dev")
+    assert sorted_rows(table) == [("a", 1, 7), ("a", 2, 8), ("b", 1, 7), ("c", 1, 0), ("c", 2, 8)]
+    write_rows(branch, ("a", 1, 9), ("a", 3, 9))
+    write_rows(table, ("a", 1, 5), ("a", 4, 5))
     before = dict(table.store.io.files)  # type: ignore[attr-defined]
-    with pytest.raises(ConflictError, match=r"buckets=\[\"\('a',\)/bucket-0\"\] count=1"):
+    with pytest.raises(ConflictError, match=r"keys=\[\{'p': 'a', 'id': 1\}\] count=1"):
         merge_branch(table.store, "dev")
+    preview = merge_branch(table.store, "dev", dry_run=True)
+    assert preview.conflicts == (KeyConflict(key={"p": "a", "id": 1}, base={"v": 7}, main={"v": 5}, branch={"v": 9}),)
+    assert (preview.conflict_count, preview.snapshot) == (1, None)
     assert table.store.io.files == before  # type: ignore[attr-defined]
-    merge_branch(table.store, "dev", force=True)
-    assert sorted_rows(table) == [("a", 1, 7), ("b", 1, 7), ("c", 1, 0), ("c", 2, 8)]
+    assert merge_branch(table.store, "dev", force=True).conflicts == preview.conflicts
+    rows_of_a = [(1, 9), (2, 8), (3, 9), (4, 5)]
+    assert sorted_rows(table) == [*(("a", *row) for row in rows_of_a), ("b", 1, 7), ("c", 1, 0), ("c", 2, 8)]
 
 
 def test_new_rows_of_both_sides_are_united_in_a_table_without_a_key() -> None:
@@ -139,16 +149,23 @@ def test_new_rows_of_both_sides_are_united_in_a_table_without_a_key() -> None:
     assert sorted_rows(table) == sorted([*united, ("a", 5, 7), ("b", 5, 8)])
 
 
-def test_a_removal_cannot_be_united_with_additions() -> None:
-    """BR-15."""
-    table = partitioned(has_key=False)
+def test_a_removal_is_of_the_files_that_the_branch_removed() -> None:
+    """BR-15: what main added meanwhile stays; behind a compaction the files cannot be kept apart."""
+    table = partitioned(has_key=False, **{"compaction.min.file-num": "2"})
     branch = with_branch(table)
     branch.overwrite(pa.Table.from_pylist([], schema=SCHEMA), {"p": "a"})
+    write_rows(branch, ("a", 3, 7))
     write_rows(table, ("a", 4, 8))
-    with pytest.raises(ConflictError, match="count=1"):
-        merge_branch(table.store, "dev")
-    merge_branch(table.store, "dev", force=True)
-    assert sorted_rows(table) == [("b", 1, 0), ("c", 1, 0)]
+    compacted = copied(table)
+    merge_branch(table.store, "dev")
+    assert sorted_rows(table) == [("a", 3, 7), ("a", 4, 8), ("b", 1, 0), ("c", 1, 0)]
+    compacted.compact(full=True)
+    preview = merge_branch(compacted.store, "dev", dry_run=True)
+    assert (preview.conflict_count, len(preview.conflicting_buckets), preview.conflicts) == (1, 1, ())
+    with pytest.raises(ConflictError, match=r"which have no key: .*count=1"):
+        merge_branch(compacted.store, "dev")
+    merge_branch(compacted.store, "dev", force=True)
+    assert sorted_rows(compacted) == [("a", 3, 7), ("b", 1, 0), ("c", 1, 0)]
 
 
 def test_a_branch_is_merged_again_and_again() -> None:
@@ -166,6 +183,9 @@ def test_a_branch_is_merged_again_and_again() -> None:
         assert sorted_rows(table) == [("a", 1, version), ("b", 1, 0), ("c", 1, 0)]
     write_rows(table, ("a", 1, 9))
     write_rows(branch, ("a", 2, 5))
+    merge_branch(table.store, "dev")
+    assert sorted_rows(table) == [("a", 1, 9), ("a", 2, 5), ("b", 1, 0), ("c", 1, 0)]
+    write_rows(branch, ("a", 1, 8))  # main's row of it is none of the branch's
     with pytest.raises(ConflictError):
         merge_branch(table.store, "dev")
 
@@ -325,15 +345,11 @@ def test_live_writers_of_main_and_merges_lose_nothing(operation: str, rival: str
     with paused_before(table.store.io, operation, act) as io:
         try:
             merge_branch(reopened(table, io).store, "dev")
-        except ConflictError:
-            assert rival in ("write here", "expire branch")  # what is unknown is not overwritten
-            assert (("a", 9, 9) in sorted_rows(table)) == (rival == "write here")
-            assert ("a", 1, 7) not in sorted_rows(table)
         except InvalidInputError:
             assert rival == "delete branch"
         else:
-            assert rival != "write here"
             assert ("a", 1, 7) in sorted_rows(table)
+            assert (("a", 9, 9) in sorted_rows(table)) == (rival == "write here")
             assert (("c", 9, 9) in sorted_rows(table)) == (rival in ("write elsewhere", "compact"))
     expire_all_but(table, keep=1)
     sorted_rows(table)

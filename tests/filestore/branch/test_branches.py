@@ -9,7 +9,10 @@ import pyarrow as pa
 import pytest
 
 from filestore.branch.branches import Branch, create_branch, delete_branch, list_branches, read_branch, rename_branch
-from filestore.evolution.schema_change import AddColumn
+from filestore.branch.fast_forward import fast_forward
+from filestore.branch.main_replacement import replace_main
+from filestore.branch.merge import merge_branch
+from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from filestore.types.data_types import data_type_of
@@ -144,7 +147,7 @@ def test_a_name_that_no_branch_can_have(name: str) -> None:
 
 
 def test_what_cannot_be_made_is_refused_and_leaves_nothing() -> None:
-    """BR-05, BR-06: only from a tag or a snapshot of main."""
+    """BR-05, BR-06: only from a tag or a snapshot."""
     table = filled()
     create_branch(table.store, "dev", tag="t1")
     before = dict(table.store.io.files)  # type: ignore[attr-defined]
@@ -157,8 +160,6 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing() -> None:
         create_branch(table.store, "x", snapshot_id=77)
     with pytest.raises(InvalidInputError, match="a tag or a snapshot"):
         create_branch(table.store, "x", tag="t1", snapshot_id=2)
-    with pytest.raises(InvalidInputError, match="created from main"):
-        create_branch(table.on_branch("dev").store, "x", tag="t1")
     with pytest.raises(InvalidInputError, match="no such branch"):
         read_branch(table.store, "x")
     assert table.store.io.files == before  # type: ignore[attr-defined]
@@ -402,3 +403,118 @@ def _quietly(action: Callable[[], object]) -> Callable[[], None]:
             action()
 
     return run
+
+
+def test_force_of_a_branch_without_commits_brings_main_back() -> None:
+    """L1, BR-26: main's commits since the branch began are deleted, as force says; an empty branch is refused."""
+    table = filled()
+    latest = table.store.snapshots.latest_id() or 0
+    wanted = key_values(table)
+    create_branch(table.store, "good", snapshot_id=latest)
+    create_branch(table.store, "empty")
+    table.write(rows((1, -1), (99, 99)))
+    assert fast_forward(table.store, "good").published == ()
+    assert (99, 99) in key_values(table)
+    with pytest.raises(InvalidInputError, match="the branch is empty"):
+        fast_forward(table.store, "empty", force=True)
+    done = fast_forward(table.store, "good", force=True)
+    assert (done.removed, done.published) == ((latest + 1,), ())
+    assert key_values(table) == wanted
+    assert used_files(table) == files_there(table)
+
+
+def test_the_branch_that_reads_fall_back_to_stays() -> None:
+    """M6: it is neither deleted nor renamed, and the option names one that exists."""
+    catalog = memory_catalog()
+    key = "scan.fallback-branch"
+    with pytest.raises(InvalidInputError, match="a new table has no branches"):
+        catalog.create_table("db.u", KEY_SCHEMA, primary_key=["id"], options={key: "raw"})
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    with pytest.raises(InvalidInputError, match="no such branch"):
+        catalog.alter_table("db.t", [SetOption(key, "raw")])
+    create_branch(table.store, "raw")
+    catalog.alter_table("db.t", [SetOption(key, "raw")])
+    for act in (lambda: delete_branch(table.store, "raw"), lambda: rename_branch(table.store, "raw", "new")):
+        with pytest.raises(InvalidInputError, match=r"batch reads fall back to this branch: .*of=main"):
+            act()
+    catalog.alter_table("db.t", [RemoveOption(key)])
+    delete_branch(table.store, "raw")
+
+
+def test_main_is_the_branch_that_replaced_it() -> None:
+    """M7: also in versions that name it."""
+    table = filled()
+    create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+    branch = table.on_branch("dev")
+    branch.write(rows((1, -1)))
+    create_tag(branch.store, "mine")
+    replace_main(table.store, "dev")
+    now = reopened(table, table.store.io)
+    for version in ("main.latest", "main.mine", "dev.mine", "mine"):
+        assert key_values(now, version=version) == key_values(branch)
+
+
+def family() -> tuple[FileTable, FileTable, FileTable]:
+    """Main, a branch ``dev`` of its newest snapshot with one more commit, and a branch ``fix`` of that one."""
+    table = filled()
+    create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+    dev = table.on_branch("dev")
+    dev.write(rows((1, -1)))
+    create_branch(dev.store, "fix", snapshot_id=dev.store.snapshots.latest_id())
+    return table, dev, table.on_branch("fix")
+
+
+def test_a_branch_of_a_branch_is_merged_into_its_parent() -> None:
+    """Issue 16 point 6: and from there into main, beside commits of both."""
+    table, dev, fix = family()
+    assert key_values(fix) == key_values(dev) != key_values(table)
+    fix.write(rows((2, -2)))
+    dev.write(rows((3, -3)))
+    before = key_values(table)
+    merge_branch(table.store, "fix")
+    assert {(1, -1), (2, -2), (3, -3)} <= {*key_values(dev)}
+    assert key_values(table) == before
+    table.write(rows((4, -4)))
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, -1), (2, -2), (3, -3), (4, -4)]
+    with pytest.raises(InvalidInputError, match=r"created from another branch: .*parent=dev fix=merge it"):
+        fast_forward(table.store, "fix")
+    assert used_files(table) == files_there(table)
+
+
+def test_a_parent_stays_and_keeps_what_its_children_need() -> None:
+    """Issue 16 point 6: tags of the parent too, whatever expires; both go without leftovers."""
+    table, dev, fix = family()
+    wanted = key_values(fix)
+    for act in (lambda: delete_branch(table.store, "dev"), lambda: rename_branch(table.store, "dev", "new")):
+        with pytest.raises(InvalidInputError, match=r"were created from this branch: .*branches=\['fix'\]"):
+            act()
+    with pytest.raises(InvalidInputError, match="a branch was created from this tag"):
+        delete_tag(dev.store, "branch-fix")
+    for side in (table, dev):
+        side.write(rows((1, 5), (9, 9)))
+        side.compact(full=True)
+        expire_all_but(side, keep=1)
+    assert key_values(fix) == wanted
+    rename_branch(table.store, "fix", "better")
+    assert key_values(table.on_branch("better")) == wanted
+    assert {"branch-better", "branch-fix"} & {*dev.store.snapshots.tag_names()} == {"branch-better"}
+    delete_branch(table.store, "better")
+    assert "branch-better" not in dev.store.snapshots.tag_names()
+    delete_branch(table.store, "dev")
+    assert used_files(table) == files_there(table)
+
+
+def test_the_children_of_a_branch_that_became_main_are_mains() -> None:
+    """Issue 16 point 6: also when it was moved into the table's directory."""
+    table, dev, fix = family()
+    fix.write(rows((2, -2)))
+    replace_main(table.store, "dev")
+    merge_branch(reopened(table, table.store.io).store, "fix")
+    assert (2, -2) in key_values(dev)
+    replace_main(table.store, "main")
+    fix.write(rows((3, -3)))
+    now = reopened(table, table.store.io)
+    merge_branch(now.store, "fix")
+    assert {(2, -2), (3, -3)} <= {*key_values(now)}
+    assert used_files(now) == files_there(now)

@@ -1,0 +1,268 @@
+"""What a merge starts from: the state that main and a branch had in common at last, and what each committed since.
+
+After a merge that is the merged state of the branch. A tag of the branch, ``merged-<snapshot>``, keeps it until the
+next merge; when it is committed, the tag's file says so, for the time when main's snapshots have expired.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from filestore.branch.merge_plan import BucketPlace, MergeCommit, SideChanges, side_changes, unknown_changes
+from filestore.layout.branch_names import is_merge_tag, merge_tag
+from filestore.layout.branch_state import BranchOrigin
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.refs.live_references import has_manifests
+from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+from filestore.tag.tags import delete_tag, hold_snapshot
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
+
+MERGED_BRANCH_KEY: Final = "fluvial.merged-branch"
+"""Property of a merge snapshot: name of the branch."""
+MERGED_SNAPSHOT_KEY: Final = "fluvial.merged-snapshot"
+"""Property of a merge snapshot: the newest merged snapshot of the branch."""
+MERGED_IDENTITY_KEY: Final = "fluvial.merged-identity"
+"""Property of a merge snapshot: identity of that snapshot; ids come again after a rollback."""
+MERGED_ORIGIN_KEY: Final = "fluvial.merged-origin"
+"""Property of a merge snapshot: creation time of the branch, epoch milliseconds."""
+_MERGED_AS: Final = "fluvialMergedAs"  # in the file of such a tag: the snapshot of main
+
+CommitsSince = list[tuple[Snapshot, MergeCommit]]
+
+
+class CommitReader:
+    """Reads the changes of commits, each once, however often a merge is decided."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], MergeCommit] = {}
+
+    def history(self, store: TableStore, after: Snapshot | None, until: Snapshot | None) -> CommitsSince | None:
+        """The commits after one snapshot up to another, oldest first; None when some have expired."""
+        found: CommitsSince = []
+        before = after
+        for snapshot_id in range(1 if after is None else after.id + 1, 1 if until is None else until.id + 1):
+            try:
+                snapshot = store.snapshots.read(snapshot_id)
+                found.append((snapshot, self._commit(store, before, snapshot)))
+            except FileNotFoundError:
+                return None
+            before = snapshot
+        return found
+
+    def _commit(self, store: TableStore, before: Snapshot | None, snapshot: Snapshot) -> MergeCommit:
+        key = store.paths.branch, snapshot.identity
+        if key not in self._known:
+            self._known[key] = MergeCommit(
+                kind=snapshot.commit_kind,
+                entries=delta_entries(store, snapshot),
+                deleted_in=differing_vectors(store, before, snapshot),
+            )
+        return self._known[key]
+
+
+def differing_vectors(store: TableStore, before: Snapshot | None, after: Snapshot | None) -> frozenset[BucketPlace]:
+    """The buckets with other deletion vectors in two states."""
+    names = [None if each is None else each.index_manifest for each in (before, after)]
+    if names[0] == names[1]:
+        return frozenset()
+    one, two = deletion_indexes(store, before), deletion_indexes(store, after)
+    return frozenset(place for place in {*one, *two} if vector_places(one.get(place)) != vector_places(two.get(place)))
+
+
+def vector_places(indexes: Sequence[IndexManifestEntry] | None) -> Mapping[str, object]:
+    """Where the vector of each data file is; equal places hold equal vectors."""
+    found: dict[str, object] = {}
+    for entry in indexes or ():
+        found |= {each.data_file_name: (entry.file_name, each) for each in entry.index_vectors}
+    return found
+
+
+def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) -> Snapshot | None:
+    """The newest snapshot that main and a branch share; None: the branch was created empty.
+
+    Raises: InvalidInputError when there is none although the branch was created from one.
+    """
+    if origin.snapshot_id is None:
+        return None
+    newest = min(main.snapshots.latest_id() or 0, branch.snapshots.latest_id() or 0)
+    for snapshot_id in range(newest, origin.snapshot_id, -1):
+        there = branch.snapshots.find(snapshot_id)
+        if there is not None and _is_same(main.snapshots.find(snapshot_id), there):
+            return there
+    kept = branch.snapshots.find_tag(origin.tag or "") or branch.snapshots.find(origin.snapshot_id)
+    known = main.snapshots.find_tag(origin.tag or "") or main.snapshots.find(origin.snapshot_id)
+    if kept is None or not _is_same(known, kept):
+        raise InvalidInputError(
+            f"the branch no longer shares a snapshot with main: table={main.name} branch={branch.paths.branch} "
+            f"origin={origin.snapshot_id} fix=read it and write its rows to main, or make it main"
+        )
+    return kept
+
+
+def data_commits_since(store: TableStore, common: Snapshot | None) -> list[int] | None:
+    """Ids of snapshots after a common one that changed rows; None: unknown, because some have expired."""
+    history = CommitReader().history(store, common, store.snapshots.latest())
+    return None if history is None else [each.id for each, commit in history if side_changes([commit]).changed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStart:
+    """What is new on both sides."""
+
+    base: Snapshot | None  # the state in common, in the branch; None: the empty table, or not known
+    is_known: bool  # whether that state can be read
+    is_first: bool  # whether nothing of the branch was merged since the newest snapshot that both have
+    main: SideChanges  # without merges of this branch
+    since_merge: SideChanges | None  # of these only the ones after the last merge of this branch; None: not known
+    branch: SideChanges
+
+
+def merge_start(
+    reader: CommitReader,
+    main: TableStore,
+    branch: TableStore,
+    origin: BranchOrigin,
+    *,
+    latest: Snapshot | None,
+    newest: Snapshot,
+) -> MergeStart | None:
+    """What main (at ``latest``) and the branch (at ``newest``) have changed; None: the branch has nothing new."""
+    common = common_snapshot(main, branch, origin)
+    floor = 0 if common is None else common.id
+    history = reader.history(main, common, latest)
+    merges = [each for each, _ in history or () if _is_merge_of(each, origin)]
+    merged = _Merged.of(merges[-1]) if merges else _noted_merge(main, branch) if history is None else None
+    if merged is not None and merged.snapshot_id <= floor:
+        merged = None
+    base = common if merged is None else merged.find(branch)
+    is_known = merged is None or base is not None
+    if newest.id <= floor or (merged is not None and base is not None and newest.id <= base.id):
+        return None
+    base = base if is_known else common
+    own = None if history is None else [pair for pair in history if not _is_merge_of(pair[0], origin)]
+    last = merges[-1].id if merges else floor
+    return MergeStart(
+        base=base,
+        is_known=is_known,
+        is_first=merged is None,
+        main=_changes(main, common, latest, own),
+        since_merge=None if own is None else side_changes(commit for each, commit in own if each.id > last),
+        branch=_changes(branch, base, newest, reader.history(branch, base, newest)),
+    )
+
+
+def merge_properties(branch: TableStore, origin: BranchOrigin, merged: Snapshot) -> Mapping[str, str]:
+    """Properties of a merge snapshot."""
+    return {
+        MERGED_BRANCH_KEY: branch.paths.branch,
+        MERGED_SNAPSHOT_KEY: str(merged.id),
+        MERGED_IDENTITY_KEY: merged.identity,
+        MERGED_ORIGIN_KEY: str(origin.created_ms),
+    }
+
+
+# ---- the merged state
+
+
+def hold_merged(branch: TableStore, merged: Snapshot) -> Callable[[], None]:
+    """Keep the state of a branch that is about to be merged. Returns what undoes it. Raises: ConflictError."""
+    name = merge_tag(merged.id)
+    was_there = branch.snapshots.find_tag(name) is not None
+    try:
+        hold_snapshot(branch, name, merged.id)
+    except InvalidInputError as error:
+        if branch.snapshots.exists(merged.id):
+            raise
+        raise ConflictError(f"the snapshot expired while it was merged: {error}") from error
+
+    def undo() -> None:
+        if not was_there:
+            with suppress(FluvialError, OSError):
+                branch.io.delete(branch.paths.tag(name))
+
+    return undo
+
+
+def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot) -> None:
+    """Note that a held state was merged, and let go of those that were merged before; what fails, the next merge does.
+
+    Until main's snapshots expire, these say the same.
+    """
+    path = branch.paths.tag(merge_tag(merged.id))
+    with suppress(FluvialError, OSError):
+        body = orjson.loads(branch.io.read_bytes(path))
+        branch.io.replace(path, orjson.dumps({**body, _MERGED_AS: done.identity}, option=orjson.OPT_INDENT_2))
+        for name in branch.snapshots.tag_names():
+            if is_merge_tag(name) and name != merge_tag(merged.id):
+                _let_go(branch, name)
+
+
+def _let_go(branch: TableStore, name: str) -> None:
+    """Delete a tag, also one whose files another engine has expired."""
+    kept = branch.snapshots.find_tag(name)
+    if kept is not None and not has_manifests(branch, kept):
+        branch.io.delete(branch.paths.tag(name))
+    else:
+        delete_tag(branch, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Merged:
+    """A state of the branch that was merged."""
+
+    snapshot_id: int
+    identity: str | None  # None: of an earlier version of Fluvial
+
+    @classmethod
+    def of(cls, merge: Snapshot) -> "_Merged":
+        properties = merge.properties
+        return cls(snapshot_id=int(properties[MERGED_SNAPSHOT_KEY]), identity=properties.get(MERGED_IDENTITY_KEY))
+
+    def find(self, branch: TableStore) -> Snapshot | None:
+        """The state, if it still can be read."""
+        kept = branch.snapshots.find_tag(merge_tag(self.snapshot_id)), branch.snapshots.find(self.snapshot_id)
+        wanted = (each for each in kept if each is not None and self.identity in (None, each.identity))
+        return next((each for each in wanted if has_manifests(branch, each)), None)
+
+
+def _noted_merge(main: TableStore, branch: TableStore) -> _Merged | None:
+    """The state that was merged last, by the tags of the branch; None: no tag says so."""
+    found = []
+    for name in branch.snapshots.tag_names():
+        with suppress(FileNotFoundError):
+            if is_merge_tag(name):
+                body = branch.io.read_bytes(branch.paths.tag(name))
+                snapshot, merged_as = Snapshot.from_json(body), orjson.loads(body).get(_MERGED_AS)
+                if merged_as is not None and not main.snapshots.removed.has(merged_as):  # by a rollback
+                    found.append(_Merged(snapshot_id=snapshot.id, identity=snapshot.identity))
+    return max(found, key=lambda each: each.snapshot_id, default=None)
+
+
+# ---- changes of both sides
+
+
+def _changes(
+    store: TableStore, after: Snapshot | None, until: Snapshot | None, history: CommitsSince | None
+) -> SideChanges:
+    if history is None:
+        deleted_in = differing_vectors(store, after, until)
+        return unknown_changes(live_files(store, after), live_files(store, until), deleted_in)
+    return side_changes(commit for _, commit in history)
+
+
+def _is_merge_of(snapshot: Snapshot, origin: BranchOrigin) -> bool:
+    return MERGED_BRANCH_KEY in snapshot.properties and snapshot.properties.get(MERGED_ORIGIN_KEY) == str(
+        origin.created_ms
+    )
+
+
+def _is_same(one: Snapshot | None, other: Snapshot) -> bool:
+    """Whether two branches have the same snapshot; copies may lack log offsets."""
+    return one is not None and (one.id, one.delta_manifest_list, one.base_manifest_list) == (
+        other.id, other.delta_manifest_list, other.base_manifest_list
+    )  # fmt: skip
