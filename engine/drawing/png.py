@@ -18,7 +18,7 @@ _SCALE: Final = 2  # pixels per unit of the picture
 _FINER: Final = 2  # supersampling factor, for smooth edges
 _MOST_PIXELS: Final = 30_000  # per side: viewers refuse more
 _RULE: Final = re.compile(r"([^{}]+)\{([^{}]*)\}")
-_LETTERS: Final = {ord("×"): "x"}  # characters missing in Pillow's font
+_LETTERS: Final = str.maketrans("×−–→", "x--›")  # characters missing in Pillow's font
 _ANCHORS: Final = {"start": "ls", "middle": "ms", "end": "rs"}
 
 Colour = tuple[int, int, int, int]

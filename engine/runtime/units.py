@@ -18,3 +18,8 @@ def size_text(size_bytes: int) -> str:
 def count_text(count: int) -> str:
     """``1,234,567``."""
     return f"{count:,}"
+
+
+def many(count: int, one: str, more: str | None = None) -> str:
+    """``1 row``, ``1,234 rows``; ``more``: an irregular plural."""
+    return f"{count_text(count)} {one if count == 1 else more or one + 's'}"
