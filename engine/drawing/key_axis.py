@@ -118,7 +118,7 @@ def _number(value: Any, field: DataField) -> Any:
 
 
 def _is_skewed(rows: Floats, places: tuple[Floats, Floats]) -> bool:
-    """Whether nearly all rows are in a sliver of the axis, where nothing could be told apart."""
+    """Whether nearly all rows are in a sliver of the axis, where files could not be distinguished."""
     borders = np.stack(places, axis=1).ravel()
     widths = np.diff(borders)
     densest = np.argsort(-rows / np.maximum(widths, 1e-12))
@@ -147,7 +147,8 @@ def _gaps(ends: Sequence[KeyTuple], fields: Sequence[DataField]) -> Floats:
     for place, (left, right) in enumerate(pairwise(ends)):
         at = next(at for at in range(len(fields)) if left[at] != right[at])
         found[place] = columns[at][place + 1] - columns[at][place]
-    return np.maximum(found, 1e-9)
+    gaps: Floats = np.maximum(found, 1e-9)
+    return gaps
 
 
 def _numbers(values: Sequence[Any], field: DataField) -> Floats:
@@ -158,7 +159,8 @@ def _numbers(values: Sequence[Any], field: DataField) -> Floats:
         low = min(numbers)
         whole = max(numbers) - low
         found = np.array([float((each - low) / whole) if whole else 0.0 for each in numbers])
-        return np.nan_to_num(found, nan=0.0, posinf=1.0, neginf=0.0)
+        finite: Floats = np.nan_to_num(found, nan=0.0, posinf=1.0, neginf=0.0)
+        return finite
     texts = [value.encode() if root in TEXT_ROOTS and isinstance(value, str) else value for value in values]
     if all(isinstance(each, bytes) for each in texts):
         return _digits(texts)

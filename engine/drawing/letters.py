@@ -41,7 +41,7 @@ _STRONG: Final[Mapping[float, str]] = {
     1.05: "%m",
     1.15: "W",
 }
-_BREAKS: Final = frozenset(" ._-/$#@:,")  # a line may end behind one
+_BREAKS: Final = frozenset(" ._-/$#@,")  # a line may end behind one
 
 
 def _by_letter(groups: Mapping[float, str]) -> dict[str, float]:

@@ -55,7 +55,7 @@ def png_picture(svg: str) -> bytes:
             "a PNG needs the library Pillow: fix='pip install fluvial[png]', or write --svg or --html"
         ) from error
     sheet = _Sheet(width, height)
-    for element in root:
+    for element in root.iter():  # links hold their elements
         sheet.draw(element)
     image = sheet.image.resize((round(width * _SCALE), round(height * _SCALE)), Image.Resampling.BOX)
     found = io.BytesIO()

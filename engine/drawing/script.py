@@ -54,3 +54,63 @@ DETAILS: Final = """<aside id="details" hidden="hidden" aria-live="polite"></asi
 })();
 </script>
 """
+
+ZOOM_STYLE: Final = (
+    ".scroll{overflow:auto;max-height:calc(100vh - 40px)} .scroll svg{display:block;margin:0 auto;max-width:none}"
+    ".scroll.dragged{cursor:grabbing} a{cursor:pointer}"
+    "#zoom{position:fixed;top:12px;right:16px;display:flex;gap:4px}"
+    "#zoom button{font:inherit;font-size:13px;padding:4px 10px;border:1px solid GrayText;border-radius:6px;"
+    "background:Canvas;color:CanvasText;cursor:pointer}"
+)
+
+ZOOM: Final = """<div id="zoom"></div>
+<script>
+(() => {
+  const view = document.getElementById("graph"), svg = view.querySelector("svg");
+  const natural = Number(svg.getAttribute("width")), tall = Number(svg.getAttribute("height"));
+  let scale = 1, from = null;
+  const zoom = wanted => {
+    const x = (view.scrollLeft + view.clientWidth / 2) / scale, y = (view.scrollTop + view.clientHeight / 2) / scale;
+    scale = Math.min(4, Math.max(0.1, wanted));
+    svg.style.width = natural * scale + "px";
+    svg.style.height = tall * scale + "px";
+    view.scrollLeft = x * scale - view.clientWidth / 2;
+    view.scrollTop = y * scale - view.clientHeight / 2;
+  };
+  const fit = () => zoom(Math.min(view.clientWidth / natural, (innerHeight - 40) / tall));
+  const buttons = {"\u2212": () => zoom(scale / 1.25), "+": () => zoom(scale * 1.25), "100 %": () => zoom(1), fit};
+  for (const [name, act] of Object.entries(buttons)) {
+    const button = document.createElement("button");
+    button.textContent = name;
+    button.onclick = act;
+    document.getElementById("zoom").append(button);
+  }
+  view.addEventListener("wheel", event => {
+    if (event.ctrlKey) {
+      event.preventDefault();
+      zoom(event.deltaY > 0 ? scale / 1.1 : scale * 1.1);
+    }
+  }, {passive: false});
+  view.addEventListener("pointerdown", event => {
+    if (event.pointerType === "mouse") from = [event.clientX + view.scrollLeft, event.clientY + view.scrollTop, false];
+  });
+  addEventListener("pointermove", event => {
+    if (from === null) return;
+    if (Math.abs(from[0] - event.clientX - view.scrollLeft) + Math.abs(from[1] - event.clientY - view.scrollTop) > 4) {
+      from[2] = true;
+      view.classList.add("dragged");
+    }
+    view.scrollLeft = from[0] - event.clientX;
+    view.scrollTop = from[1] - event.clientY;
+  });
+  let moved = false;
+  addEventListener("pointerup", () => {
+    moved = from !== null ? from[2] : false;
+    from = null;
+    view.classList.remove("dragged");
+  });
+  view.addEventListener("click", event => { if (moved) event.preventDefault(); }, true);
+  view.addEventListener("dragstart", event => event.preventDefault());
+})();
+</script>
+"""

@@ -74,10 +74,10 @@ class Canvas:
         element = self._add("text", body, words if shown != words else "")
         element.text = writable(shown)
 
-    def path(self, points: list[tuple[float, float]], *, kind: str) -> None:
+    def path(self, points: list[tuple[float, float]], *, kind: str, tip: str = "") -> None:
         """A line through points."""
         places = " ".join(f"{_text(x)},{_text(y)}" for x, y in points)
-        self._add("polyline", {"points": places, "class": kind})
+        self._add("polyline", {"points": places, "class": kind}, tip)
 
     def area(self, points: list[tuple[float, float]], *, kind: str) -> None:
         """A filled shape."""

@@ -36,7 +36,7 @@ STYLE: Final = "\n".join(
         ".lane{fill:#222a33} .ink,.strong{fill:#e4e7eb} .soft{fill:#9aa7b4} .axis{stroke:#3e4c59}",
         ".total{stroke:#e4e7eb} .under{fill:#e4e7eb} .key-total{fill:#e4e7eb} .f{stroke:#1a2027}",
         ".table{fill:#12304a;stroke:#4dabf7} .job{fill:#42290f;stroke:#ffa94d} .edge{stroke:#52606d}",
-        ".late{fill:#ffa8a8} .head{fill:#52606d} .f:hover{stroke:#ffffff}}",
+        ".late{fill:#ffa8a8} .lateness{stroke:#ff8787} .head{fill:#52606d} .f:hover{stroke:#ffffff}}",
     ]
 )
 

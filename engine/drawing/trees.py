@@ -66,10 +66,10 @@ class _Frame:
 
     def places(self, run: RunBoxes) -> list[tuple[float, float]]:
         """Left and right sides of a run's boxes."""
-        return spread([(file.first, file.last) for file in run.files], self.left, self.right)
+        return box_sides([(file.first, file.last) for file in run.files], self.left, self.right)
 
 
-def spread(spans: Sequence[tuple[float, float]], left: float, right: float) -> list[tuple[float, float]]:
+def box_sides(spans: Sequence[tuple[float, float]], left: float, right: float) -> list[tuple[float, float]]:
     """Disjoint parts of an axis from 0 to 1, in their order, in pixels: disjoint again, each wide enough to be seen.
 
     What is too narrow takes room to its right; what that pushes beyond the end is moved back.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.drawing.key_axis import KeyAxis, Stretch
 from engine.drawing.model import picture_of
-from engine.drawing.trees import spread
+from engine.drawing.trees import box_sides
 from filestore.types.data_types import DataField, DataType
 from lsm.levels import Levels, SortedFile
 from tests.support.tables import key_table, rows
@@ -23,7 +23,7 @@ BIGINT = DataField(id=0, name="id", type=DataType(root="BIGINT", nullable=False)
 TEXT = DataField(id=0, name="id", type=DataType(root="VARCHAR", nullable=False, length=2**31 - 1))
 
 
-def file(first: Any, last: Any, row_count: int = 10, level: int = 0, at: int = 0) -> SortedFile:
+def a_file(first: Any, last: Any, row_count: int = 10, level: int = 0, at: int = 0) -> SortedFile:
     return SortedFile(
         file_name=f"f{at}", level=level, size_bytes=1, row_count=row_count, delete_count=0, creation_time_ms=0,
         min_key=first if isinstance(first, tuple) else (first,), max_key=last if isinstance(last, tuple) else (last,),
@@ -41,20 +41,20 @@ def spans(files: list[SortedFile], *fields: DataField) -> tuple[str, list[tuple[
 def test_numbers_are_placed_by_value() -> None:
     """The bucket that the finding showed: level 0 covers 95 % and more of the keys, and not a quarter."""
     files = [
-        file(798, 19887, 14, at=3),
-        file(16, 19900, 288, at=2),
-        file(22, 19961, 141, at=1),
-        file(6, 19986, 4023, level=4),
+        a_file(798, 19887, 14, at=3),
+        a_file(16, 19900, 288, at=2),
+        a_file(22, 19961, 141, at=1),
+        a_file(6, 19986, 4023, level=4),
     ]
     assert spans(files) == ("value", [(0.04, 0.995), (0.001, 0.996), (0.001, 0.999), (0, 1)])
 
 
 def test_neighbours_of_whole_numbers_touch() -> None:
-    assert spans([file(1, 5, level=1), file(6, 10, level=1)]) == ("value", [(0, 0.5), (0.5, 1)])
+    assert spans([a_file(1, 5, level=1), a_file(6, 10, level=1)]) == ("value", [(0, 0.5), (0.5, 1)])
 
 
 def test_leading_columns_with_one_value_do_not_count() -> None:
-    assert spans([file(("de", 0), ("de", 24)), file(("de", 25), ("de", 99), at=1)], TEXT, BIGINT) == (
+    assert spans([a_file(("de", 0), ("de", 24)), a_file(("de", 25), ("de", 99), at=1)], TEXT, BIGINT) == (
         "value",
         [(0, 0.25), (0.25, 1)],
     )
@@ -62,7 +62,9 @@ def test_leading_columns_with_one_value_do_not_count() -> None:
 
 def test_a_sliver_with_nearly_all_rows_is_shown_by_rows() -> None:
     """A single far key does not press all other files into one pixel."""
-    files = [file(start, start + 99, 100, level=3) for start in range(0, 1000, 100)] + [file(10**12, 10**12, 1, at=1)]
+    files = [a_file(start, start + 99, 100, level=3) for start in range(0, 1000, 100)] + [
+        a_file(10**12, 10**12, 1, at=1)
+    ]
     scale, places = spans(files)
     assert scale == "rows"
     assert all(last - first > 0.09 for first, last in places[:-1])
@@ -71,21 +73,21 @@ def test_a_sliver_with_nearly_all_rows_is_shown_by_rows() -> None:
 def test_texts_are_placed_by_rows() -> None:
     random = Random(1)
     keys = sorted(str(uuid.UUID(int=random.getrandbits(128))) for _ in range(1000))
-    files = [file(keys[0], keys[999], 1000, level=4), file(keys[25], keys[975], 30, at=1)]
+    files = [a_file(keys[0], keys[999], 1000, level=4), a_file(keys[25], keys[975], 30, at=1)]
     scale, [whole, part] = spans(files, TEXT)
     assert (scale, whole) == ("rows", (0, 1))
     assert part[1] - part[0] == pytest.approx(0.95, abs=0.02)
-    bottom = [file(keys[start], keys[start + 99], 100, level=4) for start in range(0, 1000, 100)]
-    scale, places = spans([*bottom, file(keys[0], keys[499], 5, at=1)], TEXT)
+    bottom = [a_file(keys[start], keys[start + 99], 100, level=4) for start in range(0, 1000, 100)]
+    scale, places = spans([*bottom, a_file(keys[0], keys[499], 5, at=1)], TEXT)
     assert places[-1] == pytest.approx((0, 0.5), abs=0.02)
 
 
 def test_ranks_are_the_last_resort() -> None:
-    assert spans([file("a", "b", 0), file("c", "d", 0, at=1)], TEXT) == ("rank", [(0, 0.429), (0.571, 1)])
+    assert spans([a_file("a", "b", 0), a_file("c", "d", 0, at=1)], TEXT) == ("rank", [(0, 0.429), (0.571, 1)])
 
 
 def test_one_key_fills_the_axis() -> None:
-    assert spans([file(7, 7), file(7, 7, at=1)]) == ("rows", [(0, 1), (0, 1)])
+    assert spans([a_file(7, 7), a_file(7, 7, at=1)]) == ("rows", [(0, 1), (0, 1)])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_places_keep_the_order_of_keys(ranges: list[tuple[int, int, int]], is_te
     """For numbers and texts: order kept, disjoint stays disjoint, and heat is the count of runs with the key."""
     as_key: Any = (lambda value: f"{value + 50:03}") if is_text else (lambda value: value)
     files = [
-        file(as_key(min(a, b)), as_key(max(a, b)), row_count, at=at) for at, (a, b, row_count) in enumerate(ranges)
+        a_file(as_key(min(a, b)), as_key(max(a, b)), row_count, at=at) for at, (a, b, row_count) in enumerate(ranges)
     ]
     runs = Levels.of(files, level_count=8).runs
     axis = KeyAxis.of(runs, (TEXT if is_text else BIGINT,))
@@ -151,7 +153,7 @@ def test_places_keep_the_order_of_keys(ranges: list[tuple[int, int, int]], is_te
 )
 def test_boxes_are_wide_enough_and_apart(borders: list[float], width: int) -> None:
     places = list(zip(borders[::2], borders[1::2], strict=True))
-    sides = spread(places, 5.0, 5.0 + width)
+    sides = box_sides(places, 5.0, 5.0 + width)
     assert all(left[1] <= right[0] + 1e-9 for left, right in pairwise(sides))
     for start, end in sides:
         assert 5 - 1e-6 <= start < end <= 5 + width + 1e-6
