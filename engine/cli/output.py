@@ -18,7 +18,7 @@ from rich.table import Table as Grid
 from engine.drawing.commits import identifier_text
 from engine.monitor.inspection import BucketTree, TableState
 from engine.runtime.times import time_text
-from engine.runtime.units import many, size_text
+from engine.runtime.units import many_text, size_text
 from logstore.json.text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
@@ -125,8 +125,8 @@ def print_state(state: TableState) -> None:
     """Print snapshots and buckets of a table."""
     out = console()
     out.print(
-        f"{state.table}: {size_text(state.size_bytes)} in {many(len(state.buckets), 'bucket')}, "
-        f"{many(state.snapshot_count, 'snapshot')}, at most {many(state.max_run_count, 'run')} in a bucket"
+        f"{state.table}: {size_text(state.size_bytes)} in {many_text(len(state.buckets), 'bucket')}, "
+        f"{many_text(state.snapshot_count, 'snapshot')}, at most {many_text(state.max_run_count, 'run')} in a bucket"
     )
     snapshots = [
         (each.id, time_text(each.time_ms), each.commit_kind.value, each.total_record_count, identifier_text(each))

@@ -10,7 +10,7 @@ from engine.drawing.script import ZOOM, ZOOM_STYLE
 from engine.drawing.theme import PAGE_STYLE
 from engine.lineage.graph.graph import GraphNode, LineageGraph
 from engine.lineage.graph.view import LineageView, label_of
-from engine.runtime.units import many
+from engine.runtime.units import many_text
 
 _STYLE: Final = (
     "section{display:none;border-top:1px solid GrayText;margin:16px 0;padding:8px 0} section:target{display:block}"
@@ -27,13 +27,13 @@ def lineage_picture(view: LineageView, *, without: int = 0) -> GraphPicture:
     """
     tables = sum(node.kind == "table" for node in view.graph.nodes)
     nouns = ("table", "job") if view.root is None or view.root.number is None else ("snapshot", "barrier")
-    headline = [f"{many(tables, nouns[0])}, {many(len(view.graph.nodes) - tables, nouns[1])}"]
+    headline = [f"{many_text(tables, nouns[0])}, {many_text(len(view.graph.nodes) - tables, nouns[1])}"]
     if view.late:
-        headline.append(f"red: rows wait for {many(len({job for _, job in view.late}), 'job')}")
+        headline.append(f"red: rows wait for {many_text(len({job for _, job in view.late}), 'job')}")
     if view.beside:
         headline.append("dashed: further inputs of these jobs")
     if without:
-        headline.append(f"{many(without, 'table')} without jobs")
+        headline.append(f"{many_text(without, 'table')} without jobs")
     return GraphPicture(
         title="lineage of the catalog" if view.root is None else f"lineage of {label_of(view.root)}",
         headline=" · ".join([*headline, "arrows show the flow of rows"]),

@@ -11,7 +11,7 @@ from engine.drawing.script import DETAILS, DETAILS_STYLE
 from engine.drawing.svg import Canvas
 from engine.drawing.theme import PAGE_STYLE, heat_class, level_class
 from engine.drawing.trees import draw_trees
-from engine.runtime.units import count_text, many, size_text
+from engine.runtime.units import count_text, many_text, size_text
 
 _WIDTH: Final = 1200.0
 _MARGIN: Final = 32.0
@@ -56,10 +56,10 @@ def _section(canvas: Canvas, y: float, name: str, facts: str) -> float:
 def _headline(picture: TablePicture) -> str:
     runs = max((len(bucket.runs) for bucket in picture.buckets), default=0)
     facts = [
-        f"{size_text(picture.size_bytes)} in {many(picture.file_count, 'file')}",
+        f"{size_text(picture.size_bytes)} in {many_text(picture.file_count, 'file')}",
         f"{count_text(picture.row_count)} rows, older versions included",
-        many(picture.bucket_count, "bucket"),
-        f"at most {many(runs, 'sorted run')} in a bucket" if picture.has_key else "no primary key",
+        many_text(picture.bucket_count, "bucket"),
+        f"at most {many_text(runs, 'sorted run')} in a bucket" if picture.has_key else "no primary key",
     ]
     if picture.commits:
         facts.append(f"snapshot {picture.commits[-1].snapshot.id}")
@@ -71,19 +71,19 @@ def _history_facts(picture: TablePicture) -> str:
     which = (
         f"the newest {shown} of {picture.snapshot_count} snapshots"
         if shown < picture.snapshot_count
-        else many(shown, "snapshot")
+        else many_text(shown, "snapshot")
     )
     rows = [commit.snapshot.delta_record_count or 0 for commit in picture.commits]
     most, least = max(rows, default=0), min(rows, default=0)
     dropped = f", at most {count_text(-least)} dropped" if least < 0 else ""
-    return f"{which}; bars by square root: at most {many(max(most, 0), 'row')} added{dropped}"
+    return f"{which}; bars by square root: at most {many_text(max(most, 0), 'row')} added{dropped}"
 
 
 def _tree_facts(picture: TablePicture) -> str:
     shown = len(picture.buckets)
     if shown < picture.bucket_count:
         return f"the {shown} of {picture.bucket_count} buckets with the most runs; newest run on top"
-    return f"{many(shown, 'bucket')}; newest run on top"
+    return f"{many_text(shown, 'bucket')}; newest run on top"
 
 
 def _draw_kinds(canvas: Canvas, picture: TablePicture, y: float) -> None:

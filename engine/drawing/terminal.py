@@ -9,7 +9,7 @@ from rich.text import Text
 from engine.drawing.key_axis import SCALE_WORDS, Stretch
 from engine.drawing.model import BucketBoxes, RunBoxes, TablePicture
 from engine.drawing.theme import heat_class
-from engine.runtime.units import count_text, many, size_text
+from engine.runtime.units import count_text, many_text, size_text
 
 _SHADES: Final = ("█", "▓")  # alternate, to show where a file ends
 _COLOURS: Final = ("dark_orange", "yellow3", "chartreuse3", "medium_spring_green", "deep_sky_blue2", "royal_blue1")
@@ -77,7 +77,7 @@ def _run_line(run: RunBoxes, cells: int) -> Text:
     files = f"{count_text(len(run.files)):>5} {'file ' if len(run.files) == 1 else 'files'}"
     rows = f"{count_text(run.row_count):>11} {'row ' if run.row_count == 1 else 'rows'}"
     facts = f" {files} {rows} {size_text(run.size_bytes):>10}"
-    return line.append(facts + (f"  {many(deletes, 'delete')}" if deletes else ""), style="dim")
+    return line.append(facts + (f"  {many_text(deletes, 'delete')}" if deletes else ""), style="dim")
 
 
 def _keys(bucket: BucketBoxes) -> str:

@@ -11,7 +11,7 @@ from engine.drawing.letters import text_width
 from engine.drawing.model import BucketBoxes, FileBox, RunBoxes, TablePicture
 from engine.drawing.svg import Canvas
 from engine.drawing.theme import heat_class, level_class
-from engine.runtime.units import count_text, many, size_text
+from engine.runtime.units import count_text, many_text, size_text
 
 _GAP: Final = 12.0
 _LEAST: Final = 3.0  # width and height of a box
@@ -171,7 +171,7 @@ def _draw_bucket(canvas: Canvas, cell: _Cell, frame: _Frame, height: float, pict
     canvas.rect(frame.x, frame.y, frame.width, height, kind="panel", radius=6, tip=bucket.title)
     count = len(bucket.runs)
     health = "bad" if count >= picture.stop_trigger else "warn" if count >= picture.compaction_trigger else "good"
-    facts = f"{many(count, 'run')} · {size_text(bucket.size_bytes)}" if density.labels else str(count)
+    facts = f"{many_text(count, 'run')} · {size_text(bucket.size_bytes)}" if density.labels else str(count)
     base, dot = frame.y + 1.6 * font, font * 0.55
     right = frame.x + frame.width - 8
     title = bucket.title if density.labels else f"bucket {bucket.bucket}"
@@ -202,7 +202,7 @@ def _draw_heat(canvas: Canvas, bucket: BucketBoxes, frame: _Frame, y: float, pic
     for each in bucket.overlap:
         if each.runs:
             kind = heat_class(each.runs, picture.compaction_trigger, picture.stop_trigger)
-            tip = f"a read here merges {many(each.runs, 'run')}"
+            tip = f"a read here merges {many_text(each.runs, 'run')}"
             canvas.rect(frame.left + span * each.start, y, span * (each.end - each.start), height, kind=kind, tip=tip)
     if frame.density.labels:
         words = f"merges {bucket.mean_overlap:.1f}"
@@ -245,10 +245,10 @@ def _key_words(key: str | None) -> str:
 
 
 def _tip(file: FileBox, bucket: BucketBoxes) -> str:
-    facts = f"level {file.level}, {many(file.row_count, 'row')}, {size_text(file.size_bytes)}"
+    facts = f"level {file.level}, {many_text(file.row_count, 'row')}, {size_text(file.size_bytes)}"
     lines = [file.name, f"{bucket.title}, {facts}"]
     if file.delete_count:
-        lines.append(many(file.delete_count, "delete"))
+        lines.append(many_text(file.delete_count, "delete"))
     if file.min_key is not None:
         lines.append(f"{file.min_key} to {file.max_key}")
     return "\n".join(lines)

@@ -20,6 +20,6 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
-def many(count: int, one: str, more: str | None = None) -> str:
-    """``1 row``, ``1,234 rows``; ``more``: an irregular plural."""
-    return f"{count_text(count)} {one if count == 1 else more or one + 's'}"
+def many_text(count: int, one: str, many: str | None = None) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"

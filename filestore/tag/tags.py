@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch
@@ -327,7 +328,8 @@ def _tag_file(store: TableStore, name: str) -> bytes:
 
 
 def _no_tag(store: TableStore, name: str) -> InvalidInputError:
-    return InvalidInputError(f"no such tag: table={store.name} tag={name} tags={store.snapshots.tag_names()}")
+    known = names_text("tags", name, store.snapshots.tag_names())
+    return InvalidInputError(f"no such tag: table={store.name} tag={name} {known}")
 
 
 def _snapshot_file(store: TableStore, snapshot_id: int) -> bytes:

@@ -18,7 +18,7 @@ from engine.lineage.graph.graph import GraphNode
 from engine.lineage.graph.lateness import TableCommits
 from engine.lineage.graph.view import LineageView, label_of, lines, view_of_snapshot, view_of_table
 from engine.lineage.lineage import lineage_of
-from engine.runtime.units import many
+from engine.runtime.units import many_text
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import InvalidInputError
 
@@ -162,7 +162,7 @@ def _print_catalog(view: LineageView, without: int) -> None:
                         line.append(f"  {late.words}", style="red")
                     console().print(line, soft_wrap=True)
     if without:
-        console().print(Text(f"{many(without, 'table')} without jobs", style="dim"))
+        console().print(Text(f"{many_text(without, 'table')} without jobs", style="dim"))
 
 
 def _facts(view: LineageView) -> dict[GraphNode, str]:
