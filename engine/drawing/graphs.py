@@ -24,6 +24,7 @@ _GAP: Final = 68.0  # between columns
 _SPACE: Final = 18.0  # between boxes of a column
 _LEAST_WIDTH: Final = 640.0
 _TOP: Final = 96.0
+_LANE: Final = 12.0  # of an edge below the boxes
 _HEAD: Final = 7.0  # of an arrow
 _CURVE: Final = 14  # points of an edge
 
@@ -83,8 +84,15 @@ def graph_svg(picture: GraphPicture) -> str:
     canvas = Canvas(max(right, *heading, _LEAST_WIDTH - _MARGIN) + _MARGIN)
     canvas.label(_MARGIN, 46, picture.title, size=24, kind="strong")
     canvas.label(_MARGIN, 68, picture.headline, size=12.5, kind="soft")
+    lanes = 0  # edges that close a cycle pass below the boxes
     for edge, way in sorted(drawn.ways.items(), key=lambda item: item[0] in picture.late):
-        _draw_way(canvas, [places[node] for node in way], picture.late.get(edge, ""))
+        path = [places[node] for node in way]
+        late = picture.late.get(edge, "")
+        if path[-1].x > path[0].x:
+            _draw_line(canvas, _forward(path), late)
+        else:
+            _draw_line(canvas, _around(path[0], path[-1], bottom, lane=lanes), late)
+            lanes += 1
     known = {*picture.graph.nodes}
     for node in whole.nodes:
         kind = f"{node.kind}{' root' if node in picture.roots else '' if node in known else ' beside'}"
@@ -93,7 +101,7 @@ def graph_svg(picture: GraphPicture) -> str:
                 _draw_node(canvas, node, words[node], places[node], kind)
         else:
             _draw_node(canvas, node, words[node], places[node], kind)
-    return canvas.finished(bottom + 20, picture.title)
+    return canvas.finished(bottom + 20 + _LANE * lanes, picture.title)
 
 
 def _words(picture: GraphPicture, node: GraphNode) -> _Words:
@@ -140,27 +148,34 @@ def _draw_node(canvas: Canvas, node: GraphNode, words: _Words, place: _Place, ki
             y += _FACT_LINE
 
 
-def _draw_way(canvas: Canvas, places: Sequence[_Place], late: str) -> None:
-    """From the right side of one box to the left side of another; over the top for an edge to the left."""
-    points: list[tuple[float, float]] = []
-    for start, end in pairwise(places):
-        if points and end.x > start.x:
-            points.append((start.x + start.width, start.middle))
-        lift = 0.0 if end.x > start.x else -(max(start.height, end.height) / 2 + _SPACE + _LOWEST / 2)
-        points += _curve((start.x + start.width, start.middle), (end.x - _HEAD, end.middle), lift)
+def _draw_line(canvas: Canvas, points: list[tuple[float, float]], late: str) -> None:
     x, y = points[-1]
     canvas.path(points, kind="lateness edge" if late else "edge", tip=late)
     canvas.area([(x, y - 4), (x + _HEAD, y), (x, y + 4)], kind="late" if late else "head")
 
 
-def _curve(start: tuple[float, float], end: tuple[float, float], lift: float) -> list[tuple[float, float]]:
+def _forward(places: Sequence[_Place]) -> list[tuple[float, float]]:
+    """From the right side of one box to the left side of another, over the places where the edge passes columns."""
+    points: list[tuple[float, float]] = []
+    for start, end in pairwise(places):
+        points += _curve((start.x + start.width, start.middle), (end.x - _HEAD, end.middle))
+    return points
+
+
+def _around(start: _Place, end: _Place, bottom: float, *, lane: int) -> list[tuple[float, float]]:
+    """To a box on the left: below all boxes, each edge on a lane of its own."""
+    aside = 16.0 + 4 * (lane % 3)
+    right, left, low = start.x + start.width + aside, end.x - aside, bottom + _LANE * (lane + 0.5)
+    begin, finish = (start.x + start.width, start.middle), (end.x - _HEAD, end.middle)
+    return [begin, (right, start.middle), (right, low), (left, low), (left, end.middle), finish]
+
+
+def _curve(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[float, float]]:
     (x1, y1), (x2, y2) = start, end
-    bend = max((x2 - x1) / 2, _GAP / 2)
+    bend = (x2 - x1) / 2
     points = []
     for step in range(_CURVE + 1):
         t = step / _CURVE
         a, b, c, d = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
-        points.append(
-            (a * x1 + b * (x1 + bend) + c * (x2 - bend) + d * x2, a * y1 + d * y2 + b * (y1 + lift) + c * (y2 + lift))
-        )
+        points.append((a * x1 + b * (x1 + bend) + c * (x2 - bend) + d * x2, (a + b) * y1 + (c + d) * y2))
     return points

@@ -1,5 +1,6 @@
 """Graphs of lineage: whole names, nothing over anything else, however many tables."""
 
+from itertools import pairwise
 from random import Random
 from xml.etree import ElementTree as ET
 
@@ -49,3 +50,25 @@ def test_long_names_are_wrapped() -> None:
     lines = [each.what for each in labels_of(ET.fromstring(svg)) if box.holds(each)]
     assert "".join(lines) == LONG
     assert box.right - box.left < 320
+
+
+def test_edges_pass_boxes_at_a_distance() -> None:
+    """Also those that close a cycle: no edge is drawn through a box that it does not belong to."""
+    table, job = (lambda name: GraphNode("table", name)), (lambda name: GraphNode("job", name))
+    edges = [(table("x"), job("a")), (job("a"), table("y")), (table("y"), job("b")), (job("b"), table("z"))]
+    cycles = [(table("z"), job("a")), (table("y"), job("a")), (job("b"), table("x"))]
+    long = [(table("x"), job("c")), (table("z"), job("c"))]
+    svg = graph_svg(GraphPicture(title="t", headline="", graph=LineageGraph.of([*edges, *cycles, *long])))
+    check_words(svg, "table", "job")
+    root = ET.fromstring(svg)
+    boxes, [page] = boxes_of(root, "table", "job"), boxes_of(root, "page")
+    lines = [each.get("points", "").split() for each in root.iter(f"{SVG}polyline")]
+    assert len(lines) == 9
+    for line in lines:
+        points = [tuple(map(float, point.split(","))) for point in line]
+        for (x1, y1), (x2, y2) in pairwise(points):
+            for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+                x, y = x1 + share * (x2 - x1), y1 + share * (y2 - y1)
+                assert page.left < x < page.right
+                assert page.top < y < page.bottom
+                assert not any(box.left + 1 < x < box.right - 1 and box.top + 1 < y < box.bottom - 1 for box in boxes)
