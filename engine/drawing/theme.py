@@ -24,7 +24,7 @@ STYLE: Final = "\n".join(
         ".total,.log,.under,.axis{pointer-events:none}",
         ".under{fill:#1f2933;fill-opacity:.06} .log{fill:none;stroke:#0ca678;stroke-width:1.5;stroke-dasharray:4 3}",
         ".tag{fill:#e64980} .good{fill:#2f9e44} .warn{fill:#f08c00} .bad{fill:#e03131} .dead{fill:#c92a2a}",
-        ".edge{fill:none;stroke:#9aa5b1;stroke-width:1.4} .head{fill:#9aa5b1} .node{stroke:#ffffff;stroke-width:1}",
+        ".edge{fill:none;stroke:#7b8794;stroke-width:1.4} .head{fill:#7b8794} .node{stroke:#ffffff;stroke-width:1}",
         ".table{fill:#e7f5ff;stroke:#4dabf7} .job{fill:#fff4e6;stroke:#ffa94d} .root{stroke-width:3}",
         ".late{fill:#c92a2a} .lateness{stroke:#e03131} .beside{stroke-dasharray:4 3}",
         ".key-log{fill:#0ca678} .key-total{fill:#1f2933}",
@@ -35,8 +35,8 @@ STYLE: Final = "\n".join(
         "@media (prefers-color-scheme: dark){.page{fill:#12161c} .panel{fill:#1a2027;stroke:#2b343e}",
         ".lane{fill:#222a33} .ink,.strong{fill:#e4e7eb} .soft{fill:#9aa7b4} .axis{stroke:#3e4c59}",
         ".total{stroke:#e4e7eb} .under{fill:#e4e7eb} .key-total{fill:#e4e7eb} .f{stroke:#1a2027}",
-        ".table{fill:#12304a;stroke:#4dabf7} .job{fill:#42290f;stroke:#ffa94d} .edge{stroke:#52606d}",
-        ".late{fill:#ffa8a8} .lateness{stroke:#ff8787} .head{fill:#52606d} .f:hover{stroke:#ffffff}}",
+        ".table{fill:#12304a;stroke:#4dabf7} .job{fill:#42290f;stroke:#ffa94d} .edge{stroke:#7b8794}",
+        ".late{fill:#ffa8a8} .lateness{stroke:#ff8787} .head{fill:#7b8794} .f:hover{stroke:#ffffff}}",
     ]
 )
 

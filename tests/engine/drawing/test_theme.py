@@ -41,3 +41,11 @@ def test_words_have_the_contrast_of_wcag_aa(dark: bool) -> None:
 )
 def test_heat_rises_to_the_triggers(runs: int, expected: str) -> None:
     assert heat_class(runs, 5, 8) == expected
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_arrows_have_the_contrast_of_graphics(dark: bool) -> None:
+    found = colours(dark=dark)
+    for arrow in ("head", "late"):
+        low, high = sorted((luminance(found["page"]), luminance(found[arrow])))
+        assert (high + 0.05) / (low + 0.05) >= 3
