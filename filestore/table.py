@@ -15,6 +15,7 @@ from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomN
 from filestore.layout.branch_log import branch_options
 from filestore.layout.branch_names import on_branch_name
 from filestore.layout.branch_state import is_hidden, main_branch
+from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
@@ -358,7 +359,8 @@ def _no_table(io: FileIO, name: str, paths: TablePaths, main: str) -> str:
     if paths.branch != main and SchemaStore(io, paths.with_branch(main)).ids():
         names = (each for each in io.list_names(paths.branch_dir) if each.startswith(BRANCH_PREFIX))
         branches = list(dict.fromkeys([main, *(each.removeprefix(BRANCH_PREFIX) for each in names)]))
-        return f"no such branch: table={name} branch={paths.branch} branches={branches} path={root}"
+        known = names_text("branches", paths.branch, branches)
+        return f"no such branch: table={name} branch={paths.branch} {known} path={root}"
     if io.is_directory(root):
         return (
             f"directory is not a table, it has no schema: table={name} path={root} fix='look at the name or the path'"

@@ -102,7 +102,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "lag": ("engine.cli.commands.lag", "Show the lag of streams behind a table, and of the table behind its log."),
     "lineage": (
         "engine.cli.commands.lineage",
-        "Show the tables and jobs upstream and downstream of a table.",
+        "Show the tables and jobs upstream and downstream of a table; without one, all of the catalog.",
     ),
     "metrics": (
         "engine.cli.commands.metrics",
@@ -118,7 +118,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "read": (
         "engine.cli.reading",
-        "Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).",
+        "Print rows of a table, newest or as of a version, or of a system table ('db.t$files', sys.tables).",
     ),
     "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
     "simulate": (

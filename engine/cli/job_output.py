@@ -85,8 +85,13 @@ class _Lines:
         facts: dict[str, Any] = {
             "batches": progress.batch_count,
             "changes": progress.row_count,
-            "changes_per_s": round(progress.rows_per_second),
+            "changes_per_s": _rate_text(progress.rows_per_second),
             "waiting": progress.waiting_count,
         }
-        words = " ".join(f"{name}={value}" for name, value in facts.items())
+        words = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
         sys.stderr.write(f"{progress.pipeline}: {words}\n")
+
+
+def _rate_text(rate: float) -> str | None:
+    """``0.3``, ``1200``; None when nothing was measured."""
+    return None if not rate else f"{rate:.2g}" if rate < 10 else f"{rate:.0f}"

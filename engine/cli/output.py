@@ -15,9 +15,10 @@ from pyarrow import csv
 from rich.console import Console
 from rich.table import Table as Grid
 
+from engine.drawing.commits import identifier_text
 from engine.monitor.inspection import BucketTree, TableState
 from engine.runtime.times import time_text
-from engine.runtime.units import size_text
+from engine.runtime.units import many_text, size_text
 from logstore.json.text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
@@ -124,11 +125,11 @@ def print_state(state: TableState) -> None:
     """Print snapshots and buckets of a table."""
     out = console()
     out.print(
-        f"{state.table}: {size_text(state.size_bytes)} in {len(state.buckets)} buckets, "
-        f"{state.snapshot_count} snapshots, at most {state.max_run_count} runs in a bucket"
+        f"{state.table}: {size_text(state.size_bytes)} in {many_text(len(state.buckets), 'bucket')}, "
+        f"{many_text(state.snapshot_count, 'snapshot')}, at most {many_text(state.max_run_count, 'run')} in a bucket"
     )
     snapshots = [
-        (each.id, time_text(each.time_ms), each.commit_kind.value, each.total_record_count, each.commit_identifier)
+        (each.id, time_text(each.time_ms), each.commit_kind.value, each.total_record_count, identifier_text(each))
         for each in state.snapshots
     ]
     headings: Sequence[str] = ("id", "time", "kind", "records in files", "identifier")

@@ -10,6 +10,7 @@ from engine.system_tables.names import is_system_table
 from filestore.options.secrets import without_secrets
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import arrow_schema
+from lsm.errors import InvalidInputError
 
 _SHOWN_ROWS: Final = 20
 
@@ -55,6 +56,11 @@ def describe(place: WarehousePlace, table: str, as_json: bool) -> None:
 @click.option(
     "--limit", type=click.IntRange(0), help=f"Maximum number of rows. [default: {_SHOWN_ROWS} for a table, else all]"
 )
+@click.option(
+    "--at",
+    metavar="VERSION",
+    help="Another state: 5, eod, savepoint.3, timestamp.2026-01-31T12:00:00, watermark.N, dev.eod. [default: latest]",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @json_option
 @with_place
@@ -64,23 +70,29 @@ def read(
     columns: str | None,
     filter_text: str | None,
     limit: int | None,
+    at: str | None,
     form: str,
     as_json: bool,
 ) -> None:
-    """Print rows of the newest snapshot of a table, or of a system table ('db.t$files', sys.tables).
+    """Print rows of a table, newest or as of a version, or of a system table ('db.t$files', sys.tables).
 
     JSON is one object per line; --json is short for --format json.
     """
     form = "json" if as_json else form
     shown = limit if limit is not None else _SHOWN_ROWS if form == "table" else None
     if is_system_table(place.catalog, table):
+        if at is not None:
+            raise InvalidInputError(
+                f"a system table has no other states: table={table} at={at} fix='leave out --at, or read the table'"
+            )
         system = place.catalog.system_table(table)
         schema, names = system.table_schema, _names(columns, system.table_schema)
         rows = system.to_batches(names, filter_text, shown)
     else:
-        found = place.table(table)
-        schema, names = found.schema, _names(columns, found.schema)
-        rows = found.read().to_batches(columns=names, filter=filter_text)
+        state = place.table(table).read(version=at)
+        schema = state.table.schema
+        names = _names(columns, schema)
+        rows = state.to_batches(columns=names, filter=filter_text)
     print_rows(first_rows(rows, shown), arrow_schema(schema.fields_of(names)), form=form)
 
 

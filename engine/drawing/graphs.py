@@ -1,28 +1,32 @@
-"""Lineage graphs drawn from left to right: tables as boxes, jobs as rounded boxes."""
+"""Lineage graphs drawn from left to right: tables as boxes, jobs as rounded boxes, each as wide as its words."""
 
-import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from engine.drawing.letters import widest, wrapped
 from engine.drawing.svg import Canvas
-from engine.lineage.graph.graph import GraphNode, LineageGraph, layout
+from engine.lineage.graph.graph import Edge, GraphNode, LineageGraph, layout
+from engine.lineage.graph.view import label_of
 
 _MARGIN: Final = 32.0
-_WIDTH: Final = 210.0  # of a box
-_HEIGHT: Final = 44.0
-_GAP: Final = 90.0  # between columns
+_TITLE: Final = 13.0  # size of the font
+_FACT: Final = 10.5
+_TITLE_ROOM: Final = 280.0  # of a line; longer names are wrapped
+_FACT_ROOM: Final = 300.0
+_TITLE_LINE: Final = 17.0
+_FACT_LINE: Final = 15.0
+_PADDING: Final = 14.0
+_NARROWEST: Final = 110.0
+_LOWEST: Final = 40.0
+_GAP: Final = 68.0  # between columns
 _SPACE: Final = 18.0  # between boxes of a column
 _LEAST_WIDTH: Final = 640.0
+_TOP: Final = 96.0
+_LANE: Final = 12.0  # of an edge below the boxes
 _HEAD: Final = 7.0  # of an arrow
 _CURVE: Final = 14  # points of an edge
-
-_PAGE_STYLE: Final = (
-    ":root{color-scheme:light dark}body{margin:0;background:Canvas;font-family:Inter,'Segoe UI',Arial,sans-serif}"
-    "svg{display:block;margin:0 auto;max-width:100%;height:auto} section{display:none} section:target{display:block}"
-    "p{margin:8px 32px;opacity:.7;font-size:13px}"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,94 +37,145 @@ class GraphPicture:
     headline: str
     graph: LineageGraph
     roots: frozenset[GraphNode] = frozenset()  # the nodes that the graph was computed for
-    facts: Mapping[GraphNode, str] | None = None  # a line of text below a node's name
-    links: Mapping[GraphNode, str] | None = None  # address of a node's link
+    beside: tuple[Edge, ...] = ()  # drawn as well: further inputs of the graph's jobs
+    facts: Mapping[GraphNode, Sequence[str]] = field(default_factory=dict)  # lines below a node's name
+    late: Mapping[Edge, str] = field(default_factory=dict)  # how far a job is behind a table
+    links: Mapping[GraphNode, str] = field(default_factory=dict)  # address of a node's link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """The lines of a box."""
+
+    title: Sequence[str]
+    facts: Sequence[str]
+    late: Sequence[str]
+
+    @property
+    def width(self) -> float:
+        """Width of the box."""
+        rows = max(widest(self.title, _TITLE, strong=True), widest([*self.facts, *self.late], _FACT))
+        return max(_NARROWEST, rows + 2 * _PADDING)
+
+    @property
+    def height(self) -> float:
+        """Height of the box."""
+        lines = _TITLE_LINE * len(self.title) + _FACT_LINE * (len(self.facts) + len(self.late))
+        return max(_LOWEST, lines + _PADDING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a box is, or where an edge passes a column."""
+
+    x: float
+    middle: float  # of its height
+    width: float
+    height: float  # 0 for an edge
 
 
 def graph_svg(picture: GraphPicture) -> str:
     """The picture as an SVG document."""
-    drawn = layout(picture.graph)
-    columns = drawn.columns
-    width = max(len(columns) * (_WIDTH + _GAP) - _GAP + 2 * _MARGIN, _LEAST_WIDTH)
-    canvas = Canvas(width)
-    inner = width - 2 * _MARGIN
-    canvas.label(_MARGIN, 46, picture.title, size=24, kind="strong", room=inner)
-    canvas.label(_MARGIN, 68, picture.headline, size=12.5, kind="soft", room=inner)
-    top, height = 96.0, max((sum(map(_room, column)) for column in columns), default=0.0)
-    places: dict[GraphNode, tuple[float, float]] = {}  # left end of the horizontal centre line
-    for at, column in enumerate(columns):
-        y = top + (height - sum(map(_room, column))) / 2
-        for node in column:
-            places[node] = (_MARGIN + at * (_WIDTH + _GAP), y + (_room(node) - _SPACE) / 2)
-            y += _room(node)
-    for way in drawn.ways.values():
-        _draw_way(canvas, [places[node] for node in way])
-    for node in picture.graph.nodes:
-        place = places[node]
-        address = (picture.links or {}).get(node)
-        if address is None:
-            _draw_node(canvas, picture, node, place)
+    whole = LineageGraph.of([*picture.graph.edges, *picture.beside], picture.graph.nodes)
+    drawn = layout(whole)
+    words = {node: _words(picture, node) for node in whole.nodes}
+    places, right, bottom = _places(drawn.columns, words)
+    heading = widest([picture.title], 24, strong=True), widest([picture.headline], 12.5)
+    canvas = Canvas(max(right, *heading, _LEAST_WIDTH - _MARGIN) + _MARGIN)
+    canvas.label(_MARGIN, 46, picture.title, size=24, kind="strong")
+    canvas.label(_MARGIN, 68, picture.headline, size=12.5, kind="soft")
+    lanes = 0  # edges that close a cycle pass below the boxes
+    for edge, way in sorted(drawn.ways.items(), key=lambda item: item[0] in picture.late):
+        path = [places[node] for node in way]
+        late = picture.late.get(edge, "")
+        if path[-1].x > path[0].x:
+            _draw_line(canvas, _forward(path), late)
         else:
-            with canvas.link(address):
-                _draw_node(canvas, picture, node, place)
-    return canvas.finished(top + height + 20, picture.title)
+            _draw_line(canvas, _around(path[0], path[-1], bottom, lane=lanes), late)
+            lanes += 1
+    known = {*picture.graph.nodes}
+    for node in whole.nodes:
+        kind = f"{node.kind}{' root' if node in picture.roots else '' if node in known else ' beside'}"
+        if node in picture.links:
+            with canvas.link(picture.links[node]):
+                _draw_node(canvas, node, words[node], places[node], kind)
+        else:
+            _draw_node(canvas, node, words[node], places[node], kind)
+    return canvas.finished(bottom + 20 + _LANE * lanes, picture.title)
 
 
-def graph_page(picture: GraphPicture, details: Sequence[tuple[str, GraphPicture]]) -> str:
-    """The picture as a web page; a click on a node shows the detail that its link names.
-
-    Args:
-        picture: with links ``#name``.
-        details: (name, picture) for every link.
-    """
-    parts = [
-        f'<section id="{html.escape(name, quote=True)}">\n{graph_svg(detail)}</section>\n' for name, detail in details
-    ]
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/><title>{html.escape(picture.title)}</title>\n'
-        f"<style>{_PAGE_STYLE}</style></head>\n<body>\n{graph_svg(picture)}"
-        "<p>Click on a table or a job to see its newest snapshots, or barriers, below.</p>\n"
-        f"{''.join(parts)}</body></html>\n"
+def _words(picture: GraphPicture, node: GraphNode) -> _Words:
+    late = [f"{start.name}: {words}" for (start, end), words in sorted(picture.late.items()) if end == node]
+    return _Words(
+        title=wrapped(label_of(node), _TITLE_ROOM, _TITLE, strong=True),
+        facts=[line for fact in picture.facts.get(node, ()) for line in wrapped(fact, _FACT_ROOM, _FACT)],
+        late=[line for each in late for line in wrapped(each, _FACT_ROOM, _FACT)],
     )
 
 
-def _draw_node(canvas: Canvas, picture: GraphPicture, node: GraphNode, place: tuple[float, float]) -> None:
-    x, y = place[0], place[1] - _HEIGHT / 2
-    fact = (picture.facts or {}).get(node, "")
-    kind = f"{node.kind} root" if node in picture.roots else node.kind
-    radius = _HEIGHT / 2 if node.kind == "job" else 5
-    tip = f"{node.kind} {node.title}" + (f": {fact}" if fact else "")
-    canvas.rect(x, y, _WIDTH, _HEIGHT, kind=kind, radius=radius, tip=tip)
-    middle, room = x + _WIDTH / 2, _WIDTH - 24
-    canvas.label(middle, y + (19 if fact else 27), node.title, size=13, kind="strong", anchor="middle", room=room)
-    if fact:
-        canvas.label(middle, y + 35, fact, size=10.5, kind="soft", anchor="middle", room=room)
+def _places(
+    columns: Sequence[Sequence[GraphNode]], words: Mapping[GraphNode, _Words]
+) -> tuple[dict[GraphNode, _Place], float, float]:
+    """The place of every node, and the right and lower end of all of them."""
+    heights = {node: words[node].height if node in words else 0.0 for column in columns for node in column}
+    tallest = max((sum(heights[node] + _SPACE for node in column) for column in columns), default=0.0)
+    places: dict[GraphNode, _Place] = {}
+    x = _MARGIN
+    for column in columns:
+        width = max((words[node].width for node in column if node in words), default=0.0)
+        y = _TOP + (tallest - sum(heights[node] + _SPACE for node in column)) / 2
+        for node in column:
+            places[node] = _Place(x=x, middle=y + heights[node] / 2, width=width, height=heights[node])
+            y += heights[node] + _SPACE
+        x += width + _GAP
+    return places, x - _GAP, _TOP + tallest
 
 
-def _room(node: GraphNode) -> float:
-    """Height of a node in its column."""
-    return _SPACE + (_HEIGHT if node.kind != "way" else 0.0)
+def _draw_node(canvas: Canvas, node: GraphNode, words: _Words, place: _Place, kind: str) -> None:
+    top = place.middle - place.height / 2
+    radius = min(place.height / 2, 20) if node.kind == "job" else 5
+    tip = "\n".join([f"{node.kind} {node.title}", *words.facts, *words.late])
+    canvas.rect(place.x, top, place.width, place.height, kind=kind, radius=radius, tip=tip)
+    centre = place.x + place.width / 2
+    lines = len(words.facts) + len(words.late)
+    y = place.middle - (_TITLE_LINE * len(words.title) + _FACT_LINE * lines) / 2
+    for line in words.title:
+        canvas.label(centre, y + 12.5, line, size=_TITLE, kind="strong", anchor="middle")
+        y += _TITLE_LINE
+    for shown, colour in ((words.facts, "soft"), (words.late, "late")):
+        for line in shown:
+            canvas.label(centre, y + 11, line, size=_FACT, kind=colour, anchor="middle")
+            y += _FACT_LINE
 
 
-def _draw_way(canvas: Canvas, places: Sequence[tuple[float, float]]) -> None:
-    """From the right side of one box to the left side of another; over the top for an edge to the left."""
-    points: list[tuple[float, float]] = []
-    for (x1, y1), (x2, y2) in pairwise(places):
-        points += _curve((x1 + _WIDTH, y1), (x2 - _HEAD, y2))
+def _draw_line(canvas: Canvas, points: list[tuple[float, float]], late: str) -> None:
     x, y = points[-1]
-    canvas.path(points, kind="edge")
-    canvas.area([(x, y - 4), (x + _HEAD, y), (x, y + 4)], kind="head")
+    canvas.path(points, kind="lateness edge" if late else "edge", tip=late)
+    canvas.area([(x, y - 4), (x + _HEAD, y), (x, y + 4)], kind="late" if late else "head")
+
+
+def _forward(places: Sequence[_Place]) -> list[tuple[float, float]]:
+    """From the right side of one box to the left side of another, over the places where the edge passes columns."""
+    points: list[tuple[float, float]] = []
+    for start, end in pairwise(places):
+        points += _curve((start.x + start.width, start.middle), (end.x - _HEAD, end.middle))
+    return points
+
+
+def _around(start: _Place, end: _Place, bottom: float, *, lane: int) -> list[tuple[float, float]]:
+    """To a box on the left: below all boxes, each edge on a lane of its own."""
+    aside = 16.0 + 4 * (lane % 3)
+    right, left, low = start.x + start.width + aside, end.x - aside, bottom + _LANE * (lane + 0.5)
+    begin, finish = (start.x + start.width, start.middle), (end.x - _HEAD, end.middle)
+    return [begin, (right, start.middle), (right, low), (left, low), (left, end.middle), finish]
 
 
 def _curve(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[float, float]]:
     (x1, y1), (x2, y2) = start, end
-    bend = max((x2 - x1) / 2, _GAP / 2)
-    lift = 0.0 if x2 >= x1 else -(_HEIGHT + _SPACE)
+    bend = (x2 - x1) / 2
     points = []
     for step in range(_CURVE + 1):
         t = step / _CURVE
         a, b, c, d = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
-        points.append(
-            (a * x1 + b * (x1 + bend) + c * (x2 - bend) + d * x2, a * y1 + d * y2 + b * (y1 + lift) + c * (y2 + lift))
-        )
+        points.append((a * x1 + b * (x1 + bend) + c * (x2 - bend) + d * x2, (a + b) * y1 + (c + d) * y2))
     return points

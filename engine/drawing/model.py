@@ -5,28 +5,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from engine.drawing.key_axis import KeyAxis, Scale, Stretch
 from filestore.manifest.entries import DataFileMeta
 from filestore.scan.live_files import BucketKey
 from filestore.snapshot.snapshot import Snapshot
 from filestore.system_tables.files import FileColumns, partition_texts
 from filestore.system_tables.history import log_record_count
 from filestore.table_store import TableStore
-from lsm.keys.keys import KeyTuple
+from lsm.levels import SortedFile
 
 _PAST: Final = 2  # snapshots read beyond the requested ones: the oldest one's differences need its predecessor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBox:
-    """One data file. Positions are ranks among the bucket's file boundaries, so disjoint files never overlap."""
+    """One data file, and its range on the axis of its bucket: disjoint files never overlap."""
 
     name: str
     level: int
     size_bytes: int
     row_count: int  # deletes and older versions included
     delete_count: int
-    first: int  # rank of the first key among all first and last keys of the bucket
-    last: int  # >= first
+    first: float  # where its first key begins, 0 to 1
+    last: float  # where its last key ends, >= first
+    ranks: tuple[int, int]  # of both keys among all first and last keys of the bucket; without a key, by writing
     min_key: str | None  # JSON; None without a key
     max_key: str | None
 
@@ -56,7 +58,8 @@ class BucketBoxes:
     partition: str | None
     bucket: int
     runs: tuple[RunBoxes, ...]  # newest first
-    width: int  # number of ranks
+    scale: Scale | None = None  # of the axis; None without a key: files side by side
+    overlap: tuple[Stretch, ...] = ()  # how many runs a read merges, along the axis
 
     @property
     def files(self) -> tuple[FileBox, ...]:
@@ -67,6 +70,12 @@ class BucketBoxes:
     def size_bytes(self) -> int:
         """Bytes of all files."""
         return sum(run.size_bytes for run in self.runs)
+
+    @property
+    def mean_overlap(self) -> float:
+        """How many runs a read at one key merges, on average along the axis."""
+        whole = sum(each.end - each.start for each in self.overlap)
+        return sum(each.runs * (each.end - each.start) for each in self.overlap) / whole if whole else 0.0
 
     @property
     def title(self) -> str:
@@ -170,47 +179,49 @@ def _keyed(
     columns: FileColumns, key: BucketKey, partition: str | None, texts: Mapping[str, Sequence[str | None]]
 ) -> BucketBoxes:
     levels = columns.live.levels(key)
-    ends: set[KeyTuple] = {end for file in levels.files for end in (file.min_key, file.max_key)}
-    ranks = {end: rank for rank, end in enumerate(sorted(ends))}
+    axis = KeyAxis.of(levels.runs, columns.store.schema.key_fields)
     runs = tuple(
-        RunBoxes(
-            level=run.level,
-            files=tuple(
-                FileBox(
-                    name=file.file_name,
-                    level=file.level,
-                    size_bytes=file.size_bytes,
-                    row_count=file.row_count,
-                    delete_count=file.delete_count,
-                    first=ranks[file.min_key],
-                    last=ranks[file.max_key],
-                    min_key=texts[file.file_name][0],
-                    max_key=texts[file.file_name][1],
-                )
-                for file in run.files
-            ),
-        )
+        RunBoxes(level=run.level, files=tuple(_key_box(file, axis, texts[file.file_name]) for file in run.files))
         for run in levels.runs
     )
-    return BucketBoxes(partition=partition, bucket=key.bucket, runs=runs, width=max(len(ranks), 1))
+    return BucketBoxes(
+        partition=partition, bucket=key.bucket, runs=runs, scale=axis.scale, overlap=axis.overlap(levels.runs)
+    )
+
+
+def _key_box(file: SortedFile, axis: KeyAxis, keys: Sequence[str | None]) -> FileBox:
+    first, last = axis.span(file.min_key, file.max_key)
+    return FileBox(
+        name=file.file_name,
+        level=file.level,
+        size_bytes=file.size_bytes,
+        row_count=file.row_count,
+        delete_count=file.delete_count,
+        first=first,
+        last=last,
+        ranks=(axis.ranks[file.min_key], axis.ranks[file.max_key]),
+        min_key=keys[0],
+        max_key=keys[1],
+    )
 
 
 def _appended(columns: FileColumns, key: BucketKey, partition: str | None) -> BucketBoxes:
     """Without a key, the only order is the order of writing: files side by side."""
     files = sorted(columns.live.files(key), key=lambda file: (file.min_sequence_number, file.file_name))
-    run = RunBoxes(level=0, files=tuple(_box(file, at) for at, file in enumerate(files)))
-    return BucketBoxes(partition=partition, bucket=key.bucket, runs=(run,), width=max(len(files), 1))
+    run = RunBoxes(level=0, files=tuple(_box(file, at, len(files)) for at, file in enumerate(files)))
+    return BucketBoxes(partition=partition, bucket=key.bucket, runs=(run,))
 
 
-def _box(file: DataFileMeta, at: int) -> FileBox:
+def _box(file: DataFileMeta, at: int, count: int) -> FileBox:
     return FileBox(
         name=file.file_name,
         level=file.level,
         size_bytes=file.size_bytes,
         row_count=file.row_count,
         delete_count=file.delete_row_count or 0,
-        first=at,
-        last=at,
+        first=at / count,
+        last=(at + 1) / count,
+        ranks=(at, at),
         min_key=None,
         max_key=None,
     )

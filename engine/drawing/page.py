@@ -4,15 +4,18 @@ import html
 from typing import Final
 
 from engine.drawing.commits import draw_commits
+from engine.drawing.key_axis import SCALE_WORDS
+from engine.drawing.letters import text_width
 from engine.drawing.model import TablePicture
+from engine.drawing.script import DETAILS, DETAILS_STYLE
 from engine.drawing.svg import Canvas
-from engine.drawing.theme import level_class
+from engine.drawing.theme import PAGE_STYLE, heat_class, level_class
 from engine.drawing.trees import draw_trees
-from engine.runtime.units import count_text, size_text
+from engine.runtime.units import count_text, many_text, size_text
 
 _WIDTH: Final = 1200.0
 _MARGIN: Final = 32.0
-_LETTER: Final = 6.2  # width of a character of the legend
+_WIDEST: Final = 1600  # in a browser
 
 
 def svg_page(picture: TablePicture) -> str:
@@ -27,13 +30,9 @@ def svg_page(picture: TablePicture) -> str:
     y = _section(canvas, y, "trees" if picture.has_key else "files", _tree_facts(picture))
     _draw_levels(canvas, picture, y - 14)
     y = draw_trees(canvas, picture, _MARGIN, y, inner)
-    words = (
-        "Every box is a file: its width is its range of keys (in the order of the file boundaries of its bucket), "
-        "its height its bytes. Red at its foot: the share of deletes."
-        if picture.has_key
-        else "Every box is a file, in the order of writing; its height is its bytes."
-    )
-    canvas.label(_MARGIN, y + 12, words, size=10.5, kind="soft", room=inner)
+    for line in _explanation(picture):
+        canvas.label(_MARGIN, y + 12, line, size=10.5, kind="soft", room=inner)
+        y += 15
     return canvas.finished(y + 32, f"table {picture.table}")
 
 
@@ -42,9 +41,9 @@ def html_page(picture: TablePicture) -> str:
     title = html.escape(picture.table)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/><title>{title}</title>\n'
-        "<style>:root{color-scheme:light dark}body{margin:0;background:Canvas}"
-        "svg{display:block;margin:0 auto;max-width:100%;height:auto}</style></head>\n"
-        f"<body>\n{svg_page(picture)}</body></html>\n"
+        f"<style>{PAGE_STYLE}svg{{display:block;margin:0 auto;width:min(100%,{_WIDEST}px);height:auto}}"
+        f"{DETAILS_STYLE}</style></head>\n"
+        f"<body>\n{svg_page(picture)}{DETAILS}</body></html>\n"
     )
 
 
@@ -57,10 +56,10 @@ def _section(canvas: Canvas, y: float, name: str, facts: str) -> float:
 def _headline(picture: TablePicture) -> str:
     runs = max((len(bucket.runs) for bucket in picture.buckets), default=0)
     facts = [
-        f"{size_text(picture.size_bytes)} in {_many(picture.file_count, 'file')}",
+        f"{size_text(picture.size_bytes)} in {many_text(picture.file_count, 'file')}",
         f"{count_text(picture.row_count)} rows, older versions included",
-        _many(picture.bucket_count, "bucket"),
-        f"at most {_many(runs, 'sorted run')} in a bucket" if picture.has_key else "no primary key",
+        many_text(picture.bucket_count, "bucket"),
+        f"at most {many_text(runs, 'sorted run')} in a bucket" if picture.has_key else "no primary key",
     ]
     if picture.commits:
         facts.append(f"snapshot {picture.commits[-1].snapshot.id}")
@@ -72,19 +71,19 @@ def _history_facts(picture: TablePicture) -> str:
     which = (
         f"the newest {shown} of {picture.snapshot_count} snapshots"
         if shown < picture.snapshot_count
-        else _many(shown, "snapshot")
+        else many_text(shown, "snapshot")
     )
     rows = [commit.snapshot.delta_record_count or 0 for commit in picture.commits]
     most, least = max(rows, default=0), min(rows, default=0)
     dropped = f", at most {count_text(-least)} dropped" if least < 0 else ""
-    return f"{which}; bars by square root: at most {count_text(max(most, 0))} rows added{dropped}"
+    return f"{which}; bars by square root: at most {many_text(max(most, 0), 'row')} added{dropped}"
 
 
 def _tree_facts(picture: TablePicture) -> str:
     shown = len(picture.buckets)
     if shown < picture.bucket_count:
         return f"the {shown} of {picture.bucket_count} buckets with the most runs; newest run on top"
-    return f"{_many(shown, 'bucket')}; newest run on top"
+    return f"{many_text(shown, 'bucket')}; newest run on top"
 
 
 def _draw_kinds(canvas: Canvas, picture: TablePicture, y: float) -> None:
@@ -99,17 +98,34 @@ def _draw_kinds(canvas: Canvas, picture: TablePicture, y: float) -> None:
 
 def _draw_levels(canvas: Canvas, picture: TablePicture, y: float) -> None:
     levels = sorted({run.level for bucket in picture.buckets for run in bucket.runs})
-    _draw_legend(canvas, [(level_class(level, picture.top_level), f"level {level}") for level in levels], y)
+    entries = [(level_class(level, picture.top_level), f"level {level}") for level in levels]
+    counts = {each.runs for bucket in picture.buckets for each in bucket.overlap if each.runs}
+    heats: dict[str, list[int]] = {}
+    for count in sorted(counts):
+        heats.setdefault(heat_class(count, picture.compaction_trigger, picture.stop_trigger), []).append(count)
+    entries += [(kind, f"merges {_between(min(members), max(members))}") for kind, members in heats.items()]
+    _draw_legend(canvas, entries, y)
+
+
+def _between(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least}–{most}"
+
+
+def _explanation(picture: TablePicture) -> list[str]:
+    if not picture.has_key:
+        return ["Every box is a file, in the order of writing; its height is its bytes."]
+    scales = sorted({SCALE_WORDS[bucket.scale] for bucket in picture.buckets if bucket.scale is not None})
+    return [
+        f"Every box is a file: its width is its range of keys, {' or '.join(scales) or 'by value'}; its height is its "
+        "bytes. Red at its foot: the share of deletes.",
+        "The strip below the runs: how many of them a read of a key there merges, and on average along the axis.",
+    ]
 
 
 def _draw_legend(canvas: Canvas, entries: list[tuple[str, str]], y: float) -> None:
-    widths = [16 + len(words) * _LETTER + 14 for _, words in entries]
+    widths = [16 + text_width(words, 11) + 12 for _, words in entries]
     x = _WIDTH - _MARGIN - sum(widths) + 14
     for (kind, words), width in zip(entries, widths, strict=True):
         canvas.rect(x, y - 8.5, 9, 9, kind=kind, radius=2)
         canvas.label(x + 14, y, words, size=11, kind="soft")
         x += width
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"

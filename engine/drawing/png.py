@@ -18,7 +18,7 @@ _SCALE: Final = 2  # pixels per unit of the picture
 _FINER: Final = 2  # supersampling factor, for smooth edges
 _MOST_PIXELS: Final = 30_000  # per side: viewers refuse more
 _RULE: Final = re.compile(r"([^{}]+)\{([^{}]*)\}")
-_LETTERS: Final = {ord("×"): "x"}  # characters missing in Pillow's font
+_LETTERS: Final = str.maketrans("×−–→", "x--›")  # characters missing in Pillow's font
 _ANCHORS: Final = {"start": "ls", "middle": "ms", "end": "rs"}
 
 Colour = tuple[int, int, int, int]
@@ -55,7 +55,7 @@ def png_picture(svg: str) -> bytes:
             "a PNG needs the library Pillow: fix='pip install fluvial[png]', or write --svg or --html"
         ) from error
     sheet = _Sheet(width, height)
-    for element in root:
+    for element in root.iter():  # links hold their elements
         sheet.draw(element)
     image = sheet.image.resize((round(width * _SCALE), round(height * _SCALE)), Image.Resampling.BOX)
     found = io.BytesIO()

@@ -6,13 +6,12 @@ from contextlib import contextmanager
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from engine.drawing.letters import shortened
 from engine.drawing.theme import STYLE
 
 SVG: Final = "http://www.w3.org/2000/svg"
 # Characters that XML 1.0 cannot represent.
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_CHARACTER: Final = {"strong": 0.66}  # mean width of a character, in font sizes
-_PLAIN: Final = 0.58
 
 
 class Canvas:
@@ -57,28 +56,28 @@ class Canvas:
             kind: class of the style.
             radius: corner radius.
             tip: tooltip.
-            more: further attributes, with ``_`` for ``-``.
+            more: further attributes, with ``_`` for ``-``; empty ones are left out.
         """
         body = {"x": _text(x), "y": _text(y), "width": _text(width), "height": _text(height), "class": kind}
         if radius:
             body["rx"] = _text(radius)
-        return self._add("rect", body | {key.replace("_", "-"): value for key, value in more.items()}, tip)
+        return self._add("rect", body | {key.replace("_", "-"): value for key, value in more.items() if value}, tip)
 
     def label(
         self, x: float, y: float, words: str, *, size: float, kind: str = "ink", anchor: str = "start", room: float = 0
     ) -> None:
         """Text on a base line; with ``room``, shortened to that many pixels with the whole text as tooltip."""
-        shown = shortened(words, room, size * _CHARACTER.get(kind, _PLAIN)) if room else words
+        shown = shortened(words, room, size, strong="strong" in kind.split()) if room else words
         body = {"x": _text(x), "y": _text(y), "class": kind, "font-size": _text(size)}
         if anchor != "start":
             body["text-anchor"] = anchor
         element = self._add("text", body, words if shown != words else "")
         element.text = writable(shown)
 
-    def path(self, points: list[tuple[float, float]], *, kind: str) -> None:
+    def path(self, points: list[tuple[float, float]], *, kind: str, tip: str = "") -> None:
         """A line through points."""
         places = " ".join(f"{_text(x)},{_text(y)}" for x, y in points)
-        self._add("polyline", {"points": places, "class": kind})
+        self._add("polyline", {"points": places, "class": kind}, tip)
 
     def area(self, points: list[tuple[float, float]], *, kind: str) -> None:
         """A filled shape."""
@@ -114,17 +113,6 @@ class Canvas:
 def writable(words: str) -> str:
     """The same text with characters replaced that XML cannot represent."""
     return _UNWRITABLE.sub("\ufffd", words)
-
-
-def shortened(words: str, room: float, character: float) -> str:
-    """As much of a text as fits into ``room`` at the given character width, with an ellipsis in the middle."""
-    most = int(room / character)
-    if len(words) <= most:
-        return words
-    if most < 3:
-        return words[: max(most, 0)]
-    head = most // 2
-    return f"{words[:head]}…{words[len(words) - (most - head - 1) :]}"
 
 
 def _text(number: float) -> str:

@@ -1,17 +1,20 @@
 """The LSM trees of a picture: a panel per bucket, a lane per sorted run, a box per file."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import sqrt
 from typing import Final
 
+from engine.drawing.letters import text_width
 from engine.drawing.model import BucketBoxes, FileBox, RunBoxes, TablePicture
 from engine.drawing.svg import Canvas
-from engine.drawing.theme import level_class
-from engine.runtime.units import count_text, size_text
+from engine.drawing.theme import heat_class, level_class
+from engine.runtime.units import count_text, many_text, size_text
 
 _GAP: Final = 12.0
+_LEAST: Final = 3.0  # width and height of a box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +57,39 @@ class _Frame:
     @property
     def right(self) -> float:
         """Right end of the lanes."""
-        return self.x + self.width - (92 if self.density.labels else 8)
+        return self.x + self.width - (104 if self.density.labels else 8)
 
     @property
     def lane_gap(self) -> float:
         """Distance between lanes."""
         return max(1.5, self.density.lane * 0.2)
+
+    def places(self, run: RunBoxes) -> list[tuple[float, float]]:
+        """Left and right sides of a run's boxes."""
+        return box_sides([(file.first, file.last) for file in run.files], self.left, self.right)
+
+
+def box_sides(spans: Sequence[tuple[float, float]], left: float, right: float) -> list[tuple[float, float]]:
+    """Disjoint parts of an axis from 0 to 1, in their order, in pixels: disjoint again, each wide enough to be seen.
+
+    What is too narrow takes room to its right; what that pushes beyond the end is moved back.
+    """
+    whole = right - left
+    least = min(_LEAST, whole / max(len(spans), 1))
+    sides: list[tuple[float, float]] = []
+    end = left
+    for first, last in spans:
+        start = max(left + first * whole, end)
+        end = max(left + last * whole, start + least)
+        sides.append((start, end))
+    edge = right
+    for at in range(len(sides) - 1, -1, -1):
+        start, end = sides[at]
+        if end <= edge:
+            break
+        sides[at] = (min(start, edge - least), edge)
+        edge = sides[at][0]
+    return sides
 
 
 def draw_trees(canvas: Canvas, picture: TablePicture, x: float, y: float, width: float) -> float:
@@ -128,7 +158,12 @@ def _rows(buckets: Sequence[BucketBoxes], density: Density) -> list[list[_Cell]]
 
 def _height(bucket: BucketBoxes, density: Density) -> float:
     lanes = len(bucket.runs) * (density.lane + max(1.5, density.lane * 0.2))
-    return 2.6 * density.font + lanes + (2.2 * density.font if density.labels else 6)
+    heat = _heat_height(density) + 2 if bucket.overlap else 0
+    return 2.6 * density.font + lanes + heat + (2.2 * density.font if density.labels else 6)
+
+
+def _heat_height(density: Density) -> float:
+    return max(3.0, density.lane * 0.35)
 
 
 def _draw_bucket(canvas: Canvas, cell: _Cell, frame: _Frame, height: float, picture: TablePicture) -> None:
@@ -136,11 +171,13 @@ def _draw_bucket(canvas: Canvas, cell: _Cell, frame: _Frame, height: float, pict
     canvas.rect(frame.x, frame.y, frame.width, height, kind="panel", radius=6, tip=bucket.title)
     count = len(bucket.runs)
     health = "bad" if count >= picture.stop_trigger else "warn" if count >= picture.compaction_trigger else "good"
-    facts = f"{count} run{'s' if count != 1 else ''} · {size_text(bucket.size_bytes)}" if density.labels else str(count)
+    facts = f"{many_text(count, 'run')} · {size_text(bucket.size_bytes)}" if density.labels else str(count)
     base, dot = frame.y + 1.6 * font, font * 0.55
     right = frame.x + frame.width - 8
     title = bucket.title if density.labels else f"bucket {bucket.bucket}"
-    room = frame.width - 16 - len(facts) * font * 0.6 - dot - 10
+    if not density.labels and text_width(title, font, strong=True) > frame.width - 30 - text_width(facts, font):
+        title = str(bucket.bucket)
+    room = frame.width - 16 - text_width(facts, font) - dot - 10
     canvas.label(frame.x + 8, base, title, size=font, kind="strong", room=room)
     canvas.label(right - dot - 4, base, facts, size=font, kind="soft", anchor="end")
     canvas.rect(
@@ -151,8 +188,25 @@ def _draw_bucket(canvas: Canvas, cell: _Cell, frame: _Frame, height: float, pict
     for run in bucket.runs:
         _draw_run(canvas, run, bucket, frame, y)
         y += density.lane + frame.lane_gap
+    if bucket.overlap:
+        _draw_heat(canvas, bucket, frame, y, picture)
+        y += _heat_height(density) + 2
     if density.labels and bucket.files and picture.has_key:
         _draw_keys(canvas, bucket.files, frame, y + font)
+
+
+def _draw_heat(canvas: Canvas, bucket: BucketBoxes, frame: _Frame, y: float, picture: TablePicture) -> None:
+    """A strip below the lanes: the more runs a read merges there, the hotter."""
+    height, span, font = _heat_height(frame.density), frame.right - frame.left, frame.density.font
+    canvas.rect(frame.left, y, span, height, kind="lane")
+    for each in bucket.overlap:
+        if each.runs:
+            kind = heat_class(each.runs, picture.compaction_trigger, picture.stop_trigger)
+            tip = f"a read here merges {many_text(each.runs, 'run')}"
+            canvas.rect(frame.left + span * each.start, y, span * (each.end - each.start), height, kind=kind, tip=tip)
+    if frame.density.labels:
+        words = f"merges {bucket.mean_overlap:.1f}"
+        canvas.label(frame.right + 6, y + height / 2 + font * 0.35, words, size=font * 0.9, kind="soft", room=96)
 
 
 def _draw_run(canvas: Canvas, run: RunBoxes, bucket: BucketBoxes, frame: _Frame, y: float) -> None:
@@ -160,13 +214,13 @@ def _draw_run(canvas: Canvas, run: RunBoxes, bucket: BucketBoxes, frame: _Frame,
     span = frame.right - frame.left
     canvas.rect(frame.left, y, span, lane, kind="lane", radius=min(3, lane / 4))
     kind = level_class(run.level, frame.top_level)
-    for file in run.files:
-        x1 = frame.left + span * file.first / bucket.width
-        x2 = frame.left + span * (file.last + 1) / bucket.width
-        tall = max(2.0, lane * sqrt(file.size_bytes / frame.largest)) if frame.largest else lane
+    for file, (x1, x2) in zip(run.files, frame.places(run), strict=True):
+        tall = max(min(_LEAST, lane), lane * sqrt(file.size_bytes / frame.largest)) if frame.largest else lane
         canvas.rect(
-            x1, y + lane - tall, x2 - x1, tall, kind=f"f {kind}", radius=min(2, (x2 - x1) / 4, tall / 4), tip=_tip(file)
-        )
+            x1, y + lane - tall, x2 - x1, tall,
+            kind=f"f {kind}", radius=min(2, (x2 - x1) / 4, tall / 4), tip=_tip(file, bucket),
+            data_bucket=bucket.title, data_first=str(file.ranks[0]), data_last=str(file.ranks[1]),
+        )  # fmt: skip
         if file.delete_count and file.row_count:
             dead = min(tall, max(1.0, tall * file.delete_count / file.row_count))
             canvas.rect(x1, y + lane - dead, x2 - x1, dead, kind="dead", pointer_events="none", fill_opacity="0.55")
@@ -174,21 +228,27 @@ def _draw_run(canvas: Canvas, run: RunBoxes, bucket: BucketBoxes, frame: _Frame,
         base = y + lane / 2 + font * 0.35
         canvas.label(frame.left - 6, base, f"L{run.level}", size=font, kind="soft", anchor="end")
         words = f"{count_text(len(run.files))} × {size_text(run.size_bytes // max(len(run.files), 1))}"
-        canvas.label(frame.right + 6, base, words, size=font * 0.9, kind="soft", room=84)
+        canvas.label(frame.right + 6, base, words, size=font * 0.9, kind="soft", room=96)
 
 
 def _draw_keys(canvas: Canvas, files: Sequence[FileBox], frame: _Frame, y: float) -> None:
-    first = min(files, key=lambda file: file.first).min_key or ""
-    last = max(files, key=lambda file: file.last).max_key or ""
+    first = min(files, key=lambda file: file.first).min_key
+    last = max(files, key=lambda file: file.last).max_key
     room = (frame.right - frame.left) / 2 - 8
-    canvas.label(frame.left, y, first, size=frame.density.font * 0.85, kind="soft", room=room)
-    canvas.label(frame.right, y, last, size=frame.density.font * 0.85, kind="soft", anchor="end", room=room)
+    canvas.label(frame.left, y, _key_words(first), size=frame.density.font * 0.85, kind="soft", room=room)
+    canvas.label(frame.right, y, _key_words(last), size=frame.density.font * 0.85, kind="soft", anchor="end", room=room)
 
 
-def _tip(file: FileBox) -> str:
-    lines = [file.name, f"level {file.level}, {count_text(file.row_count)} rows, {size_text(file.size_bytes)}"]
+def _key_words(key: str | None) -> str:
+    """The values of a key, without the names of its columns."""
+    return ", ".join(str(value) for value in json.loads(key or "{}").values())
+
+
+def _tip(file: FileBox, bucket: BucketBoxes) -> str:
+    facts = f"level {file.level}, {many_text(file.row_count, 'row')}, {size_text(file.size_bytes)}"
+    lines = [file.name, f"{bucket.title}, {facts}"]
     if file.delete_count:
-        lines.append(f"{count_text(file.delete_count)} deletes")
+        lines.append(many_text(file.delete_count, "delete"))
     if file.min_key is not None:
         lines.append(f"{file.min_key} to {file.max_key}")
     return "\n".join(lines)

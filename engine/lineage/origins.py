@@ -90,6 +90,11 @@ def batch_barrier(now_ms: int, commit_user: str) -> int:
     return FIRST_BATCH_BARRIER | time_ms << _USER_BITS | mixed & ((1 << _USER_BITS) - 1)
 
 
+def batch_time_ms(barrier_id: int) -> int:
+    """When the batch write with this barrier began."""
+    return (barrier_id - FIRST_BATCH_BARRIER) >> _USER_BITS
+
+
 def newest_reads(reads: Iterable[SourceRead]) -> tuple[SourceRead, ...]:
     """Each table once, with its newest snapshot; snapshot 0 means that nothing was read."""
     found: dict[tuple[str, str], SourceRead] = {}

@@ -162,7 +162,10 @@ def _small_files(seen: Examined) -> Symptom:
     mean = seen.health.sum("size_bytes") // max(buckets, 1)
     values = {"file_count": files, "small_file_count": small, "mean_bucket_bytes": mean}
     fact = f"{count_text(small)} of {count_text(files)} files are below an eighth of target-file-size"
-    if files < _MANY_FILES or small * 2 < files:
+    if files < _MANY_FILES:
+        fact = f"{many_text(files, 'file')}: with fewer than {_MANY_FILES}, their size costs little"
+        return Symptom(check="small files", severity=Severity.OK, fact=fact, values=values)
+    if small * 2 < files:
         return Symptom(check="small files", severity=Severity.OK, fact=fact, values=values)
     fix = "fluvial compact --full merges the files of each bucket"
     if mean < _FULL_TARGET_BYTES and buckets > 1:

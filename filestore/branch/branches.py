@@ -30,6 +30,7 @@ from filestore.layout.branch_state import (
     replace_work,
     write_origin,
 )
+from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.layout.version_names import check_branch_name
 from filestore.refs.branch_origins import children_of, origin_of, parent_of, start_of
@@ -132,9 +133,8 @@ def list_branches(store: TableStore) -> list[Branch]:
 def read_branch(store: TableStore, name: str) -> Branch:
     """One branch. Raises: InvalidInputError naming the existing branches."""
     if name == store.main_branch or not _exists(store, name):
-        raise InvalidInputError(
-            f"no such branch: table={store.name} branch={name} branches={[each.name for each in list_branches(store)]}"
-        )
+        known = names_text("branches", name, (each.name for each in list_branches(store)))
+        raise InvalidInputError(f"no such branch: table={store.name} branch={name} {known}")
     return _branch(store, name)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from filestore.layout.branch_state import main_branch
+from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.refs.savepoint_files import list_savepoints, read_savepoint
@@ -79,9 +80,10 @@ def parse_version(store: TableStore, text: str) -> Version:
         if rest != text and rest:
             there = main_branch(store.io, store.paths.root) if branch == MAIN_BRANCH else branch
             return replace(parse_version(on_branch(store, there), rest), branch=branch)
+    tags = names_text("tags", text, store.snapshots.tag_names())
     raise InvalidInputError(
-        f"no such version: table={store.name} version={text!r} tags={store.snapshots.tag_names()} "
-        f"branches={branches} fix=give a snapshot id or a tag, optionally prefixed by a branch and a dot"
+        f"no such version: table={store.name} version={text!r} {tags} {names_text('branches', text, branches)} "
+        f"fix=give a snapshot id or a tag, optionally prefixed by a branch and a dot"
     )
 
 
@@ -154,7 +156,7 @@ def _find(store: TableStore, version: Version) -> tuple[Snapshot, str]:
         raise InvalidInputError(
             f"no such snapshot: table={store.name} {branch}version={version} "
             f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()} "
-            f"tags={store.snapshots.tag_names()}"
+            f"{names_text('tags', str(version), store.snapshots.tag_names())}"
         )
     return found
 

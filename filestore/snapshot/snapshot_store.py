@@ -10,6 +10,7 @@ from typing import Final
 
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
+from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
 from filestore.snapshot.claims import ExpiryClaims
 from filestore.snapshot.commit_times import snapshot_as_of
@@ -226,7 +227,7 @@ class SnapshotStore:
         """The tagged snapshot. Raises: InvalidInputError naming the existing tags; CorruptDataError."""
         found = self.find_tag(name)
         if found is None:
-            raise InvalidInputError(f"no such tag: tag={name} tags={self.tag_names()}")
+            raise InvalidInputError(f"no such tag: tag={name} {names_text('tags', name, self.tag_names())}")
         return found
 
     def find_tag(self, name: str) -> Snapshot | None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 
+from filestore.layout.nearest_names import names_text
 from filestore.layout.version_names import check_tag_name
 from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.file_references import FileSize
@@ -321,7 +322,8 @@ def _tag_file(store: TableStore, name: str) -> bytes:
 
 
 def _no_tag(store: TableStore, name: str) -> InvalidInputError:
-    return InvalidInputError(f"no such tag: table={store.name} tag={name} tags={store.snapshots.tag_names()}")
+    known = names_text("tags", name, store.snapshots.tag_names())
+    return InvalidInputError(f"no such tag: table={store.name} tag={name} {known}")
 
 
 def _snapshot_file(store: TableStore, snapshot_id: int) -> bytes:

@@ -20,7 +20,7 @@ import click
 from engine.broker.broker import Broker
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
-from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.output import console, grid, json_option, notes, print_json
 from engine.cli.place import Command
 from engine.cli.signals import stop_on_signals
 from engine.deploy.application import AppliedStep, apply_steps, steps_to_apply
@@ -41,6 +41,9 @@ from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.secret_names import STARS, shown_line, shown_pairs
 
+logger = logging.getLogger("fluvial.run")
+
+_SIGNAL_S: Final = 0.2  # a signal that has come may not have been handled yet
 _DEFAULT_BROKERS: Final = "localhost:9092"
 _BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
 
@@ -107,6 +110,7 @@ def run(
     log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
     _import_from_here()
     stop = threading.Event()
+    results: list[PipelineResult] | None
     with (
         stop_on_signals(stop, (signal.SIGTERM,)),
         spark_output(log_file),
@@ -114,8 +118,19 @@ def run(
     ):
         try:
             results = run_job(job, on_progress=on_progress, stop=stop)
-        except FluvialError as error:
-            raise type(error)(f"{error} spark_log={log_file}{_end_of(log_file, error)}") from error
+        except Exception as error:
+            has_ended = not isinstance(error, FluvialError) or str(error).startswith(SPARK_ENDED)
+            if has_ended and stop.wait(_SIGNAL_S):
+                # a signal to the whole process group has ended the JVM, perhaps before it had started
+                logger.info("stopped while Spark started or stopped: reason=%r spark_log=%s", error, log_file)
+                results = None
+            elif isinstance(error, FluvialError):
+                raise type(error)(f"{error} spark_log={log_file}{_end_of(log_file, error)}") from error
+            else:
+                raise
+    if results is None:
+        notes().print("stopped by SIGTERM: what was committed stays, the next run continues after it", soft_wrap=True)
+        return EXIT_TERMINATED
     if as_json:
         print_json([asdict(each) for each in results])
     else:

@@ -48,4 +48,13 @@ def lag(place: WarehousePlace, table: str, checkpoints: tuple[str, ...], as_json
         for each in streams
     ]
     headings = ("stream", "delivered snapshot", "snapshots behind", "records behind", "bytes behind", "seconds behind")
-    console().print(grid("" if buckets else title, headings, rows, numbers=headings[1:]))
+    if rows:
+        console().print(grid("" if buckets else title, headings, rows, numbers=headings[1:]))
+        return
+    if not buckets:
+        console().print(title)
+    console().print(
+        "no stream is known: name a query by --checkpoint DIR, or let it be known by its option consumer-id",
+        style="dim",
+        soft_wrap=True,
+    )

@@ -1,6 +1,6 @@
-"""The command ``fluvial lineage``: the upstream and downstream of a table."""
+"""The command ``fluvial lineage``: the upstream and downstream of a table, or all of a catalog."""
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,17 +11,24 @@ from engine.catalog import Catalog
 from engine.cli.commands.inspect import write_picture
 from engine.cli.output import console, json_option, print_json
 from engine.cli.place import WarehousePlace, with_place
-from engine.drawing.graphs import GraphPicture, graph_page, graph_svg
-from engine.lineage.graph.graph import GraphNode, LineageGraph
-from engine.lineage.graph.view import LineageView, lines, view_of_snapshot, view_of_table
+from engine.drawing.graphs import graph_svg
+from engine.drawing.lineage_page import lineage_page, lineage_picture
+from engine.drawing.png import png_picture
+from engine.lineage.graph.graph import GraphNode
+from engine.lineage.graph.lateness import TableCommits
+from engine.lineage.graph.view import LineageView, label_of, lines, view_of_snapshot, view_of_table
 from engine.lineage.lineage import lineage_of
+from engine.runtime.units import many_text
+from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import InvalidInputError
 
 _LAST: Final = 20
+_MOST_COMMITS: Final = 200  # of a table, counted for lateness
+_OF_ROWS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", required=False)
 @click.option("--snapshot", type=click.IntRange(1), help="Snapshots and barriers around this one, instead of tables.")
 @click.option("--upstream", "is_up", is_flag=True, help="Only upstream.")
 @click.option("--downstream", "is_down", is_flag=True, help="Only downstream.")
@@ -29,11 +36,12 @@ _LAST: Final = 20
 @click.option("--last", type=click.IntRange(1), default=_LAST, help=f"Newest snapshots per table. [default: {_LAST}]")
 @click.option("--svg", metavar="FILE", help="Draw the graph as an SVG picture.")
 @click.option("--html", metavar="FILE", help="Draw the graph as a web page with snapshots of each table.")
+@click.option("--png", metavar="FILE", help="Draw the graph as PNG; needs Pillow, the extra fluvial[png].")
 @json_option
 @with_place
 def lineage(
     place: WarehousePlace,
-    table: str,
+    table: str | None,
     snapshot: int | None,
     is_up: bool,
     is_down: bool,
@@ -41,9 +49,15 @@ def lineage(
     last: int,
     svg: str | None,
     html: str | None,
+    png: str | None,
     as_json: bool,
 ) -> None:
-    """Show the tables and jobs upstream and downstream of a table."""
+    """Show the tables and jobs upstream and downstream of a table; without one, all of the catalog.
+
+    A job is behind a table as long as commits of rows wait that it had not read at its newest barrier.
+    """
+    if table is None and (snapshot is not None or is_up or is_down or depth is not None):
+        raise InvalidInputError("no table: --snapshot, --upstream, --downstream and --depth are about one; fix=name it")
     catalog = place.catalog
     found = lineage_of(catalog)
     if found is None:
@@ -53,11 +67,11 @@ def lineage(
         )
     found.replay()
     upstream, downstream = is_up or not is_down, is_down or not is_up
-    if snapshot is None:
+    if table is None or snapshot is None:
         view = view_of_table(
             found.meta,
             table,
-            newest=partial(_newest, catalog),
+            tables=_Tables(catalog, found.now_ms()),
             last=last,
             upstream=upstream,
             downstream=downstream,
@@ -65,21 +79,54 @@ def lineage(
         )
     else:
         view = view_of_snapshot(found.meta, table, snapshot, upstream=upstream, downstream=downstream, depth=depth)
-    _check_known(catalog, table, view)
-    if svg is not None:
-        write_picture(Path(svg), graph_svg(_picture(view)).encode())
-    if html is not None:
-        write_picture(Path(html), _page(view).encode())
+    if table is not None:
+        _check_known(catalog, table, view)
+    without = _count_without(catalog, view) if table is None else 0
+    pictures: list[tuple[str | None, Callable[[], bytes]]] = [
+        (svg, lambda: graph_svg(lineage_picture(view, without=without)).encode()),
+        (html, lambda: lineage_page(view, without=without).encode()),
+        (png, lambda: png_picture(graph_svg(lineage_picture(view, without=without)))),
+    ]
+    for path, draw in pictures:
+        if path is not None:
+            write_picture(Path(path), draw())
     if as_json:
         print_json(view.as_json())
-    elif svg is html is None:
-        _print(view, upstream=upstream, downstream=downstream)
+    elif svg is html is png is None:
+        if view.root is None:
+            _print_catalog(view, without)
+        else:
+            _print(view, view.root, upstream=upstream, downstream=downstream)
 
 
-def _newest(catalog: Catalog, table: str) -> int | None:
-    """The newest snapshot of a table; None when the table has none or was dropped."""
-    snapshot = catalog.table(table).latest_snapshot() if catalog.table_exists(table) else None
-    return None if snapshot is None else snapshot.id
+class _Tables:
+    """See ``CatalogTables``: opens each table once."""
+
+    def __init__(self, catalog: Catalog, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self._catalog = catalog
+
+    def newest_id(self, table: str) -> int | None:
+        """The newest snapshot; None when the table has none, was dropped, or is in another catalog."""
+        snapshot = self._catalog.table(table).latest_snapshot() if self._catalog.table_exists(table) else None
+        return None if snapshot is None else snapshot.id
+
+    def commits_after(self, table: str, snapshot_id: int) -> TableCommits:
+        """Reads the snapshots after one, the newest ``_MOST_COMMITS`` at most."""
+        snapshots = self._catalog.table(table).store.snapshots
+        ids = [each for each in snapshots.ids() if each > snapshot_id]
+        read: list[Snapshot | None] = [snapshots.find(each) for each in ids[-_MOST_COMMITS:]]
+        found = [each for each in read if each is not None]
+        return TableCommits(
+            times_ms={each.id: each.time_ms for each in found if each.commit_kind in _OF_ROWS},
+            is_whole=bool(found) and found[0].id == snapshot_id + 1,
+        )
+
+
+def _count_without(catalog: Catalog, view: LineageView) -> int:
+    drawn = {node.name for node in view.graph.nodes if node.kind == "table"}
+    names = (f"{database}.{name}" for database in catalog.list_databases() for name in catalog.list_tables(database))
+    return sum(name not in drawn for name in names)
 
 
 def _check_known(catalog: Catalog, table: str, view: LineageView) -> None:
@@ -88,47 +135,42 @@ def _check_known(catalog: Catalog, table: str, view: LineageView) -> None:
         catalog.table(table)
 
 
-def _print(view: LineageView, *, upstream: bool, downstream: bool) -> None:
-    facts = view.facts()
-    fact = f"  {facts[view.root]}" if view.root in facts else ""
-    console().print(Text(view.root.title, style="bold").append(fact, style="dim"), soft_wrap=True)
+def _print(view: LineageView, root: GraphNode, *, upstream: bool, downstream: bool) -> None:
+    facts = _facts(view)
+    fact = f"  {facts[root]}" if root in facts else ""
+    console().print(Text(label_of(root), style="bold").append(fact, style="dim"), soft_wrap=True)
     for is_wanted, is_up, name in ((upstream, True, "made of"), (downstream, False, "makes")):
         if is_wanted:
-            found = list(lines(view.graph, view.root, facts, upstream=is_up))
+            found = list(lines(view.graph, root, facts, upstream=is_up))
             console().print(Text(name if found else f"{name}: nothing", style="bold"))
             for depth, text in found:
                 console().print(Text(f"{'  ' * depth}{text}"), soft_wrap=True)
 
 
-def _picture(view: LineageView, links: dict[GraphNode, str] | None = None) -> GraphPicture:
-    tables = sum(node.kind == "table" for node in view.graph.nodes)
-    return GraphPicture(
-        title=f"lineage of {view.root.title}",
-        headline=f"{tables} tables, {len(view.graph.nodes) - tables} jobs; arrows show the flow of rows",
-        graph=view.graph,
-        roots=frozenset([view.root]),
-        facts=view.facts(),
-        links=links,
-    )
+def _print_catalog(view: LineageView, without: int) -> None:
+    """Every job with what it reads and writes."""
+    facts, followers, leaders = _facts(view), view.graph.followers(), view.graph.reversed().followers()
+    for node in view.graph.nodes:
+        if node.kind == "job":
+            fact = f"  {facts[node]}" if node in facts else ""
+            console().print(Text(node.name, style="bold").append(fact, style="dim"), soft_wrap=True)
+            for verb, tables in (("reads ", leaders.get(node, ())), ("writes", followers.get(node, ()))):
+                for table in tables:
+                    late = view.late.get((table, node))
+                    line = Text(f"  {verb} {table.name}")
+                    if verb == "reads " and late is not None:
+                        line.append(f"  {late.words}", style="red")
+                    console().print(line, soft_wrap=True)
+    if without:
+        console().print(Text(f"{many_text(without, 'table')} without jobs", style="dim"))
 
 
-def _page(view: LineageView) -> str:
-    closer: dict[GraphNode, LineageGraph] = {
-        node: view.closer(node) for node in view.graph.nodes if node.number is None
-    }
-    names = {node: f"n{at}" for at, (node, graph) in enumerate(closer.items()) if graph.nodes}
-    details = [
-        (
-            name,
-            GraphPicture(
-                title=f"{node.kind} {node.title}",
-                headline="its newest snapshots" if node.kind == "table" else "its newest barriers",
-                graph=closer[node],
-                roots=frozenset(
-                    each for each in closer[node].nodes if (each.kind, each.name) == (node.kind, node.name)
-                ),
-            ),
-        )
-        for node, name in names.items()
-    ]
-    return graph_page(_picture(view, {node: f"#{name}" for node, name in names.items()}), details)
+def _facts(view: LineageView) -> dict[GraphNode, str]:
+    """The facts of a view, with what a job is behind of, and what else it reads."""
+    facts = view.facts()
+    for (table, job), late in sorted(view.late.items()):
+        if view.root is not None:
+            facts[job] = f"{facts.get(job, '')}  {table.name}: {late.words}".strip()
+    for job, tables in view.further_inputs().items():
+        facts[job] = f"{facts.get(job, '')}  also reads {', '.join(tables)}".strip()
+    return facts

@@ -12,10 +12,13 @@ from rich.text import Text
 
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.place import WarehousePlace, with_place
+from engine.lineage.origins import CommitOrigin
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.runtime.times import time_text
-from engine.runtime.units import count_text, size_text
+from engine.runtime.units import count_text, many_text, size_text
+from engine.stream.position.place import BASE_SUFFIX
 from engine.table import Table
+from filestore.snapshot.snapshot import CommitKind
 
 _BUCKETS: Final = 12
 _COMMITS: Final = 8
@@ -34,8 +37,8 @@ _WINDOW_S: Final = 300.0
 def top(place: WarehousePlace, tables: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
     """Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.
 
-    Without names, all tables of the warehouse are shown. Rates cover the last five minutes. A refresh reads only new
-    metadata.
+    Without names, all tables of the warehouse are shown; those without writes in one line. Rates cover the last five
+    minutes. A refresh reads only new metadata. "streams behind" counts snapshots for each consumer-id.
     """
     opened = [place.table(name) for name in tables] if tables else list(_all(place))
     probes = [TableProbe(table) for table in opened]
@@ -64,7 +67,7 @@ def _all(place: WarehousePlace) -> Iterator[Table]:
 
 def screen(healths: Sequence[TableHealth], tables: Sequence[Table]) -> RenderableType:
     """The whole screen: a line per table; for a single table also its worst buckets and newest commits."""
-    parts: list[RenderableType] = [_overview(healths)]
+    parts: list[RenderableType] = [_overview(healths, tables)]
     if len(healths) == 1:
         [health], [table] = healths, tables
         parts += [_buckets(health, table), _commits(health)]
@@ -72,7 +75,8 @@ def screen(healths: Sequence[TableHealth], tables: Sequence[Table]) -> Renderabl
     return Group(*parts)
 
 
-def _overview(healths: Sequence[TableHealth]) -> Grid:
+def _overview(healths: Sequence[TableHealth], tables: Sequence[Table]) -> RenderableType:
+    """A line for each table that is written, that stands out, or that was named alone; the others in one sentence."""
     columns = (
         "table",
         "snapshot",
@@ -85,27 +89,69 @@ def _overview(healths: Sequence[TableHealth]) -> Grid:
         "runs",
         "debt",
         "log lag",
+        "written by",
+        "streams behind",
     )
-    rows = []
-    for each in healths:
-        rates = each.rates(_WINDOW_S)
-        lag = None if each.log_lag is None else sum(each.log_lag.values())
-        rows.append(
-            (
-                each.table,
-                None if each.snapshot is None else each.snapshot.id,
-                None if each.age_ms is None else _age(each.age_ms),
-                f"{rates.commits_per_minute:.1f}",
-                f"{rates.rows_per_s:,.0f}",
-                size_text(round(rates.bytes_per_s)),
-                each.sum("file_count"),
-                size_text(each.sum("size_bytes")),
-                each.max_runs,
-                size_text(each.compaction_debt),
-                lag,
-            )
-        )
-    return grid("", columns, rows, numbers=columns[1:])
+    made = Grid()
+    for name in columns:
+        made.add_column(name, justify="left" if name in ("table", "written by") else "right", overflow="fold")
+    idle: list[str] = []
+    for health, table in zip(healths, tables, strict=True):
+        cells = _cells(health, table)
+        if len(healths) > 1 and not health.rates(_WINDOW_S).commits_per_minute and not any(map(_hurts, cells)):
+            idle.append(health.table)
+        else:
+            made.add_row(*cells)
+    words = Text(f"{many_text(len(idle), 'table')} without writes in five minutes: ", style="dim")
+    parts: list[RenderableType] = [made] if len(idle) < len(healths) or not healths else []
+    return Group(*parts, words.append(", ".join(idle))) if idle else Group(*parts)
+
+
+def _cells(health: TableHealth, table: Table) -> list[Text]:
+    rates, options = health.rates(_WINDOW_S), table.options
+    lag = None if health.log_lag is None else sum(health.log_lag.values())
+    behind = _streams_behind(health, table)
+    runs = health.max_runs
+    worry = "red" if runs >= options.run_count_stop_trigger else "yellow" if runs >= options.run_count_trigger else ""
+    return [
+        Text(health.table),
+        Text("" if health.snapshot is None else f"{health.snapshot.id:,}"),
+        Text("" if health.age_ms is None else _age(health.age_ms)),
+        Text(f"{rates.commits_per_minute:.1f}"),
+        Text(f"{rates.rows_per_s:,.0f}"),
+        Text(size_text(round(rates.bytes_per_s))),
+        Text(count_text(health.sum("file_count"))),
+        Text(size_text(health.sum("size_bytes"))),
+        Text(count_text(runs), style=worry if table.store.has_key else ""),
+        Text(size_text(health.compaction_debt), style="yellow" if health.compaction_debt else ""),
+        Text("" if lag is None else count_text(lag), style="yellow" if lag else ""),
+        Text(_job(health)),
+        Text(behind, style="yellow" if behind.strip("0 ,") else ""),
+    ]
+
+
+def _hurts(cell: Text) -> bool:
+    return bool(cell.style)
+
+
+def _job(health: TableHealth) -> str:
+    """The job of the newest write that names one."""
+    for each in health.commits:
+        if each.snapshot.commit_kind is not CommitKind.COMPACT:
+            origin = CommitOrigin.of(each.snapshot)
+            return "" if origin is None else origin.job
+    return ""
+
+
+def _streams_behind(health: TableHealth, table: Table) -> str:
+    """For each stream with a consumer-id, the snapshots that it has not read: ``0, 12``; empty without streams."""
+    newest_id = 0 if health.snapshot is None else health.snapshot.id
+    places = table.store.consumers.next_snapshots()
+    return ", ".join(
+        count_text(max(0, newest_id + 1 - next_id))
+        for consumer, next_id in sorted(places.items())
+        if not consumer.endswith(BASE_SUFFIX)
+    )
 
 
 def _buckets(health: TableHealth, table: Table) -> Grid:

@@ -145,12 +145,14 @@ def version_options(context: SqlContext, text: StatementText, reference: Referen
     wanted = version.expression
     if version.name.upper() == "TIMESTAMP":
         return {"scan.timestamp": str(_time_ms(context, text, reference))}
+    if isinstance(wanted, exp.Column | exp.Dot):  # dev.eod
+        return {"scan.version": ".".join(part.name for part in wanted.parts)}
     if not isinstance(wanted, exp.Literal):
         raise InvalidInputError(
-            f"a version is a number of a snapshot, or a word for one in quotes: version={wanted.sql(dialect='spark')}"
+            f"a version is a number of a snapshot, or a word for one: version={wanted.sql(dialect='spark')} "
+            "fix='put it in quotes'"
         )
-    name = str(wanted.this)
-    return {"scan.version": name}
+    return {"scan.version": str(wanted.this)}
 
 
 def _time_ms(context: SqlContext, text: StatementText, reference: Reference) -> int:

@@ -1,11 +1,14 @@
 """Lineage for people: the graph around a table or a snapshot, with facts about each node."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import Any, Final
 
-from engine.lineage.graph.graph import GraphNode, LineageGraph, around, barrier_graph, graph_of, table_node, trace
-from engine.lineage.store.entities import DataLineage, create_time_text, split_name
+from engine.lineage.graph.graph import Edge, GraphNode, LineageGraph, around, barrier_graph, graph_of, table_node, trace
+from engine.lineage.graph.lateness import CatalogTables, Lateness, lateness, newest_reads_by_job
+from engine.lineage.origins import FIRST_BATCH_BARRIER, batch_time_ms
+from engine.lineage.store.entities import DataLineage, create_time_text, split_name, time_of
 from engine.lineage.store.store import LineageMeta, of_columns
 from filestore.predicate.predicate import And, Compare, CompareOp, Predicate
 
@@ -20,10 +23,12 @@ Find = Callable[[Predicate], Iterator[DataLineage]]
 class LineageView:
     """A graph, and the newest activity of its tables and jobs."""
 
-    root: GraphNode
+    root: GraphNode | None  # None: the whole catalog
     graph: LineageGraph
+    beside: tuple[Edge, ...] = ()  # further inputs of the graph's jobs, of tables that are not in the graph
     sources: tuple[DataLineage, ...] = ()
     sinks: tuple[DataLineage, ...] = ()
+    late: Mapping[Edge, Lateness] = field(default_factory=dict)  # from a table to the job that is behind it
 
     def facts(self) -> dict[GraphNode, str]:
         """A line about each node: the newest snapshot or barrier, with its time."""
@@ -33,48 +38,82 @@ class LineageView:
                 known = newest.get(node)
                 if known is None or _number(node, known) < number:
                     newest[node] = each
+        found = {node: self._fact(node, each) for node, each in newest.items()}
+        return found | self.times()
+
+    def times(self) -> dict[GraphNode, str]:
+        """The time of each snapshot and of each barrier."""
         return {
-            node: f"{'snapshot' if node.kind == 'table' else 'barrier'} {_number(node, each)}, "
-            f"{create_time_text(each.create_time)}"
-            for node, each in newest.items()
+            node: create_time_text(each.create_time)
+            for each in (*self.sources, *self.sinks)
+            for node in barrier_graph([each], ()).nodes
         }
 
+    def further_inputs(self) -> dict[GraphNode, list[str]]:
+        """By job: names of the tables that it reads beside those of the graph."""
+        found: dict[GraphNode, list[str]] = {}
+        for table, job in self.beside:
+            found.setdefault(job, []).append(table.name)
+        return found
+
     def closer(self, node: GraphNode) -> LineageGraph:
-        """The snapshots of a table with their barriers, or the barriers of a job with their snapshots."""
+        """The neighbourhood of a node, step by step.
+
+        Of a table its snapshots with their barriers, of a job its barriers with all snapshots that it read and wrote,
+        of one snapshot or barrier its neighbours.
+        """
         return barrier_graph(
-            (each for each in self.sources if node in (table_node(each), GraphNode("job", each.job))),
-            (each for each in self.sinks if node in (table_node(each), GraphNode("job", each.job))),
+            (each for each in self.sources if _is_of(each, node)),
+            (each for each in self.sinks if _is_of(each, node)),
         )
 
     def as_json(self) -> dict[str, Any]:
         """For scripts: nodes, and edges as pairs of titles."""
-        facts = self.facts()
+        facts, further = self.facts(), self.further_inputs()
         return {
-            "root": self.root.title,
+            "root": None if self.root is None else self.root.title,
             "nodes": [
                 {"kind": node.kind, "name": node.name, "number": node.number, "newest": facts.get(node)}
+                | ({"further_inputs": further[node]} if node in further else {})
                 for node in self.graph.nodes
             ],
-            "edges": [{"from": start.title, "to": end.title} for start, end in self.graph.edges],
+            "edges": [
+                {"from": start.title, "to": end.title} | _late_json(self.late.get((start, end)))
+                for start, end in self.graph.edges
+            ],
         }
+
+    @staticmethod
+    def _fact(node: GraphNode, each: DataLineage) -> str:
+        number, time = _number(node, each), create_time_text(each.create_time)
+        if node.kind == "table":
+            return f"snapshot {number}, {time}"
+        return f"batch, {time}" if number >= FIRST_BATCH_BARRIER else f"barrier {number}, {time}"
+
+
+def label_of(node: GraphNode) -> str:
+    """The title of a node for people: a batch write by its time of day (``load batch 09:18:51``)."""
+    if node.kind == "job" and node.number is not None and node.number >= FIRST_BATCH_BARRIER:
+        return f"{node.name} batch {time_of(batch_time_ms(node.number)):%H:%M:%S}"
+    return node.title
 
 
 def view_of_table(
     meta: LineageMeta,
-    table: str,
+    table: str | None,
     *,
-    newest: Callable[[str], int | None],
+    tables: CatalogTables,
     last: int,
     upstream: bool = True,
     downstream: bool = True,
     depth: int | None = None,
 ) -> LineageView:
-    """The graph around a table.
+    """The graph around a table, or of the whole catalog.
 
     Args:
         meta: the store.
-        table: ``database.table``.
-        newest: the newest snapshot of a table; without one, no snapshots are shown.
+        table: ``database.table``; None: everything that the store knows.
+        tables: of the catalog.
         last: number of snapshots per table.
         upstream: include the upstream.
         downstream: include the downstream.
@@ -82,19 +121,61 @@ def view_of_table(
 
     Raises: UnavailableError.
     """
-    root = GraphNode("table", table)
+    root = None if table is None else GraphNode("table", table)
     whole = graph_of(meta.source_table_lineages(), meta.sink_table_lineages())
-    graph = around(whole, root, upstream=upstream, downstream=downstream, depth=depth)
-    shown = {node for node in graph.nodes if node.kind == "job"}
+    graph = whole if root is None else around(whole, root, upstream=upstream, downstream=downstream, depth=depth)
+    jobs = {node for node in graph.nodes if node.kind == "job"}
+    kept = set(graph.nodes)
+    beside = tuple(edge for edge in whole.edges if edge[1] in jobs and edge[0] not in kept)
     sources: list[DataLineage] = []
     sinks: list[DataLineage] = []
-    for node in graph.nodes:
-        latest_id = newest(node.name) if node.kind == "table" else None
-        if latest_id is not None:
-            recent = _of_table(node.name, Compare(column="snapshot_id", op=CompareOp.GT, value=latest_id - last))
-            sources += (each for each in meta.source_data_lineages(recent) if GraphNode("job", each.job) in shown)
-            sinks += (each for each in meta.sink_data_lineages(recent) if GraphNode("job", each.job) in shown)
-    return LineageView(root=root, graph=graph, sources=tuple(sources), sinks=tuple(sinks))
+    late: dict[Edge, Lateness] = {}
+    for node in sorted({node for edge in whole.edges if not jobs.isdisjoint(edge) for node in edge} - jobs):
+        newest_id = tables.newest_id(node.name)
+        read, written = (
+            [each for each in _recent(find, node.name, newest_id, last) if GraphNode("job", each.job) in jobs]
+            for find in (meta.source_data_lineages, meta.sink_data_lineages)
+        )
+        sources += read
+        sinks += written
+        if newest_id is not None:
+            readers = {job for start, job in whole.edges if start == node} & jobs
+            reads = _reads_of(meta, node, readers, read)
+            late |= {(node, job): each for job, each in _late(tables, node.name, newest_id, reads).items()}
+    return LineageView(root=root, graph=graph, beside=beside, sources=tuple(sources), sinks=tuple(sinks), late=late)
+
+
+def _recent(find: "Find", table: str, newest_id: int | None, last: int) -> list[DataLineage]:
+    """The rows of a table's newest snapshots; of a table that is not there, of the newest that are recorded."""
+    if newest_id is not None:
+        return list(find(_of_table(table, Compare(column="snapshot_id", op=CompareOp.GT, value=newest_id - last))))
+    ids = nlargest(last, {each.snapshot_id for each in find(_of_table(table))})
+    return (
+        [] if not ids else list(find(_of_table(table, Compare(column="snapshot_id", op=CompareOp.GE, value=ids[-1]))))
+    )
+
+
+def _reads_of(
+    meta: LineageMeta, table: GraphNode, jobs: Iterable[GraphNode], recent: Sequence[DataLineage]
+) -> dict[GraphNode, int]:
+    """What each job has read of a table at its newest barrier; jobs that are far behind are not in the recent rows."""
+    found = newest_reads_by_job(recent)
+    for job in jobs:
+        if job.name not in found:
+            found |= newest_reads_by_job(meta.source_data_lineages(_of_table(table.name, of_columns(job=job.name))))
+    return {job: found[job.name] for job in jobs if job.name in found}
+
+
+def _late(
+    tables: CatalogTables, table: str, newest_id: int, reads: Mapping[GraphNode, int]
+) -> dict[GraphNode, Lateness]:
+    """The jobs that have not read all of a table."""
+    behind = {job: read_id for job, read_id in reads.items() if read_id < newest_id}
+    if not behind:
+        return {}
+    commits = tables.commits_after(table, min(behind.values()))
+    found = {job: lateness(read_id, commits, tables.now_ms) for job, read_id in behind.items()}
+    return {job: each for job, each in found.items() if each.snapshots}
 
 
 def view_of_snapshot(
@@ -190,6 +271,17 @@ def _number(node: GraphNode, entity: DataLineage) -> int:
     return entity.snapshot_id if node.kind == "table" else entity.barrier_id
 
 
+def _is_of(row: DataLineage, node: GraphNode) -> bool:
+    """Whether a row is about a table or a job, or about one snapshot or one barrier."""
+    if node.number is None:
+        return node in (table_node(row), GraphNode("job", row.job))
+    return node in barrier_graph([row], ()).nodes
+
+
+def _late_json(late: Lateness | None) -> dict[str, int]:
+    return {} if late is None else {"snapshots_behind": late.snapshots, "seconds_behind": late.age_ms // 1000}
+
+
 def lines(
     graph: LineageGraph, root: GraphNode, facts: Mapping[GraphNode, str], *, upstream: bool
 ) -> Iterable[tuple[int, str]]:
@@ -201,7 +293,7 @@ def lines(
         depth, node = waiting.pop()
         fact = f"  {facts[node]}" if node in facts else ""
         again = node in unfolded or node == root
-        yield depth, f"{node.kind} {node.title}{fact}{'  (see above)' if again else ''}"
+        yield depth, f"{node.kind} {label_of(node)}{fact}{'  (see above)' if again else ''}"
         if not again:
             unfolded.add(node)
             waiting += [(depth + 1, each) for each in reversed(followers.get(node, ()))]

@@ -16,10 +16,12 @@ import pytest
 import engine
 from engine import Catalog
 from engine.cli.app import _COMMANDS, cli, run_command
-from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
+from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED
+from engine.cli.job_output import job_progress
 from engine.cli.signals import stop_on_signals
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.job import _new_session
+from engine.deploy.pipeline.pipeline import PipelineProgress
 from engine.runtime.metrics import REGISTRY
 from lsm.errors import UnavailableError
 
@@ -128,6 +130,42 @@ def test_a_jobs_session_leaves_ctrl_c_to_the_job(monkeypatch: pytest.MonkeyPatch
         assert signal.getsignal(signal.SIGINT) is before
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_sigterm_while_spark_starts_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A signal to the process group ends the JVM first: what PySpark then raises is not reported as a defect."""
+
+    def session(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("engine.deploy.job.session", session)
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"name: j\nwarehouse: {tmp_path}/w\ntables: {{d.t: {{columns: {{id: BIGINT}}, primary_key: [id]}}}}\n"
+        f"pipelines: [{{name: p, source: {{format: rate}}, target: d.t, checkpoint: {tmp_path}/c}}]\n"
+    )
+    assert run_command(["run", str(job), "--quiet"]) == EXIT_TERMINATED
+    assert "stopped by SIGTERM" in capsys.readouterr().err
+    monkeypatch.setattr("engine.deploy.job.session", lambda *_: raises(ConnectionRefusedError(111, "refused")))
+    assert run_command(["run", str(job), "--quiet"]) == EXIT_FAILED
+
+
+def test_lines_of_progress_have_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    for rows_per_second, waiting in ((0.0, None), (0.31, 7), (1234.5, 0)):
+        with job_progress(["p"], quiet=False) as on_progress:
+            on_progress(
+                PipelineProgress(
+                    pipeline="p", batch_count=1, row_count=3, rows_per_second=rows_per_second, waiting_count=waiting
+                )
+            )
+    assert capsys.readouterr().err.splitlines() == [
+        "p: batches=1 changes=3",
+        "p: batches=1 changes=3 changes_per_s=0.31 waiting=7",
+        "p: batches=1 changes=3 changes_per_s=1234 waiting=0",
+    ]
 
 
 def test_the_first_signal_asks_and_the_second_one_interrupts() -> None:

@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 from engine import Catalog
 from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_FAILED
+from engine.drawing.key_axis import Stretch
+from engine.drawing.letters import shortened, text_width, wrapped
 from engine.drawing.model import FileBox, RunBoxes, TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
-from engine.drawing.svg import Canvas, shortened
-from engine.drawing.terminal import run_cells, tree_lines
+from engine.drawing.svg import Canvas
+from engine.drawing.terminal import heat_cells, run_cells, tree_lines
 from engine.drawing.theme import level_class
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
+from tests.support.pictures import SVG, boxes_of, check_words, labels_of
 from tests.support.tables import KEY_SCHEMA, committable_of, key_table, memory_catalog, rows
 from tests.support.vectors import golden_tables
 
-SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<b>&\"'\x01]]>"
 
 
@@ -134,33 +136,52 @@ def test_a_table_without_anything_can_be_drawn() -> None:
     assert "no data files" in svg
 
 
-def box(first: int, last: int) -> FileBox:
+def box(first: float, last: float) -> FileBox:
     return FileBox(
-        name="f", level=0, size_bytes=1, row_count=1, delete_count=0, first=first, last=last, min_key="1", max_key="2"
-    )
+        name="f", level=0, size_bytes=1, row_count=1, delete_count=0, first=first, last=last, ranks=(0, 0), min_key="1",
+        max_key="2",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("places", "width", "line"),
+    ("places", "line"),
     [
-        ([(0, 9)], 10, "██████████"),
-        ([(0, 3), (4, 9)], 10, "████▓▓▓▓▓▓"),
-        ([(2, 3)], 10, "··██······"),
-        ([(0, 0), (99, 99)], 100, "█········▓"),
-        ([], 1, "··········"),
+        ([(0, 1)], "██████████"),
+        ([(0, 0.4), (0.4, 1)], "████▓▓▓▓▓▓"),
+        ([(0.2, 0.4)], "··██······"),
+        ([(0, 0), (1, 1)], "█········▓"),
+        ([(0.01, 0.96)], "██████████"),
+        ([], "··········"),
     ],
 )
-def test_runs_in_a_terminal(places: list[tuple[int, int]], width: int, line: str) -> None:
+def test_runs_in_a_terminal(places: list[tuple[float, float]], line: str) -> None:
     run = RunBoxes(level=0, files=tuple(box(first, last) for first, last in places))
-    assert run_cells(run, width, 10) == line
+    assert run_cells(run, 10) == line
+
+
+def test_the_heat_of_a_terminal_is_the_maximum_of_each_cell() -> None:
+    overlap = [
+        Stretch(start=0, end=0.25, runs=1),
+        Stretch(start=0.25, end=0.26, runs=7),
+        Stretch(start=0.5, end=1, runs=2),
+    ]
+    assert heat_cells(overlap, 4) == [1, 7, 2, 2]
 
 
 @pytest.mark.sweep
-@given(st.text(max_size=30), st.integers(1, 200))
-def test_shortened_texts_fit(words: str, room: int) -> None:
-    short = shortened(words, room, 5.0)
-    assert len(short) <= max(room // 5, 0)
-    assert short == words or len(words) > room // 5
+@given(st.text(max_size=30), st.integers(1, 400))
+def test_shortened_and_wrapped_texts_fit(words: str, room: int) -> None:
+    short = shortened(words, room, 12)
+    assert text_width(short, 12) <= room
+    assert short == words or text_width(words, 12) > room
+    lines = wrapped(words, room, 12)
+    assert "".join(lines).replace(" ", "") == words.replace(" ", "")
+    assert all(text_width(line, 12) <= room or len(line) == 1 for line in lines)
+
+
+def test_names_are_wrapped_behind_signs() -> None:
+    assert wrapped("dw.src_events_stream_raw_v2", 120, 13) == ["dw.src_events_", "stream_raw_v2"]
+    assert shortened("dw.src_events_stream_raw_v2", 120, 13) == "dw.src_…_raw_v2"
 
 
 @pytest.mark.parametrize("top", [1, 4, 5, 9])
@@ -194,5 +215,52 @@ def test_lines_name_buckets_and_keys() -> None:
     table = key_table(bucket="1")
     table.write(rows((5, 1), (9, 1)))
     lines: list[Any] = [line.plain for line in tree_lines(picture_of(table.store), most=4, cells=6)]
-    assert lines[0] == 'bucket 0  {"id":5} to {"id":9}'
+    assert lines[0] == 'bucket 0  {"id":5} to {"id":9}  by value'
     assert lines[1].startswith("  L0  ██████     1 file            2 rows")
+
+
+@pytest.mark.parametrize("buckets", [1, 4, 9, 40, 100])
+def test_words_are_in_their_panels_and_apart(buckets: int) -> None:
+    schema = pa.schema([("day", pa.string()), ("shop", pa.string()), ("v", pa.int64())])
+    table = key_table(schema=schema, primary_key=("day", "shop"), partition_by=("day",), bucket="1")
+    for turn in range(3):
+        days = [f"2026-11-22-{day:03}-and-a-long-name" for day in range(buckets)]
+        shops = [f"a shop with a long name {turn}", "WWWWWWWWWWWWWWWWWWWWWWWWWW"] * buckets
+        data = {"day": sorted(days * 2), "shop": shops, "v": [1234567890] * 2 * buckets}
+        table.write(pa.table(data, schema=table.schema.arrow_schema))
+    check_words(svg_page(picture_of(table.store)), "panel")
+
+
+def test_the_history_names_values_snapshots_and_times() -> None:
+    table = key_table(bucket="1")
+    for key in range(40):
+        table.write(rows((key, 1)))
+    table.compact(full=True)
+    svg = svg_page(picture_of(table.store))
+    check_words(svg, "panel")
+    words = [each.what for each in labels_of(ET.fromstring(svg))]
+    assert {"+1", "0", "1", "41"} <= set(words)
+    assert sum(word.endswith("Z") for word in words) >= 5
+    assert "41 snapshots; bars by square root: at most 1 row added" in words
+    tips = [each.findtext(f"{SVG}title") or "" for each in ET.fromstring(svg).iter(f"{SVG}rect")]
+    assert any("identifier batch" in tip for tip in tips)
+    assert not any("9223372036854775807" in tip for tip in tips)
+    [panel] = boxes_of(ET.fromstring(svg), "panel")[:1]
+    lowest = max(each.bottom for each in labels_of(ET.fromstring(svg)) if panel.holds(each))
+    assert panel.bottom - lowest < 14, "a strip without anything"
+
+
+def test_a_click_finds_the_files_with_the_same_keys() -> None:
+    """What the script of the page reads: the bucket of each file, and the ranks of its keys; each box has a tip."""
+    table = key_table(bucket="1", **{"write-only": "true"})
+    for keys in ((1, 5), (6, 9), (5, 6)):
+        table.write(rows(*((key, 0) for key in keys)))
+    found = [(box.get("data-bucket"), box.get("data-first"), box.get("data-last")) for box in boxes(_svg_of(table))]
+    assert found == [("bucket 0", "1", "2"), ("bucket 0", "2", "3"), ("bucket 0", "0", "1")]
+    page = html_page(picture_of(table.store))
+    assert 'id="details"' in page
+    assert page.count("data-bucket=") == 3
+
+
+def _svg_of(table: FileTable) -> str:
+    return svg_page(picture_of(table.store))

@@ -1,6 +1,7 @@
 """``fluvial lineage``: the same graph as text, as JSON, and as pictures."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -8,14 +9,16 @@ from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 from engine import Catalog
 from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_INVALID
+from engine.lineage.graph.lateness import TableCommits, lateness
 from engine.lineage.lineage import lineage_of
 from engine.lineage.store.entities import DataLineage, LineageRecords, TableLineage
+from tests.support.pictures import SVG, boxes_of, check_words, labels_of
 
-SVG = "{http://www.w3.org/2000/svg}"
 NOW = datetime(2026, 11, 21, 12, 0, 0)
 Run = Callable[..., str]
 
@@ -131,19 +134,166 @@ def test_pictures_have_every_node_and_zoom_to_snapshots(run: Run, tmp_path: Path
     names = {"".join(each.itertext()) for each in svg.iter(f"{SVG}text")}
     assert {"db.table1", "db.table2", "db.table3", "db.table4", "job1", "job2", "loop"} <= names
     assert len([each for each in svg.iter(f"{SVG}polyline")]) == 7
-    boxes = [each for each in svg.iter(f"{SVG}rect") if each.get("class", "").split()[0] in ("table", "job")]
-    corners = [(float(each.get("x", "")), float(each.get("y", ""))) for each in boxes]
-    for at, (x1, y1) in enumerate(corners):
-        assert all(abs(x1 - x2) >= 210 or abs(y1 - y2) >= 44 for x2, y2 in corners[:at]), "boxes lie on one another"
+    check_words((tmp_path / "g.svg").read_text(), "table", "job")
 
-    page = ET.fromstring((tmp_path / "g.html").read_text().partition("\n")[2])
-    sections = {each.get("id"): each for each in page.iter("section")}
-    links = {each.get("href", "").removeprefix("#") for each in page.iter(f"{SVG}a")}
-    assert links == set(sections)
-    assert len(links) == 6  # all but loop, of which no barrier is known
-    closer = [{"".join(text.itertext()) for text in each.iter(f"{SVG}text")} for each in sections.values()]
+    sections = targets(tmp_path / "g.html")
+    assert len(sections) == 7
+    closer = [{each.what for each in labels_of(section)} for section in sections.values()]
     assert any({"job1#3", "db.table3@3", "job2#2", "db.table3@2"} <= words for words in closer)
     assert not any("db.table1@1" in words for words in closer)  # only the newest two
+    [loop] = [words for words in closer if "job loop" in words]
+    assert "no snapshot or barrier of it is recorded" in loop
+
+
+def targets(page: Path) -> dict[str, ET.Element]:
+    """The sections of a page: every link leads to one, every box is a link, words are in their boxes everywhere."""
+    root = ET.fromstring(page.read_text().partition("\n")[2])
+    sections = {each.get("id", ""): each for each in root.iter("section")}
+    links = [each.get("href", "") for each in root.iter(f"{SVG}a")]
+    assert sorted(links) == sorted(f"#{name}" for name in sections)
+    assert {each.get("href") for each in root.iter("a")} == {"#graph"}
+    assert any(each.get("id") == "graph" for each in root.iter("div"))
+    first, *others = root.iter(f"{SVG}svg")
+    assert len(boxes_of(first, "table", "job")) == len(links)
+    for svg in (first, *others):
+        check_words(ET.tostring(svg, encoding="unicode"), "table", "job")
+    return sections
+
+
+def test_the_whole_catalog(run: Run, tmp_path: Path) -> None:
+    """LN-03: without a table, every job with what it reads and writes; and every picture of it."""
+    told = run().splitlines()
+    assert told[:4] == [
+        "job1  barrier 3, 2026-11-21 12:00:00",
+        "  reads  db.table1",
+        "  reads  db.table2",
+        "  writes db.table3",
+    ]
+    assert "loop" in told
+    paths = [tmp_path / f"all.{kind}" for kind in ("svg", "html", "png")]
+    run("--svg", str(paths[0]), "--html", str(paths[1]), "--png", str(paths[2]))
+    check_words(paths[0].read_text(), "table", "job")
+    assert len(targets(paths[1])) == 7
+    with Image.open(paths[2]) as image:
+        assert image.format == "PNG"
+    assert json.loads(run("--json"))["root"] is None
+
+
+def test_a_job_has_all_its_inputs(run: Run, tmp_path: Path) -> None:
+    """In the graph of one input the other one is drawn, too: dashed, as it is not made of that table."""
+    assert "  job job1  barrier 3, 2026-11-21 12:00:00  also reads db.table2" in run("db.table1").splitlines()
+    run("db.table1", "--html", str(tmp_path / "g.html"))
+    sections = targets(tmp_path / "g.html")
+    found = [{each.what for each in labels_of(one)} for one in sections.values()]
+    [job] = [words for words in found if "job job1" in words]
+    assert {"db.table1@3", "db.table2@3", "job1#3", "db.table3@3"} <= job
+    root = ET.fromstring((tmp_path / "g.html").read_text().partition("\n")[2])
+    beside = [each.get("class") for each in root.iter(f"{SVG}rect") if "beside" in each.get("class", "")]
+    assert beside == ["table beside"]
+    assert json.loads(run("db.table1", "--json"))["nodes"][0]["further_inputs"] == ["db.table2"]
+
+
+def test_the_page_of_one_snapshot_has_links(run: Run, tmp_path: Path) -> None:
+    run("db.table3", "--snapshot", "2", "--html", str(tmp_path / "g.html"))
+    sections = targets(tmp_path / "g.html")
+    assert len(sections) == 6
+    texts = ["".join(each.itertext()) for each in sections.values()]
+    assert any("fluvial diff db.table3 1 2" in text for text in texts)
+
+
+def test_tables_that_are_gone_or_elsewhere_show_what_is_recorded(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path / "w"))
+    catalog.create_database("db")
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    lineage.store(
+        LineageRecords(
+            sink_tables=(TableLineage("load", "db", "gone", NOW),),
+            sink_snapshots=tuple(DataLineage("load", number, "db", "gone", 100 + number, NOW) for number in range(50)),
+        )
+    )
+    page = tmp_path / "g.html"
+    command = ["lineage", "db.gone", "--warehouse", catalog.warehouse, "--html", str(page), "--last", "3"]
+    assert run_command(command) == 0
+    words = [{each.what for each in labels_of(one)} for one in targets(page).values()]
+    newest = {"load#47", "load#48", "load#49", "db.gone@147", "db.gone@148", "db.gone@149"}
+    assert all(newest <= each for each in words)
+    assert not any("load#46" in each for each in words)
+
+
+def test_batches_are_named_by_their_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No barrier of 19 digits is shown to people; scripts get it."""
+    catalog = Catalog(str(tmp_path / "w"))
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    table.write(pa.table({"id": [1]}), options={"pipeline.name": "load"})
+    place = ["--warehouse", catalog.warehouse]
+    page = tmp_path / "g.html"
+    for command in (["db.t"], ["db.t", "--snapshot", "1"], []):
+        assert run_command(["lineage", *command, *place]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"load( batch \d\d:\d\d:\d\d)?  (batch, )?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", shown)
+        assert not re.search(r"\d{19}", shown)
+        assert run_command(["lineage", *command, *place, "--html", str(page)]) == 0
+        targets(page)
+        found = [each.what for each in labels_of(ET.fromstring(page.read_text().partition("\n")[2]))]
+        assert any(re.fullmatch(r"load batch \d\d:\d\d:\d\d", words) for words in found)
+        assert not any(re.search(r"\d{19}", words) for words in found)
+    assert run_command(["lineage", "db.t", "--snapshot", "1", *place, "--json"]) == 0
+    assert re.search(r"load#\d{19}", capsys.readouterr().out)
+
+
+def test_lateness_is_of_each_upstream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """LN-04: which upstream is how many commits ahead of a job; a compaction brings no rows and does not count."""
+    catalog = Catalog(str(tmp_path / "w"))
+    for name in ("slow", "fast"):
+        table = catalog.create_table(f"db.{name}", pa.schema([("id", pa.int64())]), primary_key=["id"])
+        for key in range(3):
+            table.write(pa.table({"id": [key]}), options={"pipeline.name": "load"})
+        table.compact(full=True)
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    lineage.store(
+        LineageRecords(
+            source_tables=(TableLineage("join", "db", "slow", NOW), TableLineage("join", "db", "fast", NOW)),
+            source_snapshots=(
+                DataLineage("join", 7, "db", "slow", 1, NOW),
+                DataLineage("join", 7, "db", "fast", 3, NOW),
+            ),
+        )
+    )
+    place = ["--warehouse", catalog.warehouse]
+    assert run_command(["lineage", *place]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "  reads  db.fast" in told
+    [late] = [line for line in told if "behind" in line]
+    assert re.fullmatch(r"  reads  db\.slow  2 snapshots, \d+ (s|min) behind", late)
+    page = tmp_path / "g.html"
+    assert run_command(["lineage", "db.slow", *place, "--html", str(page), "--svg", str(tmp_path / "g.svg")]) == 0
+    targets(page)
+    svg = ET.parse(tmp_path / "g.svg").getroot()
+    assert [each.get("class") for each in svg.iter(f"{SVG}polyline") if "lateness" in each.get("class", "")] == [
+        "lateness edge"
+    ]
+    assert any(re.match(r"db\.slow: 2 snapshots, \d+ (s|min) behind", each.what) for each in labels_of(svg))
+    capsys.readouterr()
+    assert run_command(["lineage", "db.slow", *place, "--json"]) == 0
+    edges = {(each["from"], each["to"]): each for each in json.loads(capsys.readouterr().out)["edges"]}
+    assert edges["db.slow", "join"]["snapshots_behind"] == 2
+
+
+@pytest.mark.parametrize(
+    ("read_id", "is_whole", "expected"),
+    [
+        (7, True, ""),
+        (5, True, "1 snapshot, 3 s behind"),
+        (0, True, "3 snapshots, 9 s behind"),
+        (0, False, "3+ snapshots, 9 s behind"),
+        (2, False, "3 snapshots, 9 s behind"),
+    ],
+)
+def test_lateness_counts_commits_from_the_oldest_unread_one(read_id: int, is_whole: bool, expected: str) -> None:
+    commits = TableCommits(times_ms={3: 1_000, 4: 5_000, 7: 7_000}, is_whole=is_whole)
+    assert lateness(read_id, commits, 10_000).words == expected
 
 
 def test_who_is_not_known_is_refused(warehouse: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

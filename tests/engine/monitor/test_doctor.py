@@ -103,6 +103,12 @@ SICK = {
         Severity.WARNING,
         "fewer buckets (bucket)",
     ),
+    "too few files to matter": (
+        seen(bucket(file_count=5, small_file_count=5)),
+        "small files",
+        Severity.OK,
+        "5 files: with fewer than 500, their size costs little",
+    ),
     "skew": (
         seen(bucket(size_bytes=3000 * MIB), bucket(bucket=1), bucket(bucket=2)),
         "bucket sizes",

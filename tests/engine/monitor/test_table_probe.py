@@ -1,6 +1,7 @@
 """Looking again and again: the same as a fresh look, at the price of what is new."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from engine.monitor.table_probe import CommitFacts, TableHealth, TableProbe
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.system_tables import SYSTEM_TABLES
 from tests.support.faults import MemoryFileIO
-from tests.support.tables import KEY_SCHEMA, key_table, reopened, rows
+from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, reopened, rows
 
 DAY_MS = 86_400_000
 
@@ -159,3 +160,25 @@ def test_the_command_looks_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [(each["table"], each["snapshot"], each["file_count"]) for each in told] == [("db.a", 1, 1), ("db.b", 1, 1)]
     assert run_command(["top", "db.a", "--warehouse", str(tmp_path), "--once"]) == 0
     assert "1 of 1 buckets" in capsys.readouterr().out
+
+
+def test_tables_without_writes_are_one_line_and_trouble_is_coloured() -> None:
+    """A stream, a job and a bucket with too many runs are seen at once; an idle table takes no line of its own."""
+    catalog = memory_catalog()
+    tables = []
+    for name in ("busy", "idle", "late"):
+        made = Table(catalog.create_table(f"db.{name}", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"}))
+        tables.append(made)
+    for value in range(6):
+        tables[0].files.write(rows((1, value)))
+    tables[2].files.write(rows((1, 1)))
+    tables[2].store.consumers.write("reader", 1)
+    console = Console(width=200, force_terminal=True)
+    with console.capture() as captured:
+        console.print(screen([TableProbe(each).look() for each in tables], tables))
+    shown = captured.get()
+    assert "1 table without writes in five minutes: db.idle" in re.sub(r"\x1b\[[\d;]*m", "", shown)
+    [busy] = [line for line in shown.splitlines() if "db.busy" in line]
+    assert re.search(r"\x1b\[33m *6\x1b\[0m", busy)  # yellow: compacted at 5 runs
+    [late] = [line for line in shown.splitlines() if "db.late" in line]
+    assert re.search(r"\x1b\[33m *1\x1b\[0m", late)  # the consumer is one snapshot behind

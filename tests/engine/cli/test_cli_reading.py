@@ -1,0 +1,72 @@
+"""``fluvial read`` and ``fluvial lag``: any state of a table by one word; hints instead of empty tables."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog
+from engine.cli.app import run_command
+from engine.cli.exit_codes import EXIT_INVALID
+from engine.procedures import create_branch, create_savepoint, create_tag
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> str:
+    catalog = Catalog(str(tmp_path_factory.mktemp("reading")))
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = catalog.create_table("db.t", schema, primary_key=["id"], options={"bucket": "1"})
+    table.write(pa.table({"id": [1]}, schema=schema))
+    create_tag(table, "eod")
+    create_savepoint(table)
+    create_branch(table, "dev", "eod")
+    catalog.table("db.t$branch_dev").write(pa.table({"id": [7]}, schema=schema))
+    table.write(pa.table({"id": [2]}, schema=schema))
+    return catalog.warehouse
+
+
+@pytest.mark.parametrize(
+    ("word", "ids"),
+    [
+        ("1", [1]),
+        ("snapshot.1", [1]),
+        ("eod", [1]),
+        ("savepoint.1", [1]),
+        ("latest", [1, 2]),
+        ("timestamp.2999-01-01", [1, 2]),
+        ("dev.latest", [1, 7]),
+        ("dev.eod", [1]),
+    ],
+)
+def test_a_word_names_a_state(word: str, ids: list[int], warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same words as in SQL and in ``fluvial diff``."""
+    assert run_command(["read", "db.t", "--at", word, "--json", "--warehouse", warehouse]) == 0
+    assert sorted(json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()) == ids
+
+
+def test_a_wrong_word_is_refused(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["read", "db.t", "--at", "eon", "--warehouse", warehouse]) == EXIT_INVALID
+    assert "no such version" in capsys.readouterr().err
+    assert run_command(["read", "db.t$files", "--at", "eod", "--warehouse", warehouse]) == EXIT_INVALID
+    assert "a system table has no other states" in capsys.readouterr().err
+
+
+def test_columns_are_those_of_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog = Catalog(str(tmp_path))
+    table = catalog.create_table("db.u", pa.schema([("id", pa.int64())]), primary_key=["id"])
+    table.write(pa.table({"id": [1]}))
+    create_tag(table, "old")
+    from engine import sql
+
+    sql(None, "ALTER TABLE db.u ADD COLUMN v STRING", catalog)
+    for at, columns in ((["--at", "old"], '"id"'), ([], '"id","v"')):
+        assert run_command(["read", "db.u", *at, "--format", "csv", "--warehouse", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == columns
+
+
+def test_lag_without_streams_says_how_to_name_one(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["lag", "db.t", "--warehouse", warehouse]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("db.t: snapshot ")
+    assert "name a query by --checkpoint DIR" in told

@@ -1,0 +1,31 @@
+"""Errors about unknown names: all of a few, the nearest of many."""
+
+import pytest
+
+from filestore.layout.nearest_names import names_text
+from lsm.errors import InvalidInputError
+from tests.support.tables import key_table, rows
+
+
+def test_few_names_are_shown_in_their_order() -> None:
+    assert names_text("tags", "x", ["b", "a"]) == "tags=['b', 'a']"
+
+
+def test_the_nearest_of_many_are_shown() -> None:
+    names = [f"batch-write-2026-11-{day:02}" for day in range(1, 31)] + ["eod", "eod-1"]
+    assert names_text("tags", "Eod-2", names).startswith("nearest_tags=['eod-1', 'eod', ")
+    assert names_text("tags", "Eod-2", names).endswith("] count=32")
+
+
+def test_errors_stay_short_with_a_thousand_tags() -> None:
+    """TAG-61: whatever is asked for by a wrong name."""
+    table = key_table(bucket="1")
+    table.write(rows((1, 1)))
+    body = table.store.io.read_bytes(table.store.paths.snapshot(1))
+    for at in range(1000):
+        table.store.io.write_new(table.store.paths.tag(f"daily-{at:04}"), body)
+    for asked in ({"tag": "daily-1000"}, {"version": "daily-1000"}, {"version": "dev.daily-1000"}, {"snapshot_id": 9}):
+        with pytest.raises(InvalidInputError) as caught:
+            table.read(**asked)  # type: ignore[arg-type]
+        assert len(str(caught.value)) < 400
+        assert "nearest_tags=['daily-" in str(caught.value)
