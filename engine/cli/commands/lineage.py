@@ -15,6 +15,7 @@ from engine.drawing.graphs import GraphPicture, graph_page, graph_svg
 from engine.lineage.graph.graph import GraphNode, LineageGraph
 from engine.lineage.graph.view import LineageView, lines, view_of_snapshot, view_of_table
 from engine.lineage.lineage import lineage_of
+from engine.lineage.truth.checked import checked_meta
 from lsm.errors import InvalidInputError
 
 _LAST: Final = 20
@@ -51,20 +52,20 @@ def lineage(
             f"the catalog records no lineage: warehouse={place.warehouse} fix=open it once with the options "
             "table-lineage=true and data-lineage=true"
         )
-    found.replay()
     upstream, downstream = is_up or not is_down, is_down or not is_up
-    if snapshot is None:
-        view = view_of_table(
-            found.meta,
-            table,
-            newest=partial(_newest, catalog),
-            last=last,
-            upstream=upstream,
-            downstream=downstream,
-            depth=depth,
-        )
-    else:
-        view = view_of_snapshot(found.meta, table, snapshot, upstream=upstream, downstream=downstream, depth=depth)
+    with checked_meta(found, catalog) as meta:
+        if snapshot is None:
+            view = view_of_table(
+                meta,
+                table,
+                newest=partial(_newest, catalog),
+                last=last,
+                upstream=upstream,
+                downstream=downstream,
+                depth=depth,
+            )
+        else:
+            view = view_of_snapshot(meta, table, snapshot, upstream=upstream, downstream=downstream, depth=depth)
     _check_known(catalog, table, view)
     if svg is not None:
         write_picture(Path(svg), graph_svg(_picture(view)).encode())
