@@ -93,20 +93,21 @@ class CommitOrigin:
 
 
 def table_id(store: TableStore, name: str | None = None) -> str:
-    """What identifies a table, or a branch of one, whatever its name: its columns, keys and time when it was made.
+    """What identifies a table, or a branch of one, whatever its name.
 
     Args:
         store: the table.
         name: of the branch, as ``database.table$branch_b``; None: the one that is opened.
 
     Returns:
-        Hexadecimal digits, and for a branch its name; "" when the first version of the schema is not there.
+        Its UUID, or a digest of what its first schema has otherwise, and of a branch's name; "" when that schema is
+        not there.
     """
     try:
         first = store.schema_of(FIRST_SCHEMA_ID)
     except FileNotFoundError:
         return ""
-    made = blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
+    made = first.table_uuid or blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
     branch = split_branch(name or store.name)[1]
     return made if branch is None else f"{made}/{blake2b(branch.encode(), digest_size=8).hexdigest()}"
 

@@ -20,7 +20,7 @@ from engine.lineage.store.entities import DataLineage, LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.lineage.store.sql_copy import as_sql
 from engine.lineage.truth.commit_records import CommitPlace, commit_records, origin_at
-from engine.lineage.truth.corrections import Checked, Corrections, Counts
+from engine.lineage.truth.corrections import GONE, Checked, Corrections, Counts
 from engine.lineage.truth.tables_now import CatalogTables, TableNow, TablesNow
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 
@@ -64,10 +64,11 @@ def check_tables(
         if dropped:
             found[each.table] = Counts(dropped=dropped)
     checked = {(each.table, each.table_id): each for each in corrections.checked()}
+    behind = corrections.behind_checks()
     for table in now.tables:
         if wanted(table.name):
             before = checked.get((table.name, table.table_id))
-            if before is None or before.at != _newest(table):
+            if before is None or before.at != _newest(table) or table.name in behind:
                 counts = _check_history(lineage, corrections, now, table, before)
                 known = found.get(table.name, Counts())
                 found[table.name] = replace(counts, dropped=counts.dropped + known.dropped)
@@ -92,13 +93,14 @@ def _follow_name(corrections: Corrections, now: TablesNow, each: Checked) -> int
     """Move or drop the rows of a table that has no longer the name and id that they say; returns dropped snapshots."""
     name = now.name_of(each.table, each.table_id)
     here = now.by_name.get(each.table)
-    if name is None:
-        return corrections.drop(each, is_replaced=True)
     if now.is_unreadable(name) or (here is not None and each.table_id in ("", here.table_id)):
         return 0
     target = now.by_name.get(name)
     if target is None:
-        return 0 if each.is_gone else corrections.drop(each, is_replaced=False)
+        dropped = 0 if each.is_gone else corrections.drop(each)
+        if name != each.table:
+            corrections.move(each, replace(each, table=name, at=GONE))
+        return dropped
     corrections.move(each, Checked(table=target.name, table_id=target.table_id, at=SnapshotRef(0, "")))
     return 0
 
@@ -175,14 +177,13 @@ def _is_false(row: DataLineage, table: TableNow, history: _History) -> bool:
 
 
 def _records(now: TablesNow, place: CommitPlace, snapshot: Snapshot, origin: CommitOrigin) -> LineageRecords:
-    """The rows of a commit under the names of today, without reads of tables that others have the names of."""
+    """The rows of a commit under the names of today."""
     reads = []
     for each in origin.reads:
         name = now.name_of(each.table, each.table_id) if each.warehouse == place.warehouse else each.table
-        if name is not None:
-            target = now.by_name.get(name)
-            is_moved = target is not None and each.table_id in target.ids
-            reads.append(replace(each, table=name, table_id=target.table_id if target and is_moved else each.table_id))
+        target = now.by_name.get(name)
+        is_moved = target is not None and each.table_id in target.ids
+        reads.append(replace(each, table=name, table_id=target.table_id if target and is_moved else each.table_id))
     return commit_records(place, snapshot, replace(origin, reads=tuple(reads)))
 
 

@@ -20,7 +20,7 @@ from engine.lineage.store.sql_tables import (
 from filestore.snapshot.snapshot import SnapshotRef
 
 _JOBS: Final = ((SINK_JOBS, SINK_SNAPSHOTS), (SOURCE_JOBS, SOURCE_SNAPSHOTS))
-_GONE: Final = SnapshotRef(1 << 62, "gone")
+GONE: Final = SnapshotRef(1 << 62, "gone")
 """Where the check of a table ends that is not there any more: rows that come later are before it."""
 _AT_ONCE: Final = 500
 
@@ -36,7 +36,7 @@ class Checked:
     @property
     def is_gone(self) -> bool:
         """Whether the table was not there at the last check."""
-        return self.at == _GONE
+        return self.at == GONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,16 @@ class Corrections:
             )
             for row in self._meta.rows(query, None)
         ]
+
+    def behind_checks(self) -> set[str]:
+        """The tables with written snapshots behind the one up to which they were compared."""
+        later = sa.select(SINK_SNAPSHOTS.c.row_key).where(
+            SINK_SNAPSHOTS.c.database == CHECKED.c.database,
+            SINK_SNAPSHOTS.c.table == CHECKED.c.table,
+            SINK_SNAPSHOTS.c.snapshot_id > CHECKED.c.snapshot_id,
+        )
+        query = sa.select(CHECKED.c.database, CHECKED.c.table).where(later.exists())
+        return {f"{row['database']}.{row['table']}" for row in self._meta.rows(query, None)}
 
     def written(self, table: str, after_id: int) -> list[DataLineage]:
         """The written snapshots of a table, after one."""
@@ -96,28 +106,15 @@ class Corrections:
                 connection.execute(sa.delete(SOURCE_JOBS).where(SOURCE_JOBS.c.job == job, ~left.exists()))
             _note(connection, at)
 
-    def drop(self, gone: Checked, *, is_replaced: bool) -> int:
-        """Drop what was written to a table that is gone.
-
-        Args:
-            gone: the table.
-            is_replaced: another table has its name: what was read from it is dropped, too.
-
-        Returns:
-            Number of snapshots.
-        """
+    def drop(self, gone: Checked) -> int:
+        """Drop what was written to a table that is gone; what was read from it stays. Returns dropped snapshots."""
         with self._meta.transaction("drop lineage") as connection:
             false = self._rows(connection, SINK_SNAPSHOTS, gone)
             self._delete_written(connection, gone.table, false)
-            for jobs, snapshots in _JOBS if is_replaced else _JOBS[:1]:
-                if is_replaced:
-                    connection.execute(sa.delete(snapshots).where(_is(snapshots, gone)))
-                connection.execute(sa.delete(jobs).where(_of(jobs, gone.table), ~_any_row(jobs, snapshots)))
-            if is_replaced:
-                connection.execute(sa.delete(JOB_STARTUP).where(_of(JOB_STARTUP, gone.table)))
-                connection.execute(sa.delete(CHECKED).where(_is(CHECKED, gone)))
-            else:
-                _note(connection, replace(gone, at=_GONE))
+            jobs, snapshots = _JOBS[0]
+            connection.execute(sa.delete(jobs).where(_of(jobs, gone.table), ~_any_row(jobs, snapshots)))
+            connection.execute(sa.delete(JOB_STARTUP).where(_of(JOB_STARTUP, gone.table)))
+            _note(connection, replace(gone, at=GONE))
         return len(false)
 
     def move(self, old: Checked, new: Checked) -> None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Final, Protocol
 
 from engine.lineage.origins import table_id
 from engine.lineage.settings import OpenCatalog
@@ -16,6 +16,10 @@ from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 
 logger = logging.getLogger("fluvial.lineage")
+
+DROPPED: Final = "$dropped_"
+"""Behind the name of a table that is gone, where another one has its name."""
+_ID_CHARS: Final = 8
 
 
 class OpenedTable(Protocol):
@@ -77,15 +81,15 @@ class TablesNow:
         """Each under its name."""
         return {each.name: each for each in self.tables}
 
-    def name_of(self, name: str, given_id: str) -> str | None:
+    def name_of(self, name: str, given_id: str) -> str:
         """What the table is called now that was called so.
 
         Args:
-            name: when the row was recorded.
+            name: when the row was recorded, or as returned before.
             given_id: of the table; "": not known, then it is the one of this name.
 
         Returns:
-            The same name also for a table that is gone; None when another table has the name of one that is gone.
+            For a table that is gone its last name; if another table has that by now, ``db.t$dropped_`` and the id.
         """
         here = self.by_name.get(name)
         if not given_id or self.is_unreadable(name) or (here is not None and given_id in here.ids):
@@ -93,7 +97,8 @@ class TablesNow:
         renamed = self._by_id.get(given_id)
         if renamed is not None:
             return renamed.name
-        return name if here is None else None
+        former = name.partition(DROPPED)[0]
+        return former if former not in self.by_name else f"{former}{DROPPED}{given_id[:_ID_CHARS]}"
 
     def is_unreadable(self, name: str) -> bool:
         """Whether nothing is known of a table, or of its branches."""
