@@ -10,7 +10,7 @@ from typing import Final
 from engine.lineage.datasets import Dataset
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import LineageEvents, events_of
-from engine.lineage.origins import CommitOrigin, SourceRead, table_id
+from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead, table_id
 from engine.lineage.store.entities import JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import of_columns
 from engine.lineage.truth.commit_records import CommitPlace, commit_records, read_records
@@ -102,10 +102,16 @@ class Recorder:
         name = ".".join(self._name)
         return SourceRead(warehouse=self._warehouse, table=name, snapshot_id=snapshot_id, table_id=self._place.table_id)
 
-    def opened(self, job: str, reads: tuple[SourceRead, ...] = ()) -> None:
-        """Record that a job will write this table and reads others. Raises: UnavailableError; like ``check``."""
+    def opened(self, job: str, reads: tuple[SourceRead, ...] = (), starts: tuple[SourceRead, ...] = ()) -> None:
+        """Record that a job will write this table and reads others. Raises: UnavailableError; like ``check``.
+
+        Args:
+            job: name of the job.
+            reads: the tables that it reads.
+            starts: where in them it begins.
+        """
         self.check()
-        self._lineage.store(self._new_tables(job, reads, is_sink=True))
+        self._lineage.store(replace(self._new_tables(job, reads, is_sink=True), startups=self._startups(job, starts)))
         if self._events is not None:
             self._events.started(job, reads=_datasets(reads), written=[self._written()])
 
@@ -141,14 +147,22 @@ class Recorder:
         return None if newest is None else newest.snapshot_id
 
     def started(self, job: str, snapshot_id: int) -> None:
-        """Record that a job starts at a snapshot of this table. Raises: UnavailableError."""
-        self._lineage.store(LineageRecords(startups=(JobStartup(job, *self._name, snapshot_id),)))
+        """Record that a job reads this table, and starts at a snapshot of it. Raises: UnavailableError."""
+        read = self.read_here(snapshot_id)
+        tables = self._new_tables(job, (read,), is_sink=False)
+        self._lineage.store(replace(tables, startups=self._startups(job, (read,))))
+
+    def _startups(self, job: str, starts: tuple[SourceRead, ...]) -> tuple[JobStartup, ...]:
+        here = (each for each in starts if each.warehouse == self._warehouse)
+        return tuple(JobStartup(job, *split_name(each.table), each.snapshot_id) for each in here)
 
     def records(self, snapshot: Snapshot, origin: CommitOrigin) -> LineageRecords:
         """The records of a commit; tables only if they were not recorded before."""
         made = commit_records(self._place, snapshot, origin)
         tables = self._new_tables(origin.job, origin.reads, is_sink=True)
-        return replace(made, source_tables=tables.source_tables, sink_tables=tables.sink_tables)
+        is_batch = origin.barrier_id >= FIRST_BATCH_BARRIER  # then its only barrier is its start
+        startups = self._startups(origin.job, origin.reads) if is_batch else ()
+        return replace(made, source_tables=tables.source_tables, sink_tables=tables.sink_tables, startups=startups)
 
     def _written(self, snapshot: Snapshot | None = None) -> Dataset:
         return Dataset(

@@ -63,6 +63,16 @@ class StreamJob:
         reads = newest_reads((*self._reads(batch_id), *beside))
         return CommitOrigin(job=self.name, barrier_id=batch_id, reads=reads, run=self.run)
 
+    def start(self, batch_id: int, reads: Iterable[SourceRead]) -> tuple[SourceRead, ...]:
+        """Where a run of the query begins: what its former batch had read, else what its first one reads.
+
+        Args:
+            batch_id: the first batch of the run.
+            reads: of this batch.
+        """
+        before = {(each.warehouse, each.table): each for each in self._reads(batch_id - 1)} if batch_id else {}
+        return tuple(before.get((each.warehouse, each.table), each) for each in reads)
+
     def _reads(self, batch_id: int) -> tuple[SourceRead, ...]:
         if self.checkpoint is None:
             return ()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import OpenCatalog, stored_options
 from engine.lineage.store.store import LineageMeta
-from engine.lineage.truth.tables_now import CatalogTables
+from engine.lineage.truth.tables_now import CatalogTables, TablesNow
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS, CatalogOptions
 from filestore.options.secrets import without_secrets
 from filestore.predicate.predicate import Predicate
@@ -21,6 +21,9 @@ from lsm.errors import InvalidInputError
 
 DATABASE: Final = "paimon"
 CATALOG_OPTIONS_TABLE: Final = "catalog_options"
+LATENESS_TABLE: Final = "upstream_lateness"
+SMALL_TABLES: Final = (CATALOG_OPTIONS_TABLE, LATENESS_TABLE)
+"""Tables that are returned whole, to be filtered by the caller."""
 _ROWS_AT_ONCE: Final = 4096
 
 
@@ -60,6 +63,14 @@ LINEAGE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "sink_snapshot_lineage": _DATA_LINEAGE,
     "job_startup": _schema(_JOB, *_TABLE, _SNAPSHOT),
     **_VIEWS,
+    LATENESS_TABLE: pa.schema(
+        [
+            *_schema(*_TABLE, _JOB, *_led_to("upstream_", *_TABLE)),
+            *_schema(("read_snapshot_id", pa.int64()), ("newest_snapshot_id", pa.int64())),
+            *_schema(("snapshots_behind", pa.int64())),
+            pa.field("behind_ms", pa.int64()),
+        ]
+    ),
 }
 """Columns by table. ``name`` equals ``key``, under the name in the PIP's example."""
 
@@ -77,7 +88,7 @@ def read_lineage_table(
 
     Args:
         catalog: the catalog.
-        name: of ``LINEAGE_SCHEMAS``; ``catalog_options`` ignores filter and limit.
+        name: of ``LINEAGE_SCHEMAS``; ``catalog_options`` and ``upstream_lateness`` ignore filter and limit.
         predicate: on its columns.
         limit: maximum number of rows; None is all.
 
@@ -116,11 +127,14 @@ def _checked_rows(
     catalog: CatalogTables, lineage: Lineage, name: str, predicate: Predicate | None, limit: int | None
 ) -> Iterator[Mapping[str, Any]]:
     from engine.lineage.truth.checked import checked_meta  # SQLAlchemy is slow to import
+    from engine.lineage.truth.lateness import lateness_rows
     from engine.lineage.views import seed_rows, view_rows
 
     with checked_meta(lineage, catalog) as meta:
         if name in _VIEWS:
             yield from view_rows(meta, name, predicate, limit)
+        elif name == LATENESS_TABLE:
+            yield from lateness_rows(meta, TablesNow.of(catalog))
         elif name in _ENTITIES:
             yield from (asdict(each) for each in _ENTITIES[name](meta, predicate, limit))
         else:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from engine.lineage.batch_origin import batch_origin, unnamed_job
+from engine.lineage.recording import Recorder
 from engine.lineage.stream_job import StreamJob
 from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
@@ -109,6 +110,10 @@ class StreamSessions:
         session = self._sessions.pop(identity, None)
         if session is None:
             stream = StreamJob(name=job or commit_user, checkpoint=checkpoint, run=query_id or commit_user)
+            recorder = Recorder.of(table.store)
+            if recorder is not None:
+                reads = stream.origin(batch_id).reads
+                recorder.opened(stream.name, reads, stream.start(batch_id, reads))
             session = WriteSession(
                 table,
                 ThreadRunner(),

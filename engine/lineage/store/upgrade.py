@@ -46,7 +46,7 @@ def _once(engine: sa.Engine, schema: str | None, name: str) -> None:
                 connection.execute(sa.text(f"ALTER TABLE {here} RENAME TO {_new_name(engine, schema, former)}"))
                 tables = (tables - {name}) | {former}
             if former in tables:
-                _copy(connection, name, former)
+                _copy(connection, name, former, schema)
                 connection.execute(sa.text(f"DROP TABLE {_quoted(engine, schema, former)}"))
             if name not in views:
                 connection.execute(sa.text(f"CREATE VIEW {here} AS {_view(engine, schema, name)}"))
@@ -55,11 +55,11 @@ def _once(engine: sa.Engine, schema: str | None, name: str) -> None:
             raise
 
 
-def _copy(connection: sa.Connection, name: str, former: str) -> None:
+def _copy(connection: sa.Connection, name: str, former: str, schema: str | None) -> None:
     """Rows without run and id; what the snapshot files say is added when lineage is next read."""
     target = SEED_TABLES[name]
     columns = ("job", "barrier_id", "database", "table", "snapshot_id", "create_time")
-    source = sa.table(former, *(sa.column(each, target.c[each].type) for each in columns))
+    source = sa.table(former, *(sa.column(each, target.c[each].type) for each in columns), schema=schema)
     found = connection.execute(sa.select(source)).mappings()
     while rows := found.fetchmany(_ROWS_AT_ONCE):
         made = {each["row_key"]: each for each in map(_row, rows)}

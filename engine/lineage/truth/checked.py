@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from engine.lineage.lineage import Lineage, merged_lineage
-from engine.lineage.origins import CommitOrigin
+from engine.lineage.origins import CommitOrigin, newest_reads
 from engine.lineage.store.entities import DataLineage, LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.lineage.store.sql_copy import as_sql
@@ -184,7 +184,7 @@ def _records(now: TablesNow, place: CommitPlace, snapshot: Snapshot, origin: Com
         target = now.by_name.get(name)
         is_moved = target is not None and each.table_id in target.ids
         reads.append(replace(each, table=name, table_id=target.table_id if target and is_moved else each.table_id))
-    return commit_records(place, snapshot, replace(origin, reads=tuple(reads)))
+    return commit_records(place, snapshot, replace(origin, reads=newest_reads(reads)))
 
 
 def _newest(table: TableNow) -> SnapshotRef:

@@ -131,7 +131,11 @@ class Corrections:
             jobs_moved: dict[str, tuple[TableLineage, ...]] = {}
             for jobs, snapshots in _JOBS:
                 rows = self._rows(connection, snapshots, old)
-                moved[snapshots.name] = tuple(replace(each, **names, table_id=new.table_id) for each in rows)
+                renamed = (replace(each, **names, table_id=new.table_id) for each in rows)
+                there = {row_key(each): each.snapshot_id for each in self._rows(connection, snapshots, new)}
+                moved[snapshots.name] = tuple(
+                    each for each in renamed if each.snapshot_id >= there.get(row_key(each), 0)
+                )  # a barrier may have read a table and its branch, which is the table now
                 connection.execute(sa.delete(snapshots).where(_is(snapshots, old)))
                 left = [*connection.execute(sa.select(jobs).where(_of(jobs, old.table))).mappings()]
                 movers = {each.job for each in rows}

@@ -178,7 +178,9 @@ class World:
                 for each in said["reads"]:
                     found = self.name_now(run, said["barrier"], each["table"])
                     sources.add((run, said["job"], said["barrier"], found or GONE, each["snapshot"]))
-        return sources, sinks
+        newest = {row[:4]: max(each[4] for each in sources if each[:4] == row[:4]) for row in sources if row[3] != GONE}
+        kept = {row for row in sources if newest.get(row[:4], row[4]) == row[4]}  # read as a table and as its branch
+        return kept, sinks
 
     def name_now(self, run: str, barrier: int, name: str) -> str | None:
         """What a table is called that was read; None: it is gone."""
