@@ -13,6 +13,7 @@ from typing import Any, Final
 from engine.lineage.store.entities import LONGEST_NAME
 from engine.request.writer_options import WriterOptions
 from filestore.layout.branch_names import split_branch
+from filestore.schema.schema_store import FIRST_SCHEMA_ID
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
@@ -21,7 +22,6 @@ PROPERTY: Final = "fluvial.lineage"
 JOB_KEY: Final = WriterOptions.pipeline_name.key
 FIRST_BATCH_BARRIER: Final = 1 << 62
 """Barriers of micro-batches are below, those of batch writes start here."""
-FIRST_SCHEMA_ID: Final = 0
 _USER_BITS: Final = 20
 _TIME_BITS: Final = 42
 

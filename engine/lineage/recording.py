@@ -13,7 +13,7 @@ from engine.lineage.openlineage import LineageEvents, events_of
 from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead, table_id
 from engine.lineage.store.entities import JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import of_columns
-from engine.lineage.truth.commit_records import CommitPlace, commit_records, read_records
+from engine.lineage.truth.commit_records import CommitPlace, barrier_reads, commit_records
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.file_io import FileIO
 from filestore.options.catalog_options import CatalogPlace
@@ -130,7 +130,7 @@ class Recorder:
     def has_read(self, origin: CommitOrigin) -> None:
         """Record that a barrier of a job has read tables of this catalog. Raises: UnavailableError."""
         tables = self._new_tables(origin.job, origin.reads, is_sink=False)
-        reads = read_records(self._place, origin, moment_ms=self._lineage.now_ms())
+        reads = barrier_reads(self._place, origin, moment_ms=self._lineage.now_ms())
         self._lineage.store(LineageRecords(source_tables=tables.source_tables, source_snapshots=reads))
         if self._events is not None:
             self._events.completed_barrier(origin.job, origin.barrier_id, reads=_datasets(origin.reads))

@@ -5,12 +5,13 @@ most. In PostgreSQL and MySQL the tables have their own schema.
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from engine.lineage.store.sql_tables import METADATA, OWNER
 from engine.lineage.store.upgrade import is_upgraded, upgrade
@@ -24,7 +25,7 @@ _WAL_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True)
-class Prepared:
+class LineageTables:
     """Creates the tables, once per process; equal ones share an engine."""
 
     schema: str | None
@@ -109,11 +110,10 @@ def _check_owner(engine: sa.Engine, catalog_id: str, schema: str | None) -> None
     with engine.execution_options(**{_READS: True}).connect() as connection:
         owner = connection.execute(sa.select(OWNER.c.catalog_id)).scalar()
     if owner is None:
-        with engine.begin() as connection:
+        with suppress(IntegrityError), engine.begin() as connection:  # else another process has just taken them
+            connection.execute(sa.insert(OWNER), {"id": 1, "catalog_id": catalog_id})
+        with engine.execution_options(**{_READS: True}).connect() as connection:
             owner = connection.execute(sa.select(OWNER.c.catalog_id)).scalar()
-            if owner is None:
-                connection.execute(sa.insert(OWNER), {"id": 1, "catalog_id": catalog_id})
-                owner = catalog_id
     if owner != catalog_id:
         raise InvalidInputError(
             f"lineage tables belong to another catalog: jdbc.database={schema} catalog={catalog_id} owner={owner} "

@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from engine.lineage.store.connections import Prepared
+from engine.lineage.store.connections import LineageTables
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage
 from engine.lineage.store.sql_predicates import where
 from engine.lineage.store.sql_tables import (
@@ -50,7 +50,7 @@ class JdbcLineageMeta:
             catalog_id: the catalog of the lineage; None: not checked.
         """
         self.database = database
-        self._prepare = Prepared(schema, catalog_id)
+        self._prepare = LineageTables(schema, catalog_id)
 
     def transaction(self, action: str, *, reads: bool = False) -> AbstractContextManager[sa.Connection]:
         """A transaction on the tables; a read-only one never waits.

@@ -20,7 +20,7 @@ from engine.lineage.store.entities import DataLineage, LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.lineage.store.sql_copy import as_sql
 from engine.lineage.truth.commit_records import CommitPlace, commit_records, origin_at
-from engine.lineage.truth.corrections import GONE, Checked, Corrections, Counts
+from engine.lineage.truth.corrections import GONE, CheckedTable, Corrections, Counts
 from engine.lineage.truth.tables_now import CatalogTables, TableNow, TablesNow
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 
@@ -89,7 +89,7 @@ def missing_commits(
                 yield table, snapshot, origin
 
 
-def _follow_name(corrections: Corrections, now: TablesNow, each: Checked) -> int:
+def _follow_name(corrections: Corrections, now: TablesNow, each: CheckedTable) -> int:
     """Move or drop the rows of a table that has no longer the name and id that they say; returns dropped snapshots."""
     name = now.name_of(each.table, each.table_id)
     here = now.by_name.get(each.table)
@@ -101,7 +101,7 @@ def _follow_name(corrections: Corrections, now: TablesNow, each: Checked) -> int
         if name != each.table:
             corrections.move(each, replace(each, table=name, at=GONE))
         return dropped
-    corrections.move(each, Checked(table=target.name, table_id=target.table_id, at=SnapshotRef(0, "")))
+    corrections.move(each, CheckedTable(table=target.name, table_id=target.table_id, at=SnapshotRef(0, "")))
     return 0
 
 
@@ -116,7 +116,7 @@ class _History:
 
 
 def _check_history(
-    lineage: Lineage, corrections: Corrections, now: TablesNow, table: TableNow, before: Checked | None
+    lineage: Lineage, corrections: Corrections, now: TablesNow, table: TableNow, before: CheckedTable | None
 ) -> Counts:
     history = _history(table, before)
     after_id = before.at.id if before is not None and history.continues else 0
@@ -141,12 +141,12 @@ def _check_history(
     if not lineage.settings.has_snapshots and before is not None and not history.continues:
         jobs = {row.job for records in true.values() for row in records.sink_tables}
         false_jobs = corrections.writing_jobs(table.name) - jobs
-    at = Checked(table=table.name, table_id=table.table_id, at=history.newest)
+    at = CheckedTable(table=table.name, table_id=table.table_id, at=history.newest)
     corrections.correct(at, false, lineage.wanted(merged_lineage(missing)), false_jobs)
     return Counts(added=len(unknown), dropped=len(false))
 
 
-def _history(table: TableNow, before: Checked | None) -> _History:
+def _history(table: TableNow, before: CheckedTable | None) -> _History:
     snapshots = table.store.snapshots
     newest = snapshots.latest()
     if newest is None:

@@ -74,12 +74,12 @@ def commit_records(place: CommitPlace, snapshot: Snapshot, origin: CommitOrigin)
     return LineageRecords(
         source_tables=tuple(TableLineage(origin.job, *name, time) for name in sources),
         sink_tables=(TableLineage(origin.job, database, table, time),),
-        source_snapshots=read_records(place, origin, moment_ms=snapshot.time_ms),
+        source_snapshots=barrier_reads(place, origin, moment_ms=snapshot.time_ms),
         sink_snapshots=(written,),
     )
 
 
-def read_records(place: CommitPlace, origin: CommitOrigin, *, moment_ms: int) -> tuple[DataLineage, ...]:
+def barrier_reads(place: CommitPlace, origin: CommitOrigin, *, moment_ms: int) -> tuple[DataLineage, ...]:
     """The rows of what a barrier has read in the catalog of a table.
 
     Args:

@@ -26,7 +26,7 @@ _AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckedTable:
     """Up to where the rows of a table were compared with its snapshot files."""
 
     table: str
@@ -54,11 +54,11 @@ class Corrections:
         """``has_snapshots``: whether data lineage is on; without it, jobs of tables are all that there is."""
         self._meta, self._has_snapshots = meta, has_snapshots
 
-    def checked(self) -> list[Checked]:
+    def checked(self) -> list[CheckedTable]:
         """Every table that rows are about, by name and id."""
         query = sa.select(CHECKED).order_by(*CHECKED.primary_key)
         return [
-            Checked(
+            CheckedTable(
                 table=f"{row['database']}.{row['table']}",
                 table_id=row["table_id"],
                 at=SnapshotRef(row["snapshot_id"], row["identity"]),
@@ -87,7 +87,7 @@ class Corrections:
         return {row["job"] for row in self._meta.rows(sa.select(SINK_JOBS.c.job).where(_of(SINK_JOBS, table)), None)}
 
     def correct(
-        self, at: Checked, false: Sequence[DataLineage], missing: LineageRecords, false_jobs: Collection[str] = ()
+        self, at: CheckedTable, false: Sequence[DataLineage], missing: LineageRecords, false_jobs: Collection[str] = ()
     ) -> None:
         """Drop rows of a table, add others, and note up to where it was checked.
 
@@ -106,7 +106,7 @@ class Corrections:
                 connection.execute(sa.delete(SOURCE_JOBS).where(SOURCE_JOBS.c.job == job, ~left.exists()))
             _note(connection, at)
 
-    def drop(self, gone: Checked) -> int:
+    def drop(self, gone: CheckedTable) -> int:
         """Drop what was written to a table that is gone; what was read from it stays. Returns dropped snapshots."""
         with self._meta.transaction("drop lineage") as connection:
             false = self._rows(connection, SINK_SNAPSHOTS, gone)
@@ -117,7 +117,7 @@ class Corrections:
             _note(connection, replace(gone, at=GONE))
         return len(false)
 
-    def move(self, old: Checked, new: Checked) -> None:
+    def move(self, old: CheckedTable, new: CheckedTable) -> None:
         """Give the rows of a table its new name.
 
         Args:
@@ -162,7 +162,7 @@ class Corrections:
             where = sa.true() if table is None else _of(CHECKED, table)
             connection.execute(sa.update(CHECKED).where(where).values(snapshot_id=0, identity=""))
 
-    def _rows(self, connection: sa.Connection, table: sa.Table, of: Checked) -> list[DataLineage]:
+    def _rows(self, connection: sa.Connection, table: sa.Table, of: CheckedTable) -> list[DataLineage]:
         columns = [each for each in table.c if each.name != ROW_KEY]
         return [DataLineage(**row) for row in connection.execute(sa.select(*columns).where(_is(table, of))).mappings()]
 
@@ -185,7 +185,7 @@ class Corrections:
             connection.execute(sa.delete(SOURCE_JOBS).where(SOURCE_JOBS.c.job == job, ~_any_row(*_JOBS[1])))
 
 
-def _note(connection: sa.Connection, at: Checked) -> None:
+def _note(connection: sa.Connection, at: CheckedTable) -> None:
     database, table = split_name(at.table)
     connection.execute(sa.delete(CHECKED).where(_is(CHECKED, at)))
     values: dict[str, Any] = {"database": database, "table": table, "table_id": at.table_id}
@@ -197,7 +197,7 @@ def _of(table: sa.Table, name: str) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.database == database, table.c.table == short)
 
 
-def _is(table: sa.Table, of: Checked) -> sa.ColumnElement[bool]:
+def _is(table: sa.Table, of: CheckedTable) -> sa.ColumnElement[bool]:
     return sa.and_(_of(table, of.table), table.c.table_id == of.table_id)
 
 

@@ -27,7 +27,7 @@ def catalog(tmp_path: Path) -> Catalog:
     return Catalog(str(tmp_path))
 
 
-def made(catalog: Catalog, name: str, snapshots: int = 0) -> Table:
+def loaded_table(catalog: Catalog, name: str, snapshots: int = 0) -> Table:
     table = catalog.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "1"})
     for _ in range(snapshots):
         table.write(ROWS, options={"pipeline.name": "load"})
@@ -67,8 +67,8 @@ def hit(table: Table, snapshot_id: int) -> set[tuple[str, int]]:
 
 def test_a_job_that_begins_with_a_new_checkpoint_keeps_its_lineage(catalog: Catalog) -> None:
     """LN-02, LN-28, LN-29: batches are counted from 0 again, and both runs are known."""
-    raw = made(catalog, "shop.raw", snapshots=4)
-    made(catalog, "shop.orders")
+    raw = loaded_table(catalog, "shop.raw", snapshots=4)
+    loaded_table(catalog, "shop.orders")
     stream(catalog, "shop.orders", "shop.raw", 1, 2, 3, 4)
     raw.write(ROWS)
     raw.write(ROWS)
@@ -85,7 +85,7 @@ def test_a_job_that_begins_with_a_new_checkpoint_keeps_its_lineage(catalog: Cata
 
 def test_a_rollback_takes_its_snapshots_out_of_lineage(catalog: Catalog) -> None:
     """LN-06: the number of a snapshot is used again, by another job."""
-    table = made(catalog, "shop.t")
+    table = loaded_table(catalog, "shop.t")
     for job in "abc":
         table.write(ROWS, options={"pipeline.name": job})
     procedures.rollback(table, snapshot=1)
@@ -97,11 +97,11 @@ def test_a_rollback_takes_its_snapshots_out_of_lineage(catalog: Catalog) -> None
 
 def test_a_table_that_is_made_again_begins_without_lineage(catalog: Catalog) -> None:
     """LN-06: readers of the former table have not read this one."""
-    made(catalog, "shop.raw", snapshots=2)
-    made(catalog, "shop.orders")
+    loaded_table(catalog, "shop.raw", snapshots=2)
+    loaded_table(catalog, "shop.orders")
     stream(catalog, "shop.orders", "shop.raw", 2)
     catalog.drop_table("shop.raw")
-    raw = made(catalog, "shop.raw", snapshots=2)
+    raw = loaded_table(catalog, "shop.raw", snapshots=2)
     assert hit(raw, 1) == set()
     ((job, name, snapshot_id),) = made_of(catalog, "orders", 1)
     assert (job, name.partition("$dropped_")[0], snapshot_id) == ("clean", "raw", 2)
@@ -112,9 +112,9 @@ def test_a_table_that_is_made_again_begins_without_lineage(catalog: Catalog) -> 
 
 def test_tables_keep_their_lineage_when_they_swap_names(catalog: Catalog) -> None:
     """LN-28: ids of tables count, not names."""
-    made(catalog, "shop.a", snapshots=1)
-    made(catalog, "shop.b", snapshots=2)
-    made(catalog, "shop.c")
+    loaded_table(catalog, "shop.a", snapshots=1)
+    loaded_table(catalog, "shop.b", snapshots=2)
+    loaded_table(catalog, "shop.c")
     stream(catalog, "shop.c", "shop.a", 1)
     for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
         catalog.rename_table(f"shop.{old}", f"shop.{new}")
@@ -125,7 +125,7 @@ def test_tables_keep_their_lineage_when_they_swap_names(catalog: Catalog) -> Non
 
 def test_a_branch_that_becomes_main_brings_its_lineage(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
     """LN-35 to LN-41, LN-75: what a recovery published is what the next question is about."""
-    table = made(catalog, "shop.t")
+    table = loaded_table(catalog, "shop.t")
     for job in "abc":
         table.write(ROWS, options={"pipeline.name": job})
     procedures.create_branch(table, "fix", snapshot=1)
@@ -141,7 +141,7 @@ def test_a_branch_that_becomes_main_brings_its_lineage(catalog: Catalog, capsys:
 
 def test_a_merge_is_a_job_that_has_read_the_branch(catalog: Catalog) -> None:
     """LN-75: main takes what the branch has."""
-    table = made(catalog, "shop.t", snapshots=1)
+    table = loaded_table(catalog, "shop.t", snapshots=1)
     procedures.create_branch(table, "fix", snapshot=1)
     catalog.table("shop.t$branch_fix").write(ROWS, options={"pipeline.name": "repair"})
     table.write(pa.table({"id": [2]}, schema=SCHEMA), options={"pipeline.name": "load"})
@@ -155,14 +155,14 @@ def test_statements_of_one_program_have_no_common_ancestors(catalog: Catalog, mo
     """LN-01, LN-26: a batch write without a name is a job of its own for each table."""
     monkeypatch.setattr("sys.argv", ["notebook"])
     for name in "ab":
-        made(catalog, f"shop.{name}").write(ROWS)
+        loaded_table(catalog, f"shop.{name}").write(ROWS)
     assert written(catalog) == [("notebook:shop.a", "a", 1), ("notebook:shop.b", "b", 1)]
 
 
 def test_impact_does_not_leave_out_commits_whose_lineage_was_deleted(catalog: Catalog) -> None:
     """LN-29: it names them and the command, which brings them back."""
-    raw = made(catalog, "shop.raw", snapshots=2)
-    made(catalog, "shop.orders")
+    raw = loaded_table(catalog, "shop.raw", snapshots=2)
+    loaded_table(catalog, "shop.orders")
     stream(catalog, "shop.orders", "shop.raw", 1, 2)
     procedures.delete_data_lineage(catalog, "clean")
     with pytest.raises(InvalidInputError, match=r"commits=2 first=\['shop.orders@1', .*repair-lineage --all"):
@@ -173,8 +173,8 @@ def test_impact_does_not_leave_out_commits_whose_lineage_was_deleted(catalog: Ca
 
 def test_impact_knows_commits_that_were_never_recorded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """LN-29: their writer died behind the commit, or the store was lost."""
-    raw = made(catalog, "shop.raw", snapshots=1)
-    made(catalog, "shop.orders")
+    raw = loaded_table(catalog, "shop.raw", snapshots=1)
+    loaded_table(catalog, "shop.orders")
     with monkeypatch.context() as dying:
         dying.setattr(Lineage, "store", _dies)
         with pytest.raises(KeyboardInterrupt):
@@ -187,8 +187,8 @@ def test_impact_knows_commits_that_were_never_recorded(catalog: Catalog, monkeyp
 
 def test_how_far_jobs_are_behind_their_tables(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
     """LN-04: in snapshots and in time, of each upstream."""
-    raw = made(catalog, "shop.raw", snapshots=2)
-    made(catalog, "shop.orders")
+    raw = loaded_table(catalog, "shop.raw", snapshots=2)
+    loaded_table(catalog, "shop.orders")
     stream(catalog, "shop.orders", "shop.raw", 1, 2)
     view = catalog.system_table("paimon.upstream_lateness")
     (row,) = view.to_arrow(filter="`table` = 'orders'").to_pylist()
@@ -213,11 +213,11 @@ def test_the_database_of_lineage_cannot_be_dropped(catalog: Catalog) -> None:
 
 def test_a_batch_job_starts_where_it_reads(catalog: Catalog) -> None:
     """LN-14, LN-24: of the streams, see ``test_spark_jobs`` and ``test_alignment``."""
-    raw = made(catalog, "shop.raw", snapshots=2)
+    raw = loaded_table(catalog, "shop.raw", snapshots=2)
     read = SourceRead.of(raw.store, raw.latest_snapshot())
     assert read is not None
     origin = CommitOrigin(job="report", barrier_id=1 << 62, reads=(read,), run="user")
-    table = made(catalog, "shop.daily")
+    table = loaded_table(catalog, "shop.daily")
     session = WriteSession(
         table.files, LocalRunner(), commit_user="user", options=NO_OPTIONS, upkeep=Upkeep.BATCH,
         origin=lambda batch_id, rows: origin,

@@ -32,7 +32,7 @@ Row = tuple[str, str, int, str, int]  # run, job, barrier, table, snapshot
 
 
 @dataclass
-class World:
+class History:
     """A catalog, and what was done to it."""
 
     root: Path
@@ -210,7 +210,7 @@ def test_every_answer_is_what_the_snapshot_files_say(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LN-02, LN-06, LN-28, LN-29, LN-75: after every operation, whether the store answered meanwhile or not."""
-    world = World(tmp_path, Random(seed), Catalog(str(tmp_path)))
+    world = History(tmp_path, Random(seed), Catalog(str(tmp_path)))
     for name in NAMES:
         world.create(name)
     steps: tuple[Callable[[], None], ...] = (
@@ -248,7 +248,7 @@ def test_every_answer_is_what_the_snapshot_files_say(
     compare(world, done)
 
 
-def compare(world: World, done: list[str]) -> None:
+def compare(world: History, done: list[str]) -> None:
     lineage = lineage_of(world.catalog)
     assert lineage is not None
     sources, sinks = world.truth()

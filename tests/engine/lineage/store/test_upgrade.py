@@ -1,14 +1,19 @@
-"""Stores of lineage as Fluvial wrote them until rows got runs and ids of tables."""
+"""Stores of lineage when they are first opened: by several at once, and as an older Fluvial wrote them."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 import sqlalchemy as sa
 
+from engine.lineage.store.connections import LineageTables
 from engine.lineage.store.entities import DataLineage, LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from filestore.catalog.sql_database import ALL_DIALECTS, SqlDatabase
+from lsm.errors import InvalidInputError
 
 TIME = datetime(2026, 11, 21, 12, 0, 1)
 NAMES = ("source_snapshot_lineage", "sink_snapshot_lineage")
@@ -66,3 +71,28 @@ def test_a_store_of_the_former_version_is_taken_over(
     with engine.connect() as connection:
         found = connection.execute(sa.select(view.c.barrier_id, view.c.snapshot_id).order_by(view.c.barrier_id)).all()
     assert [tuple(each) for each in found] == [(0, 9), (1, 5), (2, 6)], "the newest run of each barrier"
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "mysql"])
+def test_several_that_open_a_new_store_at_once_get_it(dialect: str, request: pytest.FixtureRequest) -> None:
+    """LN-42: schema, tables, views and owner are made by whoever is first; the others find them."""
+    url = SqlDatabase.of(request.getfixturevalue(dialect), dialects=ALL_DIALECTS).url
+    start, taking = Barrier(6), Barrier(6)
+
+    def waits(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("INSERT") and "fluvial_catalog" in statement:
+            with suppress(BrokenBarrierError):
+                taking.wait(2)  # everyone has seen that nobody owns the tables
+
+    def opened() -> set[str]:
+        engine = sa.create_engine(url, poolclass=sa.NullPool)
+        sa.event.listen(engine, "before_cursor_execute", waits)
+        start.wait()
+        LineageTables("race", "catalog")(engine)
+        return {*sa.inspect(engine).get_view_names("race")}
+
+    with ThreadPoolExecutor(6) as pool:
+        found = [each.result() for each in [pool.submit(opened) for _ in range(6)]]
+    assert all({*NAMES} <= views for views in found)
+    with pytest.raises(InvalidInputError, match="belong to another catalog"):
+        LineageTables("race", "other")(sa.create_engine(url, poolclass=sa.NullPool))
