@@ -13,7 +13,7 @@ import pyarrow as pa
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import OpenCatalog, stored_options
 from engine.lineage.store.store import LineageMeta
-from engine.lineage.truth.tables_now import CatalogTables, TablesNow
+from engine.lineage.truth.tables_now import ListedTables, TablesNow
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS, CatalogOptions
 from filestore.options.secrets import without_secrets
 from filestore.predicate.predicate import Predicate
@@ -82,7 +82,7 @@ _ENTITIES: Final[Mapping[str, Callable[[LineageMeta, Predicate | None, int | Non
 
 
 def read_lineage_table(
-    catalog: CatalogTables, name: str, predicate: Predicate | None = None, limit: int | None = None
+    catalog: ListedTables, name: str, predicate: Predicate | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Rows of ``paimon.<name>``, compared with the snapshot files. The lineage store applies filter and limit.
 
@@ -116,7 +116,7 @@ def require_lineage(catalog: OpenCatalog) -> Lineage:
 
 
 def _rows(
-    catalog: CatalogTables, name: str, predicate: Predicate | None, limit: int | None
+    catalog: ListedTables, name: str, predicate: Predicate | None, limit: int | None
 ) -> Iterator[Mapping[str, Any]]:
     if name == CATALOG_OPTIONS_TABLE:
         return iter(_options(catalog))
@@ -124,7 +124,7 @@ def _rows(
 
 
 def _checked_rows(
-    catalog: CatalogTables, lineage: Lineage, name: str, predicate: Predicate | None, limit: int | None
+    catalog: ListedTables, lineage: Lineage, name: str, predicate: Predicate | None, limit: int | None
 ) -> Iterator[Mapping[str, Any]]:
     from engine.lineage.truth.checked import checked_meta  # SQLAlchemy is slow to import
     from engine.lineage.truth.lateness import lateness_rows

@@ -1,6 +1,5 @@
 """The command ``fluvial lineage``: the upstream and downstream of a table."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,8 +16,6 @@ from engine.lineage.graph.graph import GraphNode, LineageGraph
 from engine.lineage.graph.view import LineageView, lines, view_of_snapshot, view_of_table
 from engine.lineage.lineage import lineage_of
 from engine.lineage.truth.checked import checked_meta
-from engine.lineage.truth.lateness import lateness_of_jobs
-from engine.lineage.truth.tables_now import TablesNow
 from lsm.errors import InvalidInputError
 
 _LAST: Final = 20
@@ -67,8 +64,6 @@ def lineage(
                 downstream=downstream,
                 depth=depth,
             )
-            late = lateness_of_jobs(meta, TablesNow.of(catalog))
-            view = replace(view, lateness={(each.table, each.job): each for each in late})
         else:
             view = view_of_snapshot(meta, table, snapshot, upstream=upstream, downstream=downstream, depth=depth)
     _check_known(catalog, table, view)

@@ -1,13 +1,12 @@
 """Lineage for people: the graph around a table or a snapshot, with facts about each node."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.lineage.graph.graph import GraphNode, LineageGraph, around, barrier_graph, graph_of, table_node, trace
 from engine.lineage.store.entities import DataLineage, create_time_text, split_name
 from engine.lineage.store.store import LineageMeta, of_columns
-from engine.lineage.truth.lateness import Lateness
 from filestore.predicate.predicate import And, Compare, CompareOp, Predicate
 
 _FIRST_REACH: Final = 64  # snapshots
@@ -25,8 +24,6 @@ class LineageView:
     graph: LineageGraph
     sources: tuple[DataLineage, ...] = ()
     sinks: tuple[DataLineage, ...] = ()
-    lateness: Mapping[tuple[str, str], Lateness] = field(default_factory=dict)
-    """By table and job that reads it; empty when it was not asked for."""
 
     def facts(self) -> dict[GraphNode, str]:
         """A line about each node: the newest snapshot or barrier, with its time."""
@@ -58,15 +55,8 @@ class LineageView:
                 {"kind": node.kind, "name": node.name, "number": node.number, "newest": facts.get(node)}
                 for node in self.graph.nodes
             ],
-            "edges": [
-                {"from": start.title, "to": end.title, **self._behind(start, end)} for start, end in self.graph.edges
-            ],
+            "edges": [{"from": start.title, "to": end.title} for start, end in self.graph.edges],
         }
-
-    def _behind(self, start: GraphNode, end: GraphNode) -> Mapping[str, int | None]:
-        """How far a job is behind a table, of edges between these two."""
-        late = None if start.number is not None else self.lateness.get((start.name, end.name))
-        return late.as_json() if late is not None and start.kind == "table" else {}
 
 
 def view_of_table(

@@ -21,7 +21,7 @@ from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.lineage.store.sql_copy import as_sql
 from engine.lineage.truth.commit_records import CommitPlace, commit_records, origin_at
 from engine.lineage.truth.corrections import GONE, CheckedTable, Corrections, Counts
-from engine.lineage.truth.tables_now import CatalogTables, TableNow, TablesNow
+from engine.lineage.truth.tables_now import ListedTables, TableNow, TablesNow
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 
 logger = logging.getLogger("fluvial.lineage")
@@ -30,7 +30,7 @@ _EMPTY = SnapshotRef(0, "empty")
 
 
 @contextmanager
-def checked_meta(lineage: Lineage, catalog: CatalogTables) -> Iterator[JdbcLineageMeta]:
+def checked_meta(lineage: Lineage, catalog: ListedTables) -> Iterator[JdbcLineageMeta]:
     """The store, in agreement with the snapshot files of a catalog; a store of another kind is copied first.
 
     Raises:
@@ -83,7 +83,11 @@ def missing_commits(
     for table in now.tables:
         known = {each.snapshot_id for each in corrections.written(table.name, 0)}
         for snapshot_id in table.store.snapshots.ids():
-            snapshot = None if snapshot_id in known else table.store.snapshots.find(snapshot_id)
+            snapshot = (
+                None
+                if snapshot_id in known or snapshot_id < table.first_id
+                else table.store.snapshots.find(snapshot_id)
+            )
             origin = None if snapshot is None else origin_at(_place(lineage, table), snapshot)
             if snapshot is not None and origin is not None:
                 yield table, snapshot, origin
@@ -124,7 +128,7 @@ def _check_history(
     true = {
         snapshot_id: _records(now, place, snapshot, origin)
         for snapshot_id, snapshot in history.found.items()
-        if (origin := origin_at(place, snapshot)) is not None
+        if snapshot_id >= table.first_id and (origin := origin_at(place, snapshot)) is not None
     }
     rows = corrections.written(table.name, after_id)
     expected = {row for records in true.values() for row in records.sink_snapshots}
@@ -164,7 +168,7 @@ def _history(table: TableNow, before: CheckedTable | None) -> _History:
 
 def _is_false(row: DataLineage, table: TableNow, history: _History) -> bool:
     """Whether a row that no snapshot file has is wrong: others recorded it, or it cannot be known, where it is not."""
-    if row.table_id not in ("", table.table_id):
+    if row.table_id not in ("", table.table_id) or row.snapshot_id < table.first_id:
         return True
     snapshot = history.found.get(row.snapshot_id)
     if snapshot is None:

@@ -13,7 +13,7 @@ from filestore.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lateness:
+class JobLateness:
     """The newest read of a table by a job, and what the table has by now."""
 
     job: str
@@ -27,17 +27,8 @@ class Lateness:
         """Snapshots that the job has not read; compactions count."""
         return max(self.newest_id - self.read_id, 0)
 
-    def as_json(self) -> dict[str, int | None]:
-        """JSON values, without the names."""
-        return {
-            "read_snapshot": self.read_id,
-            "newest_snapshot": self.newest_id,
-            "snapshots_behind": self.snapshots_behind,
-            "behind_ms": self.behind_ms,
-        }
 
-
-def lateness_of_jobs(meta: JdbcLineageMeta, now: TablesNow) -> list[Lateness]:
+def lateness_of_jobs(meta: JdbcLineageMeta, now: TablesNow) -> list[JobLateness]:
     """The lateness of every job that reads tables of a catalog, by job and table.
 
     Args:
@@ -61,14 +52,16 @@ def lateness_of_jobs(meta: JdbcLineageMeta, now: TablesNow) -> list[Lateness]:
             read = last if row["snapshot_id"] >= last.id else table.store.snapshots.find(row["snapshot_id"])
             behind_ms = None if read is None else last.time_ms - read.time_ms
             found.append(
-                Lateness(job=row["job"], table=name, read_id=row["snapshot_id"], newest_id=last.id, behind_ms=behind_ms)
+                JobLateness(
+                    job=row["job"], table=name, read_id=row["snapshot_id"], newest_id=last.id, behind_ms=behind_ms
+                )
             )
     return found
 
 
 def lateness_rows(meta: JdbcLineageMeta, now: TablesNow) -> Iterator[dict[str, Any]]:
     """The same for every table that the jobs write, as rows of ``paimon.upstream_lateness``."""
-    late: dict[str, list[Lateness]] = {}
+    late: dict[str, list[JobLateness]] = {}
     for each in lateness_of_jobs(meta, now):
         late.setdefault(each.job, []).append(each)
     written = sa.select(SINK_JOBS).order_by(SINK_JOBS.c.database, SINK_JOBS.c.table, SINK_JOBS.c.job)

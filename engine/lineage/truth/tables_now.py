@@ -9,9 +9,10 @@ from typing import Final, Protocol
 from engine.lineage.origins import table_id
 from engine.lineage.settings import OpenCatalog
 from filestore.layout.branch_names import on_branch_name, split_branch
-from filestore.layout.branch_state import is_hidden, main_branch
+from filestore.layout.branch_state import is_hidden, main_branch, read_origin
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import branch_names
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 
@@ -30,7 +31,7 @@ class OpenedTable(Protocol):
         """Its files."""
 
 
-class CatalogTables(OpenCatalog, Protocol):
+class ListedTables(OpenCatalog, Protocol):
     """A catalog that can list and open its tables."""
 
     def list_tables(self, database: str) -> list[str]:
@@ -47,6 +48,7 @@ class TableNow:
     name: str
     store: TableStore
     table_id: str
+    first_id: int = FIRST_SNAPSHOT_ID  # of a branch the first that was written to it: those before are main's
     other_ids: frozenset[str] = frozenset()  # under which its writers may know it: of the branch that became main
 
     @property
@@ -63,7 +65,7 @@ class TablesNow:
     unreadable: frozenset[str] = frozenset()  # names of tables that cannot be opened; nothing is known of them
 
     @classmethod
-    def of(cls, catalog: CatalogTables) -> "TablesNow":
+    def of(cls, catalog: ListedTables) -> "TablesNow":
         """Open every table and branch; those that cannot be opened are logged."""
         found, unreadable = [], set()
         for database in catalog.list_databases():
@@ -109,7 +111,7 @@ class TablesNow:
         return {given: each for each in self.tables for given in each.ids if given}
 
 
-def _with_branches(catalog: CatalogTables, store: TableStore) -> Iterator[TableNow]:
+def _with_branches(catalog: ListedTables, store: TableStore) -> Iterator[TableNow]:
     main = main_branch(store.io, store.paths.root)
     other_ids = frozenset() if main == MAIN_BRANCH else frozenset({table_id(store, on_branch_name(store.name, main))})
     yield TableNow(name=store.name, store=store, table_id=table_id(store), other_ids=other_ids)
@@ -121,4 +123,6 @@ def _with_branches(catalog: CatalogTables, store: TableStore) -> Iterator[TableN
             opened = catalog.table(name).store
         except (FluvialError, OSError):  # deleted meanwhile, or left by a process that died
             continue
-        yield TableNow(name=name, store=opened, table_id=table_id(opened))
+        origin = read_origin(opened.io, opened.paths)
+        before_id = 0 if origin is None else origin.snapshot_id or 0
+        yield TableNow(name=name, store=opened, table_id=table_id(opened), first_id=before_id + 1)

@@ -185,7 +185,7 @@ def test_impact_knows_commits_that_were_never_recorded(catalog: Catalog, monkeyp
     assert hit(raw, 1) == {("shop.orders", 1)}
 
 
-def test_how_far_jobs_are_behind_their_tables(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_far_jobs_are_behind_their_tables(catalog: Catalog) -> None:
     """LN-04: in snapshots and in time, of each upstream."""
     raw = loaded_table(catalog, "shop.raw", snapshots=2)
     loaded_table(catalog, "shop.orders")
@@ -199,8 +199,6 @@ def test_how_far_jobs_are_behind_their_tables(catalog: Catalog, capsys: pytest.C
     assert (row["read_snapshot_id"], row["newest_snapshot_id"], row["snapshots_behind"]) == (2, 5, 3)
     store = raw.store.snapshots
     assert row["behind_ms"] == store.read(5).time_ms - store.read(2).time_ms > 0
-    assert run_command(["lineage", "shop.orders", "--json", "--warehouse", catalog.warehouse]) == 0
-    assert '"snapshots_behind": 3' in capsys.readouterr().out
 
 
 def test_the_database_of_lineage_cannot_be_dropped(catalog: Catalog) -> None:

@@ -164,6 +164,8 @@ class History:
         for name, directory in places.items():
             for path in directory.glob("snapshot/snapshot-*"):
                 body = orjson.loads(path.read_bytes())
+                if "$" in name and body["id"] <= (orjson.loads((directory / "ORIGIN").read_bytes())["snapshotId"] or 0):
+                    continue  # main's
                 properties = body.get("properties", {})
                 said = orjson.loads(properties[PROPERTY]) if PROPERTY in properties else None
                 if "fluvial.merged-branch" in properties:
