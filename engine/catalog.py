@@ -95,8 +95,14 @@ class Catalog:
         """Remove a database; with ``cascade`` its tables too, files and topics.
 
         Raises:
-            InvalidInputError: there is none and ``if_exists`` is false, or it has tables and ``cascade`` is false.
+            InvalidInputError: there is none and ``if_exists`` is false, it has tables and ``cascade`` is false, or it
+                is the database of lineage, which every catalog has.
         """
+        if name == LINEAGE_DATABASE and name not in self.list_databases():
+            raise InvalidInputError(
+                f"the tables of lineage cannot be dropped, every catalog has them: database={name} "
+                "fix='CALL sys.delete_table_lineage and sys.delete_data_lineage remove what is recorded of a job'"
+            )
         if if_exists and name not in self.list_databases():
             return
         tables = self.list_tables(name)

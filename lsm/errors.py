@@ -4,6 +4,7 @@
     ├── ConflictError         another writer was first: plan again
     │   └── TakenOverError    another run of the same query continues: end this one
     ├── UnavailableError      a service or a file cannot be reached now: retry later
+    ├── CommittedError        the rows are visible, what follows a commit failed: do not write them again
     ├── OutcomeUnknownError   the change may have been applied: keep every file, retry with the same identifier
     ├── InvalidInputError     the request is wrong: change it
     └── CorruptDataError      stored data violates the format: stop and investigate
@@ -44,6 +45,10 @@ class UnavailableError(FluvialError):
 
 class OverloadedError(UnavailableError):
     """This machine is too busy to start a process in time. Nothing of this change is visible: retry later."""
+
+
+class CommittedError(FluvialError):
+    """The rows are visible, and the message names their snapshot; something that follows a commit failed."""
 
 
 class OutcomeUnknownError(FluvialError):

@@ -15,7 +15,7 @@ from engine.lineage.recording import Recorder
 from filestore.commit.expired_commits import DATA_KINDS
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError, UnavailableError
+from lsm.errors import CommittedError, InvalidInputError
 
 logger = logging.getLogger("fluvial.commit")
 
@@ -62,7 +62,7 @@ class AfterCommit:
         """Report a commit to listeners and lineage, unless it made no snapshot, or its snapshot has expired.
 
         Raises:
-            UnavailableError: the lineage is recorded nowhere, not in the queue either; the rows are visible, and the
+            CommittedError: the lineage is recorded nowhere, not in the queue either; the rows are visible, and the
                 message says in which snapshot.
         """
         if (
@@ -83,7 +83,7 @@ class AfterCommit:
             try:
                 self._recorder.committed(snapshot, CommitOrigin.of(snapshot) or origin)
             except Exception as error:
-                raise UnavailableError(
+                raise CommittedError(
                     f"rows are visible, but their lineage is not recorded: table={self._store.name} "
                     f"snapshot={snapshot.id} reason={error!s} "
                     "fix='do not write these rows again; CALL sys.repair_lineage once the store answers'"

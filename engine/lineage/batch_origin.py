@@ -1,7 +1,8 @@
 """Where the rows of a batch write come from.
 
-The job is ``pipeline.name``, given to the write or set in the session; else the name of the Spark application, or of
-the program. The barrier is derived from the time and the commit user, so that every write has its own.
+The job is ``pipeline.name``, given to the write or set in the session; else each statement is a job of its own: the
+name of the Spark application, or of the program, and the table that it writes. The barrier is derived from the time and
+the commit user, so that every write has its own.
 """
 
 import os
@@ -26,15 +27,21 @@ def batch_origin(
 
     Args:
         store: the table that is written.
-        job: that the write names; None: the session's, or the program.
+        job: that the write names; None: the session's, or the program's for this table.
         commit_user: of this write alone.
         frame: the rows as a Spark frame; None: they are from this process.
     """
     reads: tuple[SourceRead, ...] = ()
     if frame is not None and lineage_of_table(store) is not None:  # makes Spark plan the frame
         reads = reads_beside(store, frame)
-    job = job or _session_job(frame) or _program()
-    return CommitOrigin(job=fitting_job(job), barrier_id=batch_barrier(store.clock.now_ms(), commit_user), reads=reads)
+    named = job or (None if frame is None else session_job(frame.sparkSession))
+    barrier_id = batch_barrier(store.clock.now_ms(), commit_user)
+    return CommitOrigin(
+        job=fitting_job(named) if named else unnamed_job(_application(frame) or _program(), store.name),
+        barrier_id=barrier_id,
+        reads=reads,
+        run=fitting_job(commit_user),
+    )
 
 
 def reads_beside(store: TableStore, frame: "DataFrame") -> tuple[SourceRead, ...]:
@@ -50,16 +57,19 @@ def fitting_job(name: str) -> str:
     return name.replace("\0", "")[:LONGEST_NAME] or _UNNAMED
 
 
+def unnamed_job(program: str, table: str) -> str:
+    """The job of a batch write that is not named: statements of one session that write other tables are others."""
+    suffix = f":{table}"
+    return f"{fitting_job(program)[: max(LONGEST_NAME - len(suffix), 0)]}{suffix}"[:LONGEST_NAME]
+
+
 def session_job(session: Any) -> str | None:
     """``pipeline.name`` set in a Spark session; None when it is not set."""
     return session.conf.get(JOB_KEY, None) or None
 
 
-def _session_job(frame: "DataFrame | None") -> str | None:
-    if frame is None:
-        return None
-    session = frame.sparkSession
-    return session_job(session) or session.conf.get("spark.app.name", None) or None
+def _application(frame: "DataFrame | None") -> str | None:
+    return None if frame is None else frame.sparkSession.conf.get("spark.app.name", None) or None
 
 
 def _program() -> str:

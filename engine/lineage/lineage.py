@@ -114,7 +114,7 @@ class Lineage:
             UnavailableError: nothing was stored; the rows of the tables are committed nevertheless.
             InvalidInputError: the store belongs to another catalog by now, and the policy is not ``queue``; likewise.
         """
-        kept = self._wanted(records)
+        kept = self.wanted(records)
         if not kept:
             return
         policy = self._policy
@@ -164,6 +164,15 @@ class Lineage:
         self._next_replay_ms = self._clock.now_ms() + _REPLAY_EVERY_MS
         return count
 
+    def wanted(self, records: LineageRecords) -> LineageRecords:
+        """The records without those that table lineage and data lineage are off for."""
+        without: dict[str, Any] = {}
+        if not self.settings.has_tables:
+            without |= {"source_tables": (), "sink_tables": ()}
+        if not self.settings.has_snapshots:
+            without |= {"source_snapshots": (), "sink_snapshots": (), "startups": ()}
+        return replace(records, **without)
+
     def _store_now(self, records: LineageRecords) -> None:
         if self._clock.now_ms() >= self._next_replay_ms:
             self.replay()
@@ -180,14 +189,6 @@ class Lineage:
             raise
         except Exception as error:  # a third-party store must not end a stream
             raise UnavailableError(f"lineage store failed: error={type(error).__name__}: {error}") from error
-
-    def _wanted(self, records: LineageRecords) -> LineageRecords:
-        without: dict[str, Any] = {}
-        if not self.settings.has_tables:
-            without |= {"source_tables": (), "sink_tables": ()}
-        if not self.settings.has_snapshots:
-            without |= {"source_snapshots": (), "sink_snapshots": (), "startups": ()}
-        return replace(records, **without)
 
     def _enqueue(self, records: LineageRecords) -> None:
         """Save records in the warehouse; file names sort by time."""

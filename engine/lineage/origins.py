@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from engine.lineage.store.entities import LONGEST_NAME
 from engine.request.writer_options import WriterOptions
+from filestore.layout.branch_names import split_branch
+from filestore.schema.schema_store import FIRST_SCHEMA_ID
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
@@ -30,22 +33,30 @@ class SourceRead:
     warehouse: str  # path or address
     table: str  # "database.table", or "database.table$branch_b"
     snapshot_id: int
+    table_id: str = ""  # see ``table_id``; "": not known
 
     @classmethod
     def of(cls, store: TableStore, snapshot: Snapshot | None) -> "SourceRead | None":
         """A state of a table; None without a catalog or without a snapshot."""
         if store.catalog is None or snapshot is None:
             return None
-        return cls(warehouse=store.catalog.warehouse, table=store.name, snapshot_id=snapshot.id)
+        warehouse, name = store.catalog.warehouse, store.name
+        return cls(warehouse=warehouse, table=name, snapshot_id=snapshot.id, table_id=table_id(store))
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
-        return {"warehouse": self.warehouse, "table": self.table, "snapshot": self.snapshot_id}
+        body = {"warehouse": self.warehouse, "table": self.table, "snapshot": self.snapshot_id}
+        return body | ({"id": self.table_id} if self.table_id else {})
 
     @classmethod
     def from_json(cls, body: Any) -> "SourceRead":
         """The inverse of ``to_json``. Raises: KeyError, TypeError, ValueError for anything else."""
-        return cls(warehouse=str(body["warehouse"]), table=str(body["table"]), snapshot_id=int(body["snapshot"]))
+        return cls(
+            warehouse=str(body["warehouse"]),
+            table=str(body["table"]),
+            snapshot_id=int(body["snapshot"]),
+            table_id=str(body.get("id", "")),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +66,13 @@ class CommitOrigin:
     job: str
     barrier_id: int  # micro-batch of a stream; for a batch write, see ``batch_barrier``
     reads: tuple[SourceRead, ...] = ()  # each table once
+    run: str = ""  # differs between runs of a job that count their barriers alike; "": the commit user
 
     def to_properties(self) -> dict[str, str]:
         """The snapshot property."""
         body = {"job": self.job, "barrier": self.barrier_id, "reads": [each.to_json() for each in self.reads]}
+        if self.run:
+            body["run"] = self.run
         return {PROPERTY: json.dumps(body, separators=(",", ":"))}
 
     @classmethod
@@ -70,11 +84,32 @@ class CommitOrigin:
         try:
             body = json.loads(text)
             reads = tuple(SourceRead.from_json(each) for each in body["reads"])
-            return cls(job=str(body["job"]), barrier_id=int(body["barrier"]), reads=reads)
+            run = str(body.get("run") or snapshot.commit_user)[:LONGEST_NAME]
+            return cls(job=str(body["job"]), barrier_id=int(body["barrier"]), reads=reads, run=run)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptDataError(
                 f"lineage of a snapshot cannot be read: snapshot={snapshot.id} {PROPERTY}={text} reason={error!r}"
             ) from error
+
+
+def table_id(store: TableStore, name: str | None = None) -> str:
+    """What identifies a table, or a branch of one, whatever its name.
+
+    Args:
+        store: the table.
+        name: of the branch, as ``database.table$branch_b``; None: the one that is opened.
+
+    Returns:
+        Its UUID, or a digest of what its first schema has otherwise, and of a branch's name; "" when that schema is
+        not there.
+    """
+    try:
+        first = store.schema_of(FIRST_SCHEMA_ID)
+    except FileNotFoundError:
+        return ""
+    made = first.table_uuid or blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
+    branch = split_branch(name or store.name)[1]
+    return made if branch is None else f"{made}/{blake2b(branch.encode(), digest_size=8).hexdigest()}"
 
 
 def batch_barrier(now_ms: int, commit_user: str) -> int:

@@ -4,15 +4,16 @@ Everything is recorded after the fact and may be recorded again: rows of lineage
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.lineage.datasets import Dataset
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import LineageEvents, events_of
-from engine.lineage.origins import CommitOrigin, SourceRead
-from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage, split_name, time_of
+from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead, table_id
+from engine.lineage.store.entities import JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import of_columns
+from engine.lineage.truth.commit_records import CommitPlace, barrier_reads, commit_records
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.file_io import FileIO
 from filestore.options.catalog_options import CatalogPlace
@@ -83,6 +84,7 @@ class Recorder:
         self._schema = seen_schema(store.schema)
         self._warehouse = store.catalog.warehouse
         self._name = lineage_name(store)
+        self._place = CommitPlace(warehouse=self._warehouse, table=store.name, table_id=table_id(store))
         self._recorded: set[tuple[str, str, tuple[str, str]]] = set()
 
     @classmethod
@@ -97,12 +99,19 @@ class Recorder:
 
     def read_here(self, snapshot_id: int) -> SourceRead:
         """A read of this table up to a snapshot."""
-        return SourceRead(warehouse=self._warehouse, table=".".join(self._name), snapshot_id=snapshot_id)
+        name = ".".join(self._name)
+        return SourceRead(warehouse=self._warehouse, table=name, snapshot_id=snapshot_id, table_id=self._place.table_id)
 
-    def opened(self, job: str, reads: tuple[SourceRead, ...] = ()) -> None:
-        """Record that a job will write this table and reads others. Raises: UnavailableError; like ``check``."""
+    def opened(self, job: str, reads: tuple[SourceRead, ...] = (), starts: tuple[SourceRead, ...] = ()) -> None:
+        """Record that a job will write this table and reads others. Raises: UnavailableError; like ``check``.
+
+        Args:
+            job: name of the job.
+            reads: the tables that it reads.
+            starts: where in them it begins.
+        """
         self.check()
-        self._lineage.store(self._new_tables(job, reads, is_sink=True))
+        self._lineage.store(replace(self._new_tables(job, reads, is_sink=True), startups=self._startups(job, starts)))
         if self._events is not None:
             self._events.started(job, reads=_datasets(reads), written=[self._written()])
 
@@ -121,7 +130,8 @@ class Recorder:
     def has_read(self, origin: CommitOrigin) -> None:
         """Record that a barrier of a job has read tables of this catalog. Raises: UnavailableError."""
         tables = self._new_tables(origin.job, origin.reads, is_sink=False)
-        self._lineage.store(LineageRecords(source_tables=tables.source_tables, source_snapshots=self._sources(origin)))
+        reads = barrier_reads(self._place, origin, moment_ms=self._lineage.now_ms())
+        self._lineage.store(LineageRecords(source_tables=tables.source_tables, source_snapshots=reads))
         if self._events is not None:
             self._events.completed_barrier(origin.job, origin.barrier_id, reads=_datasets(origin.reads))
 
@@ -133,23 +143,26 @@ class Recorder:
         database, table = self._name
         self._lineage.replay()
         found = self._lineage.meta.source_data_lineages(of_columns(job=job, database=database, table=table))
-        newest = max(found, key=lambda each: each.barrier_id, default=None)
+        newest = max(found, key=lambda each: (each.moment_ms, each.barrier_id), default=None)
         return None if newest is None else newest.snapshot_id
 
     def started(self, job: str, snapshot_id: int) -> None:
-        """Record that a job starts at a snapshot of this table. Raises: UnavailableError."""
-        self._lineage.store(LineageRecords(startups=(JobStartup(job, *self._name, snapshot_id),)))
+        """Record that a job reads this table, and starts at a snapshot of it. Raises: UnavailableError."""
+        read = self.read_here(snapshot_id)
+        tables = self._new_tables(job, (read,), is_sink=False)
+        self._lineage.store(replace(tables, startups=self._startups(job, (read,))))
+
+    def _startups(self, job: str, starts: tuple[SourceRead, ...]) -> tuple[JobStartup, ...]:
+        here = (each for each in starts if each.warehouse == self._warehouse)
+        return tuple(JobStartup(job, *split_name(each.table), each.snapshot_id) for each in here)
 
     def records(self, snapshot: Snapshot, origin: CommitOrigin) -> LineageRecords:
         """The records of a commit; tables only if they were not recorded before."""
+        made = commit_records(self._place, snapshot, origin)
         tables = self._new_tables(origin.job, origin.reads, is_sink=True)
-        time = time_of(self._lineage.now_ms())
-        return LineageRecords(
-            source_tables=tables.source_tables,
-            sink_tables=tables.sink_tables,
-            source_snapshots=self._sources(origin),
-            sink_snapshots=(DataLineage(origin.job, origin.barrier_id, *self._name, snapshot.id, time),),
-        )
+        is_batch = origin.barrier_id >= FIRST_BATCH_BARRIER  # then its only barrier is its start
+        startups = self._startups(origin.job, origin.reads) if is_batch else ()
+        return replace(made, source_tables=tables.source_tables, sink_tables=tables.sink_tables, startups=startups)
 
     def _written(self, snapshot: Snapshot | None = None) -> Dataset:
         return Dataset(
@@ -158,14 +171,6 @@ class Recorder:
             snapshot_id=None if snapshot is None else snapshot.id,
             row_count=None if snapshot is None else snapshot.delta_record_count,
             schema=self._schema,
-        )
-
-    def _sources(self, origin: CommitOrigin) -> tuple[DataLineage, ...]:
-        time = time_of(self._lineage.now_ms())
-        return tuple(
-            DataLineage(origin.job, origin.barrier_id, *split_name(each.table), each.snapshot_id, time)
-            for each in origin.reads
-            if each.warehouse == self._warehouse
         )
 
     def _new_tables(self, job: str, reads: tuple[SourceRead, ...], *, is_sink: bool) -> LineageRecords:

@@ -51,6 +51,7 @@ class StreamJob:
 
     name: str
     checkpoint: str | None  # location; None: unknown
+    run: str = ""  # id of the query, which a new checkpoint changes; "": the commit user
 
     def origin(self, batch_id: int, beside: Iterable[SourceRead] = ()) -> CommitOrigin:
         """The origin of the rows of a batch, without its streams' reads if its checkpoint cannot be read here.
@@ -59,7 +60,18 @@ class StreamJob:
             batch_id: the barrier.
             beside: what it read besides its streams.
         """
-        return CommitOrigin(job=self.name, barrier_id=batch_id, reads=newest_reads((*self._reads(batch_id), *beside)))
+        reads = newest_reads((*self._reads(batch_id), *beside))
+        return CommitOrigin(job=self.name, barrier_id=batch_id, reads=reads, run=self.run)
+
+    def start(self, batch_id: int, reads: Iterable[SourceRead]) -> tuple[SourceRead, ...]:
+        """Where a run of the query begins: what its former batch had read, else what its first one reads.
+
+        Args:
+            batch_id: the first batch of the run.
+            reads: of this batch.
+        """
+        before = {(each.warehouse, each.table): each for each in self._reads(batch_id - 1)} if batch_id else {}
+        return tuple(before.get((each.warehouse, each.table), each) for each in reads)
 
     def _reads(self, batch_id: int) -> tuple[SourceRead, ...]:
         if self.checkpoint is None:
@@ -92,8 +104,9 @@ def job_of_frame(frame: DataFrame, job: str | None, commit_user: str) -> StreamJ
     query = running_query(frame)
     session = frame.sparkSession
     name = job or session_job(session) or (query.name if query is not None else None)
-    name = name or session.sparkContext.getLocalProperty(QUERY_ID) or commit_user
-    return StreamJob(name=fitting_job(name), checkpoint=None if query is None else query.checkpoint)
+    run = session.sparkContext.getLocalProperty(QUERY_ID) or commit_user
+    checkpoint = None if query is None else query.checkpoint
+    return StreamJob(name=fitting_job(name or run), checkpoint=checkpoint, run=fitting_job(run))
 
 
 def report_tasks(frame: DataFrame, reads: Iterable[SourceRead], sink: TableStore) -> None:
@@ -133,7 +146,8 @@ def report_read(store: TableStore, read: SourceRead, given: str | None) -> None:
         return
     recorder = Recorder.of(store)
     if recorder is not None:
-        recorder.has_read(CommitOrigin(job=place[0], barrier_id=place[1], reads=(read,)))
+        run = fitting_job(_properties()(QUERY_ID))
+        recorder.has_read(CommitOrigin(job=place[0], barrier_id=place[1], reads=(read,), run=run))
 
 
 def _is_reported_by_sink(read: SourceRead) -> bool:

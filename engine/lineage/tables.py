@@ -4,7 +4,6 @@ Source: PIP "Table and data lineage", Metadata Database.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final
@@ -14,13 +13,17 @@ import pyarrow as pa
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.settings import OpenCatalog, stored_options
 from engine.lineage.store.store import LineageMeta
+from engine.lineage.truth.tables_now import ListedTables, TablesNow
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS, CatalogOptions
 from filestore.options.secrets import without_secrets
 from filestore.predicate.predicate import Predicate
-from lsm.errors import InvalidInputError, UnavailableError
+from lsm.errors import InvalidInputError
 
 DATABASE: Final = "paimon"
 CATALOG_OPTIONS_TABLE: Final = "catalog_options"
+LATENESS_TABLE: Final = "upstream_lateness"
+SMALL_TABLES: Final = (CATALOG_OPTIONS_TABLE, LATENESS_TABLE)
+"""Tables that are returned whole, to be filtered by the caller."""
 _ROWS_AT_ONCE: Final = 4096
 
 
@@ -60,26 +63,32 @@ LINEAGE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "sink_snapshot_lineage": _DATA_LINEAGE,
     "job_startup": _schema(_JOB, *_TABLE, _SNAPSHOT),
     **_VIEWS,
+    LATENESS_TABLE: pa.schema(
+        [
+            *_schema(*_TABLE, _JOB, *_led_to("upstream_", *_TABLE)),
+            *_schema(("read_snapshot_id", pa.int64()), ("newest_snapshot_id", pa.int64())),
+            *_schema(("snapshots_behind", pa.int64())),
+            pa.field("behind_ms", pa.int64()),
+        ]
+    ),
 }
 """Columns by table. ``name`` equals ``key``, under the name in the PIP's example."""
 
 _ENTITIES: Final[Mapping[str, Callable[[LineageMeta, Predicate | None, int | None], Iterable[Any]]]] = {
     "source_job_lineage": lambda meta, predicate, limit: meta.source_table_lineages(predicate, limit=limit),
     "sink_job_lineage": lambda meta, predicate, limit: meta.sink_table_lineages(predicate, limit=limit),
-    "source_snapshot_lineage": lambda meta, predicate, limit: meta.source_data_lineages(predicate, limit=limit),
-    "sink_snapshot_lineage": lambda meta, predicate, limit: meta.sink_data_lineages(predicate, limit=limit),
     "job_startup": lambda meta, predicate, limit: meta.job_startups(predicate, limit=limit),
 }
 
 
 def read_lineage_table(
-    catalog: OpenCatalog, name: str, predicate: Predicate | None = None, limit: int | None = None
+    catalog: ListedTables, name: str, predicate: Predicate | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of ``paimon.<name>``. The lineage store applies filter and limit.
+    """Rows of ``paimon.<name>``, compared with the snapshot files. The lineage store applies filter and limit.
 
     Args:
         catalog: the catalog.
-        name: of ``LINEAGE_SCHEMAS``; ``catalog_options`` ignores filter and limit.
+        name: of ``LINEAGE_SCHEMAS``; ``catalog_options`` and ``upstream_lateness`` ignore filter and limit.
         predicate: on its columns.
         limit: maximum number of rows; None is all.
 
@@ -107,18 +116,29 @@ def require_lineage(catalog: OpenCatalog) -> Lineage:
 
 
 def _rows(
-    catalog: OpenCatalog, name: str, predicate: Predicate | None, limit: int | None
+    catalog: ListedTables, name: str, predicate: Predicate | None, limit: int | None
 ) -> Iterator[Mapping[str, Any]]:
     if name == CATALOG_OPTIONS_TABLE:
         return iter(_options(catalog))
-    lineage = require_lineage(catalog)
-    with suppress(UnavailableError):  # the read itself raises it
-        lineage.replay()
-    if name in _VIEWS:
-        from engine.lineage.views import view_rows  # SQLAlchemy is slow to import
+    return _checked_rows(catalog, require_lineage(catalog), name, predicate, limit)
 
-        return view_rows(lineage.meta, name, predicate, limit)
-    return (asdict(each) for each in _ENTITIES[name](lineage.meta, predicate, limit))
+
+def _checked_rows(
+    catalog: ListedTables, lineage: Lineage, name: str, predicate: Predicate | None, limit: int | None
+) -> Iterator[Mapping[str, Any]]:
+    from engine.lineage.truth.checked import checked_meta  # SQLAlchemy is slow to import
+    from engine.lineage.truth.lateness import lateness_rows
+    from engine.lineage.views import seed_rows, view_rows
+
+    with checked_meta(lineage, catalog) as meta:
+        if name in _VIEWS:
+            yield from view_rows(meta, name, predicate, limit)
+        elif name == LATENESS_TABLE:
+            yield from lateness_rows(meta, TablesNow.of(catalog))
+        elif name in _ENTITIES:
+            yield from (asdict(each) for each in _ENTITIES[name](meta, predicate, limit))
+        else:
+            yield from seed_rows(meta, name, predicate, limit)
 
 
 def _options(catalog: OpenCatalog) -> list[dict[str, str]]:

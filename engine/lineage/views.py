@@ -8,31 +8,27 @@ those of snapshots.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from engine.lineage.store.entities import LineageRecords
-from engine.lineage.store.jdbc import (
+from engine.lineage.store.jdbc import JdbcLineageMeta
+from engine.lineage.store.sql_copy import as_sql
+from engine.lineage.store.sql_predicates import where
+from engine.lineage.store.sql_tables import (
     SINK_JOBS,
     SINK_SNAPSHOT_JOBS,
     SINK_SNAPSHOTS,
     SOURCE_JOBS,
     SOURCE_SNAPSHOT_JOBS,
     SOURCE_SNAPSHOTS,
-    JdbcLineageMeta,
+    of_newest_run,
 )
-from engine.lineage.store.sql_predicates import where
 from engine.lineage.store.store import LineageMeta
-from filestore.catalog.sql_database import SqlDatabase
 from filestore.predicate.predicate import Compare, CompareOp, Predicate, conjuncts, on_columns_only
 
 MOST_STEPS: Final = 32
-_COPIED_AT_ONCE: Final = 1000
 _BOUNDS: Final = {CompareOp.EQ: 0, CompareOp.LE: 0, CompareOp.LT: -1}
 
 
@@ -70,8 +66,20 @@ def view_rows(meta: LineageMeta, name: str, predicate: Predicate | None, limit: 
     Raises:
         UnavailableError: the store does not answer.
     """
-    with _as_sql(meta) as database:
+    with as_sql(meta) as database:
         yield from database.rows(view_query(name, predicate, database.database.dialect), limit)
+
+
+def seed_rows(
+    meta: JdbcLineageMeta, name: str, predicate: Predicate | None, limit: int | None
+) -> Iterator[dict[str, Any]]:
+    """Rows of ``source_snapshot_lineage`` or ``sink_snapshot_lineage``, by their key; arguments as in ``view_rows``.
+
+    Raises: UnavailableError.
+    """
+    shown = of_newest_run(name).subquery("shown")
+    passes = where(predicate, dict(shown.c.items()), meta.database.dialect)
+    yield from meta.rows(sa.select(shown).where(passes).order_by(*[*shown.c][:4]), limit)
 
 
 def view_query(name: str, predicate: Predicate | None, dialect: str) -> "sa.Select[Any]":
@@ -102,25 +110,6 @@ def _deepest(predicate: Predicate | None) -> int:
     return min([MOST_STEPS, *bounds])
 
 
-@contextmanager
-def _as_sql(meta: LineageMeta) -> Iterator[JdbcLineageMeta]:
-    if isinstance(meta, JdbcLineageMeta):
-        yield meta
-        return
-    with TemporaryDirectory(prefix="fluvial-lineage-") as directory:
-        copy = JdbcLineageMeta(SqlDatabase.of(f"sqlite:///{directory}/lineage.sqlite"))
-        kinds: dict[str, Iterator[Any]] = {
-            "source_tables": meta.source_table_lineages(),
-            "sink_tables": meta.sink_table_lineages(),
-            "source_snapshots": meta.source_data_lineages(),
-            "sink_snapshots": meta.sink_data_lineages(),
-        }
-        for kind, entities in kinds.items():
-            while some := tuple(islice(entities, _COPIED_AT_ONCE)):
-                copy.store(LineageRecords(**{kind: some}))
-        yield copy
-
-
 def _tables(way: _Direction) -> _View:
     near, far = way.near.alias("n").c, way.far.alias("f").c
     led_to = (far.database.label(f"{way.prefix}database"), far.table.label(f"{way.prefix}table"))
@@ -148,7 +137,7 @@ def _snapshots(way: _Direction) -> _View:
     near, far = way.near_snapshots.alias("n").c, way.far_snapshots.alias("f").c
     by = (near.job, near.barrier_id)
     led_to = [far[name].label(f"{way.prefix}{name}") for name in ("database", "table", "snapshot_id")]
-    is_same_barrier = sa.and_(far.job == near.job, far.barrier_id == near.barrier_id)
+    is_same_barrier = sa.and_(far.job == near.job, far.barrier_id == near.barrier_id, far.run == near.run)
 
     def more(found: "sa.CTE") -> "sa.Select[Any]":
         jobs, there = way.near_jobs.alias("j").c, way.near_snapshots.alias("t").c
@@ -168,6 +157,7 @@ def _snapshots(way: _Direction) -> _View:
             near.snapshot_id == nearest.scalar_subquery(),
             far.job == near.job.concat(""),
             far.barrier_id == near.barrier_id + 0,
+            far.run == near.run.concat(""),
         )
         begin = (found.c.database, found.c.table, found.c.snapshot_id)
         return sa.select(*begin, *by, *led_to).where(_leads_to(found, way, jobs), is_nearest)

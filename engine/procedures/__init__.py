@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.procedures.consumers import clear_consumers, reset_consumer
-from engine.procedures.lineage import delete_data_lineage, delete_table_lineage
+from engine.procedures.lineage import delete_data_lineage, delete_table_lineage, repair_lineage
 from engine.procedures.maintenance.compaction import compact, compact_database
 from engine.procedures.maintenance.copying import copy
 from engine.procedures.maintenance.logs import reset_log, sync_log
@@ -20,7 +20,7 @@ from engine.procedures.maintenance.rewriting import (
     rewrite_file_index,
     rollback_to_as_latest,
 )
-from engine.procedures.recovery import impact, recovery_plan, repair_lineage, validate_snapshot
+from engine.procedures.recovery import impact, recovery_plan, validate_snapshot
 from engine.procedures.registry import Procedure
 from engine.procedures.versions.auditing import audit_publish
 from engine.procedures.versions.branches import (

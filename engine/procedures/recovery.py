@@ -8,21 +8,14 @@ import pyarrow as pa
 from engine.catalog import Catalog
 from engine.lineage.graph.impact import Affected, JobPlace, affected_by, places_behind
 from engine.lineage.graph.links import StoredLinks
-from engine.lineage.lineage import Lineage, merged_lineage
-from engine.lineage.origins import CommitOrigin
-from engine.lineage.recording import Recorder, lineage_of_table
-from engine.lineage.store.entities import LineageRecords, split_name
-from engine.lineage.store.store import of_columns
+from engine.lineage.store.entities import split_name
+from engine.lineage.store.store import LineageMeta, of_columns
+from engine.procedures.checked_lineage import checked_lineage
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.validation import validate
 from engine.table import Table
-from filestore.predicate.predicate import And, Compare, CompareOp
 from lsm.errors import InvalidInputError
 
-_RECORDED_AT_ONCE: Final = 500
-_REPAIRED: Final = pa.schema(
-    [pa.field("table", pa.string(), nullable=False), pa.field("recorded", pa.int64(), nullable=False)]
-)
 _IMPACT: Final = pa.schema(
     [
         pa.field("depth", pa.int64(), nullable=False),
@@ -58,47 +51,6 @@ _VALIDATED: Final = pa.schema(
 )
 
 
-@procedure(_REPAIRED)
-def repair_lineage(table: Table) -> pa.Table:
-    """Add the lineage of a table's snapshots to the store where it is missing.
-
-    A stream does this itself when it restarts. This is for jobs that died between commit and lineage and will not run
-    again, and for a lost store.
-
-    Args:
-        table: the table; snapshots that are already recorded are not read.
-
-    Returns:
-        One row: the number of recorded barriers.
-
-    Raises:
-        InvalidInputError: the catalog records no lineage.
-        UnavailableError: the store does not answer; some barriers may be recorded: run it again.
-    """
-    store, recorder = table.store, Recorder.of(table.store)
-    lineage = _lineage(table)
-    assert recorder is not None
-    lineage.replay()
-    earliest_id, latest_id = store.snapshots.earliest_id() or 1, store.snapshots.latest_id() or 0
-    database, name = split_name(table.name)
-    chosen = of_columns(database=database, table=name)
-    from_earliest = Compare(column="snapshot_id", op=CompareOp.GE, value=earliest_id)
-    recorded = {each.snapshot_id for each in lineage.meta.sink_data_lineages(And(parts=(chosen, from_earliest)))}
-    count = 0
-    waiting: list[LineageRecords] = []
-    for snapshot_id in range(earliest_id, latest_id + 1):
-        snapshot = None if snapshot_id in recorded else store.snapshots.find(snapshot_id)
-        origin = None if snapshot is None else CommitOrigin.of(snapshot)
-        if snapshot is not None and origin is not None:
-            waiting.append(recorder.records(snapshot, origin))
-            count += 1
-        if len(waiting) >= _RECORDED_AT_ONCE:
-            lineage.store(merged_lineage(waiting))
-            waiting = []
-    lineage.store(merged_lineage(waiting))
-    return rows_table(_REPAIRED, [{"table": table.name, "recorded": count}])
-
-
 @procedure(_IMPACT)
 def impact(table: Table, snapshot: int) -> pa.Table:
     """List what contains a snapshot: the jobs that read it, directly or through others, and what they wrote from it.
@@ -112,13 +64,14 @@ def impact(table: Table, snapshot: int) -> pa.Table:
         affected snapshot, the newest, and the command that shows the changes between them.
 
     Raises:
-        InvalidInputError: the catalog records no lineage.
+        InvalidInputError: the catalog records no lineage, or the lineage of commits that read these tables was
+            deleted; names them.
         UnavailableError: the lineage store does not answer.
     """
-    lineage = _lineage(table)
-    lineage.replay()
-    found = affected_by(StoredLinks(lineage.meta), split_name(table.name), snapshot)
-    return rows_table(_IMPACT, [_impact_row(each, _newest(lineage, each.table)) for each in found])
+    with checked_lineage(table) as checked:
+        found = affected_by(StoredLinks(checked.meta), split_name(table.name), snapshot)
+        checked.refuse_missing({table.name, *(".".join(each.table) for each in found if each.table is not None)})
+        return rows_table(_IMPACT, [_impact_row(each, _newest(checked.meta, each.table)) for each in found])
 
 
 @procedure(_PLAN)
@@ -142,9 +95,8 @@ def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental:
         InvalidInputError: the catalog records no lineage; incremental, and a job has no barrier that ends there.
         UnavailableError: the lineage store does not answer.
     """
-    lineage = _lineage(table)
-    lineage.replay()
-    places = places_behind(StoredLinks(lineage.meta), split_name(table.name), snapshot)
+    with checked_lineage(table) as checked:
+        places = places_behind(StoredLinks(checked.meta), split_name(table.name), snapshot)
     steps = list(_steps(table.name, snapshot, branch, places, incremental=incremental))
     return rows_table(_PLAN, [{"step": number, **step} for number, step in enumerate(steps, 1)])
 
@@ -187,20 +139,10 @@ def validate_snapshot(catalog: Catalog, table: str, snapshot: int, query: str) -
     return rows_table(_VALIDATED, [{"job": found.origin.job, "barrier_id": found.origin.barrier_id, **row}])
 
 
-def _lineage(table: Table) -> Lineage:
-    found = lineage_of_table(table.store)
-    if found is None:
-        raise InvalidInputError(
-            f"the catalog records no lineage: table={table.name} "
-            "fix='create a catalog with table-lineage=true and data-lineage=true'"
-        )
-    return found
-
-
-def _newest(lineage: Lineage, table: tuple[str, str] | None) -> int | None:
+def _newest(meta: LineageMeta, table: tuple[str, str] | None) -> int | None:
     if table is None:
         return None
-    found = lineage.meta.sink_data_lineages(of_columns(database=table[0], table=table[1]))
+    found = meta.sink_data_lineages(of_columns(database=table[0], table=table[1]))
     return max((each.snapshot_id for each in found), default=None)
 
 

@@ -98,6 +98,8 @@ class Procedure(Generic[P]):
     result: pa.Schema
     aliases: Mapping[str, str] = field(default_factory=dict)  # parameter names by alternative name
     fails_with_rows: bool = False  # rows of the result are problems: the command exits with an error
+    for_all: Callable[[Catalog], pa.Table] | None = None
+    """Of a table: the same for all tables of a catalog, ``--all`` on the command line and ``all => true`` in SQL."""
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
         """Run it on a table or a catalog; see the function's docstring. A number may be given as its text.
@@ -159,7 +161,11 @@ class Procedure(Generic[P]):
 
 
 def procedure(
-    result: pa.Schema, *, aliases: Mapping[str, str] | None = None, fails_with_rows: bool = False
+    result: pa.Schema,
+    *,
+    aliases: Mapping[str, str] | None = None,
+    fails_with_rows: bool = False,
+    for_all: Callable[[Catalog], pa.Table] | None = None,
 ) -> Callable[[Callable[P, pa.Table]], Procedure[P]]:
     """Declares a function as a procedure of the same name, see ``Procedure``."""
 
@@ -170,6 +176,7 @@ def procedure(
             result=result,
             aliases=aliases or {},
             fails_with_rows=fails_with_rows,
+            for_all=for_all,
         )
         # set for documentation tools, which a frozen dataclass would otherwise prevent
         object.__setattr__(declared, "__doc__", function.__doc__)

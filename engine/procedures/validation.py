@@ -54,19 +54,20 @@ class Validation:
 
 
 def origin_of_snapshot(table: Table, snapshot_id: int) -> SnapshotOrigin:
-    """The origin of a snapshot, from the lineage store, else from the snapshot itself.
+    """The origin of a snapshot, from its file; if it has expired, from the lineage store.
 
     Raises:
         InvalidInputError: unknown: written by another engine or a compaction, or before lineage was recorded.
     """
     lineage = lineage_of_table(table.store)
-    found = None if lineage is None else _stored_origin(lineage, split_name(table.name), snapshot_id)
-    if found is None:
-        snapshot = table.store.snapshots.find(snapshot_id)
-        recorded = None if snapshot is None else CommitOrigin.of(snapshot)
-        if recorded is not None:
-            sources = {split_name(each.table): each.snapshot_id for each in recorded.reads}
-            found = SnapshotOrigin(job=recorded.job, barrier_id=recorded.barrier_id, sources=sources)
+    snapshot = table.store.snapshots.find(snapshot_id)
+    found = None
+    if snapshot is None and lineage is not None and snapshot_id < (table.store.snapshots.earliest_id() or 1):
+        found = _stored_origin(lineage, split_name(table.name), snapshot_id)
+    recorded = None if snapshot is None else CommitOrigin.of(snapshot)
+    if recorded is not None:
+        sources = {split_name(each.table): each.snapshot_id for each in recorded.reads}
+        found = SnapshotOrigin(job=recorded.job, barrier_id=recorded.barrier_id, sources=sources)
     if found is None:
         raise InvalidInputError(
             f"the job of the snapshot is unknown: table={table.name} snapshot={snapshot_id} "
@@ -124,7 +125,7 @@ def _stored_origin(lineage: Lineage, name: ImpactedTable, snapshot_id: int) -> S
     sink = next(iter(lineage.meta.sink_data_lineages(chosen)), None)
     if sink is None:
         return None
-    reads = lineage.meta.source_data_lineages(of_columns(job=sink.job, barrier_id=sink.barrier_id))
+    reads = lineage.meta.source_data_lineages(of_columns(job=sink.job, barrier_id=sink.barrier_id, run=sink.run))
     sources = {(each.database, each.table): each.snapshot_id for each in reads}
     return SnapshotOrigin(job=sink.job, barrier_id=sink.barrier_id, sources=sources)
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from engine.lineage.batch_origin import batch_origin
+from engine.lineage.batch_origin import batch_origin, unnamed_job
+from engine.lineage.recording import Recorder
 from engine.lineage.stream_job import StreamJob
 from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
@@ -80,6 +81,7 @@ class StreamSessions:
         run_id: str,
         batch_id: int,
         job: str | None = None,
+        query_id: str | None = None,
         checkpoint: str | None = None,
         observe: Observer = ignore,
     ) -> CommitResult:
@@ -95,6 +97,7 @@ class StreamSessions:
             run_id: of this start of the query: the next one looks at the log's end again.
             batch_id: as Spark counts.
             job: in the catalog's lineage; None: the commit user.
+            query_id: of the query, which a new checkpoint changes; None: the commit user.
             checkpoint: location of the query's.
             observe: called with each step.
 
@@ -106,7 +109,11 @@ class StreamSessions:
         is_first = identity not in self._sessions
         session = self._sessions.pop(identity, None)
         if session is None:
-            stream = StreamJob(name=job or commit_user, checkpoint=checkpoint)
+            stream = StreamJob(name=job or commit_user, checkpoint=checkpoint, run=query_id or commit_user)
+            recorder = Recorder.of(table.store)
+            if recorder is not None:
+                reads = stream.origin(batch_id).reads
+                recorder.opened(stream.name, reads, stream.start(batch_id, reads))
             session = WriteSession(
                 table,
                 ThreadRunner(),
@@ -175,13 +182,14 @@ def overwrite_batch(
 def _batch_session(
     table: FileTable, options: WriterOptions, commit_user: str, upkeep: Upkeep
 ) -> WriteSession[StagedFiles]:
+    job = options.pipeline_name or unnamed_job(_BATCH_JOB, table.store.name)
     return WriteSession(
         table,
         ThreadRunner(),
         commit_user=commit_user,
         options=options,
         upkeep=upkeep,
-        origin=lambda batch_id, rows: batch_origin(table.store, options.pipeline_name or _BATCH_JOB, commit_user),
+        origin=lambda batch_id, rows: batch_origin(table.store, job, commit_user),
     )
 
 

@@ -41,6 +41,7 @@ class StagedTask(WriterCommitMessage):
     commit_user: str
     run_id: str  # of this start of the query; of a batch job ""
     job: str = ""  # in the catalog's lineage; of a batch job ""
+    query_id: str = ""  # of a batch job ""
 
 
 class StagedBatchWriter(DataSourceArrowWriter):
@@ -126,7 +127,8 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             QueryRun(store=self._options.table.store, commit_user=user, run_id=run_id).take_over(batch_id)
         file = stage_rows(self._options.table, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
         self._observe(StepEvent(step=Step.ROWS_STAGED, batch_id=batch_id))
-        return StagedTask(file=file, commit_user=user, run_id=run_id, job=query_id if named is None else named[0])
+        job = query_id if named is None else named[0]
+        return StagedTask(file=file, commit_user=user, run_id=run_id, job=job, query_id=query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the rows visible, unless this batch is committed already."""
@@ -140,6 +142,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
                 run_id=tasks[0].run_id,
                 batch_id=batchId,
                 job=tasks[0].job,
+                query_id=tasks[0].query_id,
                 checkpoint=self._options.checkpoint,
                 observe=self._observe,
             )

@@ -75,6 +75,12 @@ class TableWatch:
             InvalidInputError: the snapshot, tag or time is not available.
             UnavailableError: a commit to wait for does not appear.
         """
+        here = self._beginning()
+        if self._recorder is not None and self._options.job is not None and here.newest_id:
+            self._recorder.started(self._options.job, here.newest_id)
+        return here
+
+    def _beginning(self) -> Position:
         self._wait_for_commit()
         self._view = self._views.in_force(self._schemas.check())
         start, target = self._options.start, self._stop or self._now()
@@ -266,7 +272,6 @@ class TableWatch:
                 f"scan.start-from-job={other} fix=look at paimon.source_snapshot_lineage, or set scan.snapshot-id"
             )
         self._existing(snapshot_id)
-        recorder.started(job, snapshot_id)
         if start.kind is StartKind.FULL:
             return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self.history)
         return self._behind(snapshot_id, self.history.facts(snapshot_id).offsets)

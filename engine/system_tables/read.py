@@ -117,7 +117,7 @@ class SystemRead:
             for rows in self._rows(names, predicate, filter if isinstance(filter, str) else None):
                 yield rows.cast(target)
             return
-        if self.name.is_lineage and self.name.system != lineage.CATALOG_OPTIONS_TABLE:
+        if self.name.is_lineage and self.name.system not in lineage.SMALL_TABLES:
             for rows in lineage.read_lineage_table(self.catalog, self.name.system, predicate, limit):
                 yield rows.select(names).cast(target)
             return

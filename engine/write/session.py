@@ -181,7 +181,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
 
         Raises:
             FluvialError: see ``BatchWriter.write``.
-            UnavailableError: also when the rows are visible, and ``lineage.on-unavailable=fail``.
+            CommittedError: the rows are visible, and their lineage is not recorded: ``lineage.on-unavailable=fail``.
             TakenOverError: another run of the query has the batch now, or has begun since this one committed it.
         """
 

@@ -124,7 +124,8 @@ class StreamSink:
         recorder = Recorder.of(store)
         job = None if recorder is None else job_of_frame(frame, self._options.pipeline_name, user)
         if recorder is not None and job is not None:
-            recorder.opened(job.name, job.origin(batch_id, reads_beside(store, frame)).reads)
+            reads = job.origin(batch_id, reads_beside(store, frame)).reads
+            recorder.opened(job.name, reads, job.start(batch_id, reads))
         return WriteSession(
             self._table,
             SparkRunner(frame.sparkSession),

@@ -8,6 +8,7 @@ FileSystemCatalog.
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -150,6 +151,7 @@ class FileCatalog:
             comment=comment,
             time_ms=self._clock.now_ms(),
         )
+        first = replace(first, table_uuid=self._names.uuid())
         check_merging(first, first.table_options)  # wrong functions and columns are refused before the first rows
         check_expiry(first, first.table_options)
         given = self._lock_factory

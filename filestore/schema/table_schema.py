@@ -17,6 +17,8 @@ from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
 from lsm.errors import CorruptDataError, InvalidInputError
 
+TABLE_UUID_KEY: Final = "fluvialTableUuid"
+"""Ignored by other engines, whose later versions of a schema are without it: the first one counts."""
 # A file without a version is from before there were any.
 _OLDEST_VERSION: Final = 1
 
@@ -34,6 +36,7 @@ class TableSchema:
     comment: str | None = None
     time_ms: int
     version: int = SCHEMA_VERSION  # of the file format; decides what missing options mean
+    table_uuid: str | None = dataclass_field(default=None, compare=False)  # what renaming keeps; None: made by others
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -109,6 +112,7 @@ class TableSchema:
             # A null would come back from Java as the word null.
             **({} if self.comment is None else {"comment": self.comment}),
             "timeMillis": self.time_ms,
+            **({} if self.table_uuid is None else {TABLE_UUID_KEY: self.table_uuid}),
         }
         return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
 
@@ -133,6 +137,7 @@ class TableSchema:
                 comment=body.get("comment"),
                 time_ms=int(body.get("timeMillis") or 0),
                 version=version,
+                table_uuid=body.get(TABLE_UUID_KEY),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptDataError(

@@ -26,6 +26,7 @@ from lsm.errors import InvalidInputError
 
 EXIT_PROBLEMS: Final = 1
 _BYTES: Final = "_bytes"
+_ALL: Final = "all_tables"
 # short options for common arguments: command, option, argument, value, help
 _SHORTHANDS: Final = (("compact", "--full", "compact_strategy", "full", "Short for --compact-strategy full."),)
 
@@ -68,6 +69,11 @@ def _command(procedure: Procedure[Any]) -> click.Command:
         target: Table | Catalog = catalog
         if procedure.is_of_table:
             name_parts = (given.pop("database"), given.pop("table"), given.pop("table_name"))
+            if given.pop(_ALL, False) and procedure.for_all is not None:
+                if any(name_parts):
+                    raise InvalidInputError(f"a table and all of them are named: table={name_parts} fix=leave out one")
+                _print(procedure, catalog, procedure.for_all(catalog), dry_run=False, as_json=as_json)
+                return 0
             target = catalog.table(table_name(*name_parts))
         arguments = bind(procedure, (), {key: value for key, value in given.items() if value is not None})
         if watched is not None:
@@ -83,6 +89,8 @@ def _command(procedure: Procedure[Any]) -> click.Command:
     options = [*_shorthands(name), *(_option(each) for each in procedure.parameters)]
     for option in reversed([*options, *(watch_options() if procedure.name in WATCHED else ())]):
         command = option(command)
+    if procedure.for_all is not None:
+        command = click.option("--all", _ALL, is_flag=True, help="All tables of the catalog.")(command)
     if procedure.is_of_table:
         command = click.option("--table", metavar="T", help="Table name, or D.T.")(command)
         command = click.option("--database", metavar="D", help="Database of the table.")(command)

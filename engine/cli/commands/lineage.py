@@ -18,6 +18,7 @@ from engine.lineage.graph.graph import GraphNode
 from engine.lineage.graph.lateness import TableCommits
 from engine.lineage.graph.view import LineageView, label_of, lines, view_of_snapshot, view_of_table
 from engine.lineage.lineage import lineage_of
+from engine.lineage.truth.checked import checked_meta
 from engine.runtime.units import many_text
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import InvalidInputError
@@ -65,20 +66,20 @@ def lineage(
             f"the catalog records no lineage: warehouse={place.warehouse} fix=open it once with the options "
             "table-lineage=true and data-lineage=true"
         )
-    found.replay()
     upstream, downstream = is_up or not is_down, is_down or not is_up
-    if table is None or snapshot is None:
-        view = view_of_table(
-            found.meta,
-            table,
-            tables=_Tables(catalog, found.now_ms()),
-            last=last,
-            upstream=upstream,
-            downstream=downstream,
-            depth=depth,
-        )
-    else:
-        view = view_of_snapshot(found.meta, table, snapshot, upstream=upstream, downstream=downstream, depth=depth)
+    with checked_meta(found, catalog) as meta:
+        if table is None or snapshot is None:
+            view = view_of_table(
+                meta,
+                table,
+                tables=_Tables(catalog, found.now_ms()),
+                last=last,
+                upstream=upstream,
+                downstream=downstream,
+                depth=depth,
+            )
+        else:
+            view = view_of_snapshot(meta, table, snapshot, upstream=upstream, downstream=downstream, depth=depth)
     if table is not None:
         _check_known(catalog, table, view)
     without = _count_without(catalog, view) if table is None else 0

@@ -7,6 +7,7 @@ import pyarrow as pa
 from engine.dialect.grammar.statements import ResetSetting, SetSetting, Use
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.results import DONE, texts_table
+from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.secrets import without_secrets
 from filestore.options.table_options import SESSION_PREFIX, canonical_options, check_option
@@ -27,7 +28,7 @@ def use(context: SqlContext, statement: Use) -> pa.Table:
         return DONE
     database = context.database_name(statement.name)
     databases = context.catalog.list_databases()
-    if database != DEFAULT_DATABASE and database not in databases:
+    if database not in (DEFAULT_DATABASE, LINEAGE_DATABASE, *databases):
         raise InvalidInputError(f"no such database: database={database} databases={databases} fix=create it first")
     context.database = database
     return DONE

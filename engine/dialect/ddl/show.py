@@ -19,6 +19,8 @@ from engine.dialect.grammar.statements import (
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import texts_table
+from engine.lineage.lineage import lineage_of
+from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from engine.system_tables.names import CATALOG_DATABASES, is_system_table
 from filestore.maintenance.partitions import list_partitions, path_of
 from filestore.options.secrets import without_secrets
@@ -26,8 +28,10 @@ from lsm.errors import InvalidInputError
 
 
 def show_databases(context: SqlContext, statement: ShowDatabases) -> pa.Table:
-    """The databases of the catalog."""
-    return texts_table(("namespace",), [(name,) for name in _like(context.catalog.list_databases(), statement.pattern)])
+    """The databases of the catalog, with the one of lineage where lineage is recorded."""
+    of_lineage = [] if lineage_of(context.catalog) is None else [LINEAGE_DATABASE]
+    names = sorted({*context.catalog.list_databases(), *of_lineage})
+    return texts_table(("namespace",), [(name,) for name in _like(names, statement.pattern)])
 
 
 def show_tables(context: SqlContext, statement: ShowTables) -> pa.Table:

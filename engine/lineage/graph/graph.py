@@ -23,6 +23,7 @@ class GraphNode:
     kind: Kind
     name: str  # database.table, or the job's name
     number: int | None = None
+    run: str = ""  # of a barrier: another run of the job counts its barriers from 0 again
 
     @property
     def title(self) -> str:
@@ -160,7 +161,7 @@ def _snapshot_node(entity: DataLineage) -> GraphNode:
 
 
 def _barrier_node(entity: DataLineage) -> GraphNode:
-    return GraphNode("job", entity.job, entity.barrier_id)
+    return GraphNode("job", entity.job, entity.barrier_id, entity.run)
 
 
 def _reached(graph: LineageGraph, start: GraphNode, depth: int | None) -> set[Edge]:

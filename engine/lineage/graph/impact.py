@@ -23,6 +23,8 @@ class Link:
     barrier_id: int
     table: ImpactedTable
     snapshot_id: int
+    run: str = ""  # of the job: what one run has read, another one with a new checkpoint has not
+    moment_ms: int = 0
 
 
 class Links(Protocol):
@@ -68,15 +70,18 @@ def affected_by(links: Links, table: ImpactedTable, snapshot_id: int) -> list[Af
     waiting = [table]
     while waiting:
         source = waiting.pop(0)
-        for job, barriers in _barriers(links.readers(source, from_id=first[source])).items():
+        for (job, run), barriers in _barriers(links.readers(source, from_id=first[source])).items():
             barrier_id = min(barriers)
             written = (
                 each
                 for each in links.writes(job, from_barrier=barrier_id)
-                if each.barrier_id in barriers or each.barrier_id < FIRST_BATCH_BARRIER
+                if each.run == run and (each.barrier_id in barriers or each.barrier_id < FIRST_BATCH_BARRIER)
             )
             targets = _first_writes(written, source)
             for target, written_id in targets.items() or [(None, None)]:
+                known = found.get((job, source, target))
+                if known is not None and _is_before(known.snapshot_id, written_id):
+                    continue
                 found[job, source, target] = Affected(
                     job=job,
                     barrier_id=barrier_id,
@@ -93,10 +98,15 @@ def affected_by(links: Links, table: ImpactedTable, snapshot_id: int) -> list[Af
     return sorted(found.values(), key=lambda each: (each.depth, each.source, each.job, each.table or ("", "")))
 
 
-def _barriers(links: Iterable[Link]) -> Mapping[str, set[int]]:
-    found: dict[str, set[int]] = {}
+def _is_before(known_id: int | None, written_id: int | None) -> bool:
+    """Whether an earlier snapshot is known, of this run or of another one."""
+    return known_id is None or (written_id is not None and known_id < written_id)
+
+
+def _barriers(links: Iterable[Link]) -> Mapping[tuple[str, str], set[int]]:
+    found: dict[tuple[str, str], set[int]] = {}
     for each in links:
-        found.setdefault(each.job, set()).add(each.barrier_id)
+        found.setdefault((each.job, each.run), set()).add(each.barrier_id)
     return found
 
 
@@ -120,7 +130,7 @@ class JobPlace:
 
 
 def place_at(links: Links, job: str, bounds: Mapping[ImpactedTable, int]) -> JobPlace:
-    """The last barrier of a job that has read no table beyond its bound.
+    """The last barrier of a job's newest run that has read no table beyond its bound.
 
     Args:
         links: the lineage.
@@ -128,6 +138,8 @@ def place_at(links: Links, job: str, bounds: Mapping[ImpactedTable, int]) -> Job
         bounds: the newest allowed snapshot, by table.
     """
     reads = sorted(links.reads(job), key=lambda each: each.barrier_id)
+    run = max(reads, key=lambda each: each.moment_ms).run if reads else ""
+    reads = [each for each in reads if each.run == run]
     late = [each.barrier_id for each in reads if each.snapshot_id > bounds.get(each.table, each.snapshot_id)]
     good = [each for each in reads if not late or each.barrier_id < min(late)]
     sources = {each.table: 0 for each in reads}
@@ -136,6 +148,9 @@ def place_at(links: Links, job: str, bounds: Mapping[ImpactedTable, int]) -> Job
     barrier_id = good[-1].barrier_id if good else None
     targets: dict[ImpactedTable, int] = {}
     for each in links.writes(job, from_barrier=0):
+        if each.run != run:
+            targets.setdefault(each.table, 0)
+            continue
         is_within = barrier_id is not None and each.barrier_id <= barrier_id
         targets[each.table] = max(targets.get(each.table, 0), each.snapshot_id if is_within else 0)
     return JobPlace(job=job, barrier_id=barrier_id, sources=sources, targets=targets)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Protocol
 
 from engine.lineage.store.entities import DataLineage
@@ -80,5 +79,5 @@ def duration_text(time_ms: int) -> str:
     return f"{seconds // size} {unit}"
 
 
-def _order(row: DataLineage) -> tuple[datetime, int]:
-    return (row.create_time, row.barrier_id)
+def _order(row: DataLineage) -> tuple[int, int]:
+    return (row.moment_ms, row.barrier_id)

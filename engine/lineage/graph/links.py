@@ -41,5 +41,10 @@ def _and(predicate: Predicate, column: str, op: CompareOp, value: int) -> Predic
 def _links(rows: Iterable[DataLineage]) -> Iterator[Link]:
     for each in rows:
         yield Link(
-            job=each.job, barrier_id=each.barrier_id, table=(each.database, each.table), snapshot_id=each.snapshot_id
+            job=each.job,
+            barrier_id=each.barrier_id,
+            table=(each.database, each.table),
+            snapshot_id=each.snapshot_id,
+            run=each.run,
+            moment_ms=each.moment_ms,
         )

@@ -34,9 +34,9 @@ class LineageView:
         """A line about each node: the newest snapshot or barrier, with its time."""
         newest: dict[GraphNode, DataLineage] = {}
         for each in (*self.sources, *self.sinks):
-            for node, number in ((table_node(each), each.snapshot_id), (GraphNode("job", each.job), each.barrier_id)):
+            for node in (table_node(each), GraphNode("job", each.job)):
                 known = newest.get(node)
-                if known is None or _number(node, known) < number:
+                if known is None or _order(node, known) < _order(node, each):
                     newest[node] = each
         found = {node: self._fact(node, each) for node, each in newest.items()}
         return found | self.times()
@@ -231,7 +231,7 @@ class _Steps:
         for each in found:
             rows.append(each)
             snapshot = GraphNode("table", f"{each.database}.{each.table}", each.snapshot_id)
-            yield GraphNode("job", each.job, each.barrier_id) if of_job else snapshot
+            yield GraphNode("job", each.job, each.barrier_id, each.run) if of_job else snapshot
 
 
 def _nearest(find: Find, node: GraphNode, job: str, *, step: int) -> list[DataLineage]:
@@ -259,12 +259,17 @@ def _between(low: int | None, high: int | None) -> list[Predicate]:
 
 def _of_barrier(node: GraphNode) -> Predicate:
     assert node.number is not None
-    return of_columns(job=node.name, barrier_id=node.number)
+    return of_columns(job=node.name, barrier_id=node.number, run=node.run)
 
 
 def _of_table(name: str, *further: Predicate) -> Predicate:
     database, table = split_name(name)
     return And(parts=(of_columns(database=database, table=table), *further))
+
+
+def _order(node: GraphNode, entity: DataLineage) -> tuple[int, int]:
+    """What is newer: of a table by snapshot, of a job by time, because its runs count alike."""
+    return (0, entity.snapshot_id) if node.kind == "table" else (entity.moment_ms, entity.barrier_id)
 
 
 def _number(node: GraphNode, entity: DataLineage) -> int:

@@ -39,10 +39,16 @@ class DataLineage:
     table: str
     snapshot_id: int
     create_time: datetime  # UTC without a zone, whole seconds
+    run: str = ""  # what distinguishes runs of the job: id of the query, or commit user; "": not known
+    table_id: str = ""  # see ``engine.lineage.origins.table_id``; "": not known
+    identity: str = ""  # of the written snapshot; "": not known, or read
+    moment_ms: int = 0  # the time of the snapshot in milliseconds; 0: ``create_time``
 
     def __post_init__(self) -> None:
         _check_names(self.job, self.database, self.table)
         object.__setattr__(self, "create_time", _whole_seconds(self.create_time))
+        if not self.moment_ms:
+            object.__setattr__(self, "moment_ms", _epoch_ms(self.create_time))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,9 @@ def split_name(name: str) -> tuple[str, str]:
 
 def _plain(entity: Any) -> dict[str, Any]:
     return {
-        key: create_time_text(value) if isinstance(value, datetime) else value for key, value in asdict(entity).items()
+        key: create_time_text(value) if isinstance(value, datetime) else value
+        for key, value in asdict(entity).items()
+        if value != ""
     }
 
 
@@ -122,6 +130,10 @@ def _entity(kind: type[Any], values: Mapping[str, Any]) -> Any:
     if "create_time" in made:
         made["create_time"] = datetime.strptime(made["create_time"], TIME_FORMAT)  # noqa: DTZ007
     return kind(**made)
+
+
+def _epoch_ms(time: datetime) -> int:
+    return int(time.replace(tzinfo=UTC).timestamp()) * 1000
 
 
 def _whole_seconds(time: datetime) -> datetime:

@@ -205,7 +205,7 @@ def test_a_locked_database_is_one_that_does_not_answer(
     dialect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """LN-42: who holds it for too long is not waited for; the rows come in when it lets go."""
-    monkeypatch.setattr("engine.lineage.store.jdbc._WAIT_MS", 50)
+    monkeypatch.setattr("engine.lineage.store.connections._WAIT_MS", 50)
     options = {}
     if dialect != "sqlite":
         options = {"jdbc.database": "locked", "jdbc.url": request.getfixturevalue(dialect)}

@@ -1,0 +1,137 @@
+"""Connections to the SQL database of lineage: how they wait, and the tables that they find there.
+
+SQLite uses a write-ahead log, so that readers and a writer do not block each other, and writers wait for ten seconds at
+most. In PostgreSQL and MySQL the tables have their own schema.
+"""
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+
+from engine.lineage.store.sql_tables import METADATA, OWNER
+from engine.lineage.store.upgrade import is_upgraded, upgrade
+from filestore.catalog.sql_database import make_tables
+from lsm.errors import InvalidInputError
+
+_WAIT_MS: Final = 10_000  # for another writer
+_READS: Final = "fluvial_reads"
+_WAL_ATTEMPTS: Final = 200
+_WAL_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True)
+class LineageTables:
+    """Creates the tables, once per process; equal ones share an engine."""
+
+    schema: str | None
+    catalog_id: str | None
+    reads: bool = False
+
+    def __call__(self, engine: sa.Engine) -> sa.Engine:
+        """Tune and fill a database. Raises: InvalidInputError when it belongs to another catalog."""
+        if engine.dialect.name == "sqlite":
+            _tune_sqlite(engine)
+        else:
+            sa.event.listen(
+                engine, "connect", _wait_less if engine.dialect.name == "postgresql" else _wait_less_in_mysql
+            )
+        if self.schema is not None:
+            engine = engine.execution_options(schema_translate_map={None: self.schema})
+        reader = engine.execution_options(**{_READS: True})
+        if {table.name for table in METADATA.sorted_tables} - _existing_tables(reader, self.schema):
+            if self.schema is not None:
+                _create_schema(engine, self.schema)
+            make_tables(engine, METADATA, self.schema)
+        if not is_upgraded(reader, self.schema):
+            upgrade(engine, self.schema)
+        if self.catalog_id is not None:
+            _check_owner(engine, self.catalog_id, self.schema)
+        return reader if self.reads else engine
+
+
+def _tune_sqlite(engine: sa.Engine) -> None:
+    """Writers lock from their first statement on, and readers continue meanwhile."""
+
+    def connected(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # transactions begin explicitly
+        connection.execute(f"PRAGMA busy_timeout={_WAIT_MS}")
+
+    def begun(connection: sa.Connection) -> None:
+        reads = connection.get_execution_options().get(_READS)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    sa.event.listen(engine, "connect", connected)
+    for attempt in range(_WAL_ATTEMPTS):
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            break
+        except OperationalError as error:  # other processes may do the same, and SQLite does not wait
+            if "locked" not in str(error) or attempt == _WAL_ATTEMPTS - 1:
+                raise
+            time.sleep(_WAL_PAUSE_S)
+    sa.event.listen(engine, "begin", begun)
+    _stay_open(engine)
+
+
+_open_files: Final[dict[str, Any]] = {}
+"""A connection to each file, which is never used. Closing the last connection moves the write-ahead log into the file
+and deletes it, which would happen after every transaction. A forked child leaves the connection alone, too."""
+
+
+def _stay_open(engine: sa.Engine) -> None:
+    connection = engine.raw_connection()
+    connection.detach()  # not closed with its pool
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # opens the log; nothing stays locked
+    _open_files[str(engine.url.database)] = connection
+
+
+def _wait_less(connection: Any, _: object) -> None:
+    """PostgreSQL would wait for a lock indefinitely."""
+    connection.autocommit = True
+    connection.execute(f"SET lock_timeout = {_WAIT_MS}")
+    connection.autocommit = False
+
+
+def _wait_less_in_mysql(connection: Any, _: object) -> None:
+    """MySQL would wait for most of a minute, and lock the gaps between keys."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {ceil(_WAIT_MS / 1000)}")
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+
+def _check_owner(engine: sa.Engine, catalog_id: str, schema: str | None) -> None:
+    """The first catalog takes the tables; names of tables are only unique within one catalog."""
+    with engine.execution_options(**{_READS: True}).connect() as connection:
+        owner = connection.execute(sa.select(OWNER.c.catalog_id)).scalar()
+    if owner is None:
+        with suppress(IntegrityError), engine.begin() as connection:  # else another process has just taken them
+            connection.execute(sa.insert(OWNER), {"id": 1, "catalog_id": catalog_id})
+        with engine.execution_options(**{_READS: True}).connect() as connection:
+            owner = connection.execute(sa.select(OWNER.c.catalog_id)).scalar()
+    if owner != catalog_id:
+        raise InvalidInputError(
+            f"lineage tables belong to another catalog: jdbc.database={schema} catalog={catalog_id} owner={owner} "
+            "fix='set jdbc.database to another name, or drop the tables if that catalog is gone'"
+        )
+
+
+def _existing_tables(engine: sa.Engine, schema: str | None) -> set[str]:
+    """Names of the existing tables. MySQL refuses to inspect a missing schema."""
+    inspector = sa.inspect(engine)
+    missing = schema is not None and schema not in inspector.get_schema_names()
+    return set() if missing else set(inspector.get_table_names(schema))
+
+
+def _create_schema(engine: sa.Engine, schema: str) -> None:
+    try:
+        with engine.begin() as connection:
+            connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
+    except DBAPIError:
+        if schema not in sa.inspect(engine).get_schema_names():  # another process has just created it
+            raise

@@ -1,0 +1,98 @@
+"""Lineage as an older Fluvial stored it: its rows are taken over, and its tables become views.
+
+Until runs and ids of tables were part of a row, ``source_snapshot_lineage`` and ``sink_snapshot_lineage`` were tables.
+They are renamed, their rows are copied, which may be repeated, and then they are dropped: a process that dies leaves
+work for the next one. An older process that writes meanwhile is refused by the views, so it queues its records.
+"""
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from engine.lineage.store.entities import DataLineage
+from engine.lineage.store.sql_tables import SEED_TABLES, of_newest_run, row_key
+
+_PREFIX: Final = "fluvial_former_"
+_ROWS_AT_ONCE: Final = 1000
+
+
+def upgrade(engine: sa.Engine, schema: str | None) -> None:
+    """Take over what an older Fluvial stored, and make the views. Others may do so at the same time.
+
+    Args:
+        engine: translates the schema.
+        schema: of the tables; None in SQLite.
+    """
+    for name in SEED_TABLES:
+        _once(engine, schema, name)
+
+
+def is_upgraded(engine: sa.Engine, schema: str | None) -> bool:
+    """Whether nothing is left to do."""
+    inspector = sa.inspect(engine)
+    tables, views = set(inspector.get_table_names(schema)), set(inspector.get_view_names(schema))
+    return {*SEED_TABLES} <= views and not any({name, f"{_PREFIX}{name}"} & (tables - views) for name in SEED_TABLES)
+
+
+def _once(engine: sa.Engine, schema: str | None, name: str) -> None:
+    former, here = f"{_PREFIX}{name}", _quoted(engine, schema, name)
+    try:
+        with engine.begin() as connection:
+            inspector = sa.inspect(connection)
+            views = inspector.get_view_names(schema)
+            tables = {*inspector.get_table_names(schema)} - {*views}
+            if name in tables and former not in tables:
+                connection.execute(sa.text(f"ALTER TABLE {here} RENAME TO {_new_name(engine, schema, former)}"))
+                tables = (tables - {name}) | {former}
+            if former in tables:
+                _copy(connection, name, former, schema)
+                connection.execute(sa.text(f"DROP TABLE {_quoted(engine, schema, former)}"))
+            if name not in views:
+                connection.execute(sa.text(f"CREATE VIEW {here} AS {_view(engine, schema, name)}"))
+    except DBAPIError:
+        if name not in sa.inspect(engine).get_view_names(schema):  # else another process has just done it
+            raise
+
+
+def _copy(connection: sa.Connection, name: str, former: str, schema: str | None) -> None:
+    """Rows without run and id; what the snapshot files say is added when lineage is next read."""
+    target = SEED_TABLES[name]
+    columns = ("job", "barrier_id", "database", "table", "snapshot_id", "create_time")
+    source = sa.table(former, *(sa.column(each, target.c[each].type) for each in columns), schema=schema)
+    found = connection.execute(sa.select(source)).mappings()
+    while rows := found.fetchmany(_ROWS_AT_ONCE):
+        made = {each["row_key"]: each for each in map(_row, rows)}
+        known = connection.execute(sa.select(target.c.row_key).where(target.c.row_key.in_(made))).scalars()
+        for key in [*known]:
+            del made[key]
+        if made:
+            connection.execute(sa.insert(target), [made[key] for key in sorted(made)])
+
+
+def _row(given: sa.RowMapping) -> dict[str, Any]:
+    entity = DataLineage(**{str(name): value for name, value in given.items()})
+    return {
+        **given, "row_key": row_key(entity), "run": "", "table_id": "", "identity": "", "moment_ms": entity.moment_ms,
+    }  # fmt: skip
+
+
+def _view(engine: sa.Engine, schema: str | None, name: str) -> str:
+    compiled = of_newest_run(name).compile(
+        dialect=engine.dialect,
+        schema_translate_map=None if schema is None else {None: schema},
+        compile_kwargs={"literal_binds": True, "render_schema_translate": schema is not None},
+    )
+    return str(compiled)
+
+
+def _quoted(engine: sa.Engine, schema: str | None, name: str) -> str:
+    quote = engine.dialect.identifier_preparer.quote
+    return quote(name) if schema is None else f"{quote(schema)}.{quote(name)}"
+
+
+def _new_name(engine: sa.Engine, schema: str | None, name: str) -> str:
+    """PostgreSQL renames inside a schema, MySQL would move the table to the connection's database."""
+    if engine.dialect.name in ("mysql", "mariadb"):
+        return _quoted(engine, schema, name)
+    return engine.dialect.identifier_preparer.quote(name)

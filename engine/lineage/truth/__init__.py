@@ -1,0 +1,1 @@
+"""The snapshot files as the truth about lineage: the store is compared with them, and corrected."""

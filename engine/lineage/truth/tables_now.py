@@ -1,0 +1,128 @@
+"""The tables that a catalog has now, with their branches: what rows of lineage can be about."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+from engine.lineage.origins import table_id
+from engine.lineage.settings import OpenCatalog
+from filestore.layout.branch_names import on_branch_name, split_branch
+from filestore.layout.branch_state import is_hidden, main_branch, read_origin
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.refs.live_references import branch_names
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID
+from filestore.table_store import TableStore
+from lsm.errors import FluvialError
+
+logger = logging.getLogger("fluvial.lineage")
+
+DROPPED: Final = "$dropped_"
+"""Behind the name of a table that is gone, where another one has its name."""
+_ID_CHARS: Final = 8
+
+
+class OpenedTable(Protocol):
+    """The part of a table that lineage needs."""
+
+    @property
+    def store(self) -> TableStore:
+        """Its files."""
+
+
+class ListedTables(OpenCatalog, Protocol):
+    """A catalog that can list and open its tables."""
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of a database's tables."""
+
+    def table(self, name: str) -> OpenedTable:
+        """Open ``database.table``, or ``database.table$branch_b``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableNow:
+    """A table, or a branch of one, as it is found."""
+
+    name: str
+    store: TableStore
+    table_id: str
+    first_id: int = FIRST_SNAPSHOT_ID  # of a branch the first that was written to it: those before are main's
+    other_ids: frozenset[str] = frozenset()  # under which its writers may know it: of the branch that became main
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """All of them."""
+        return self.other_ids | {self.table_id}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesNow:
+    """All tables of a catalog."""
+
+    tables: tuple[TableNow, ...]
+    unreadable: frozenset[str] = frozenset()  # names of tables that cannot be opened; nothing is known of them
+
+    @classmethod
+    def of(cls, catalog: ListedTables) -> "TablesNow":
+        """Open every table and branch; those that cannot be opened are logged."""
+        found, unreadable = [], set()
+        for database in catalog.list_databases():
+            for table in catalog.list_tables(database):
+                name = f"{database}.{table}"
+                try:
+                    found += list(_with_branches(catalog, catalog.table(name).store))
+                except (FluvialError, OSError) as error:
+                    logger.warning("lineage of a table cannot be checked: table=%s error=%s", name, error)
+                    unreadable.add(name)
+        return cls(tables=tuple(found), unreadable=frozenset(unreadable))
+
+    @cached_property
+    def by_name(self) -> dict[str, TableNow]:
+        """Each under its name."""
+        return {each.name: each for each in self.tables}
+
+    def name_of(self, name: str, given_id: str) -> str:
+        """What the table is called now that was called so.
+
+        Args:
+            name: when the row was recorded, or as returned before.
+            given_id: of the table; "": not known, then it is the one of this name.
+
+        Returns:
+            For a table that is gone its last name; if another table has that by now, ``db.t$dropped_`` and the id.
+        """
+        here = self.by_name.get(name)
+        if not given_id or self.is_unreadable(name) or (here is not None and given_id in here.ids):
+            return name
+        renamed = self._by_id.get(given_id)
+        if renamed is not None:
+            return renamed.name
+        former = name.partition(DROPPED)[0]
+        return former if former not in self.by_name else f"{former}{DROPPED}{given_id[:_ID_CHARS]}"
+
+    def is_unreadable(self, name: str) -> bool:
+        """Whether nothing is known of a table, or of its branches."""
+        return split_branch(name)[0] in self.unreadable
+
+    @cached_property
+    def _by_id(self) -> dict[str, TableNow]:
+        return {given: each for each in self.tables for given in each.ids if given}
+
+
+def _with_branches(catalog: ListedTables, store: TableStore) -> Iterator[TableNow]:
+    main = main_branch(store.io, store.paths.root)
+    other_ids = frozenset() if main == MAIN_BRANCH else frozenset({table_id(store, on_branch_name(store.name, main))})
+    yield TableNow(name=store.name, store=store, table_id=table_id(store), other_ids=other_ids)
+    for branch in branch_names(store):
+        if branch in (MAIN_BRANCH, main) or is_hidden(store.io, store.paths.with_branch(branch)):
+            continue
+        name = on_branch_name(store.name, branch)
+        try:
+            opened = catalog.table(name).store
+        except (FluvialError, OSError):  # deleted meanwhile, or left by a process that died
+            continue
+        origin = read_origin(opened.io, opened.paths)
+        before_id = 0 if origin is None else origin.snapshot_id or 0
+        yield TableNow(name=name, store=opened, table_id=table_id(opened), first_id=before_id + 1)
