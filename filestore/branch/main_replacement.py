@@ -96,6 +96,22 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         return _drop(replace(now, main_branch=name), main)
 
 
+def check_replaceable(store: TableStore, name: str, *, force: bool = False) -> None:
+    """Find out whether a branch can become main, before that of any table of several does; see ``replace_main``.
+
+    Raises: InvalidInputError.
+    """
+    main = main_branch(store.io, store.paths.root)
+    now = replace(store, main_branch=main)
+    read_branch(now, name)
+    _check_nothing_is_lost(on_branch(now, main), on_branch(now, name), force=force)
+
+
+def is_main(store: TableStore, name: str) -> bool:
+    """Whether a branch is main, and no replacement is left to be completed."""
+    return main_branch(store.io, store.paths.root) == name and not interrupted_replacements(store)
+
+
 def interrupted_replacements(store: TableStore) -> list[tuple[Work, str]]:
     """Replacements of main that were begun and have not ended, each with the branch to call ``replace_main`` with.
 
