@@ -187,20 +187,29 @@ def publishing_steps(recovery: Recovery, tables: Sequence[str]) -> Iterator[Reco
             )
 
 
-def recording_steps(recovery: Recovery, tables: Sequence[str], jobs: Sequence[str]) -> Iterator[RecoveryStep]:
+def recording_steps(
+    recovery: Recovery, tables: Sequence[str], jobs: Sequence[str], ended: Sequence[str]
+) -> Iterator[RecoveryStep]:
     """The lineage of old jobs and of the branches ends, and that of the tables is made from their snapshots.
 
     Args:
         recovery: what and how.
         tables: that are published.
         jobs: all that wrote them or their branches.
+        ended: those of them that will not run again.
     """
     for job in jobs:
         command = _shell(recovery, "delete-data-lineage", "--job", job)
         yield RecoveryStep(kind=StepKind.RECORD, what="end the old lineage", job=job, command=command)
     for table in tables:
         command = _shell(recovery, "repair-lineage", table)
-        yield RecoveryStep(kind=StepKind.RECORD, what="complete the lineage", table=table, command=command)
+        yield RecoveryStep(
+            kind=StepKind.RECORD,
+            what="complete the lineage",
+            table=table,
+            command=command,
+            arguments={"ended": list(ended)},
+        )
 
 
 def _replacing(branch: str) -> tuple[str, ...]:

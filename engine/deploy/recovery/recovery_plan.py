@@ -131,7 +131,7 @@ def plan_recovery(request: RecoveryRequest) -> RecoveryPlan:
     check_corrections(request.corrections, request.table, request.branch)
     known = job_files_by_job(request.files, configs, request.branch)
     found = places_behind(StoredLinks(lineage.meta), split_name(request.table), request.snapshot_id)
-    places = [each for each in found if each.job not in request.without]
+    places = [each for each in found if each.job not in request.without and not _is_gone(catalog, each)]
     _check_all_known(places, known, request.files)
     files = {each.job: known[each.job] for each in places}
     bare = Recovery(
@@ -159,7 +159,7 @@ def plan_recovery(request: RecoveryRequest) -> RecoveryPlan:
             *reviewing_steps(recovery, tables),
             *checking_steps(recovery, _expected(request, configs, tables)),
             *publishing_steps(recovery, tables),
-            *recording_steps(recovery, tables, [*files, *map(recovery.new_name, files), *corrections]),
+            *recording_steps(recovery, tables, [*files, *map(recovery.new_name, files), *corrections], list(files)),
         ),
         overlays=_overlays(recovery, files),
         tag=recovery.tag,
@@ -174,6 +174,11 @@ def _fields(recovery: Recovery) -> dict[str, Any]:
         "is_incremental": recovery.is_incremental,
         "place": recovery.place,
     }
+
+
+def _is_gone(catalog: Catalog, place: JobPlace) -> bool:
+    """Whether nothing is left of what a job wrote, as of a validation on a temporary branch."""
+    return bool(place.targets) and not any(catalog.table_exists(".".join(name)) for name in place.targets)
 
 
 def _check_all_known(places: Sequence[JobPlace], files: Mapping[str, JobFile], given: JobFiles) -> None:

@@ -3,6 +3,7 @@
 The snapshots of a branch name what they were made of as it was called then, with branches that no longer exist.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -24,8 +25,14 @@ def end_lineage(catalog: Catalog, job: str) -> str:
     return "deleted"
 
 
-def rebuild_lineage(catalog: Catalog, name: str, branch: str) -> str:
+def rebuild_lineage(catalog: Catalog, name: str, branch: str, ended: Collection[str]) -> str:
     """Record what the snapshots of a table were made of, with main in place of the branch. Idempotent.
+
+    Args:
+        catalog: of the table.
+        name: of the table.
+        branch: that became main.
+        ended: jobs that will not run again: which snapshots they wrote is true, but not that they write the table.
 
     Raises: UnavailableError.
     """
@@ -40,7 +47,8 @@ def rebuild_lineage(catalog: Catalog, name: str, branch: str) -> str:
         origin = None if snapshot is None else CommitOrigin.of(snapshot)
         if snapshot is None or origin is None:
             continue
-        waiting.append(recorder.records(snapshot, _on_main(origin, branch)))
+        records = recorder.records(snapshot, _on_main(origin, branch))
+        waiting.append(replace(records, source_tables=(), sink_tables=()) if origin.job in ended else records)
         count += 1
         if len(waiting) >= _STORED_AT_ONCE:
             lineage.store(merged_lineage(waiting))

@@ -1,78 +1,65 @@
 """Recoveries by job files, from the mistake to the published tables and the jobs that continue."""
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from engine import Catalog, Table
+from engine import Catalog
 from engine.deploy.config.job_config import load_job
 from engine.deploy.job import run_job
-from engine.deploy.recovery.execution import Execution, Stage, StepReport, seen_tables, write_overlays
+from engine.deploy.recovery.execution import Execution, Stage, StepReport, write_overlays
 from engine.deploy.recovery.job_files import JobFiles
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
 from engine.deploy.recovery.recovery_plan import RecoveryRequest, plan_recovery
+from engine.lineage.graph.view import view_of_table
+from engine.lineage.lineage import lineage_of
 from engine.procedures import impact
 from engine.procedures.recovery import validate_snapshot
+from engine.procedures.recovery_steps import StepKind
+from tests.engine.deploy.recovery.recovered_shop import Died, DyingFile, load_rows, make_shop, shown_rows
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
-JOB = """\
-name: shop
-warehouse: {home}/warehouse
-tables:
-  shop.raw: {{columns: {{id: BIGINT, n: BIGINT}}, primary_key: [id], options: &one {{bucket: 1, log.system: none}}}}
-  shop.orders: {{columns: {{id: BIGINT, n: BIGINT}}, primary_key: [id], options: *one, expect: n >= 0}}
-  shop.daily: {{columns: {{id: BIGINT, n: BIGINT}}, primary_key: [id], options: *one}}
-pipelines:
-- name: clean
-  source: {{format: fluvial, options: &aligned {{table: shop.raw, source.checkpoint-align.enabled: true}}}}
-  transform: SELECT id, n * 10 AS n, _row_kind FROM source
-  target: shop.orders
-  checkpoint: {home}/checkpoints/clean
-- name: report
-  source: {{format: fluvial, options: {{table: shop.orders, source.checkpoint-align.enabled: true}}}}
-  transform: SELECT id, n + 1 AS n, _row_kind FROM source
-  target: shop.daily
-  checkpoint: {home}/checkpoints/report
-"""
-
-
-def write(table: Table, rows: Mapping[int, int]) -> None:
-    table.write(pa.table({"id": list(rows), "n": list(rows.values())}, schema=SCHEMA), options={"pipeline.name": "load"})
-
-
-def rows_of(table: Table) -> dict[int, int]:
-    return {row["id"]: row["n"] for row in table.read().to_arrow().to_pylist()}
+ROOT = Path(__file__).resolve().parents[4]
+WRONG = [{1: 1, 2: -2, 3: -3}, {1: 10, 2: -20, 3: -30}, {1: 11, 2: -19, 3: -29}]
+RIGHT = [{1: 1, 2: 2, 3: 3}, {1: 10, 2: 20, 3: 30}, {1: 11, 2: 21, 3: 31}]
 
 
 def run(spark: SparkSession, path: Path, *overlays: str) -> None:
-    run_job(load_job(str(path), overlays=overlays, environment={}), spark=spark)
+    """Each pipeline after the one before, so that all barriers are where they always are."""
+    job = load_job(str(path), overlays=overlays, environment={})
+    for each in job.pipelines:
+        run_job(job.chosen([each.name]), spark=spark)
 
 
-@pytest.fixture
-def shop(tmp_path: Path, spark: SparkSession) -> tuple[Catalog, Path]:
-    """Two jobs in a row, which have read snapshots 1 to 2, then a wrong one, of raw."""
-    path = tmp_path / "shop.yaml"
-    path.write_text(JOB.format(home=tmp_path))
-    catalog = Catalog(str(tmp_path / "warehouse"))
-    raw = catalog.create_table("shop.raw", SCHEMA, primary_key=["id"], options={"bucket": "1"})
-    write(raw, {1: 1})
-    write(raw, {2: 2})
+def stored(catalog: Catalog) -> set[tuple[str, str, str, int]]:
+    """What the store says about the jobs of the shop: which snapshots they read and wrote."""
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    found = {("reads", each.job, each.table, each.snapshot_id) for each in lineage.meta.source_data_lineages()}
+    found |= {("writes", each.job, each.table, each.snapshot_id) for each in lineage.meta.sink_data_lineages()}
+    return {each for each in found if each[1] != "load"}
+
+
+def names_in_graph(catalog: Catalog) -> set[str]:
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    view = view_of_table(lineage.meta, "shop.daily", newest=lambda _: None, last=20, upstream=True, downstream=True)
+    return {node.name if isinstance(node.name, str) else ".".join(node.name) for node in view.graph.nodes}
+
+
+def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-06, LN-31 to LN-34, LN-38 to LN-41, LN-75: each step is done once more where its end was not written down."""
+    catalog, path = make_shop(tmp_path)
     run(spark, path)
-    write(raw, {2: -2, 3: -3})
-    run(spark, path)
-    assert rows_of(catalog.table("shop.daily")) == {1: 11, 2: -19, 3: -29}
-    return catalog, path
-
-
-def test_a_mistake_is_recovered_by_a_job_file(shop: tuple[Catalog, Path], spark: SparkSession, tmp_path: Path) -> None:
-    catalog, path = shop
+    assert shown_rows(catalog) == WRONG
     request = RecoveryRequest(
         files=JobFiles(paths=(str(path),)),
         table="shop.raw",
@@ -80,25 +67,79 @@ def test_a_mistake_is_recovered_by_a_job_file(shop: tuple[Catalog, Path], spark:
         is_incremental=True,
         corrections=("INSERT INTO shop.raw$branch_fix VALUES (3, 3)",),
     )
-    file = PlanFile(tmp_path / "recover-fix.json", plan_recovery(request), RecoveryState())
-    for each in file.plan.steps:
-        print(each.command)
-    Execution(file, lambda _: spark, on_step=print).run(Stage.COMPUTE)
-    Execution(file, lambda _: spark, on_step=print).run(Stage.PUBLISH)
-    print(write_overlays(file))
-    print(open(tmp_path/"recover-fix.shop.yaml").read())
-    for name in ("raw", "orders", "daily"):
-        t = catalog.table(f"shop.{name}")
-        print(name, rows_of(t), t.store.snapshots.ids(), t.store.snapshots.tag_names(), t.branch)
-    write(catalog.table("shop.raw"), {4: 4})
-    run(spark, path, str(tmp_path/"recover-fix.shop.yaml"))
-    for name in ("raw", "orders", "daily"):
-        t = catalog.table(f"shop.{name}")
-        print(name, rows_of(t), t.store.snapshots.ids(), t.store.snapshots.tag_names(), t.branch)
-    from engine.lineage.lineage import lineage_of
-    m = lineage_of(catalog).meta
-    for x in (m.source_table_lineages, m.sink_table_lineages, m.source_data_lineages, m.sink_data_lineages): print(*x(), sep="\n")
-    for s in range(1,5): print(s, impact(catalog.table("shop.raw"), s).to_pylist())
-    for i in catalog.table("shop.daily").store.snapshots.ids():
-        print(validate_snapshot(catalog,"shop.daily", i, "SELECT id, n+1 AS n FROM orders").to_pylist())
-    assert 0
+    first = PlanFile(tmp_path / "recover-fix.json", plan_recovery(request), RecoveryState())
+    first.save(first.state)
+    runs = [index for index, each in enumerate(first.plan.steps) if each.kind in (StepKind.RUN, StepKind.REVIEW)]
+    at = {("unwritten", index) for index, _ in enumerate(first.plan.steps) if index not in runs[1:]}
+    died: set[tuple[str, int]] = set()
+
+    def main_is_untouched_until_it_is_published(report: StepReport) -> None:
+        if report.step.kind is StepKind.TAG and report.fact is None:
+            assert shown_rows(catalog) == WRONG
+
+    while True:
+        found = read_plan(first.path)
+        assert found is not None
+        file = DyingFile(found, at, died)
+        execution = Execution(file, lambda _: spark, on_step=main_is_untouched_until_it_is_published)
+        try:
+            assert execution.run(Stage.PUBLISH)
+        except Died:
+            continue
+        break
+    assert died == at
+    assert shown_rows(catalog) == RIGHT
+    assert stored(catalog) == {
+        ("reads", "clean", "raw", 1), ("writes", "clean", "orders", 1),
+        ("reads", "clean", "raw", 2), ("writes", "clean", "orders", 2),
+        ("reads", "clean-fix", "raw", 3), ("writes", "clean-fix", "orders", 3),
+        ("reads", "report", "orders", 1), ("writes", "report", "daily", 1),
+        ("reads", "report", "orders", 2), ("writes", "report", "daily", 2),
+        ("reads", "report-fix", "orders", 3), ("writes", "report-fix", "daily", 3),
+        ("writes", "recover-fix-1", "raw", 3),
+    }  # fmt: skip
+    assert not [name for name in names_in_graph(catalog) if "$" in name]
+    hits = impact(catalog.table("shop.raw"), 3).to_pylist()
+    assert [(hit["job"], hit["table"], hit["snapshot_id"]) for hit in hits] == [
+        ("clean-fix", "shop.orders", 3),
+        ("report-fix", "shop.daily", 3),
+    ]
+    assert validate_snapshot(catalog, "shop.orders", 3, "SELECT id, n * 10 AS n FROM raw").num_rows == 0
+    assert validate_snapshot(catalog, "shop.daily", 3, "SELECT id, n + 1 AS n FROM orders").num_rows == 0
+
+    overlay = write_overlays(file)[str(path)]
+    load_rows(catalog.table("shop.raw"), {4: -4})
+    run(spark, path, overlay)
+    wrong = [{**rows, 4: value} for rows, value in zip(RIGHT, (-4, -40, -39), strict=True)]
+    assert shown_rows(catalog) == wrong  # the new jobs continued, on what was published
+
+
+def test_a_full_recovery_by_the_command_is_killed_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-35 to LN-37: without checkpoints of the old jobs, for which the tables are computed from the beginning."""
+    catalog, path = make_shop(tmp_path)
+    run(spark, path)
+    _recover_fully(tmp_path, path)
+    assert shown_rows(Catalog(catalog.warehouse)) == RIGHT
+    assert {(job, table) for kind, job, table, _ in stored(catalog) if kind == "writes"} == {
+        ("clean-again", "orders"), ("report-again", "daily"), ("recover-again-1", "raw"),
+    }  # fmt: skip
+
+
+def _recover_fully(home: Path, path: Path) -> None:
+    """By the command, which is killed while a pipeline runs, and run again."""
+    command = [sys.executable, "-m", "engine.cli", "recover", str(path), "--table", "shop.raw"]
+    command += ["--snapshot", "2", "--branch", "again", "--correct", "INSERT INTO shop.raw$branch_again VALUES (3, 3)"]
+    command += ["--publish", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "engine" / "plugin")])}
+    with (home / "killed.log").open("w") as log:
+        killed = subprocess.Popen(command, cwd=home, env=environment, stdout=log, stderr=log)
+        started = home / "checkpoints" / "clean-again" / "offsets" / "0"
+        wait_until(lambda: started.exists() or killed.poll() is not None, "no pipeline was started", 200)
+        assert killed.poll() is None, (home / "killed.log").read_text()
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["published"], set(result["tables"].values())) == (True, {"new"})
+    assert result["overlays"] == {str(path): str(Path("recover-again.shop.yaml"))}
