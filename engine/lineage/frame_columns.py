@@ -18,6 +18,7 @@ from filestore.layout.branch_names import on_branch_name
 logger = logging.getLogger("fluvial.openlineage")
 
 _LONGEST_PLAN: Final = 4 << 20  # characters; longer ones take seconds
+_FILES: Final = "LogicalRelation"
 _BRANCH_KEYS: Final = ("branch", "scan.branch")
 
 
@@ -34,9 +35,7 @@ def columns_of_frame(frame: Any, reads: Iterable[SourceRead]) -> ColumnFlow | No
             return None
         plans = [inside.queryExecution().analyzed(), *_plans_of_query(frame)]
         warehouses = {each.table: each.warehouse for each in reads}
-        sources = {
-            at: table for plan in plans for leaf in leaves_of(plan) for at, table in _source_of(leaf, warehouses)
-        }
+        sources = dict(_sources([leaf for plan in plans for leaf in leaves_of(plan)], warehouses))
         texts = [str(plan.toJSON()) for plan in plans] if sources else []
         if not texts or sum(map(len, texts)) > _LONGEST_PLAN:
             return None
@@ -57,12 +56,27 @@ def _plans_of_query(frame: Any) -> Iterator[Any]:
             yield each.lastExecution().analyzed()
 
 
-def _source_of(leaf: Any, warehouses: dict[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:
-    """The id of an attribute of a leaf, and the warehouse and table that it reads."""
-    read = known_read(leaf)
-    table = _named_table(leaf) if read is None else (read.warehouse, read.table)
-    if table is not None and leaf.output().nonEmpty():
-        yield int(leaf.output().head().exprId().id()), (warehouses.get(table[1], table[0]), table[1])
+def _sources(leaves: list[Any], warehouses: dict[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:
+    """The id of an attribute of each leaf that is known, and the warehouse and table that it reads."""
+    files: list[tuple[Any, tuple[str, str]]] = []  # what Spark reads for a table, as other leaves have it, too
+    for is_known in (True, False):
+        for leaf in leaves:
+            read = known_read(leaf)
+            if (read is not None) is not is_known or leaf.output().isEmpty():
+                continue
+            table = (read.warehouse, read.table) if read is not None else _named_table(leaf) or _same_files(leaf, files)
+            if table is None:
+                continue
+            if leaf.getClass().getSimpleName() == _FILES:
+                files.append((leaf.relation(), table))
+            yield int(leaf.output().head().exprId().id()), (warehouses.get(table[1], table[0]), table[1])
+
+
+def _same_files(leaf: Any, files: list[tuple[Any, tuple[str, str]]]) -> tuple[str, str] | None:
+    """The table of a leaf that Spark has copied, with other attributes, because a query names a frame twice."""
+    if leaf.getClass().getSimpleName() != _FILES:
+        return None
+    return next((table for relation, table in files if leaf.relation().equals(relation)), None)
 
 
 def _named_table(leaf: Any) -> tuple[str, str] | None:

@@ -120,6 +120,11 @@ class Recorder:
             written = [self._written()]
             self._events.began(origin.job, origin.barrier_id, reads=_datasets(origin.reads), written=written)
 
+    def closed(self, job: str) -> None:
+        """Emit that a stream has ended."""
+        if self._events is not None:
+            self._events.ended(job)
+
     def fails(self, origin: CommitOrigin, error: BaseException) -> None:
         """Emit that the rows of a barrier were not written."""
         if self._events is not None:

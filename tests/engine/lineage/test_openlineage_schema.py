@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from referencing import Registry, Resource
 
 from engine import Catalog, Table, sink
+from engine.lineage.after_commit import AfterCommit
 from engine.lineage.datasets import Dataset, catalog_uri
 from engine.lineage.graph.columns import DIRECT, INDIRECT, ColumnFlow, ColumnSource
 from engine.lineage.openlineage_client import run_event

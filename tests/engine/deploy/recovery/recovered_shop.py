@@ -1,5 +1,6 @@
 """A shop with two jobs in a row, for tests of recoveries."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,30 +11,13 @@ from engine.deploy.recovery.plan_file import PlanFile, RecoveryState
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
 TABLES = ("shop.raw", "shop.orders", "shop.daily")
-JOB = """\
-name: shop
-warehouse: {home}/warehouse
-tables:
-  shop.raw: {{columns: {{id: BIGINT, n: BIGINT}}, primary_key: [id], options: &one {{bucket: 1}}}}
-  shop.orders: {{columns: {{id: BIGINT, n: BIGINT}}, primary_key: [id], options: *one, expect: n >= 0}}
-  shop.daily: {{columns: {{id: BIGINT, n: BIGINT}}, primary_key: [id], options: *one, expect: [count(*) > 0]}}
-pipelines:
-- name: clean
-  source:
-    format: fluvial
-    options: {{table: shop.raw, source.checkpoint-align.enabled: true, scan.snapshot-id: 1}}
-  transform: SELECT id, n * 10 AS n, _row_kind FROM source
-  target: shop.orders
-  checkpoint: {home}/checkpoints/clean
-- name: report
-  source:
-    format: fluvial
-    options: {{table: shop.orders, source.checkpoint-align.enabled: true, scan.snapshot-id: 1}}
-  transform: SELECT id, n + 1 AS n, _row_kind FROM source
-  target: shop.daily
-  checkpoint: {home}/checkpoints/report
-spark: {{master: "local[2]", conf: {{spark.ui.enabled: false, spark.sql.shuffle.partitions: 2}}}}
-"""
+PAGE = Path(__file__).resolve().parents[4] / "docs/recovery.md"
+
+
+def block_of_page(language: str) -> str:
+    """The one block of the page in a language."""
+    [found] = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return str(found)
 
 
 class Died(BaseException):
@@ -61,7 +45,8 @@ class DyingFile(PlanFile):
 def make_shop(home: Path) -> tuple[Catalog, Path]:
     """The job file, and ``raw`` with two right snapshots and a wrong one."""
     path = home / "shop.yaml"
-    path.write_text(JOB.format(home=home))
+    text = block_of_page("yaml").replace("warehouse: ", f"warehouse: {home}/")
+    path.write_text(text.replace("checkpoint: ", f"checkpoint: {home}/"))
     catalog = Catalog(str(home / "warehouse"))
     raw = catalog.create_table("shop.raw", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     for rows in ({1: 1}, {2: 2}, {2: -2, 3: -3}):

@@ -22,7 +22,7 @@ from engine.lineage.lineage import lineage_of
 from engine.procedures import impact
 from engine.procedures.recovery import validate_snapshot
 from engine.procedures.recovery_steps import StepKind
-from tests.engine.deploy.recovery.recovered_shop import Died, DyingFile, load_rows, make_shop, shown_rows
+from tests.engine.deploy.recovery.recovered_shop import Died, DyingFile, block_of_page, load_rows, make_shop, shown_rows
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -128,7 +128,7 @@ def test_a_full_recovery_by_the_command_is_killed_and_run_again(spark: SparkSess
 def _recover_fully(home: Path, path: Path) -> None:
     """By the command, which is killed while a pipeline runs, and run again."""
     command = [sys.executable, "-m", "engine.cli", "recover", str(path), "--table", "shop.raw"]
-    command += ["--snapshot", "2", "--branch", "again", "--correct", "INSERT INTO shop.raw$branch_again VALUES (3, 3)"]
+    command += ["--snapshot", "2", "--branch", "again", "--correct", block_of_page("sql").replace("_fix", "_again")]
     command += ["--publish", "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "engine" / "plugin")])}
     with (home / "killed.log").open("w") as log:
