@@ -25,7 +25,7 @@ from engine.deploy.recovery.corrections import statements_of
 from engine.deploy.recovery.execution import Execution, Stage, StepReport, seen_tables, write_overlays
 from engine.deploy.recovery.job_files import JobFiles
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, alone_with, read_plan
-from engine.deploy.recovery.recovery_plan import RecoveryRequest, catalog_of, plan_recovery
+from engine.deploy.recovery.recovery_plan import RecoveryRequest, job_catalog, plan_recovery
 from engine.runtime.spark_messages import spark_output
 from lsm.errors import InvalidInputError
 
@@ -240,7 +240,7 @@ def _as_json(file: PlanFile, overlays: dict[str, str]) -> dict[str, Any]:
     return {
         "plan": str(file.path),
         "published": _is_published(file),
-        "tables": seen_tables(catalog_of(file.plan.request.files), file),
+        "tables": seen_tables(job_catalog(file.plan.request.files), file),
         "tag": file.plan.tag,
         "steps": steps,
         "overlays": overlays,

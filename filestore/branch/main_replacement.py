@@ -96,7 +96,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         return _drop(replace(now, main_branch=name), main)
 
 
-def check_replaceable(store: TableStore, name: str, *, force: bool = False) -> None:
+def check_can_be_main(store: TableStore, name: str, *, force: bool = False) -> None:
     """Find out whether a branch can become main, before that of any table of several does; see ``replace_main``.
 
     Raises: InvalidInputError.

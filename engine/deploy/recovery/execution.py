@@ -23,14 +23,14 @@ from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import OnProgress
 from engine.deploy.recovery.corrections import correct_rows
 from engine.deploy.recovery.plan_file import PlanFile, write_whole
-from engine.deploy.recovery.recovery_plan import catalog_of
+from engine.deploy.recovery.recovery_plan import job_catalog
 from engine.deploy.recovery.table_lineage import end_lineage, rebuild_lineage
 from engine.procedures.recovery_steps import RecoveryStep, StepKind
 from engine.procedures.versions.cuts import rewind_checkpoint
 from engine.table import Table
 from engine.versions.branches import create_branch, replace_main
 from engine.versions.expectations import check_expectations, refuse_failures
-from filestore.branch.main_replacement import check_replaceable, is_main
+from filestore.branch.main_replacement import check_can_be_main, is_main
 from filestore.layout.branch_state import main_branch
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.table_store import TableStore
@@ -93,7 +93,7 @@ class Execution:
         self._on_step, self._on_progress = on_step, on_progress
         self._stop = stop or threading.Event()
         self._drops_later = drops_later
-        self._catalog: Catalog = catalog_of(self._plan.request.files)
+        self._catalog: Catalog = job_catalog(self._plan.request.files)
         self._spark: SparkSession | None = None
         self._branch = self._plan.request.branch
 
@@ -211,7 +211,7 @@ class Execution:
         state = self._file.state
         for name in self._plan.tables:
             store = self._catalog.table(name).store
-            check_replaceable(store, self._branch)
+            check_can_be_main(store, self._branch)
             there = _newest(self._catalog.table(name, branch=self._branch).store)
             if there != state.checked.get(name):
                 raise ConflictError(

@@ -103,7 +103,7 @@ class RecoveryPlan:
         )
 
 
-def catalog_of(files: JobFiles) -> Catalog:
+def job_catalog(files: JobFiles) -> Catalog:
     """The catalog of the first job file. Raises: InvalidInputError."""
     config = files.load(files.paths[0])
     return Catalog(config.warehouse, options=config.catalog_options)
@@ -119,7 +119,7 @@ def plan_recovery(request: RecoveryRequest) -> RecoveryPlan:
         UnavailableError: the lineage store does not answer.
     """
     configs = request.files.load_all()
-    catalog = catalog_of(request.files)
+    catalog = job_catalog(request.files)
     table = catalog.table(request.table)
     lineage = lineage_of(catalog)
     if lineage is None:

@@ -201,12 +201,12 @@ def test_columns_of_statements_and_streams_come_from_columns(
     events = told.read(wide)
     assert [problems(registry, each) for each in events] == [[]] * len(events)
     last = {each["job"]["name"]: each for each in events if each["eventType"] != "START" and each["outputs"]}
-    assert columns(last["sums"]) == {
+    assert column_inputs(last["sums"]) == {
         "id": {("raw", "id"): ["DIRECT IDENTITY"]},
         "n": {("raw", "id"): ["INDIRECT CONDITIONAL"], ("raw", "n"): ["DIRECT AGGREGATION"]},
         "": {("raw", "id"): ["INDIRECT GROUP_BY", "INDIRECT JOIN"], ("raw", "n"): ["INDIRECT FILTER"]},
     }
-    assert columns(last["doubled"]) == {
+    assert column_inputs(last["doubled"]) == {
         "id": {("raw", "id"): ["DIRECT IDENTITY"]},
         "n": {("raw", "n"): ["DIRECT TRANSFORMATION"]},
         "": {},
@@ -214,7 +214,7 @@ def test_columns_of_statements_and_streams_come_from_columns(
     assert "columnLineage" not in last["unknown"]["outputs"][0]["facets"]
 
 
-def columns(event: Mapping[str, Any]) -> dict[str, dict[tuple[str, str], list[str]]]:
+def column_inputs(event: Mapping[str, Any]) -> dict[str, dict[tuple[str, str], list[str]]]:
     """Column lineage of the event's table, that of its rows as column ''."""
     facet = event["outputs"][0]["facets"]["columnLineage"]
     fields = {name: each["inputFields"] for name, each in facet["fields"].items()} | {"": facet["dataset"]}

@@ -32,14 +32,14 @@ WRONG = [{1: 1, 2: -2, 3: -3}, {1: 10, 2: -20, 3: -30}, {1: 11, 2: -19, 3: -29}]
 RIGHT = [{1: 1, 2: 2, 3: 3}, {1: 10, 2: 20, 3: 30}, {1: 11, 2: 21, 3: 31}]
 
 
-def run(spark: SparkSession, path: Path, *overlays: str) -> None:
+def run_in_turn(spark: SparkSession, path: Path, *overlays: str) -> None:
     """Each pipeline after the one before, so that all barriers are where they always are."""
     job = load_job(str(path), overlays=overlays, environment={})
     for each in job.pipelines:
         run_job(job.chosen([each.name]), spark=spark)
 
 
-def stored(catalog: Catalog) -> set[tuple[str, str, str, int]]:
+def stored_links(catalog: Catalog) -> set[tuple[str, str, str, int]]:
     """What the store says about the jobs of the shop: which snapshots they read and wrote."""
     lineage = lineage_of(catalog)
     assert lineage is not None
@@ -58,7 +58,7 @@ def names_in_graph(catalog: Catalog) -> set[str]:
 def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_path: Path) -> None:
     """LN-06, LN-31 to LN-34, LN-38 to LN-41, LN-75: each step is done once more where its end was not written down."""
     catalog, path = make_shop(tmp_path)
-    run(spark, path)
+    run_in_turn(spark, path)
     assert shown_rows(catalog) == WRONG
     request = RecoveryRequest(
         files=JobFiles(paths=(str(path),)),
@@ -89,7 +89,7 @@ def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_
         break
     assert died == at
     assert shown_rows(catalog) == RIGHT
-    assert stored(catalog) == {
+    assert stored_links(catalog) == {
         ("reads", "clean", "raw", 1), ("writes", "clean", "orders", 1),
         ("reads", "clean", "raw", 2), ("writes", "clean", "orders", 2),
         ("reads", "clean-fix", "raw", 3), ("writes", "clean-fix", "orders", 3),
@@ -109,7 +109,7 @@ def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_
 
     overlay = write_overlays(file)[str(path)]
     load_rows(catalog.table("shop.raw"), {4: -4})
-    run(spark, path, overlay)
+    run_in_turn(spark, path, overlay)
     wrong = [{**rows, 4: value} for rows, value in zip(RIGHT, (-4, -40, -39), strict=True)]
     assert shown_rows(catalog) == wrong  # the new jobs continued, on what was published
 
@@ -117,10 +117,10 @@ def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_
 def test_a_full_recovery_by_the_command_is_killed_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
     """LN-35 to LN-37: without checkpoints of the old jobs, for which the tables are computed from the beginning."""
     catalog, path = make_shop(tmp_path)
-    run(spark, path)
+    run_in_turn(spark, path)
     _recover_fully(tmp_path, path)
     assert shown_rows(Catalog(catalog.warehouse)) == RIGHT
-    assert {(job, table) for kind, job, table, _ in stored(catalog) if kind == "writes"} == {
+    assert {(job, table) for kind, job, table, _ in stored_links(catalog) if kind == "writes"} == {
         ("clean-again", "orders"), ("report-again", "daily"), ("recover-again-1", "raw"),
     }  # fmt: skip
 
