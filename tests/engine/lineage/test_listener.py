@@ -64,7 +64,8 @@ def test_spark_reports_the_end_of_a_query_to_the_listener(spark: SparkSession, t
     listener = LineageListener(catalog)
     spark.streams.addListener(listener)
     try:
-        stream = spark.readStream.format("fluvial").options(warehouse=catalog.warehouse, table="db.one").load()
+        given = {"warehouse": catalog.warehouse, "table": "db.one", "read.changelog": "true"}
+        stream = spark.readStream.format("fluvial").options(**given).load()
         writer = stream.writeStream.foreachBatch(sink(two)).queryName("copying").trigger(availableNow=True)
         assert writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(120)
         eventually(lambda: [each.job for each in lineage.meta.sink_table_lineages()], ["load"])
