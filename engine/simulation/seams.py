@@ -41,6 +41,10 @@ class ActorFiles:
         """See ``FileIO``."""
         return self._look("is_directory", path, lambda: self._inner.is_directory(path))
 
+    def is_link(self, path: str) -> bool:
+        """See ``FileIO``."""
+        return self._inner.is_link(path)
+
     def size_bytes(self, path: str) -> int:
         """See ``FileIO``."""
         return self._look("size_bytes", path, lambda: self._inner.size_bytes(path))

@@ -253,6 +253,6 @@ def _copy_hash_index(store: TableStore, wanted: Snapshot, message: CommitMessage
     for entry in bucket_index(store, wanted):
         if (entry.partition, entry.bucket) == (message.partition, message.bucket):
             name = f"index-{store.names.uuid()}-0"
-            copy_file(store.io, entry.external_path or store.paths.index(entry.file_name), store.paths.index(name))
+            copy_file(store.io, store.index_path(entry), store.paths.index(name))
             copies.append(replace(entry, file_name=name, external_path=None))
     return tuple(copies)

@@ -1,11 +1,12 @@
 """Procedures that find and fix problems of a table's files."""
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
 
-from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
+from engine.log.bucket_log import PAYLOAD_DIRECTORY, payload_path, read_payload
 from engine.log.log_faults import log_faults
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
@@ -205,7 +206,8 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
         if marker is None or not marker.is_final:
             continue
         if marker.is_pointer:
-            paths.add(f"{store.paths.root}/{marker.payload.decode()}")
+            with suppress(ValueError):
+                paths.add(payload_path(store, marker))
         try:
             messages = read_payload(store, marker).messages
         except CorruptDataError:
