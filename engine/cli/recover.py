@@ -26,7 +26,7 @@ from engine.deploy.recovery.execution import Execution, Stage, StepReport, seen_
 from engine.deploy.recovery.job_files import JobFiles
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, alone_with, read_plan
 from engine.deploy.recovery.recovery_plan import RecoveryRequest, job_catalog, plan_recovery
-from engine.runtime.spark_messages import spark_output
+from engine.runtime.spark_log import spark_output
 from lsm.errors import InvalidInputError
 
 _PREPARE: Final = "prepare"
