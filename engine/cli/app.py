@@ -120,6 +120,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "engine.cli.reading",
         "Print rows of a table, newest or as of a version, or of a system table ('db.t$files', sys.tables).",
     ),
+    "recover": (
+        "engine.cli.recover",
+        "Correct a table after a snapshot, and compute everything downstream again by the pipelines of job files.",
+    ),
     "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
     "simulate": (
         "engine.cli.commands.simulate",

@@ -60,7 +60,7 @@ def run_job(
     )
     own = spark is None
     with health_of(config.health, config.name, supervisor) as health:
-        spark = spark or _new_session(config)
+        spark = spark or job_session(config)
         try:
             with metrics_of(config.metrics, spark, list(tables.values())):
                 return supervisor.run(spark, on_progress, health.look)
@@ -75,7 +75,7 @@ def run_job(
                 spark.stop()
 
 
-def _new_session(config: JobConfig) -> SparkSession:
+def job_session(config: JobConfig) -> SparkSession:
     """A session that leaves Ctrl-C to this process.
 
     PySpark's own handler calls the JVM to cancel jobs, in the middle of any running call; if that fails, the interrupt

@@ -5,13 +5,15 @@ be able to run code in its writers.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
+from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.expired_commits import DATA_KINDS
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
@@ -56,6 +58,24 @@ class AfterCommit:
         """The snapshot properties with the origin of its rows."""
         return {} if origin is None or self._recorder is None else origin.to_properties()
 
+    @contextmanager
+    def emitting(self, origin: CommitOrigin | None, identifier: int, rows: object) -> Iterator[None]:
+        """Around the writing of rows: events say that it begins, and that it failed."""
+        if origin is None or self._recorder is None:
+            yield
+            return
+        flow = None
+        if self._recorder.wants_columns and hasattr(rows, "sparkSession"):
+            from engine.lineage.frame_columns import columns_of_frame  # Spark is here
+
+            flow = columns_of_frame(rows, origin.reads)
+        self._recorder.begins(origin, flow, is_batch=identifier == BATCH_IDENTIFIER)
+        try:
+            yield
+        except BaseException as error:
+            self._recorder.fails(origin, error)
+            raise
+
     def report(
         self, snapshot: Snapshot | None, origin: CommitOrigin | None, *, commit_user: str, identifier: int
     ) -> None:
@@ -70,6 +90,8 @@ class AfterCommit:
             or (snapshot.commit_user, snapshot.commit_identifier) != (commit_user, identifier)
             or snapshot.commit_kind not in DATA_KINDS
         ):
+            if origin is not None and self._recorder is not None:
+                self._recorder.ends(origin, None, is_batch=identifier == BATCH_IDENTIFIER)
             return
         for listener in self._listeners:
             try:

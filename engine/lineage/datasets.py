@@ -1,8 +1,10 @@
 """Tables and runs of jobs as OpenLineage identifies them."""
 
+import os
 from dataclasses import dataclass
-from urllib.parse import urlparse
+from urllib.parse import quote, urlparse
 
+from engine.lineage.graph.columns import ColumnFlow
 from filestore.schema.table_schema import TableSchema
 
 
@@ -15,6 +17,7 @@ class Dataset:
     snapshot_id: int | None = None  # None: no snapshot yet
     row_count: int | None = None  # written rows
     schema: TableSchema | None = None
+    flow: ColumnFlow | None = None  # where its columns come from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +37,8 @@ def dataset_name(warehouse: str, table: str) -> tuple[str, str]:
     if address.scheme in ("", "file"):
         return "file", path
     return f"{address.scheme}://{address.netloc}", path.lstrip("/")
+
+
+def catalog_uri(warehouse: str) -> str:
+    """The warehouse as a URI, the namespace of the names that its catalog gives to tables."""
+    return warehouse.rstrip("/") if urlparse(warehouse).scheme else f"file://{quote(os.path.abspath(warehouse))}"

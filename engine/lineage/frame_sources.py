@@ -48,12 +48,18 @@ def reads_of_frame(frame: DataFrame) -> tuple[SourceRead, ...]:
     return newest_reads([*found, *(_planned_reads(frame) if needs_plan else ())])
 
 
+def known_read(leaf: Any) -> SourceRead | None:
+    """What a leaf of a plan reads, if it is remembered."""
+    return next((_known[each] for each in _attribute_ids(leaf) if each in _known), None)
+
+
 def _leaves(frame: DataFrame) -> list[Any]:
-    """The leaves of the plan and of its subqueries."""
     inside = jvm_frame(frame)
-    if inside is None:
-        return []
-    plan = inside.queryExecution().analyzed()
+    return [] if inside is None else leaves_of(inside.queryExecution().analyzed())
+
+
+def leaves_of(plan: Any) -> list[Any]:
+    """The leaves of a plan and of its subqueries."""
     return [leaf for each in (plan, *_each(plan.subqueriesAll())) for leaf in _each(each.collectLeaves())]
 
 

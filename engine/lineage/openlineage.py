@@ -1,7 +1,7 @@
 """OpenLineage events: what a job reads and writes, sent to a collector, as a file or by HTTP.
 
-Events are sent after the fact, by a separate thread, and the last ones before a crash may be missing: only the
-catalog's lineage is exact. Source: OpenLineage specification 2.
+Events are sent by a separate thread, and the last ones before a crash may be missing: only the catalog's lineage is
+exact. Source: OpenLineage specification 2.
 """
 
 import atexit
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from engine.lineage.datasets import Dataset, Run
 from filestore.options.catalog_options import CatalogOptions
 from lsm.errors import InvalidInputError
-from lsm.secret_names import shown_address
+from lsm.secret_names import shown_address, shown_line
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
@@ -42,6 +42,7 @@ class EventFactory(Protocol):
         namespace: str,
         time: datetime,
         barrier_id: int | None = None,
+        error: str | None = None,
         reads: Sequence[Dataset] = (),
         written: Sequence[Dataset] = (),
     ) -> "RunEvent":
@@ -66,12 +67,30 @@ class LineageEvents:
         self._thread.start()
         self._failures = 0
         self._runs: dict[str, Run] = {}  # streaming jobs of this process
+        self._sinks: dict[str, set[str]] = {}  # tables that these write
+        self._writes: dict[tuple[str, int], Run] = {}  # batch writes that run, by job and barrier
         atexit.register(self.close)
 
     def started(self, job: str, *, reads: Sequence[Dataset] = (), written: Sequence[Dataset] = ()) -> None:
-        """A stream starts or restarts: a new run."""
+        """A stream starts or restarts: a new run. Another table of a stream that writes several is the same run."""
+        tables = {each.table for each in written}
+        run = self._runs.get(job)
+        if run is not None and not tables & self._sinks[job]:
+            self._sinks[job] |= tables
+            self.emit(run, "RUNNING", reads=reads, written=written)
+            return
+        if run is not None:
+            self.emit(run, "COMPLETE")
         run = self._runs[job] = self._factory.new_run(job, is_stream=True)
+        self._sinks[job] = tables
         self.emit(run, "START", reads=reads, written=written)
+
+    def began(
+        self, job: str, barrier_id: int, *, reads: Sequence[Dataset] = (), written: Sequence[Dataset] = ()
+    ) -> None:
+        """A batch write starts: a run of its own."""
+        run = self._writes[job, barrier_id] = self._factory.new_run(job, is_stream=False)
+        self.emit(run, "START", barrier_id=barrier_id, reads=reads, written=written)
 
     def completed_barrier(
         self,
@@ -83,14 +102,30 @@ class LineageEvents:
         written: Sequence[Dataset] = (),
     ) -> None:
         """A barrier of a job is complete. ``is_last``: a batch write, which has only one."""
-        run = self._runs.get(job)
-        if run is None or is_last:
+        run = self._writes.pop((job, barrier_id), None) if is_last else self._runs.get(job)
+        if run is None:
             run = self._factory.new_run(job, is_stream=not is_last)
-            self.emit(run, "START", reads=reads, written=written)
+            self.emit(run, "START", reads=reads)
         if not is_last:
             self._runs[job] = run
+            self._sinks.setdefault(job, set()).update(each.table for each in written)
         state = "COMPLETE" if is_last else "RUNNING"
         self.emit(run, state, barrier_id=barrier_id, reads=reads, written=written)
+
+    def failed(self, job: str, barrier_id: int, error: BaseException) -> None:
+        """A barrier of a job was not written: its run has ended. An interrupt is an ABORT."""
+        run = self._writes.pop((job, barrier_id), None) or self._runs.pop(job, None)
+        self._sinks.pop(job, None)
+        if run is not None:
+            state = "FAIL" if isinstance(error, Exception) else "ABORT"
+            self.emit(run, state, barrier_id=barrier_id, error=shown_line(f"{type(error).__name__}: {error}"))
+
+    def ended(self, job: str) -> None:
+        """A stream has ended by itself, or because it was asked to."""
+        run = self._runs.pop(job, None)
+        self._sinks.pop(job, None)
+        if run is not None:
+            self.emit(run, "COMPLETE")
 
     def emit(
         self,
@@ -98,6 +133,7 @@ class LineageEvents:
         state: str,
         *,
         barrier_id: int | None = None,
+        error: str | None = None,
         reads: Sequence[Dataset] = (),
         written: Sequence[Dataset] = (),
     ) -> None:
@@ -115,17 +151,21 @@ class LineageEvents:
                 namespace=self._namespace,
                 time=time,
                 barrier_id=barrier_id,
+                error=error,
                 reads=reads,
                 written=written,
             )
         )
 
     def close(self) -> None:
-        """Emit the end of streams, and send queued events, for ten seconds at most."""
+        """Emit the end of what runs, and send queued events, for ten seconds at most."""
         atexit.unregister(self.close)
         for run in self._runs.values():
             self.emit(run, "COMPLETE")
+        for run in self._writes.values():
+            self.emit(run, "ABORT")
         self._runs.clear()
+        self._writes.clear()
         self._waiting.put(None)
         self._thread.join(_CLOSE_WAIT_S)
 

@@ -12,7 +12,9 @@ from urllib.parse import urlparse
 from openlineage.client import OpenLineageClient
 from openlineage.client import event_v2 as events
 from openlineage.client.facet_v2 import (
+    column_lineage_dataset,
     dataset_version_dataset,
+    error_message_run,
     job_type_job,
     output_statistics_output_dataset,
     processing_engine_run,
@@ -24,11 +26,13 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
 from openlineage.client.uuid import generate_new_uuid
 
-from engine.lineage.datasets import Dataset, Run, dataset_name
+from engine.lineage.datasets import Dataset, Run, catalog_uri, dataset_name
+from engine.lineage.graph.columns import ColumnSource, Way
 from lsm.errors import InvalidInputError
 from lsm.secret_names import shown_address
 
 _TIMEOUT_S: Final = 5.0
+_PRODUCER: Final = f"urn:fluvial:{version('fluvial')}"
 
 
 def open_client(url: str, api_key: str | None) -> OpenLineageClient:
@@ -60,6 +64,7 @@ def run_event(
     namespace: str,
     time: datetime,
     barrier_id: int | None = None,
+    error: str | None = None,
     reads: Sequence[Dataset] = (),
     written: Sequence[Dataset] = (),
 ) -> events.RunEvent:
@@ -67,26 +72,36 @@ def run_event(
 
     Args:
         run: the run of the event.
-        state: START, RUNNING, COMPLETE or FAIL.
+        state: START, RUNNING, COMPLETE, FAIL or ABORT.
         namespace: namespace of the job.
         time: time of the event, with a zone.
         barrier_id: the barrier of the event.
+        error: why it failed.
         reads: tables that were read, up to their snapshots.
         written: tables that were, or will be, written.
     """
     run_facets: dict[str, Any] = {
-        "processing_engine": processing_engine_run.ProcessingEngineRunFacet(version=version("pyspark"), name="Spark")
+        "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
+            version=version("pyspark"), name="Spark", producer=_PRODUCER
+        )
     }
     if barrier_id is not None:
         tag = tags_run.TagsRunFacetFields(key="barrier", value=str(barrier_id), source="FLUVIAL")
-        run_facets["tags"] = tags_run.TagsRunFacet(tags=[tag])
+        run_facets["tags"] = tags_run.TagsRunFacet(tags=[tag], producer=_PRODUCER)
+    if error is not None:
+        run_facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
+            message=error, programmingLanguage="python", producer=_PRODUCER
+        )
     job_type = job_type_job.JobTypeJobFacet(
-        processingType="STREAMING" if run.is_stream else "BATCH", integration="FLUVIAL", jobType="JOB"
+        processingType="STREAMING" if run.is_stream else "BATCH",
+        integration="FLUVIAL",
+        jobType="JOB",
+        producer=_PRODUCER,
     )
     return events.RunEvent(
         eventType=events.RunState[state],
         eventTime=time.astimezone(UTC).isoformat(timespec="milliseconds"),
-        producer=f"urn:fluvial:{version('fluvial')}",
+        producer=_PRODUCER,
         run=events.Run(runId=run.run_id, facets=run_facets),
         job=events.Job(namespace=namespace, name=run.job, facets={"jobType": job_type}),
         inputs=[_input(each) for each in reads],
@@ -104,21 +119,57 @@ def _output(written: Dataset) -> events.OutputDataset:
     statistics: dict[str, Any] = {}
     if written.row_count is not None:
         statistics["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-            rowCount=written.row_count
+            rowCount=written.row_count, producer=_PRODUCER
         )
     return events.OutputDataset(namespace=namespace, name=name, facets=_facets(written), outputFacets=statistics)
 
 
 def _facets(dataset: Dataset) -> dict[str, Any]:
-    symlink = symlinks_dataset.Identifier(namespace=dataset.warehouse, name=dataset.table, type="TABLE")
-    facets: dict[str, Any] = {"symlinks": symlinks_dataset.SymlinksDatasetFacet(identifiers=[symlink])}
+    symlink = symlinks_dataset.Identifier(namespace=catalog_uri(dataset.warehouse), name=dataset.table, type="TABLE")
+    facets: dict[str, Any] = {
+        "symlinks": symlinks_dataset.SymlinksDatasetFacet(identifiers=[symlink], producer=_PRODUCER)
+    }
     if dataset.snapshot_id is not None:
-        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(dataset.snapshot_id))
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
+            datasetVersion=str(dataset.snapshot_id), producer=_PRODUCER
+        )
     if dataset.schema is not None:
         facets["schema"] = schema_dataset.SchemaDatasetFacet(
             fields=[
                 schema_dataset.SchemaDatasetFacetFields(name=field.name, type=str(field.type), ordinal_position=at)
                 for at, field in enumerate(dataset.schema.fields, start=1)
-            ]
+            ],
+            producer=_PRODUCER,
         )
+    columns = _column_lineage(dataset)
+    if columns is not None:
+        facets["columnLineage"] = columns
     return facets
+
+
+def _column_lineage(dataset: Dataset) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
+    """The facet of a written table; None when nothing is known about its columns."""
+    flow = dataset.flow
+    if flow is None:
+        return None
+    known = None if dataset.schema is None else set(dataset.schema.column_names)
+    fields = {
+        name: column_lineage_dataset.Fields(inputFields=[_input_field(*each) for each in sources.items()])
+        for name, sources in flow.columns.items()
+        if sources and (known is None or name in known)
+    }
+    rows = [_input_field(*each) for each in flow.rows.items()]
+    if not fields and not rows:
+        return None
+    return column_lineage_dataset.ColumnLineageDatasetFacet(fields=fields, dataset=rows, producer=_PRODUCER)
+
+
+def _input_field(source: ColumnSource, ways: frozenset[Way]) -> column_lineage_dataset.InputField:
+    namespace, name = dataset_name(source.warehouse, source.table)
+    transformations = [
+        column_lineage_dataset.Transformation(type=kind, subtype=subtype, description="", masking=False)
+        for kind, subtype in sorted(ways)
+    ]
+    return column_lineage_dataset.InputField(
+        namespace=namespace, name=name, field=source.column, transformations=transformations
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.lineage.datasets import Dataset
+from engine.lineage.graph.columns import ColumnFlow
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import LineageEvents, events_of
 from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead, table_id
@@ -86,6 +87,7 @@ class Recorder:
         self._name = lineage_name(store)
         self._place = CommitPlace(warehouse=self._warehouse, table=store.name, table_id=table_id(store))
         self._recorded: set[tuple[str, str, tuple[str, str]]] = set()
+        self._flow: ColumnFlow | None = None  # of the newest frame, for events
 
     @classmethod
     def of(cls, store: TableStore) -> "Recorder | None":
@@ -115,17 +117,43 @@ class Recorder:
         if self._events is not None:
             self._events.started(job, reads=_datasets(reads), written=[self._written()])
 
-    def committed(self, snapshot: Snapshot, origin: CommitOrigin) -> None:
-        """Record that the rows of a barrier are in this table. Raises: UnavailableError."""
-        self._lineage.store(self.records(snapshot, origin))
+    @property
+    def wants_columns(self) -> bool:
+        """Whether events are sent, and do not have the origin of this table's columns yet."""
+        return self._events is not None and self._flow is None
+
+    def begins(self, origin: CommitOrigin, flow: ColumnFlow | None, *, is_batch: bool) -> None:
+        """Emit that the rows of a barrier will be written. ``flow``: where their columns come from; None: unknown."""
+        self._flow = flow or self._flow
+        if self._events is not None and is_batch:
+            written = [self._written()]
+            self._events.began(origin.job, origin.barrier_id, reads=_datasets(origin.reads), written=written)
+
+    def closed(self, job: str) -> None:
+        """Emit that a stream has ended."""
         if self._events is not None:
+            self._events.ended(job)
+
+    def fails(self, origin: CommitOrigin, error: BaseException) -> None:
+        """Emit that the rows of a barrier were not written."""
+        if self._events is not None:
+            self._events.failed(origin.job, origin.barrier_id, error)
+
+    def ends(self, origin: CommitOrigin, snapshot: Snapshot | None, *, is_batch: bool) -> None:
+        """Emit that a barrier is complete. ``snapshot``: with its rows; None: it changed nothing."""
+        if self._events is not None and (is_batch or snapshot is not None):
             self._events.completed_barrier(
                 origin.job,
                 origin.barrier_id,
-                is_last=snapshot.commit_identifier == BATCH_IDENTIFIER,
+                is_last=is_batch,
                 reads=_datasets(origin.reads),
                 written=[self._written(snapshot)],
             )
+
+    def committed(self, snapshot: Snapshot, origin: CommitOrigin) -> None:
+        """Record that the rows of a barrier are in this table. Raises: UnavailableError."""
+        self.ends(origin, snapshot, is_batch=snapshot.commit_identifier == BATCH_IDENTIFIER)
+        self._lineage.store(self.records(snapshot, origin))
 
     def has_read(self, origin: CommitOrigin) -> None:
         """Record that a barrier of a job has read tables of this catalog. Raises: UnavailableError."""
@@ -171,6 +199,7 @@ class Recorder:
             snapshot_id=None if snapshot is None else snapshot.id,
             row_count=None if snapshot is None else snapshot.delta_record_count,
             schema=self._schema,
+            flow=self._flow,
         )
 
     def _new_tables(self, job: str, reads: tuple[SourceRead, ...], *, is_sink: bool) -> LineageRecords:

@@ -1,20 +1,28 @@
 """Procedures based on lineage: the impact of a snapshot, recovery plans, and validation of jobs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.lineage.graph.impact import Affected, JobPlace, affected_by, places_behind
+from engine.lineage.graph.impact import Affected, affected_by, places_behind
 from engine.lineage.graph.links import StoredLinks
 from engine.lineage.store.entities import split_name
 from engine.lineage.store.store import LineageMeta, of_columns
 from engine.procedures.checked_lineage import checked_lineage
+from engine.procedures.recovery_steps import (
+    Recovery,
+    RecoveryStep,
+    StepKind,
+    preparing_steps,
+    publishing_steps,
+    recovered_tables,
+    reviewing_steps,
+)
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.validation import validate
 from engine.table import Table
-from lsm.errors import InvalidInputError
 
 _IMPACT: Final = pa.schema(
     [
@@ -89,7 +97,7 @@ def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental:
         incremental: jobs resume from their checkpoints, of which Spark keeps the last 100 batches.
 
     Returns:
-        The steps in order, each with its command, or the options of its query.
+        The steps in order, each with its command. ``fluvial recover`` carries them out on job files.
 
     Raises:
         InvalidInputError: the catalog records no lineage; incremental, and a job has no barrier that ends there.
@@ -97,8 +105,14 @@ def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental:
     """
     with checked_lineage(table) as checked:
         places = places_behind(StoredLinks(checked.meta), split_name(table.name), snapshot)
-    steps = list(_steps(table.name, snapshot, branch, places, incremental=incremental))
-    return rows_table(_PLAN, [{"step": number, **step} for number, step in enumerate(steps, 1)])
+    recovery = Recovery(table=table.name, snapshot_id=snapshot, branch=branch, is_incremental=incremental)
+    tables = recovered_tables(recovery, places, {})
+    steps = [
+        *preparing_steps(recovery, places, {}, [f"MERGE INTO {recovery.on_branch(table.name)} ..."]),
+        *reviewing_steps(recovery, tables),
+        *(each for each in publishing_steps(recovery, tables) if each.kind is StepKind.PUBLISH),
+    ]
+    return rows_table(_PLAN, [_plan_row(number, each) for number, each in enumerate(steps, 1)])
 
 
 @procedure(_VALIDATED, fails_with_rows=True)
@@ -139,6 +153,18 @@ def validate_snapshot(catalog: Catalog, table: str, snapshot: int, query: str) -
     return rows_table(_VALIDATED, [{"job": found.origin.job, "barrier_id": found.origin.barrier_id, **row}])
 
 
+def _plan_row(number: int, step: RecoveryStep) -> dict[str, Any]:
+    return {
+        "step": number,
+        "what": step.what,
+        "job": step.job if step.kind is not StepKind.CORRECT else None,
+        "table": step.table,
+        "snapshot_id": step.snapshot_id,
+        "barrier_id": step.barrier_id,
+        "command": step.command,
+    }
+
+
 def _newest(meta: LineageMeta, table: tuple[str, str] | None) -> int | None:
     if table is None:
         return None
@@ -160,87 +186,4 @@ def _impact_row(each: Affected, newest_id: int | None) -> dict[str, Any]:
         "snapshot_id": each.snapshot_id,
         "newest_snapshot_id": newest_id,
         "command": command,
-    }
-
-
-def _steps(
-    table: str, snapshot_id: int, branch: str, places: list[JobPlace], *, incremental: bool
-) -> Iterator[dict[str, Any]]:
-    yield {
-        "what": "begin the correction",
-        "table": table,
-        "snapshot_id": snapshot_id,
-        "command": f"fluvial create-branch {table} --branch {branch} --snapshot {snapshot_id}",
-    }
-    yield {
-        "what": "correct the rows",
-        "table": table,
-        "command": f"fluvial sql 'MERGE INTO {table}$branch_{branch} ...'",
-    }
-    made: list[str] = []
-    for place in places:
-        for name, written_id in sorted(place.targets.items()):
-            target = ".".join(name)
-            if target in made or target == table:
-                continue
-            made.append(target)
-            since = f" --snapshot {written_id}" if incremental and written_id else ""
-            yield {
-                "what": "begin the new result",
-                "job": place.job,
-                "table": target,
-                "snapshot_id": written_id if since else None,
-                "command": f"fluvial create-branch {target} --branch {branch}{since}",
-            }
-    corrected = {table, *made}
-    for place in places:
-        if incremental:
-            yield _rewound(place, table, snapshot_id, branch)
-        yield _started(place, branch, corrected, incremental=incremental)
-    for target in [table, *made]:
-        yield {
-            "what": "look at what has changed",
-            "table": target,
-            "command": f"fluvial diff {target} latest {branch}.latest",
-        }
-    for target in [table, *made]:
-        yield {
-            "what": "publish, when the old jobs are stopped",
-            "table": target,
-            "command": f"fluvial replace-main-branch {target} --branch {branch}",
-        }
-
-
-def _rewound(place: JobPlace, table: str, snapshot_id: int, branch: str) -> dict[str, Any]:
-    reached = place.sources.get(split_name(table), snapshot_id)
-    if place.barrier_id is None or reached != snapshot_id:
-        raise InvalidInputError(
-            f"the job has no barrier that ends at the snapshot: job={place.job} table={table} snapshot={snapshot_id} "
-            f"nearest={reached or None} fix='recover fully, name a snapshot of paimon.source_snapshot_lineage, or run "
-            "jobs with source.checkpoint-align.enabled=true'"
-        )
-    target = ".".join(next(iter(sorted(place.targets)), ("", "")))
-    return {
-        "what": "take the job back in a new checkpoint",
-        "job": place.job,
-        "table": target,
-        "barrier_id": place.barrier_id,
-        "command": f"fluvial rewind-checkpoint {target} --tag branch-{branch} --checkpoint DIRECTORY --to NEW",
-    }
-
-
-def _started(place: JobPlace, branch: str, corrected: set[str], *, incremental: bool) -> dict[str, Any]:
-    sources = []
-    for name, read_id in sorted(place.sources.items()):
-        table = ".".join(name)
-        options = [f"branch={branch}"] if table in corrected else []
-        if not incremental and table not in corrected and read_id:
-            options += ["scan.mode=from-snapshot-full", f"scan.snapshot-id={read_id}"]
-        sources.append(f"{table}({', '.join(options)})")
-    targets = [f"{'.'.join(name)}(branch={branch})" for name in sorted(place.targets)]
-    return {
-        "what": "start the job" if not incremental else "start the job in the new checkpoint",
-        "job": place.job,
-        "barrier_id": place.barrier_id if incremental else None,
-        "command": f"{' + '.join(sources)} -> {' + '.join(targets)}",
     }

@@ -19,6 +19,7 @@ from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import lineage_of_table
 from engine.lineage.store.entities import split_name
 from engine.lineage.store.store import of_columns
+from engine.lineage.truth.tables_now import TablesNow
 from engine.table import Table
 from engine.versions.branches import create_branch, delete_branch
 from filestore.diff.table_diff import DiffSummary
@@ -53,8 +54,15 @@ class Validation:
         return bool(self.rows.num_rows == 0)
 
 
-def origin_of_snapshot(table: Table, snapshot_id: int) -> SnapshotOrigin:
+def origin_of_snapshot(
+    table: Table, snapshot_id: int, name_now: Callable[[str, str], str] = lambda name, _: name
+) -> SnapshotOrigin:
     """The origin of a snapshot, from its file; if it has expired, from the lineage store.
+
+    Args:
+        table: the table.
+        snapshot_id: its snapshot.
+        name_now: what a table is called now, by the name and id that the file has of it.
 
     Raises:
         InvalidInputError: unknown: written by another engine or a compaction, or before lineage was recorded.
@@ -66,7 +74,7 @@ def origin_of_snapshot(table: Table, snapshot_id: int) -> SnapshotOrigin:
         found = _stored_origin(lineage, split_name(table.name), snapshot_id)
     recorded = None if snapshot is None else CommitOrigin.of(snapshot)
     if recorded is not None:
-        sources = {split_name(each.table): each.snapshot_id for each in recorded.reads}
+        sources = {split_name(name_now(each.table, each.table_id)): each.snapshot_id for each in recorded.reads}
         found = SnapshotOrigin(job=recorded.job, barrier_id=recorded.barrier_id, sources=sources)
     if found is None:
         raise InvalidInputError(
@@ -100,7 +108,7 @@ def validate(
         InvalidInputError: the job or a snapshot is unknown, or the rows do not fit the table.
     """
     target = catalog.table(table)
-    origin = origin_of_snapshot(target, snapshot_id)
+    origin = origin_of_snapshot(target, snapshot_id, TablesNow.of(catalog).name_of)
     frames = {
         ".".join(name): catalog.table(".".join(name)).dataframe(spark, snapshot_id=read_id)
         for name, read_id in origin.sources.items()

@@ -144,6 +144,11 @@ def check_expectations(
     return [found[index] if isinstance(each, str) else _of_function(table, each) for index, each in enumerate(expect)]
 
 
+def condition_query(text: str, table: str) -> str:
+    """The query that is true if a table meets a condition in SQL. Raises: InvalidInputError when it cannot be read."""
+    return f"SELECT {text if _Condition(text).is_aggregate else f'bool_and({text})'} FROM {table}"
+
+
 def refuse_failures(table: str, outcomes: Sequence[Outcome]) -> None:
     """Raises: ExpectationError naming each that failed."""
     failed = [each for each in outcomes if not each.passed]

@@ -286,7 +286,8 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         with self._as_newest_run(batch_id):
             self.before_batch()
             origin = self._origin(batch_id, rows)
-            done = commit(run_parts, self._after.properties(origin))
+            with self._after.emitting(origin, batch_id, rows):
+                done = commit(run_parts, self._after.properties(origin))
             self.after_commit(done, batch_id, origin)
         return done
 

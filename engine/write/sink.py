@@ -81,6 +81,8 @@ class StreamSink:
         self._merged: T.StructType | None = None  # the columns of the newest frame that the table holds
         self._session: WriteSession[DataFrame] | None = None  # from the first micro-batch on
         self._last_commit: CommitHandle | None = None
+        self._recorder: Recorder | None = None
+        self._job: StreamJob | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
@@ -94,6 +96,8 @@ class StreamSink:
         """Wait for the compaction that is running, and start no other. Call it after the query, before Spark stops."""
         if self._session is not None:
             self._session.close()
+        if self._recorder is not None and self._job is not None:
+            self._recorder.closed(self._job.name)
 
     @property
     def last_commit(self) -> CommitHandle | None:
@@ -126,6 +130,7 @@ class StreamSink:
         if recorder is not None and job is not None:
             reads = job.origin(batch_id, reads_beside(store, frame)).reads
             recorder.opened(job.name, reads, job.start(batch_id, reads))
+        self._recorder, self._job = recorder, job
         return WriteSession(
             self._table,
             SparkRunner(frame.sparkSession),

@@ -38,6 +38,7 @@ from filestore.layout.branch_state import (
     unseal,
     working,
 )
+from filestore.layout.former_mains import add_former_main
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.refs.branch_origins import origin_of
 from filestore.refs.live_references import all_references, branch_names, on_branch
@@ -97,8 +98,26 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         _copy_savepoints(old, branch, common)
         _copy_tags(old, branch, common)
         _check_sealed(old, sealer)
+        add_former_main(store.io, store.paths.root, name)
         set_main_branch(store.io, store.paths.root, name)
         return _drop(replace(now, main_branch=name), main)
+
+
+def check_can_be_main(store: TableStore, name: str, *, force: bool = False) -> None:
+    """Find out whether a branch can become main, before that of any table of several does; see ``replace_main``.
+
+    Raises: InvalidInputError.
+    """
+    main = main_branch(store.io, store.paths.root)
+    now = replace(store, main_branch=main)
+    read_branch(now, name)
+    old, branch = on_branch(now, main), on_branch(now, name)
+    _check_nothing_is_lost(old, branch, _common(old, branch), force=force)
+
+
+def is_main(store: TableStore, name: str) -> bool:
+    """Whether a branch is main, and no replacement is left to be completed."""
+    return main_branch(store.io, store.paths.root) == name and not interrupted_replacements(store)
 
 
 def interrupted_replacements(store: TableStore) -> list[tuple[Work, str]]:

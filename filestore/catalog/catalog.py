@@ -22,6 +22,7 @@ from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, Ra
 from filestore.io.object_store import is_object_path, under_lock
 from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
+from filestore.layout.former_mains import FORMER_MAIN_FILE
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.table_options import canonical_options
@@ -38,7 +39,8 @@ _TABLES_LISTED: Final = 10
 _LEFTOVERS: Final = frozenset(
     {"snapshot", "manifest", "schema", "branch", "index", "statistics", "tag", "changelog", "consumer", "savepoint"}
     | {"expired-commits", "expiry", "removed", "rollback", "query-runs", "automatic-tags", "compaction-attempts"}
-    | {"log-payload", "log-turns", "staging", MAIN_BRANCH_FILE, LOCK_FILE_NAME}
+    | {"log-payload", "log-turns", "staging", MAIN_BRANCH_FILE, FORMER_MAIN_FILE}
+    | {LOCK_FILE_NAME}
 )
 _LEFTOVER_DIRECTORY: Final = re.compile(r"bucket-(\d+|postpone)|[^=]+=.*")  # of data files
 _DROPPED: Final = ".dropped-"  # start of the name of a dropped table's directory

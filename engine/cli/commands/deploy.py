@@ -48,6 +48,22 @@ _DEFAULT_BROKERS: Final = "localhost:9092"
 _BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
 
 
+LAYER_OPTIONS: Final = (
+    click.option(
+        "--set",
+        "overrides",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Replace a value of the job file; repeatable.",
+    ),
+    click.option(
+        "--overlay", "overlays", metavar="FILE", multiple=True, help="File with keys to override; repeatable."
+    ),
+    click.option("--profile", metavar="NAME", help="Profile of the job file to use."),
+)
+"""What overrides a job file: ``overrides``, ``overlays`` and ``profile``."""
+
+
 def with_layers(command: Command) -> Command:
     """Adds the options that override a job file, and passes a function that loads one as ``load``."""
 
@@ -59,19 +75,7 @@ def with_layers(command: Command) -> Command:
 
     with_loader.__name__, with_loader.__doc__ = command.__name__, command.__doc__
     with_loader.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    for option in (
-        click.option(
-            "--set",
-            "overrides",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="Replace a value of the job file; repeatable.",
-        ),
-        click.option(
-            "--overlay", "overlays", metavar="FILE", multiple=True, help="File with keys to override; repeatable."
-        ),
-        click.option("--profile", metavar="NAME", help="Profile of the job file to use."),
-    ):
+    for option in LAYER_OPTIONS:
         with_loader = option(with_loader)
     return with_loader
 
@@ -106,9 +110,9 @@ def run(
     stopped by SIGTERM before the end.
     """
     job = _with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
-    _set_up_logging(job.logging, context.find_root().params)
+    set_up_logging(job.logging, context.find_root().params)
     log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
-    _import_from_here()
+    import_from_here()
     stop = threading.Event()
     results: list[PipelineResult] | None
     with (
@@ -144,7 +148,7 @@ def _end_of(log_file: str, error: FluvialError) -> str:
     return said and f" last_lines={said!r}"
 
 
-def _set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
+def set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
     """Apply the job file's logging options; those of the command line take precedence."""
     is_debug = bool(given.get("debug"))
     form: Form = "json" if "json" in (wanted.format, given.get("log_format")) else "text"
@@ -168,7 +172,7 @@ def validate(
         return
     if not configs:
         raise InvalidInputError("no job file: fix=fluvial validate FILE, or fluvial validate --schema")
-    _import_from_here()
+    import_from_here()
     jobs = [load(config) for config in configs]
     for job in jobs:
         check_job(job, with_sql=True)
@@ -204,7 +208,7 @@ def plan(
 
     Exit codes: 0; 2 a run would be refused; 3 (with --detailed-exitcode) there are changes.
     """
-    _import_from_here()
+    import_from_here()
     job = load(config)
     made = make_plan(job)
     applied: list[AppliedStep] = []
@@ -349,7 +353,7 @@ def _hidden(value: Any, secrets: frozenset[str]) -> Any:
     return value
 
 
-def _import_from_here() -> None:
+def import_from_here() -> None:
     """Make functions of a job file importable from the current directory, here and in Spark's workers."""
     here = os.getcwd()
     if here not in sys.path:

@@ -111,7 +111,12 @@ def _bytes(given: object) -> object:
         raise problem("not a size", facts=f"given={given} example=64 mb") from None
 
 
-Options = Mapping[str, str]
+def _given_options(given: object) -> object:
+    """Options without the empty ones, which remove what a file below has."""
+    return {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else given
+
+
+Options = Annotated[Mapping[str, str], BeforeValidator(_given_options)]
 TableName = Annotated[str, AfterValidator(_table_name)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 SizeBytes = Annotated[int, BeforeValidator(_bytes)]

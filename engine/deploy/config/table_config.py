@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from engine.deploy.config.section import Options, Section, hint, problem
 from engine.dialect.grammar.type_grammar import parse_type
+from engine.versions.expectations import condition_query
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
 
@@ -51,8 +52,25 @@ class TableConfig(Section):
     """One directory for each value of these columns."""
     options: Options = Field(default_factory=dict, repr=False)
     """Options of the table, with Paimon's names."""
+    expect: tuple[str, ...] = ()
+    """Conditions that `fluvial recover` checks before it publishes: amount >= 0 (of every row), count(*) > 0."""
     comment: str | None = None
     """Shown to users."""
+
+    @field_validator("expect", mode="before")
+    @classmethod
+    def _text_is_one_condition(cls, given: object) -> object:
+        return (given,) if isinstance(given, str) else given
+
+    @field_validator("expect")
+    @classmethod
+    def _are_conditions(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for each in given:
+            try:
+                condition_query(each, "t")
+            except InvalidInputError as error:
+                raise problem("not a condition", facts=f"value={each} reason={error} fix='as: amount >= 0'") from error
+        return given
 
     @model_validator(mode="after")
     def _keys_are_columns(self) -> Self:

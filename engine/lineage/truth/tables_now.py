@@ -10,6 +10,7 @@ from engine.lineage.origins import table_id
 from engine.lineage.settings import OpenCatalog
 from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.branch_state import is_hidden, main_branch, read_origin
+from filestore.layout.former_mains import former_mains
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import branch_names
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID
@@ -113,7 +114,9 @@ class TablesNow:
 
 def _with_branches(catalog: ListedTables, store: TableStore) -> Iterator[TableNow]:
     main = main_branch(store.io, store.paths.root)
-    other_ids = frozenset() if main == MAIN_BRANCH else frozenset({table_id(store, on_branch_name(store.name, main))})
+    # a branch that has the name of one that became main is looked up first, see ``_by_id``
+    former = {main, *former_mains(store.io, store.paths.root)} - {MAIN_BRANCH}
+    other_ids = frozenset(table_id(store, on_branch_name(store.name, each)) for each in former)
     yield TableNow(name=store.name, store=store, table_id=table_id(store), other_ids=other_ids)
     for branch in branch_names(store):
         if branch in (MAIN_BRANCH, main) or is_hidden(store.io, store.paths.with_branch(branch)):

@@ -43,7 +43,9 @@ def test_an_event_says_what_was_read_and_written(tmp_path: Path) -> None:
     assert (source["namespace"], source["name"]) == ("s3://lake", "raw/shop.db/orders")
     assert source["facets"]["version"]["datasetVersion"] == "12"
     assert (sink["namespace"], sink["name"]) == ("file", "/data/shop.db/wide")
-    assert sink["facets"]["symlinks"]["identifiers"] == [{"namespace": "/data", "name": "shop.wide", "type": "TABLE"}]
+    assert sink["facets"]["symlinks"]["identifiers"] == [
+        {"namespace": "file:///data", "name": "shop.wide", "type": "TABLE"}
+    ]
     assert [(each["name"], each["type"]) for each in sink["facets"]["schema"]["fields"]] == [("id", "BIGINT NOT NULL")]
     assert sink["outputFacets"]["outputStatistics"]["rowCount"] == 7
     assert found["schemaURL"].startswith("https://openlineage.io/spec/")

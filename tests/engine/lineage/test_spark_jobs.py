@@ -197,7 +197,8 @@ def test_an_incremental_recovery_gives_what_a_full_one_gives(spark: SparkSession
         "fluvial sql 'MERGE INTO db.table1$branch_fix ...'",
         "fluvial create-branch db.table3 --branch fix --snapshot 2",
         "fluvial rewind-checkpoint db.table3 --tag branch-fix --checkpoint DIRECTORY --to NEW",
-        "db.table1(branch=fix) + db.table2() -> db.table3(branch=fix)",
+        "spark-submit JOB.py  # pipeline.name=job-fix checkpointLocation=NEW; db.table1: branch=fix; "
+        "db.table3: branch=fix",
         "fluvial diff db.table1 latest fix.latest",
         "fluvial diff db.table3 latest fix.latest",
         "fluvial replace-main-branch db.table1 --branch fix",
@@ -216,8 +217,8 @@ def test_an_incremental_recovery_gives_what_a_full_one_gives(spark: SparkSession
     assert [row["command"] for row in full if row["what"].startswith(("begin", "start"))] == [
         "fluvial create-branch db.table1 --branch full --snapshot 2",
         "fluvial create-branch db.table3 --branch full",
-        "db.table1(branch=full) + db.table2(scan.mode=from-snapshot-full, scan.snapshot-id=2)"
-        " -> db.table3(branch=full)",
+        "spark-submit JOB.py  # pipeline.name=job-full checkpointLocation=NEW; db.table1: branch=full; "
+        "db.table2: scan.mode=from-snapshot-full scan.snapshot-id=2; db.table3: branch=full",
     ]
     create_branch(table3, "full")
     whole3 = catalog.table("db.table3", branch="full")

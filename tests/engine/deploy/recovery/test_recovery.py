@@ -1,0 +1,159 @@
+"""Recoveries by job files, from the mistake to the published tables and the jobs that continue."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from engine import Catalog
+from engine.deploy.config.job_config import load_job
+from engine.deploy.job import run_job
+from engine.deploy.recovery.execution import Execution, Stage, StepReport, write_overlays
+from engine.deploy.recovery.job_files import JobFiles
+from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
+from engine.deploy.recovery.recovery_plan import RecoveryRequest, plan_recovery
+from engine.lineage.graph.lateness import TableCommits
+from engine.lineage.graph.view import view_of_table
+from engine.lineage.lineage import lineage_of
+from engine.lineage.truth.checked import checked_meta
+from engine.procedures import impact
+from engine.procedures.recovery import validate_snapshot
+from engine.procedures.recovery_steps import StepKind
+from tests.engine.deploy.recovery.recovered_shop import Died, DyingFile, block_of_page, load_rows, make_shop, shown_rows
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[4]
+WRONG = [{1: 1, 2: -2, 3: -3}, {1: 10, 2: -20, 3: -30}, {1: 11, 2: -19, 3: -29}]
+RIGHT = [{1: 1, 2: 2, 3: 3}, {1: 10, 2: 20, 3: 30}, {1: 11, 2: 21, 3: 31}]
+
+
+def run_in_turn(spark: SparkSession, path: Path, *overlays: str) -> None:
+    """Each pipeline after the one before, so that all barriers are where they always are."""
+    job = load_job(str(path), overlays=overlays, environment={})
+    for each in job.pipelines:
+        run_job(job.chosen([each.name]), spark=spark)
+
+
+def stored_links(catalog: Catalog) -> set[tuple[str, str, str, int]]:
+    """What the store says about the jobs of the shop: which snapshots they read and wrote."""
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    found = {("reads", each.job, each.table, each.snapshot_id) for each in lineage.meta.source_data_lineages()}
+    found |= {("writes", each.job, each.table, each.snapshot_id) for each in lineage.meta.sink_data_lineages()}
+    return {each for each in found if each[1] != "load"}
+
+
+def names_in_graph(catalog: Catalog) -> set[str]:
+    """As every answer: compared with the snapshots first."""
+    lineage = lineage_of(catalog)
+    assert lineage is not None
+    with checked_meta(lineage, catalog) as meta:
+        view = view_of_table(meta, "shop.daily", tables=_NoTables(), last=20, upstream=True, downstream=True)
+    return {node.name if isinstance(node.name, str) else ".".join(node.name) for node in view.graph.nodes}
+
+
+class _NoTables:
+    now_ms = 0
+
+    def newest_id(self, table: str) -> int | None:
+        return None
+
+    def commits_after(self, table: str, snapshot_id: int) -> TableCommits:
+        raise AssertionError(table)
+
+
+def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-06, LN-31 to LN-34, LN-38 to LN-41, LN-75: each step is done once more where its end was not written down."""
+    catalog, path = make_shop(tmp_path)
+    run_in_turn(spark, path)
+    assert shown_rows(catalog) == WRONG
+    request = RecoveryRequest(
+        files=JobFiles(paths=(str(path),)),
+        table="shop.raw",
+        snapshot_id=2,
+        is_incremental=True,
+        corrections=("INSERT INTO shop.raw$branch_fix VALUES (3, 3)",),
+    )
+    first = PlanFile(tmp_path / "recover-fix.json", plan_recovery(request), RecoveryState())
+    first.save(first.state)
+    runs = [index for index, each in enumerate(first.plan.steps) if each.kind in (StepKind.RUN, StepKind.REVIEW)]
+    at = {("unwritten", index) for index, _ in enumerate(first.plan.steps) if index not in runs[1:]}
+    died: set[tuple[str, int]] = set()
+
+    def main_is_untouched_until_it_is_published(report: StepReport) -> None:
+        if report.step.kind is StepKind.TAG and report.fact is None:
+            assert shown_rows(catalog) == WRONG
+
+    while True:
+        found = read_plan(first.path)
+        assert found is not None
+        file = DyingFile(found, at, died)
+        execution = Execution(file, lambda _: spark, on_step=main_is_untouched_until_it_is_published)
+        try:
+            assert execution.run(Stage.PUBLISH)
+        except Died:
+            continue
+        break
+    assert died == at
+    assert shown_rows(catalog) == RIGHT
+    assert stored_links(catalog) == {
+        ("reads", "clean", "raw", 1), ("writes", "clean", "orders", 1),
+        ("reads", "clean", "raw", 2), ("writes", "clean", "orders", 2),
+        ("reads", "clean-fix", "raw", 3), ("writes", "clean-fix", "orders", 3),
+        ("reads", "report", "orders", 1), ("writes", "report", "daily", 1),
+        ("reads", "report", "orders", 2), ("writes", "report", "daily", 2),
+        ("reads", "report-fix", "orders", 3), ("writes", "report-fix", "daily", 3),
+        ("writes", "recover-fix-1", "raw", 3),
+    }  # fmt: skip
+    assert not [name for name in names_in_graph(catalog) if "$" in name]
+    hits = impact(catalog.table("shop.raw"), 3).to_pylist()
+    assert [(hit["job"], hit["table"], hit["snapshot_id"]) for hit in hits] == [
+        ("clean-fix", "shop.orders", 3),
+        ("report-fix", "shop.daily", 3),
+    ]
+    assert validate_snapshot(catalog, "shop.orders", 3, "SELECT id, n * 10 AS n FROM raw").num_rows == 0
+    assert validate_snapshot(catalog, "shop.daily", 3, "SELECT id, n + 1 AS n FROM orders").num_rows == 0
+
+    overlay = write_overlays(file)[str(path)]
+    load_rows(catalog.table("shop.raw"), {4: -4})
+    run_in_turn(spark, path, overlay)
+    wrong = [{**rows, 4: value} for rows, value in zip(RIGHT, (-4, -40, -39), strict=True)]
+    assert shown_rows(catalog) == wrong  # the new jobs continued, on what was published
+
+
+def test_a_full_recovery_by_the_command_is_killed_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-35 to LN-37: without checkpoints of the old jobs, for which the tables are computed from the beginning."""
+    catalog, path = make_shop(tmp_path)
+    run_in_turn(spark, path)
+    _recover_fully(tmp_path, path)
+    assert shown_rows(Catalog(catalog.warehouse)) == RIGHT
+    assert {(job, table) for kind, job, table, _ in stored_links(catalog) if kind == "writes"} == {
+        ("clean-again", "orders"), ("report-again", "daily"), ("recover-again-1", "raw"),
+    }  # fmt: skip
+
+
+def _recover_fully(home: Path, path: Path) -> None:
+    """By the command, which is killed while a pipeline runs, and run again."""
+    command = [sys.executable, "-m", "engine.cli", "recover", str(path), "--table", "shop.raw"]
+    command += ["--snapshot", "2", "--branch", "again", "--correct", block_of_page("sql").replace("_fix", "_again")]
+    command += ["--publish", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "engine" / "plugin")])}
+    with (home / "killed.log").open("w") as log:
+        killed = subprocess.Popen(command, cwd=home, env=environment, stdout=log, stderr=log)
+        started = home / "checkpoints" / "clean-again" / "offsets" / "0"
+        wait_until(lambda: started.exists() or killed.poll() is not None, "no pipeline was started", 200)
+        assert killed.poll() is None, (home / "killed.log").read_text()
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["published"], set(result["tables"].values())) == (True, {"new"})
+    assert result["overlays"] == {str(path): str(Path("recover-again.shop.yaml"))}
