@@ -39,6 +39,7 @@ PRELOADED: Final = (
     "engine.kafka.source",
     "engine.write.sink",
     "engine.spark.data_source",
+    "filestore.predicate.parser",
 )
 
 
