@@ -60,6 +60,7 @@ $(BENCH)/.stamp: $(BENCH_CONSTRAINTS)
 
 jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
+	@$(PY) -m engine.broker.class_archive
 
 jars-peers: venv ## the jars of the tests' peers, Apache Paimon, an object store, MariaDB and a schema registry, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"

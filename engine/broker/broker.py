@@ -25,6 +25,7 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaException, Producer
 
+from engine.broker.class_archive import NewArchive, archive_of, options_of
 from engine.broker.jars import broker_jars, find_java
 from lsm.errors import InvalidInputError, UnavailableError
 
@@ -203,10 +204,13 @@ class Broker:
             deadline = time.monotonic() + timeout_s
             while self._live_pid() is not None:
                 if time.monotonic() > deadline:
-                    os.kill(pid, signal.SIGKILL)
+                    how = signal.SIGKILL
+                    os.kill(pid, how)
                 time.sleep(_POLL_S)
         if self._process is not None:
             self._process.wait()
+        archive = NewArchive(self.data_dir)
+        archive.keep() if pid is not None and how is signal.SIGTERM else archive.drop()
         self._file("broker.pid").unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:
@@ -261,6 +265,7 @@ class Broker:
             ),
             *(
                 "-Xshare:auto",
+                *options_of(archive_of(java, jars)),
                 "-Djava.awt.headless=true",
                 f"-Dlog4j2.configurationFile={self._file('log4j2.properties')}",
             ),
@@ -285,6 +290,7 @@ class Broker:
 
     def _spawn(self, java: Path, jars: Sequence[Path]) -> None:
         command = [*self._java_command(java, jars, self._heap_mb, "kafka.Kafka"), str(self._file("server.properties"))]
+        command[1:1] = NewArchive(self.data_dir).options(archive_of(java, jars))
         if not self._detached and sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
         with self._file("broker.out").open("wb") as out:

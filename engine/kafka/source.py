@@ -9,15 +9,13 @@ import this module; its parts come when they are used.
 Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and columns.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from engine.kafka.readers import KafkaBatchReader, KafkaStreamReader
-
-FORMAT_NAME: Final = "fluvial-kafka"
 
 
 class KafkaSource(DataSource):
@@ -26,7 +24,7 @@ class KafkaSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """The name for ``format(...)``."""
-        return FORMAT_NAME
+        return "fluvial-kafka"
 
     def schema(self) -> StructType:
         """The columns when the user gives no schema, which is possible for raw records only."""

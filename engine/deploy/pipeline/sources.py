@@ -11,7 +11,7 @@ from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
 from engine.deploy.config.table_config import data_fields_of
 from engine.kafka.options import KafkaSourceOptions, ValueFormat
-from engine.kafka.source import FORMAT_NAME as KAFKA_FORMAT
+from engine.kafka.source import KafkaSource
 from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
@@ -113,7 +113,7 @@ def source_spec(
         return SourceSpec(format=source.format, options=options, schema=_nullable(fields) if needs_columns else None)
     value_format = options.get(_VALUE_FORMAT, ValueFormat.RAW.value)
     if value_format == ValueFormat.RAW.value:
-        return SourceSpec(format=KAFKA_FORMAT, options=options, schema=None)
+        return SourceSpec(format=KafkaSource.name(), options=options, schema=None)
     names = {field.name for field in fields}
     if value_format == ValueFormat.JSON.value and target.primary_keys and names.issuperset(target.primary_keys):
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
@@ -123,7 +123,7 @@ def source_spec(
     if units and value_format != ValueFormat.JSON.value:
         options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())
     schema = T.StructType([*_nullable(fields).fields, T.StructField(ROW_KIND_COLUMN, T.StringType())])
-    return SourceSpec(format=KAFKA_FORMAT, options=options, schema=schema)
+    return SourceSpec(format=KafkaSource.name(), options=options, schema=schema)
 
 
 def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:
