@@ -39,6 +39,7 @@ PRELOADED: Final = (
     "pyspark.sql.worker.python_streaming_sink_runner",
     "pyspark.sql.streaming.python_streaming_source_runner",
     "engine.kafka.readers",
+    "engine.kafka.source",
     "engine.write.sink",
     "engine.spark.data_source",
     "engine.spark.staged_writer",
