@@ -9,6 +9,7 @@ from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit
 from filestore.io.file_io import Clock, FileIO, NameSource
 from filestore.io.object_store import is_object_path, under_lock
 from filestore.layout.branch_names import split_branch
+from filestore.layout.file_names import external_roots, local_path
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
@@ -98,6 +99,7 @@ class TableStore:
             self.names,
             partition_types=self.partition_types,
             compression=self.options.manifest_compression,
+            external_roots=external_roots(self.schema.options),
         )
 
     def with_options(self, options: Mapping[str, str]) -> Self:
@@ -210,13 +212,13 @@ class TableStore:
     def file_path(self, partition: bytes, bucket: int, file: DataFileMeta) -> str:
         """Path of a data file."""
         if file.external_path is not None:
-            return _local(file.external_path)
+            return local_path(file.external_path)
         return f"{self.bucket_dir(partition, bucket)}/{file.file_name}"
 
     def index_path(self, entry: IndexManifestEntry) -> str:
         """Path of an index file."""
         if entry.external_path is not None:
-            return _local(entry.external_path)
+            return local_path(entry.external_path)
         if self.options.index_file_in_data_file_dir:
             return f"{self.bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
         return self.paths.index(entry.file_name)
@@ -235,8 +237,3 @@ class TableStore:
             max_sequence_number=file.max_sequence_number,
             creation_time_ms=file.creation_time_ms or 0,
         )
-
-
-def _local(path: str) -> str:
-    """Java names local files by ``file:`` and one or three slashes."""
-    return path.removeprefix("file:").replace("//", "/", 1) if path.startswith("file:") else path

@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import b64encode
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pyarrow as pa
 import zstandard
@@ -17,6 +17,7 @@ from logstore.log.log_writer import LogTarget
 from logstore.log.marker import HEADER, INLINE_PAYLOAD_BYTES, decode_marker
 from lsm.row_kind import RowKind
 from tests.support.format_samples import (
+    data_file,
     json_type,
     marker,
     message,
@@ -78,10 +79,12 @@ def test_a_commit_message_has_the_keys_of_the_page() -> None:
 
 def test_payloads_are_read_as_the_page_says() -> None:
     (form,) = (word for word in quoted(PARTS["Marker"]) if "messages" in word)
-    texts = [message().to_json()]
+    files = (replace(data_file(), external_path=None),)
+    written = replace(message(), new_files=files, compact_before=files, compact_after=files, changelog_files=files)
+    texts = [written.to_json()]
     exact = dict(zip(re.findall(r'"(\w+)"', form), (texts, 5), strict=True))
     store = key_table()
     for body, since in ((texts, None), (exact, 5)):
         payload = zstandard.compress(json.dumps(body).encode())
         found = read_payload(store.store, decode_marker(marker(payload=payload), record_offset=999))
-        assert (found.messages, found.changelog_base_snapshot) == ((message(),), since)
+        assert (found.messages, found.changelog_base_snapshot) == ((written,), since)

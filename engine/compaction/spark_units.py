@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from engine.runtime.task_host import TaskHost
 from filestore.compact.compactor import run_task
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
@@ -36,8 +37,10 @@ class _CompactionSlots:
     def __init__(self, store: TableStore, tasks: Sequence[CompactionTask]) -> None:
         self._table = store
         self._tasks = tasks
+        self._host = TaskHost.here()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self._host.check(self._table)
         for batch in batches:
             for slot in batch.column(0).to_pylist():
                 message = run_task(self._table, self._tasks[slot])

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import orjson
 
-from filestore.maintenance.rewriting import is_restored, partitions_to_restore
+from filestore.layout.version_names import check_tag_name
+from filestore.maintenance.rewriting import partitions_to_restore
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from filestore.tag.tags import check_tag_name, create_tag, delete_tag
+from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, OutcomeUnknownError
 
 _KEY: Final = "fluvialCut"
@@ -149,7 +150,7 @@ def plan_cut_rollback(tables: Mapping[str, TableStore], tag: str) -> list[TableR
         wanted, latest = table.snapshots.tag(tag), table.snapshots.latest()
         if latest is None:
             raise InvalidInputError(f"the table has no snapshot: table={name} tag={tag}")
-        partitions = () if is_restored(latest, wanted) else tuple(partitions_to_restore(table, wanted))
+        partitions = tuple(partitions_to_restore(table, wanted))
         plans.append(TableRollback(name=name, previous_id=latest.id, wanted=wanted, partitions=partitions))
     if len(set(ids.values())) > 1:
         raise InvalidInputError(

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from engine.demo.flights import ChangeStream, FlightStep, change_stream, read_flights
 from engine.demo.publish import publish_flights
-from engine.runtime.spark_messages import spark_output
+from engine.runtime.spark_log import spark_output
 from engine.spark.session import checkpoint_settings, session
 from engine.table import Table
 from logstore.kafka.clients import KafkaProperties

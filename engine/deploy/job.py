@@ -3,6 +3,7 @@
 import signal
 import threading
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
@@ -15,9 +16,11 @@ from engine.deploy.pipeline.sources import kafka_options
 from engine.deploy.pipeline.supervision import Supervisor
 from engine.deploy.pipeline.table_changes import ensure_table
 from engine.kafka.options import check_reachable
+from engine.runtime.spark_messages import spark_end
 from engine.spark.session import session
 from engine.table import Table
 from logstore.kafka.topics import LogTopics
+from lsm.errors import FluvialError
 
 
 def run_job(
@@ -61,6 +64,12 @@ def run_job(
         try:
             with metrics_of(config.metrics, spark, list(tables.values())):
                 return supervisor.run(spark, on_progress, health.look)
+        except (FluvialError, Py4JError, OSError) as error:
+            ended = spark_end(error)
+            if ended is None:
+                raise
+            own = False  # there is nothing to stop
+            raise ended from error
         finally:
             if own:
                 spark.stop()

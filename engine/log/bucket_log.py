@@ -1,7 +1,7 @@
 """One bucket's log during one batch: rows become records, data files become the marker's payload."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ import zstandard
 
 from engine.log.table_log import TableLog
 from engine.log.tail_ranges import missing_after_wait
+from filestore.layout.file_names import checked_name
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from logstore.kafka.clients import NEW_LOG
@@ -36,11 +37,12 @@ class BucketLog:
         self._may_be_visible = False
         self._version = 0  # of the rows' schema, once the batch has begun
 
-    def open(self, *, known_end: int) -> CommitMarker | None:
+    def open(self, *, known_end: int, only_at_end: bool = False) -> CommitMarker | None:
         """Fence other writers; return the marker if this batch is already in the log, else None: call ``begin`` next.
 
         Args:
             known_end: the bucket's next offset in the snapshot that the batch builds on.
+            only_at_end: the log must end there, also if what came meanwhile is in a snapshot.
 
         Raises:
             ConflictError: a later batch is in the log, or another writer's batch that is in no snapshot yet.
@@ -57,7 +59,7 @@ class BucketLog:
                     f"log_batch={marker.batch}: this attempt is out of date"
                 )
             case NextStep.WRITE:
-                self._check_known(self._writer.tail, known_end)
+                self._check_known(self._writer.tail, known_end, only_at_end)
         return None
 
     def begin(self, schema_id: int) -> None:
@@ -121,7 +123,7 @@ class BucketLog:
     def _place(self) -> str:
         return f"table={self._store.name} topic={self._log.topic} bucket={self._bucket}"
 
-    def _check_known(self, tail: LogTail, known_end: int) -> None:
+    def _check_known(self, tail: LogTail, known_end: int, only_at_end: bool) -> None:
         """All earlier batches must be in a snapshot: streams that start from this batch's snapshot would miss them."""
         check_not_shorter(self._store, self._log, tail, known_end)
         marker = tail.marker
@@ -129,7 +131,7 @@ class BucketLog:
             return
         latest = self._store.snapshots.latest()  # the other writer may have committed since this batch was planned
         committed = self._store.log_offsets_at(latest) or {}
-        if tail.end_offset <= committed.get(self._bucket, 0):
+        if tail.end_offset <= committed.get(self._bucket, 0) and not only_at_end:
             return
         raise ConflictError(
             f"another writer's batch is in the log and not yet in the table: {self._place} query={marker.query} "
@@ -185,6 +187,24 @@ def check_batch_files(store: TableStore, marker: CommitMarker, messages: Sequenc
                 )
 
 
+def payload_path(store: TableStore, marker: CommitMarker) -> str:
+    """Where the payload of a marker is that points to it. Raises: ValueError when that is not a file of the table."""
+    directory, _, name = marker.payload.decode().partition("/")
+    if directory != PAYLOAD_DIRECTORY:
+        raise ValueError(f"not a payload of the table: {marker.payload[:200]!r}")
+    return f"{store.paths.root}/{PAYLOAD_DIRECTORY}/{checked_name(name)}"
+
+
+def _check_own(messages: Iterable[CommitMessage]) -> None:
+    """Batches of the log consist of files in the table. Raises: ValueError for other ones."""
+    for message in messages:
+        files = (*message.files_after, *message.compact_before, *message.changelog_files)
+        indexes = (*message.index_before, *message.index_after)
+        for path in (*(each.external_path for each in files), *(each.external_path for each in indexes)):
+            if path is not None:
+                raise ValueError(f"a batch in the log names a file outside of the table: {path!r}")
+
+
 def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
     """The files that a marker contains or points to.
 
@@ -194,15 +214,15 @@ def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
     payload = marker.payload
     try:
         if marker.is_pointer:
-            payload = store.io.read_bytes(f"{store.paths.root}/{payload.decode()}")
+            payload = store.io.read_bytes(payload_path(store, marker))
         body = json.loads(zstandard.decompress(payload))
         texts, changelog_base_snapshot = (
             (body["messages"], body["told_since"]) if isinstance(body, dict) else (body, None)
         )
-        return LoggedFiles(
-            messages=tuple(map(CommitMessage.from_json, texts)), changelog_base_snapshot=changelog_base_snapshot
-        )
-    except (OSError, ValueError, KeyError, zstandard.ZstdError) as error:
+        messages = tuple(map(CommitMessage.from_json, texts))
+        _check_own(messages)
+        return LoggedFiles(messages=messages, changelog_base_snapshot=changelog_base_snapshot)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, CorruptDataError, zstandard.ZstdError) as error:
         raise CorruptDataError(
             f"files of a batch in the log cannot be read: table={store.name} query={marker.query} batch={marker.batch} "
             f"end_offset={marker.end_offset} reason={error}"

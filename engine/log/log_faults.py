@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from engine.log.retention import OffsetLostError, kept_ranges
 from engine.log.table_log import TableLog
+from filestore.changelog.log_gap import is_sync_user
 from filestore.table_store import TableStore
 from logstore.log.marker import LogTail, read_tail
 from logstore.offsets import LogOffsets, LogRange
@@ -70,8 +71,10 @@ def _faults_of_end(
         return
     if tail.marker is not None and tail.marker.is_final and tail.marker.end_offset > offset:
         marker = tail.marker
+        is_sync = is_sync_user(marker.query)
+        what = "what an overwrite changed is not known to a snapshot" if is_sync else "a batch is not in the table"
+        fix = "'CALL sys.sync_log, or write to the table'" if is_sync else "restart that query"
         problem = (
-            f"a batch is not in the table: query={marker.query} batch={marker.batch} "
-            f"log_end={marker.end_offset} table={offset} fix=restart that query"
+            f"{what}: query={marker.query} batch={marker.batch} log_end={marker.end_offset} table={offset} fix={fix}"
         )
         yield LogFault(subject=subject, problem=problem, refuses_writers=False)

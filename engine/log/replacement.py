@@ -177,6 +177,7 @@ def _settled(store: TableStore, schema: TableSchema, former: TableLog | None) ->
             identifier=BATCH_IDENTIFIER,
             log_offsets=dict.fromkeys(range(log.bucket_count), log.first_offset),
             changes=ChangeSource.NONE,
+            log_synced=store.snapshots.latest_id(),  # who follows the new log begins with the rows of this moment
             properties={PURPOSE_KEY: _PURPOSE},
         )
         TableCommit(at_log, at_log.new_commit_user()).commit(nothing)

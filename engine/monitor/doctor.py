@@ -3,15 +3,16 @@
 ``diagnose`` decides on values alone; ``examine`` collects them from a table.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from engine.monitor.holders import Holder, held_symptom, holders_of
 from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.monitor.topic_state import TopicState, topic_state, topic_symptom
-from engine.runtime.units import count_text, size_text
+from engine.runtime.units import age_text, count_text, many_text, size_text
 from engine.table import Table
 from filestore.compact.attempts import Deaths, deaths_of
 from filestore.maintenance.history_repair import read_history
@@ -19,24 +20,12 @@ from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table.common import DAY_MS
 from filestore.scan.snapshot_files import manifests_of
 from filestore.snapshot.commit_times import time_ahead_ms
-from filestore.system_tables import SYSTEM_TABLES
 
 _FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
 _HUGE_BYTES: Final = 16 * 2**30
 _MANY_FILES: Final = 500
 _SKEW: Final = 8
 _STALE_LOG_MS: Final = 300_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A consumer or tag that keeps an old snapshot and its files."""
-
-    kind: str  # consumer or tag
-    name: str
-    snapshot_id: int
-    age_ms: int | None  # of that snapshot; None: it does not exist, or not yet
-    has_end: bool  # expires automatically
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +73,7 @@ def examine(table: Table) -> Examined:
         most_snapshots=options.snapshot_num_retained_max,
         fewest_snapshots=options.snapshot_num_retained_min,
         longest_ms=options.snapshot_time_retained_ms,
-        holders=tuple(_holders(table, health.time_ms)),
+        holders=tuple(holders_of(table.store, health.time_ms)),
         manifest_count=0 if snapshot is None else len(manifests_of(store, snapshot)),
         manifest_merge_count=options.manifest_merge_min_count,
         options_without_effect=tuple(unbuilt(options)),
@@ -95,28 +84,6 @@ def examine(table: Table) -> Examined:
         dead_compactions=tuple(deaths_of(store).values()),
         topic=topic_state(table),
     )
-
-
-def _holders(table: Table, now_ms: int) -> Iterator[Holder]:
-    store = table.store
-    expires = table.options.consumer_expiration_time_ms is not None
-    for each in SYSTEM_TABLES["consumers"].read(store).to_pylist():
-        wanted = store.snapshots.find(each["next_snapshot_id"])
-        yield Holder(
-            kind="consumer",
-            name=each["consumer_id"],
-            snapshot_id=each["next_snapshot_id"],
-            age_ms=None if wanted is None else max(0, now_ms - wanted.time_ms),
-            has_end=expires,
-        )
-    for each in SYSTEM_TABLES["tags"].read(store).to_pylist():
-        yield Holder(
-            kind="tag",
-            name=each["tag_name"],
-            snapshot_id=each["tagged_snapshot_id"],
-            age_ms=max(0, now_ms - each["commit_time"]),
-            has_end=each["time_retained"] is not None,
-        )
 
 
 def diagnose(seen: Examined) -> list[Symptom]:
@@ -156,7 +123,7 @@ def _compaction_debt(seen: Examined) -> Symptom:
         return Symptom(
             check="compaction debt", severity=Severity.OK, fact="no bucket waits for a compaction", values=values
         )
-    fact = f"{_many(behind, 'bucket')} waiting for a compaction, which reads {size_text(debt)} of {size_text(size)}"
+    fact = f"{many_text(behind, 'bucket')} waiting for a compaction, which reads {size_text(debt)} of {size_text(size)}"
     return Symptom(
         check="compaction debt",
         severity=Severity.NOTE,
@@ -200,8 +167,8 @@ def _small_files(seen: Examined) -> Symptom:
     fix = "fluvial compact --full merges the files of each bucket"
     if mean < _FULL_TARGET_BYTES and buckets > 1:
         fix = (
-            f"{_many(buckets, 'bucket')} hold {size_text(mean)} each: fewer buckets (bucket) or coarser partitions; "
-            f"expected: some {size_text(_FULL_TARGET_BYTES)} or more in a bucket"
+            f"{many_text(buckets, 'bucket')} hold {size_text(mean)} each: fewer buckets (bucket) or coarser "
+            f"partitions; expected: some {size_text(_FULL_TARGET_BYTES)} or more in a bucket"
         )
     return Symptom(check="small files", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
@@ -239,7 +206,7 @@ def _log_lag(seen: Examined) -> Symptom:
     fact = f"the log is {count_text(records)} rows ahead of the newest snapshot"
     if not records or (health.age_ms or 0) < _STALE_LOG_MS:
         return Symptom(check="log", severity=Severity.OK, fact=fact, values=values)
-    fact += f", which is {_time(health.age_ms or 0)} old"
+    fact += f", which is {age_text(health.age_ms or 0)} old"
     fix = "a writer ended between log and commit: start its query again (or see log.on-orphan-batch)"
     return Symptom(check="log", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
@@ -249,27 +216,12 @@ def _topic(seen: Examined) -> Symptom:
 
 
 def _held_snapshots(seen: Examined) -> Symptom:
-    old = [each for each in seen.holders if (each.age_ms or 0) > max(seen.longest_ms, DAY_MS)]
-    values = {"holders": [asdict(each) for each in seen.holders]}
-    if not old:
-        fact = f"{_many(len(seen.holders), 'tag or consumer', 'tags and consumers')} hold snapshots, none too old"
-        return Symptom(check="held snapshots", severity=Severity.OK, fact=fact, values=values)
-    worst = max(old, key=lambda each: each.age_ms or 0)
-    fact = (
-        f"{worst.kind} {worst.name} holds snapshot {worst.snapshot_id} of {_time(worst.age_ms or 0)} ago "
-        f"and the files that only it needs; {_many(len(old), 'holder is', 'holders are')} that old"
-    )
-    consumers = [each for each in old if each.kind == "consumer" and not each.has_end]
-    if consumers:
-        fix = "a reader that does not come back: delete the consumer, or set consumer.expiration-time"
-        return Symptom(check="held snapshots", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
-    fix = "delete the tag when it is not needed; tags created with a time to live expire automatically"
-    return Symptom(check="held snapshots", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
+    return held_symptom(seen.holders, longest_ms=seen.longest_ms)
 
 
 def _retention(seen: Examined) -> Symptom:
     values = {"snapshot_count": seen.snapshot_count, "oldest_age_ms": seen.oldest_snapshot_age_ms}
-    fact = f"{_many(seen.snapshot_count, 'snapshot')}, the oldest {_time(seen.oldest_snapshot_age_ms)} old"
+    fact = f"{many_text(seen.snapshot_count, 'snapshot')}, the oldest {age_text(seen.oldest_snapshot_age_ms)} old"
     too_many = seen.snapshot_count > seen.most_snapshots
     too_old = seen.oldest_snapshot_age_ms > 2 * seen.longest_ms and seen.snapshot_count > seen.fewest_snapshots
     if not too_many and not too_old:
@@ -277,7 +229,7 @@ def _retention(seen: Examined) -> Symptom:
     limit = (
         f"snapshot.num-retained.max={seen.most_snapshots}"
         if too_many
-        else f"snapshot.time-retained={_time(seen.longest_ms)}"
+        else f"snapshot.time-retained={age_text(seen.longest_ms)}"
     )
     fix = f"expire snapshots: {limit} is not kept to; expected: files that only old snapshots need are deleted"
     return Symptom(check="retention", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
@@ -285,7 +237,7 @@ def _retention(seen: Examined) -> Symptom:
 
 def _manifests(seen: Examined) -> Symptom:
     values = {"manifest_count": seen.manifest_count, "merge_min_count": seen.manifest_merge_count}
-    fact = f"planning a read opens {_many(seen.manifest_count, 'manifest')}"
+    fact = f"planning a read opens {many_text(seen.manifest_count, 'manifest')}"
     if seen.manifest_count <= 4 * seen.manifest_merge_count:
         return Symptom(check="manifests", severity=Severity.OK, fact=fact, values=values)
     fix = "a lower manifest.merge-min-count or manifest.full-compaction-threshold-size merges them sooner"
@@ -311,10 +263,10 @@ def _history(seen: Examined) -> Symptom:
     elif seen.has_wrong_hint:
         fact, severity, fix = "a hint names another snapshot than the first or last", Severity.WARNING, "run repair"
     elif seen.missing_ids:
-        fact = f"{_many(len(seen.missing_ids), 'snapshot')} inside the history cannot be read any more"
+        fact = f"{many_text(len(seen.missing_ids), 'snapshot')} inside the history cannot be read any more"
         severity, fix = Severity.WARNING, "look at the table with verify; time travel to them is not possible"
     else:
-        fact = f"{_many(seen.snapshot_count, 'snapshot follows', 'snapshots follow')} each other without a gap"
+        fact = f"{many_text(seen.snapshot_count, 'snapshot follows', 'snapshots follow')} each other without a gap"
         return Symptom(check="history", severity=Severity.OK, fact=fact, values=values)
     return Symptom(check="history", severity=severity, fact=fact, fix=fix, values=values)
 
@@ -322,7 +274,7 @@ def _history(seen: Examined) -> Symptom:
 def _clock(seen: Examined) -> Symptom:
     if seen.ahead_ms is None:
         return Symptom(check="clock", severity=Severity.OK, fact="the newest snapshot is not in the future")
-    fact = f"the newest snapshot is {_time(seen.ahead_ms)} ahead of this machine's clock"
+    fact = f"the newest snapshot is {age_text(seen.ahead_ms)} ahead of this machine's clock"
     fix = "correct the clock of this machine, or of the one that committed it; the next commit has the true time again"
     values = {"ahead_ms": seen.ahead_ms}
     return Symptom(check="clock", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
@@ -336,7 +288,7 @@ def _dead_compactions(seen: Examined) -> Symptom:
         fact = "no compaction was killed within a day"
         return Symptom(check="dead compactions", severity=Severity.OK, fact=fact, values=values)
     severity = Severity.WARNING if any(each.is_final for each in recent) else Severity.NOTE
-    fact = f"{_many(count, 'compaction was killed', 'compactions were killed')} within a day, probably for memory"
+    fact = f"{many_text(count, 'compaction was killed', 'compactions were killed')} within a day, probably for memory"
     fix = "give what compacts more memory, or set a smaller sort-spill-buffer-size; then run fluvial compact --full"
     return Symptom(check="dead compactions", severity=severity, fact=fact, fix=fix, values=values)
 
@@ -362,14 +314,3 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
 
 def _name(bucket: BucketHealth) -> str:
     return f"{bucket.partition}/{bucket.bucket}" if bucket.partition is not None else str(bucket.bucket)
-
-
-def _many(count: int, one: str, many: str | None = None) -> str:
-    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
-
-
-def _time(age_ms: int) -> str:
-    for unit, size_ms in (("d", DAY_MS), ("h", 3_600_000), ("min", 60_000)):
-        if age_ms >= size_ms:
-            return f"{age_ms / size_ms:.1f} {unit}"
-    return f"{age_ms / 1000:.1f} s"

@@ -1,10 +1,14 @@
 """Whether the topic of a table is still the table's log."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from engine.log.log_faults import log_faults
 from engine.monitor.symptom import Severity, Symptom
 from engine.table import Table
+from engine.write.unlogged.log_sync import wants_changes
+from filestore.changelog.log_gap import LogGap, log_gap
 from lsm.errors import InvalidInputError, UnavailableError
 
 
@@ -15,6 +19,8 @@ class TopicState:
     name: str
     problems: tuple[str, ...] = ()  # for which writers are refused
     unseen: str | None = None  # why it could not be looked at
+    left: LogGap | None = None  # commits whose changes it lacks
+    wants_changes: bool = False  # log.overwrite=changes
 
 
 def topic_state(table: Table) -> TopicState | None:
@@ -22,11 +28,16 @@ def topic_state(table: Table) -> TopicState | None:
     log = table.log
     if log is None:
         return None
+    found = TopicState(
+        name=log.topic,
+        left=log_gap(table.store, table.latest_snapshot()),
+        wants_changes=wants_changes(table.store),
+    )
     try:
         faults = list(log_faults(table.store, log))
     except (UnavailableError, InvalidInputError) as error:
-        return TopicState(name=log.topic, unseen=str(error))
-    return TopicState(name=log.topic, problems=tuple(each.problem for each in faults if each.refuses_writers))
+        return replace(found, unseen=str(error))
+    return replace(found, problems=tuple(each.problem for each in faults if each.refuses_writers))
 
 
 def topic_symptom(topic: TopicState | None, *, brokers_answer: bool) -> Symptom:
@@ -44,9 +55,24 @@ def topic_symptom(topic: TopicState | None, *, brokers_answer: bool) -> Symptom:
         fix = "allow this user to read the topic (docs/kafka-security.md)" if brokers_answer else None
         fact = f"{topic.name} cannot be looked at: {topic.unseen}"
         return Symptom(check="topic", severity=severity, fact=fact, fix=fix, values=values)
+    if not topic.problems and topic.left is not None:
+        return _left(topic.left, values, wants_changes=topic.wants_changes)
     if not topic.problems:
         fact = f"{topic.name} is the table's, up to the last record of each bucket"
         return Symptom(check="topic", severity=Severity.OK, fact=fact, values=values)
     fact = f"writers are refused: {topic.problems[0]}"
     fix = "look at all of them with CALL sys.verify; the files of the table are whole, and can be read and copied"
     return Symptom(check="topic", severity=Severity.CRITICAL, fact=fact, fix=fix, values=values)
+
+
+def _left(left: LogGap, values: Mapping[str, Any], *, wants_changes: bool) -> Symptom:
+    """The table has changed without its log; streams read that from files."""
+    fact = f"the topic left the table at snapshot {left.newest_id}: consumers of the topic alone lack its changes"
+    if wants_changes:
+        fix = "CALL sys.sync_log; if the topic still lacks them, they are no longer known: CALL sys.reset_log"
+    else:
+        fix = "where such consumers exist, set log.overwrite=changes and CALL sys.sync_log"
+    severity = Severity.WARNING if wants_changes else Severity.NOTE
+    return Symptom(
+        check="topic", severity=severity, fact=fact, fix=fix, values={**values, "left_at_snapshot": left.newest_id}
+    )

@@ -7,7 +7,7 @@ from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.lineage import delete_data_lineage, delete_table_lineage
 from engine.procedures.maintenance.compaction import compact, compact_database
 from engine.procedures.maintenance.copying import copy
-from engine.procedures.maintenance.logs import reset_log
+from engine.procedures.maintenance.logs import reset_log, sync_log
 from engine.procedures.maintenance.migration import migrate_table
 from engine.procedures.maintenance.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.maintenance.purging import purge_files
@@ -98,6 +98,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rollback_to_watermark,
     rescale,
     reset_log,
+    sync_log,
     rewrite_file_index,
     table_diff,
     impact,
@@ -163,6 +164,7 @@ __all__ = [
     "rollback_to_savepoint",
     "rollback_to_timestamp",
     "rollback_to_watermark",
+    "sync_log",
     "table_diff",
     "trigger_tag_automatic_creation",
     "validate_snapshot",

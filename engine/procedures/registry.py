@@ -80,6 +80,11 @@ class Parameter:
             f"not a value of the argument: argument={self.name} value={value!r} expected={expected}"
         )
 
+    def of_program(self, value: object) -> object:
+        """The same for a value from Python, where texts may be of other types that read as one, such as paths."""
+        is_plain = value is None or isinstance(value, str | int | float)
+        return self.accepted(value) if is_plain or self.kind is not ParameterKind.TEXT else value
+
     def _is_text(self, value: object) -> bool:
         return isinstance(value, str) or (self.takes_integer and type(value) is int)
 
@@ -95,8 +100,16 @@ class Procedure(Generic[P]):
     fails_with_rows: bool = False  # rows of the result are problems: the command exits with an error
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
-        """Run it on a table or a catalog; see the function's docstring."""
-        return self.function(*arguments, **named)
+        """Run it on a table or a catalog; see the function's docstring. A number may be given as its text.
+
+        Raises: InvalidInputError naming an argument that is of another type.
+        """
+        run: Callable[..., pa.Table] = self.function
+        given = inspect.signature(run).bind_partial(*arguments, **named)
+        for each in self.parameters:
+            if each.name in given.arguments:
+                given.arguments[each.name] = each.of_program(given.arguments[each.name])
+        return run(*given.args, **given.kwargs)
 
     def run(self, target: Table | Catalog, arguments: Mapping[str, object], progress: Progress = silent) -> pa.Table:
         """Run it with bound arguments, see ``bind``."""

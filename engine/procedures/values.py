@@ -1,6 +1,7 @@
 """Arguments of procedures: numbers from programs, text from SQL and the shell."""
 
 import re
+from collections.abc import Collection
 
 from filestore.options.parsing import duration_ms
 from filestore.types.text_values import LiteralMismatchError, parse_moment
@@ -39,6 +40,14 @@ def names_of(argument: str, text: str) -> list[str]:
     if not all(found):
         raise InvalidInputError(f"a name is empty: argument={argument} value={text!r}")
     return found
+
+
+def existing_names(argument: str, text: str, existing: Collection[str]) -> list[str]:
+    """One name that exists as it is given, commas included, else comma-separated ones.
+
+    Raises: InvalidInputError naming the argument.
+    """
+    return [text] if text in existing else names_of(argument, text)
 
 
 def pattern(argument: str, text: str) -> re.Pattern[str]:

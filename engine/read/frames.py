@@ -110,7 +110,7 @@ def divided(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> tuple
         else:
             rest.append(piece)
     paths = [
-        file.external_path or f"{store.bucket_dir(split.partition, split.bucket)}/{file.file_name}"
+        store.file_path(split.partition, split.bucket, file)
         for store, split, file in _without_useless(plain, plan.filter)
     ]
     return [f"file://{path}" if path.startswith("/") else path for path in paths], rest

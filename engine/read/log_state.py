@@ -13,6 +13,7 @@ from engine.log.retention import OffsetLostError
 from engine.log.table_log import TableLog
 from engine.log.tail_ranges import READ_FILES, missing_after_wait, tail_ranges
 from engine.read.read_state import ReadState, Served, StateSource
+from engine.read.tail_without_gap import without_bypassed
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.refs.versions import Version, find_version
@@ -190,6 +191,7 @@ def _with_log(
     staleness_ms: int | None = None,
 ) -> ReadState:
     start = log_position(table.store, snapshot) or LogOffsets()
+    ranges = without_bypassed(table.store, log, snapshot, ranges)
     served = Served(
         table=table.name,
         source=StateSource.SNAPSHOT_AND_LOG,

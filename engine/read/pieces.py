@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.log.log_tail import TailSplit, read_tail_split
+from engine.runtime.task_host import TaskHost
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.changelog.snapshot_changes import ChangeSplit
 from filestore.diff.table_diff import TableDiff
@@ -196,9 +197,11 @@ class PieceReader:
     names: tuple[str, ...]  # of the table and of the constants, in the order wanted; of a difference also _row_kind
     filter: Predicate | None
     constants: Mapping[str, pa.Scalar]  # columns that are not the table's, with one value in all rows
+    host: TaskHost = field(default_factory=TaskHost.here)
 
     def __call__(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """The rows of a piece; no batch is empty."""
+        self.host.check(self.table.store)
         columns = [name for name in self.names if name not in self.constants]
         batches = piece.read(self.table, columns, self.filter)
         if len(columns) == len(self.names):

@@ -3,6 +3,7 @@
 ``tests/engine/runtime/test_spark_internals.py`` fails, by name, when a release of PySpark lacks one.
 """
 
+import subprocess
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,23 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+
+
+def jvm_exit_code(wait_s: float) -> int | None:
+    """Exit code of the JVM that this process started, negative for a signal; None: it runs, or another one started it.
+
+    Args:
+        wait_s: how long to wait for its end.
+    """
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        return int(process.wait(wait_s))
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def jvm_frame(frame: "DataFrame") -> Any:

@@ -1,18 +1,18 @@
-"""Spark's output kept off the terminal, and Fluvial's errors found in Spark's."""
+"""Fluvial's errors found in Spark's, and the end of Spark itself."""
 
-import os
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
+from engine.runtime.spark_internals import jvm_exit_code
 from lsm import errors
 from lsm.errors import FluvialError, InvalidInputError, OverloadedError
 
 _FLUVIAL: Final = re.compile(r"^\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
+SPARK_ENDED: Final = "Spark has ended"
+_END_S: Final = 10.0  # of a JVM that has closed its connections
 _NO_CONNECTION: Final = "Python worker failed to connect back"
 _PYTHON: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+?)\s*$", re.MULTILINE)
 
@@ -49,24 +49,29 @@ def fluvial_error(error: BaseException, doing: str) -> FluvialError:
     return FluvialError(f"{doing} reason={_first_line(text)}")
 
 
+def spark_end(error: BaseException) -> FluvialError | None:
+    """The error that says that Spark's JVM, which this process started, has ended; None while it runs.
+
+    Args:
+        error: what was raised; after a lost connection the JVM gets some time to end.
+    """
+    code = jvm_exit_code(_END_S if _is_of_connection(error) else 0)
+    if code is None:
+        return None
+    cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return FluvialError(
+        f"{SPARK_ENDED}: cause='{cause}' fix='see the end of its log for the reason (no memory, or a long pause "
+        "of the machine); run it again: it continues from its checkpoints'"
+    )
+
+
+def _is_of_connection(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ConnectionError | EOFError | Py4JNetworkError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
-
-
-@contextmanager
-def spark_output(log_file: str) -> Iterator[None]:
-    """Redirect standard error, which Spark, its JVM and its workers inherit, to a file; ``sys.stderr`` stays."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    saved = sys.stderr
-    os.dup2(log, 2)
-    sys.stderr = os.fdopen(os.dup(terminal), "w", buffering=1, encoding="utf-8")
-    try:
-        yield
-    finally:
-        sys.stderr.close()
-        sys.stderr = saved
-        os.dup2(terminal, 2)
-        os.close(terminal)
-        os.close(log)

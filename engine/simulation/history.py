@@ -14,14 +14,16 @@ from engine.simulation.log.clients import connected
 from engine.simulation.log.invariants import StoredLog, deeds_by_log
 from engine.simulation.log.operations import SINKS, finish
 from engine.simulation.model import Catalogue, Deed
-from engine.simulation.operations import ON_BRANCHES, LogRead, Session, SimulatedOperation
+from engine.simulation.operations import ON_BRANCHES, RENAMED, TABLE, LogRead, Session, SimulatedOperation
 from engine.simulation.repertoire import operation
 from engine.simulation.scheduler import Actor, Crash, EndlessError, Event, Fault, Intervention, Schedule, Scheduler
 from engine.simulation.schedules import InterventionRates, PlacedSchedule, RandomSchedule
 from engine.simulation.seams import ActorClock, ActorNames, SimulatedTime, files_of
 from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, setup_named
+from filestore.branch.branches import list_branches
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
+from filestore.maintenance.history_repair import read_history, repair_history
 from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import (
@@ -218,8 +220,21 @@ class _Run:
                 if each.publishes_rows and (deed.published is None or _row_snapshots(actor)):
                     deed.published = self.scheduler.step
             deed.ended = self.scheduler.step
+        if any(deed.may_be_done for deed in self.deeds):
+            self._repair_histories()
         if self.setup.has_log:
             self._publish_what_is_left()
+
+    def _repair_histories(self) -> None:
+        """As an operator does where a death or an unknown outcome left a fork of the history."""
+        names = ActorNames(_FINISHER)
+        catalog = catalog_of(self.root, self.io, self.time, names)
+        for name in (TABLE, RENAMED):
+            if catalog.table_exists(name):
+                main = catalog.table(name)
+                for found in (main, *(main.on_branch(branch.name) for branch in list_branches(main.store))):
+                    if read_history(found.store).forks:
+                        list(repair_history(found.store))
 
     def _publish_what_is_left(self) -> None:
         try:
@@ -252,10 +267,10 @@ class _Run:
         for attempt in range(_REPEATS):
             if self._attempt(each, deed, actor) or not each.is_repeated or self.scheduler.is_endless:
                 break
+            if attempt + 1 == _REPEATS:
+                break  # what is left to do is done behind the history
             deed.attempts += 1
             if actor.is_dead:
-                if attempt + 1 == _REPEATS:
-                    break
                 actor.restart()
             if each.repeats_apart:
                 deed.ended = self.scheduler.step

@@ -140,13 +140,8 @@ def tag(name: str, snapshot: int, rows: ModelRows, *, replaces: bool = False) ->
 
 
 def untag(name: str) -> Callable[..., ModelTable | None]:
-    """A tag goes."""
-
-    def change(table: ModelTable) -> ModelTable | None:
-        others = tuple(each for each in table.tags if each[0] != name)
-        return None if len(others) == len(table.tags) else replace(table, tags=others)
-
-    return change
+    """A tag goes; one that is gone already may have been deleted twice at once."""
+    return lambda table: replace(table, tags=tuple(each for each in table.tags if each[0] != name))
 
 
 def save(table: ModelTable) -> ModelTable | None:
@@ -186,10 +181,15 @@ def merge(name: str) -> Callable[..., ModelTable | None]:
 
 
 def main_replaced(name: str) -> Callable[..., ModelTable | None]:
-    """A branch becomes main, and the old main goes; refused where main has a savepoint."""
+    """A branch becomes main, and the old main goes; refused where main has a savepoint.
+
+    Where it is main already, this one has completed another one that switched main and was interrupted.
+    """
 
     def change(table: ModelTable) -> ModelTable | None:
-        if table.rows(name) is None or table.main == name or table.savepoints:
+        if table.main == name:
+            return table
+        if table.rows(name) is None or table.savepoints:
             return None
         return replace(table.without_branch(table.main), main=name, bases=())
 

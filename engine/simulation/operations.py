@@ -13,6 +13,7 @@ from engine.procedures.maintenance.rewriting import rescale
 from engine.simulation import model
 from engine.simulation.model import Effect, ModelTable, on_either, unchanged
 from engine.simulation.scheduler import Actor
+from engine.simulation.seams import is_name_of
 from engine.table import Table
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
@@ -24,8 +25,10 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.commit.committable import discard
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.evolution.schema_change import AddColumn
+from filestore.maintenance.history_repair import complete_rollback
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.maintenance.rollback_run import find_run
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.options.log_place import SERVERS_KEY
 from filestore.scan.live_files import LiveFiles
@@ -161,6 +164,9 @@ def _clean(session: Session) -> object:
 def _roll_back(snapshot_id: int) -> Callable[[Session], object]:
     def run(session: Session) -> object:
         store = session.table().store
+        begun = find_run(store)
+        if begun is not None and is_name_of(session.actor.index, begun.run):  # its process has ended
+            complete_rollback(store, run=begun.run)
         target = store.snapshots.find(snapshot_id)
         if target is None:
             raise InvalidInputError(f"no such snapshot: snapshot={snapshot_id}")

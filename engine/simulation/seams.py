@@ -41,6 +41,10 @@ class ActorFiles:
         """See ``FileIO``."""
         return self._look("is_directory", path, lambda: self._inner.is_directory(path))
 
+    def is_link(self, path: str) -> bool:
+        """See ``FileIO``."""
+        return self._inner.is_link(path)
+
     def size_bytes(self, path: str) -> int:
         """See ``FileIO``."""
         return self._look("size_bytes", path, lambda: self._inner.size_bytes(path))
@@ -222,3 +226,8 @@ class ActorNames:
         """36 characters, lower case, with dashes."""
         self.given += 1
         return f"{self.actor:08d}-0000-4000-8000-{self.given:012d}"
+
+
+def is_name_of(actor: int, uuid: str) -> bool:
+    """Whether an actor gave this name, in its present process or an earlier one."""
+    return uuid.startswith(f"{actor:08d}-")

@@ -17,6 +17,7 @@ from pyarrow import orc
 
 from engine.simulation.model import MAIN, Frozen, ModelTable
 from filestore.io.file_io import FileIO
+from filestore.maintenance.history_repair import FORK_TAG_PREFIX
 from filestore.manifest.avro_files import avro_records
 
 T = TypeVar("T")
@@ -141,7 +142,7 @@ class StoredTable:
         tags = [
             (root.name, int(root.snapshot["id"]), self._unique(root, rows_of))
             for root in own
-            if root.kind == "tag" and not root.name.startswith(("branch-", "savepoint-"))
+            if root.kind == "tag" and not root.name.startswith(("branch-", "savepoint-", FORK_TAG_PREFIX))
         ]
         savepoints = {self._unique(root, rows_of) for root in own if root.kind == "savepoint"}
         return ModelTable(

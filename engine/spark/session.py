@@ -49,6 +49,9 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     # A laptop's host name may resolve to an address that is gone after the next change of network.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Driver and executor are one process: a machine that was asleep for minutes has lost none of them. With Spark's
+    # default of two minutes the JVM ends itself, up to ten minutes later.
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "2592000000",
     # See engine/worker_daemon.py; elsewhere it is not known whether the executors have it.
     "spark.python.daemon.module": "engine.worker_daemon",
 }

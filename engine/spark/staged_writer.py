@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from engine.lineage.stream_job import BATCH_ID, QUERY_ID, RUN_ID, task_job
 from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
+from engine.runtime.task_host import TaskHost
 from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
 from engine.spark.write_options import PARTITION_KEY, WriteOptions
@@ -61,9 +62,11 @@ class StagedBatchWriter(DataSourceArrowWriter):
         self._options = _checked(options, schema)
         self._overwrite = overwrite
         self._commit_user = options.table.store.new_commit_user()
+        self._host = TaskHost.here()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of one task."""
+        self._host.check(self._options.table.store)
         file = stage_rows(self._options.table, self._options.rows(iterator), commit_user=self._commit_user, batch_id=0)
         return StagedTask(file=file, commit_user=self._commit_user, run_id="")
 
@@ -111,9 +114,11 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             raise InvalidInputError(NO_CHECKPOINT)
         self._options = _checked(options, schema)
         self._observe = observe
+        self._host = TaskHost.here()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Stage the rows of one task; the first one of a run takes over from earlier runs of the query."""
+        self._host.check(self._options.table.store)
         query_id, run_id, batch_id = _place()
         given = self._options.given
         user, named = given.commit_user or query_id, task_job(given.pipeline_name)

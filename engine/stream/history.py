@@ -62,7 +62,7 @@ class TableHistory:
             options.streaming_read_overwrite if store.has_key else options.streaming_read_append_overwrite
         )
         self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
-        self._offsets: dict[int, LogOffsets] = {}
+        self._offsets = lru_cache(_KEPT_SNAPSHOTS)(self._offsets_of)
         self._snapshot_plan = lru_cache(_KEPT_PLANS)(self._plan_snapshot)
         self._change_plan = lru_cache(_KEPT_PLANS)(self._plan_changes)
 
@@ -80,7 +80,7 @@ class TableHistory:
         has_expired = still is None and (self._store.snapshots.latest_id() or 0) > newest_id
         if not has_expired and (still is None or _commit_of(still) != _commit_of(self._snapshots[newest_id])):
             self._snapshots.clear()
-            self._offsets.clear()
+            self._offsets.cache_clear()
             self._snapshot_plan.cache_clear()
             self._change_plan.cache_clear()
 
@@ -217,13 +217,10 @@ class TableHistory:
 
     def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
         """The snapshot's own offsets, or those of the newest one before: other engines do not carry them over."""
-        if not self._reads_log:
-            return LogOffsets()
-        found = self._offsets.get(snapshot.id)
-        if found is None:
-            found = LogOffsets(carried_offsets(back_from(snapshot, self._find), self._generation))
-            self._offsets[snapshot.id] = found
-        return found
+        return self._offsets(snapshot.id) if self._reads_log else LogOffsets()
+
+    def _offsets_of(self, snapshot_id: int) -> LogOffsets:
+        return LogOffsets(carried_offsets(back_from(self._read(snapshot_id), self._find), self._generation))
 
     def _read(self, snapshot_id: int) -> Snapshot:
         snapshot = self._find(snapshot_id)

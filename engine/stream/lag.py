@@ -50,6 +50,8 @@ def lag_of(here: Position, target: ReadTarget, history: TableHistory, *, record_
         first_missing = here.snapshot_id + 1
     ends = end_of_log(target, history)
     log_rows = sum(max(0, offset - here.offsets.get(bucket, 0)) for bucket, offset in ends.items())
+    if here.phase is Phase.LOG and file_rows + log_rows == 0:
+        return Lag(snapshots=0, records=0, size_bytes=0, age_ms=0)  # what was committed since changed no rows
     snapshots = max(0, target.snapshot_id - first_missing + 1)
     return Lag(
         snapshots=snapshots,

@@ -16,7 +16,6 @@ from engine.lineage.origins import SourceRead
 from engine.lineage.stream_job import report_read
 from engine.stream.options import StreamOptions
 from engine.stream.partitions import partitions_of
-from engine.stream.position.plan import steps
 from engine.stream.position.position import UNSTARTED, Position
 from engine.stream.rows import StreamPiece, StreamRows
 from engine.stream.watch import TableWatch
@@ -77,7 +76,10 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks' input between two offsets; the same after a restart."""
+        """The tasks' input between two offsets; the same after a restart.
+
+        Raises: CorruptDataError: it is lost meanwhile, and the options do not say how to continue.
+        """
         last = Position.from_json(end)
         first = last.begin if start == UNSTARTED else Position.from_json(start)
         if first is None:
@@ -85,7 +87,8 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         view = self._watch.check_history(last)
         history = view.history
         base_of = history.base_of if self._options.normalizes else None
-        parts = partitions_of(steps(first.place, last, history), history, view.table_log, base_of)
+        planned = self._watch.steps_between(first.place, last)
+        parts = partitions_of(planned, history, view.table_log, base_of)
         return [_Part(pieces, last.read if index == 0 else None) for index, pieces in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

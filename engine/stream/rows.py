@@ -4,6 +4,7 @@ All log and file changes of one bucket are read by one task and in order, so row
 they were written. Rows of a whole snapshot have no order, and each key occurs once.
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from engine.log.log_rows import log_rows
 from engine.log.table_log import TableLog
+from engine.runtime.task_host import TaskHost
 from engine.stream.normalizer import normalized
 from engine.types.row_changes import MetadataColumn, RowChanges
 from engine.types.rows import ROW_KIND_COLUMN
@@ -59,9 +61,11 @@ class StreamRows:
     schema: pa.Schema  # of the rows: the table's columns, row kind, metadata
     columns: Sequence[str]  # needed columns of the table
     filter: Predicate | None
+    host: TaskHost = dataclasses.field(default_factory=TaskHost.here)
 
     def read(self, pieces: Sequence[StreamPiece]) -> Iterator[pa.RecordBatch]:
         """The rows of pieces, in order, in Spark's types and non-empty batches."""
+        self.host.check(self.table.store)
         for piece in pieces:
             for found in self._changes(piece):
                 rows = self._matching(found)

@@ -15,7 +15,7 @@ from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import Alignment, StreamOptions
 from engine.stream.position.alignment import next_aligned_id, snapshot_read
 from engine.stream.position.place import ConsumerPlace
-from engine.stream.position.plan import Limits, ReadTarget, advance, end_of_log
+from engine.stream.position.plan import Limits, PlanStep, ReadTarget, advance, end_of_log, steps, whole_reading
 from engine.stream.position.position import Phase, Position
 from engine.stream.position.start import Start, StartKind, offsets_of_time
 from engine.stream.schemas import SchemaWatch
@@ -40,6 +40,8 @@ class TableWatch:
         self._stop: ReadTarget | None = None
         self._schemas = SchemaWatch(options)
         self._newest_id = 0  # at the last check
+        self._planned: Position | None = None  # the end that was planned last, by this process
+        self._instead: tuple[Position, Position] | None = None  # a planned end that was lost, and where the stream is
         self._recorder = Recorder.of(options.table.store)
         self._place: ConsumerPlace | None = None
         if options.consumer_id is not None:
@@ -99,6 +101,8 @@ class TableWatch:
             CorruptDataError: needed data is lost, and the options do not say how to continue.
             InvalidInputError: the table's schema changed in a way that the stream cannot follow.
         """
+        if self._instead is not None and self._instead[0] == here:
+            return replace(self._instead[1], is_jump=True)
         self._view = in_force = self._views.in_force(self._schemas.check())
         self.history.forget_after_rollback()
         target = self._stop or self._now()
@@ -119,10 +123,42 @@ class TableWatch:
             end = self._advanced(here, reachable, goal, limits)
         except (OffsetLostError, SnapshotExpiredError) as loss:
             end = after_loss(here, loss, self._options, self.history, self.log, target)
-        self.lag = lag_of(
-            end, target, self.history, record_bytes=limits.record_bytes, now_ms=self._store.clock.now_ms()
+        missing_from = end if end.is_jump else here
+        now_ms = self._store.clock.now_ms()
+        self.lag = lag_of(missing_from, target, self.history, record_bytes=limits.record_bytes, now_ms=now_ms)
+        if end == here or self._is_not_worth_a_batch(here, end):
+            return here
+        self._planned = self.with_commit(end)
+        return self._planned
+
+    def _is_not_worth_a_batch(self, here: Position, end: Position) -> bool:
+        """Whether a batch would only move past commits that changed no rows, such as compactions.
+
+        The position moves in time to stay at snapshots that exist, and whenever a consumer or another job waits for it.
+        """
+        is_awaited = self._place is not None or self._options.aligned is not None
+        return (
+            not is_awaited
+            and end.is_range
+            and end.offsets == here.offsets
+            and end.snapshot_id - here.snapshot_id < self._store.options.snapshot_num_retained_min // 2
         )
-        return end if end == here else self.with_commit(end)
+
+    def steps_between(self, start: Position, end: Position) -> list[PlanStep]:
+        """What a planned batch delivers: after a loss what the options say, as long as this process lives.
+
+        Raises: CorruptDataError: needed data is lost, and the options do not say how to continue.
+        """
+        try:
+            if end != self._planned and end.is_range and self.log is not None:
+                self.log.check_kept(self._store, self._needed_from(start, end.offsets), end.offsets)
+            return list(steps(start, end, self.history))
+        except (OffsetLostError, SnapshotExpiredError) as loss:
+            target = self._stop or self._now()
+            there = after_loss(start, loss, self._options, self.history, self.log, target)
+            step, behind = whole_reading(there, self.history)
+            self._instead = end.place, self.with_commit(behind)
+            return [] if step is None else [step]
 
     def _advanced(self, here: Position, reachable: ReadTarget, goal: LogOffsets, limits: Limits) -> Position:
         if self.log is not None and here.phase is Phase.LOG:

@@ -4,11 +4,12 @@
 2. First batch of a run, table with a log: every bucket is fenced and its last marker read. A marker that no snapshot
    knows is of the same batch, begun by an earlier run (its files are adopted), of a batch job that died (its files are
    committed for it: no later run will), or of another query (refused).
-3. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
-4. One commit makes all files and the log offsets visible.
+3. What bypassed the log before, as an overwrite, goes into it, or a record says so: see ``unlogged``.
+4. The batch's rows are written, bucket by bucket, by ``write_part`` in one or many processes.
+5. One commit makes all files and the log offsets visible.
 
 Each attempt has its turn among the writers of the log, if there is one: see ``turns``.
-Where 3 runs is an argument, so that Spark tasks and a plain Python process share this module.
+Where 4 runs is an argument, so that Spark tasks and a plain Python process share this module.
 """
 
 import logging
@@ -28,6 +29,8 @@ from engine.write.event_time import watermark_of
 from engine.write.renumber import rewrite_with_higher_numbers
 from engine.write.turns.repeating import AwaitedWriterError, StaleReadError
 from engine.write.turns.ticket_queue import Turn
+from engine.write.unlogged.log_sync import LogSync, of_lost_snapshot
+from filestore.changelog.log_gap import is_sync_user, log_gap
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult, TableCommit
@@ -35,7 +38,7 @@ from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
-from filestore.snapshot.snapshot import CommitKind, SnapshotRef
+from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import ConflictError, CorruptDataError, TakenOverError
@@ -48,6 +51,8 @@ RunParts = Callable[[BatchSpec], Iterable[BucketResult]]
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _RENUMBER_ATTEMPTS: Final = 5
+_REST: Final = "-rest"
+"""Behind the user of a batch of which another writer published some buckets: the user of the others."""
 
 
 class BatchWriter:
@@ -84,6 +89,7 @@ class BatchWriter:
         self._adopted: dict[int, BucketResult] | None = None
         self._newest_in_table: int | None = None  # batch of this user, by the log: its snapshot may have expired
         self._turn: Turn | None = None
+        self._sync: LogSync | None = None
 
     @cached_property
     def _commit(self) -> TableCommit:
@@ -138,6 +144,8 @@ class BatchWriter:
         if self._newest_in_table is not None and batch_id <= self._newest_in_table:
             logger.info("batch is committed already, by its log: table=%s batch=%d", self._store.name, batch_id)
             return CommitResult(snapshot=self.live.snapshot, already_committed=True)
+        if not adopted:  # else a part of this batch is in the log already
+            self._log_what_bypassed_it()
         spec = self._spec(batch_id, adopted.keys() | done_buckets)
         if read_snapshot_id is not None and not spec.adopted_buckets and self._has_changed_since(read_snapshot_id):
             raise StaleReadError(
@@ -153,12 +161,7 @@ class BatchWriter:
         base = None if adopted else spec.base
         is_exclusive = read_snapshot_id is not None and self._log is None
         committed = self._publish(
-            self._commit,
-            batch_id,
-            results,
-            base,
-            is_exclusive=is_exclusive,
-            properties=properties,
+            self._commit, batch_id, results, base, is_exclusive=is_exclusive, properties=properties
         )
         self._adopted = {}
         self._report(Step.TABLE_COMMITTED, batch_id)
@@ -173,12 +176,12 @@ class BatchWriter:
         if self._turn is None or self._batch_id != BATCH_IDENTIFIER or not done.already_committed:
             return done
         assert done.snapshot is not None
-        buckets = frozenset(entry.bucket for entry in delta_entries(self._store, done.snapshot))
+        buckets = self._buckets_of(done.snapshot)
         logger.warning(
             "another writer committed what the log held of this batch: table=%s snapshot=%d buckets=%s",
             self._store.name, done.snapshot.id, sorted(buckets),
         )  # fmt: skip
-        rest = BatchWriter(self._table, self._log, commit_user=f"{self._commit_user}-rest", observe=self._observe)
+        rest = BatchWriter(self._table, self._log, commit_user=f"{self._commit_user}{_REST}", observe=self._observe)
         written = rest.write(
             BATCH_IDENTIFIER, run_parts, properties=properties, turn=self._turn, done_buckets=done_buckets | buckets
         )
@@ -254,6 +257,18 @@ class BatchWriter:
                 self._report(Step.LOG_RECOVERED, batch_id)
         return self._adopted
 
+    def _log_what_bypassed_it(self) -> None:
+        """The log first gets what it lacks, or says so: the batch builds on it."""
+        if self._log is not None:
+            self._sync = self._sync or LogSync(self._table, self._log, check=self._check_writer)
+            if self._sync.complete(self.live.snapshot):
+                self.live.advance()
+
+    def _check_writer(self) -> None:
+        self._check_run()
+        if self._turn is not None:
+            self._turn.check(f"batch={self._batch_id}")
+
     def _ahead_of_table(self, batch_id: int, log: TableLog) -> dict[int, BucketResult]:
         """Results of this batch that are in the log and not in the table; those of others are adopted, if allowed."""
         adopted: dict[int, BucketResult] = {}
@@ -269,6 +284,10 @@ class BatchWriter:
                 if marker is not None and marker.is_final and marker.query == self._commit_user:
                     self._newest_in_table = max(marker.batch, self._newest_in_table or 0)
                 continue
+            if is_sync_user(marker.query):
+                if log_gap(self._store, self.live.snapshot) is None:
+                    raise of_lost_snapshot(self._store, log, marker)
+                continue  # completed next
             if not marker.is_final:
                 continue  # eventual: chunks of a batch that never ended; it is written again, readers merge by key
             result = BucketResult.of_marker(self._store, bucket, marker)
@@ -293,9 +312,24 @@ class BatchWriter:
                 self._store.name, bucket, marker.query, marker.batch, marker.row_count,
             )  # fmt: skip
         for (query, batch), results in orphans.items():
-            self._publish(TableCommit(self._store, query, check=self._check_run), batch, results, None)
-            self.live.advance()
+            self._adopt(query, batch, results)
         return adopted
+
+    def _adopt(self, query: str, batch: int, results: Sequence[BucketResult]) -> None:
+        """Publish what a dead writer left in the log; what another one has published of it had other buckets."""
+        while results:
+            done = self._publish(TableCommit(self._store, query, check=self._check_run), batch, results, None)
+            self.live.advance()
+            found = done.snapshot
+            if found is None or not done.already_committed:
+                return
+            if (found.commit_user, found.commit_identifier) != (query, batch):
+                return  # it proves the batch, and its own snapshot has expired
+            published = self._buckets_of(found)
+            query, results = f"{query}{_REST}", [each for each in results if each.bucket not in published]
+
+    def _buckets_of(self, snapshot: Snapshot) -> frozenset[int]:
+        return frozenset(entry.bucket for entry in delta_entries(self._store, snapshot))
 
     def _publish(
         self,

@@ -106,9 +106,10 @@ class Housekeeping:
 
     def _is_savepoint_due(self, now_ms: int, last_ms: int | None) -> bool:
         options = self._table.options
+        zone = options.sink_process_time_zone
         return is_savepoint_due(
-            now_ms=now_ms,
-            last_ms=last_ms,
+            now_ms=zone.local_ms(now_ms),
+            last_ms=None if last_ms is None else zone.local_ms(last_ms),
             interval_ms=options.savepoint_create_interval_ms,
             time_of_day_ms=options.savepoint_create_time_ms,
         )
@@ -213,9 +214,12 @@ class TagTimer:
             self._thread.join()
 
     def _run(self, schedule: TagSchedule) -> None:
-        while not self._ended.wait(min(schedule.wait_ms(self._table.clock.local_ms()) / 1000, _LONGEST_WAIT_S)):
+        while not self._ended.wait(min(self._wait_ms(schedule) / 1000, _LONGEST_WAIT_S)):
             try:
                 self._check()
                 create_due_tags(self._table)
             except Exception:
                 logger.warning("tags failed, it will be tried again: table=%s", self._table.name, exc_info=True)
+
+    def _wait_ms(self, schedule: TagSchedule) -> int:
+        return schedule.wait_ms(schedule.zone.local_ms(self._table.clock.now_ms()))

@@ -15,18 +15,30 @@ from filestore.datafile.rolling_writer import RollingWriter
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.table_store import TableStore
+from lsm.errors import OutcomeUnknownError
 from lsm.row_kind import SEQUENCE_NUMBER
 from lsm.undo import undoing
 
 
 def rewrite_with_higher_numbers(store: TableStore, message: CommitMessage, *, above: int) -> CommitMessage:
-    """The message with every sequence number greater than ``above``; the same message when they are already."""
+    """The message with every sequence number greater than ``above``; the same message when they are already.
+
+    Raises: OutcomeUnknownError: its files are gone.
+    """
     if not message.new_files:
         return message
     first = min(file.min_sequence_number for file in message.new_files)
     if first > above:
         return message
     shift = above + 1 - first
+    for file in message.new_files:
+        path = store.file_path(message.partition, message.bucket, file)
+        if not store.io.exists(path):
+            raise OutcomeUnknownError(
+                "a file of the batch was deleted before its commit: another writer published it from the log and it "
+                f"expired since, or it was taken for an orphan: table={store.name} file={path} "
+                "fix='look whether its rows are there before you write them again'"
+            )
     files = [each for file in message.new_files for each in _shifted(store, message, file, shift)]
     return replace(message, new_files=tuple(files))
 

@@ -2,8 +2,7 @@
 
 before_batch   a periodic savepoint; then the batch waits while readers would have to merge too many sorted runs
 write          rows into files and log, by the runner, and one commit
-after_commit   tags of a batch job, commit listeners and lineage, compaction, expiry
-close          waits for compaction and expiry beside the batches
+after_commit   tags of a batch job, commit listeners and lineage, compaction, expiry; close waits for what runs beside
 
 The sink, ``format("fluvial")``, statements and ``Table.write`` use it; they differ in their ``Upkeep`` and ``Runner``.
 """
@@ -31,6 +30,7 @@ from engine.write.batch_writer import BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
 from engine.write.turns.repeating import MOST_ATTEMPTS, write_in_turn
 from engine.write.turns.ticket_queue import TicketQueue, Turn, turn_of_job
+from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult
@@ -88,7 +88,7 @@ class Upkeep(Enum):
     BATCH = "batch"
     """Compacts after its commit if ``commit.force-compact`` says so or its rows are not visible before."""
     REPLACE = "replace"
-    """Nothing: a commit that replaces rows adds no sorted runs that anyone waits for."""
+    """A commit that replaces rows adds no sorted runs that anyone waits for; its changes go to the log, if wanted."""
 
     @property
     def is_stream(self) -> bool:
@@ -148,13 +148,12 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         is_kept = upkeep.is_stream and not is_write_only(self._store, options)
         waits = upkeep is not Upkeep.REPLACE and waits_for_others(self._store, options)
         place = None if checkpoint is None else CheckpointPlace(location=checkpoint, commit_user=commit_user)
+        self._dedicated = DedicatedCompaction(self._store) if waits else None
         self._compaction: BackgroundCompaction | None = None
+        self._housekeeping: Housekeeping | None = None
         if is_kept:
             run_tasks = partial(runner.compact, self._store)
             self._compaction = BackgroundCompaction(self._store, run_tasks, check=partial(self.check_run, "compaction"))
-        self._dedicated = DedicatedCompaction(self._store) if waits else None
-        self._housekeeping: Housekeeping | None = None
-        if is_kept:
             self._housekeeping = Housekeeping(self._store, checkpoint=place, check=partial(self.check_run, "expiry"))
 
     @property
@@ -207,7 +206,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         return self._batch(rows, batch_id, commit)
 
     def overwrite(self, rows: RowsT, partition: Mapping[str, object] | None) -> CommitResult:
-        """Replace rows by others in one commit. The log does not get it: streams read the difference from the files.
+        """Replace rows by others in one commit, which streams read from files; the log gets it by ``log.overwrite``.
 
         What others commit while the rows are written is replaced as well, if it lies in the same partitions.
 
@@ -340,7 +339,9 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         if batch_id == BATCH_IDENTIFIER:
             tag_batch(self._store, done)
         self._after.report(done.snapshot, origin, commit_user=self._commit_user, identifier=batch_id)
-        if self._upkeep is Upkeep.BATCH:
+        if self._upkeep is Upkeep.REPLACE:
+            follow_overwrite(self._table, self._options)
+        elif self._upkeep is Upkeep.BATCH:
             compact_if_forced(self._store, self._options)
         elif self._compaction is not None and (self._upkeep is Upkeep.STREAM or is_awaited_by_readers(self._store)):
             self._compaction.after_commit(self._writer.live)

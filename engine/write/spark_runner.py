@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engine.compaction.spark_units import SparkUnits
 from engine.runtime.spark_messages import fluvial_error
+from engine.runtime.task_host import TaskHost
 from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.local_merge import LocalMerge
@@ -63,7 +64,9 @@ class _PartTask:
 
     def __init__(self, spec: BatchSpec) -> None:
         self._spec = spec
+        self._host = TaskHost.here()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self._host.check(self._spec.table.store)
         results = write_part(self._spec, batches)
         yield pa.RecordBatch.from_pydict({"result": pa.array([result.to_json() for result in results], pa.string())})

@@ -31,6 +31,8 @@ from filestore.layout.branch_state import (
     write_origin,
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.layout.version_names import check_branch_name
+from filestore.refs.branch_origins import origin_of, start_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
 from filestore.schema.schema_store import SchemaStore
 from filestore.table import FileTable
@@ -72,7 +74,7 @@ def create_branch(
 
     Args:
         store: opened on its main branch.
-        name: without ``.`` and ``/``, not a number and not ``main``.
+        name: see ``check_branch_name``.
         tag: tag of main to start at.
         snapshot_id: snapshot of main to start at; gets a tag ``branch-<name>``. Neither: the branch is empty.
         options: options of the branch that differ from main's.
@@ -208,34 +210,6 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
     return read_branch(store, target)
 
 
-def origin_of(store: TableStore, name: str) -> BranchOrigin:
-    """The origin of a branch. Branches of other engines start with a copy of their tag."""
-    there = on_branch(store, name)
-    known = read_origin(store.io, there.paths)
-    if known is not None:
-        return known
-    main = store.paths.with_branch(store.main_branch)
-    tags = [(snapshot.id, tag) for tag in there.snapshots.tag_names() if (snapshot := there.snapshots.find_tag(tag))]
-    first, tag = min(tags, default=(None, None))
-    shared = [each for each in there.schemas.ids() if _is_same_file(store, main.schema(each), there.paths.schema(each))]
-    newest = max(shared, default=0)
-    created_ms = store.io.modified_ms(there.paths.schema(newest)) if shared else 0
-    return BranchOrigin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=created_ms)
-
-
-def check_branch_name(name: str) -> None:
-    """Raises: InvalidInputError for an invalid branch name. Source: Paimon BranchManager."""
-    if name.strip().isdigit():
-        raise InvalidInputError(f"a branch name cannot be a number: branch={name!r} fix=add a word")
-    if name == MAIN_BRANCH:
-        raise InvalidInputError(f"the name is reserved for the main branch: branch={name!r} fix=choose another name")
-    bad = sorted({char for char in name if char in "./\\$*?:" or not char.isprintable()})
-    if not name.strip() or name != name.strip() or bad:
-        raise InvalidInputError(
-            f"invalid branch name: branch={name!r} forbidden={bad} fix=use letters, digits, _ and -"
-        )
-
-
 def current(store: TableStore) -> TableStore:
     """The table with its current main branch, which may have changed since it was opened."""
     main = main_branch(store.io, store.paths.root)
@@ -319,7 +293,8 @@ def _ending_on_refusal(io: FileIO, there: TablePaths) -> Iterator[None]:
 def _owns_unshared_tag(store: TableStore, origin: BranchOrigin, *names: str) -> bool:
     """Whether the tag of main was created for a branch (of these names), and no other branch has it."""
     others = {*branch_names(store)} - {store.main_branch, MAIN_BRANCH, *names}
-    return origin.owns_tag and not any(on_branch(store, each).snapshots.find_tag(origin.tag or "") for each in others)
+    start = (origin.tag, origin.snapshot_id)
+    return origin.owns_tag and all(start_of(store, each) != start for each in others)
 
 
 def _rename_own_tag(store: TableStore, there: TablePaths, origin: BranchOrigin, name: str, *, old: str) -> None:
@@ -337,13 +312,6 @@ def _rename_own_tag(store: TableStore, there: TablePaths, origin: BranchOrigin, 
 def _identity(origin: BranchOrigin | None) -> BranchOrigin | None:
     """The part of an origin that a rename preserves."""
     return None if origin is None else replace(origin, tag=None)
-
-
-def _is_same_file(store: TableStore, one: str, other: str) -> bool:
-    try:
-        return store.io.read_bytes(one) == store.io.read_bytes(other)
-    except FileNotFoundError:
-        return False
 
 
 # ---- lookup

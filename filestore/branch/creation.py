@@ -13,6 +13,7 @@ import orjson
 from filestore.layout.branch_log import is_log_option, write_branch_log
 from filestore.layout.branch_state import BranchOrigin, write_origin
 from filestore.layout.paths import TablePaths
+from filestore.maintenance.rollback_run import is_tag_leaving
 from filestore.options.table_options import canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import off_main_log
@@ -112,7 +113,7 @@ def _without(body: bytes, *keys: str) -> bytes:
 def _check_tag_still_exists(store: TableStore, origin: BranchOrigin) -> None:
     """Check that the tag was copied before it, and the files that only it used, were deleted."""
     kept = store.snapshots.find_tag(origin.tag or "")
-    if kept is None or kept.id != origin.snapshot_id:
+    if kept is None or kept.id != origin.snapshot_id or is_tag_leaving(store, origin.tag or ""):
         raise ConflictError(
             f"the tag was deleted while a branch was created from it: table={store.name} tag={origin.tag} "
             f"snapshot={origin.snapshot_id} fix=start at another one"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from filestore.branch.branches import opened_on_main, origin_of, read_branch
+from filestore.branch.branches import opened_on_main, read_branch
 from filestore.branch.files import delete_unused, files_only_of
 from filestore.branch.merge import common_snapshot, data_commits_since
 from filestore.branch.merged_schemas import merged_schemas
@@ -28,6 +28,7 @@ from filestore.layout.branch_state import (
     unseal,
     working,
 )
+from filestore.refs.branch_origins import origin_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag

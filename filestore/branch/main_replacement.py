@@ -1,11 +1,12 @@
 """Replacing the main branch by another one.
 
 The branch gets the missing snapshots of main, then main is sealed: commits, tags and savepoints that come later take
-themselves back, and those that came before are found. A savepoint refuses the replacement, and tags are copied. Then
-one small file is switched, and with it the default branch of readers and writers. After that the old main is dropped.
-The branch is not moved, so its readers and writers continue. Writers that still have the old main open get an error
-after their next commit. Other engines ignore that file: they find the data only under the branch's name
-(``t$branch_b``), until main is moved back into the table's directory.
+themselves back, and those that came before are found. Tags and savepoints of the common history are copied; a
+savepoint of a commit that the branch does not have refuses the replacement. Then one small file is switched, and with
+it the default branch of readers and writers. After that the old main is dropped. The branch is not moved, so its
+readers and writers continue. Writers that still have the old main open get an error after their next commit. Other
+engines ignore that file: they find the data only under the branch's name (``t$branch_b``), until main is moved back
+into the table's directory.
 
 A process that dies leaves ``OPERATION`` on the branch, and perhaps the seal. The same call, or a repair, completes it.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
-from filestore.branch.branches import origin_of, read_branch
+from filestore.branch.branches import read_branch
 from filestore.branch.creation import without_main_log
 from filestore.branch.files import clear_branch, copy_files, delete_unused, files_only_of, size_of
 from filestore.branch.merge import common_snapshot
@@ -38,11 +39,13 @@ from filestore.layout.branch_state import (
     working,
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.refs.branch_origins import origin_of
 from filestore.refs.live_references import all_references, branch_names, on_branch
-from filestore.refs.savepoint_files import savepoint_ids
+from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
 from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
+from filestore.tag.savepoints import adopt_savepoints
 from lsm.errors import ConflictError, InvalidInputError
 
 _WAS: Final = "was"
@@ -71,7 +74,8 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         force: allow it when the old main has a log and the branch has none: streams of the table continue without it.
 
     Raises:
-        InvalidInputError: no such branch, it is main already, or main has a log or a savepoint that would be lost.
+        InvalidInputError: no such branch, it is main already, or main has a log, or a savepoint of a later commit, that
+            would be lost.
         ConflictError: another operation on the branch is in progress.
     """
     main = main_branch(store.io, store.paths.root)
@@ -85,11 +89,12 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
     work = Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})
     with working(store.io, branch.paths, work), _sealing(old, by=name) as sealer:
         read_branch(now, name)  # it may have been deleted before this operation began
-        _check_nothing_is_lost(old, branch, force=force)
         common = _common(old, branch)
+        _check_nothing_is_lost(old, branch, common, force=force)
         _complete_history(old, branch, common)
         seal(store.io, old.paths, sealer)
-        _check_nothing_is_lost(old, branch, force=force)
+        _check_nothing_is_lost(old, branch, common, force=force)
+        _copy_savepoints(old, branch, common)
         _copy_tags(old, branch, common)
         _check_sealed(old, sealer)
         set_main_branch(store.io, store.paths.root, name)
@@ -128,10 +133,14 @@ def _complete(store: TableStore, main: str) -> MainReplaced:
 # ---- before
 
 
-def _check_nothing_is_lost(old: TableStore, branch: TableStore, *, force: bool) -> None:
+def _check_nothing_is_lost(old: TableStore, branch: TableStore, common: Snapshot | None, *, force: bool) -> None:
     facts = f"table={old.name} main={old.paths.branch} branch={branch.paths.branch}"
-    if savepoint_ids(old):
-        raise InvalidInputError(f"main has savepoints: {facts} savepoints={savepoint_ids(old)} fix=delete them first")
+    lost = [each.id for each in list_savepoints(old) if common is None or each.saved_snapshot_id > common.id]
+    if lost:
+        raise InvalidInputError(
+            f"main has savepoints of commits that the branch does not have: {facts} savepoints={lost} "
+            "fix=delete them first"
+        )
     if _has_log(old) and not _has_log(branch) and not force:
         raise InvalidInputError(
             f"main has a log and the branch has none: {facts} fix=create the branch with its own log; or force: "
@@ -186,6 +195,12 @@ def _complete_history(old: TableStore, branch: TableStore, common: Snapshot | No
         copy_files(old.io, expired_commits_directory(old.paths), expired_commits_directory(branch.paths))
 
 
+def _copy_savepoints(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
+    """Copy the savepoints of main from before the branch, without log offsets."""
+    if common is not None:
+        adopt_savepoints(old, branch, up_to=common.id, adopted=_adopted(old, branch))
+
+
 def _copy_tags(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
     """Copy the tags of main from before the branch, without log offsets."""
     if common is None:
@@ -193,7 +208,8 @@ def _copy_tags(old: TableStore, branch: TableStore, common: Snapshot | None) -> 
     adopted = _adopting(old, branch)
     for name in old.snapshots.tag_names():
         tagged = old.snapshots.find_tag(name)
-        if tagged is not None and tagged.id <= common.id and branch.snapshots.find_tag(name) is None:
+        is_own = tagged is not None and is_savepoint_tag(old, name)  # copied with its savepoint
+        if tagged is not None and tagged.id <= common.id and not is_own and branch.snapshots.find_tag(name) is None:
             with suppress(FileNotFoundError):
                 old.io.replace(branch.paths.tag(name), adopted(old.paths.tag(name)))
             if old.snapshots.find_tag(name) is None:  # deleted concurrently, possibly with its files
@@ -202,8 +218,14 @@ def _copy_tags(old: TableStore, branch: TableStore, common: Snapshot | None) -> 
 
 def _adopting(old: TableStore, branch: TableStore) -> Callable[[str], bytes]:
     """Reads the file of a snapshot or tag of main as the branch has it."""
+    adopted = _adopted(old, branch)
+    return lambda path: adopted(old.io.read_bytes(path))
+
+
+def _adopted(old: TableStore, branch: TableStore) -> Callable[[bytes], bytes]:
+    """Contents of a snapshot file of main as the branch has it."""
     bucket_count = None if read_branch_log(old.io, branch.paths) is None else old.options.bucket
-    return lambda path: without_main_log(old.io.read_bytes(path), bucket_count)
+    return lambda body: without_main_log(body, bucket_count)
 
 
 def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopted: Callable[[str], bytes]) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from filestore.branch.branches import opened_on_main, origin_of, read_branch
+from filestore.branch.branches import opened_on_main, read_branch
 from filestore.branch.merge_plan import (
     BucketPlace,
     MergeCommit,
@@ -30,6 +30,7 @@ from filestore.layout.branch_state import BranchOrigin, Operation, Work, working
 from filestore.maintenance.rewriting import copy_data_file
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
+from filestore.refs.branch_origins import origin_of
 from filestore.refs.live_references import on_branch
 from filestore.scan.live_files import BucketKey
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions

@@ -29,6 +29,8 @@ class Committable:
     changelog_base_snapshot: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
     """By (partition, bucket) the snapshot in which the changes in the log were looked up, 0: the empty table. A writer
     that changes rows of the bucket after it makes them stale: a conflict."""
+    log_synced: int | None = None
+    """A snapshot: with this commit the log has every change up to it. Only of a commit without rows."""
     changes: ChangeSource | None = None
     """How streams get these changes; None: from files, or not at all when the table does not track changes."""
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from filestore.commit.committable import Committable
 from filestore.commit.snapshot_writer import check_bucket_count
-from filestore.commit.succession import Standing, standing, surroundings
+from filestore.commit.succession import Parent, Standing, standing, surroundings
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
@@ -34,7 +34,8 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
         commit_user: for messages.
 
     Raises:
-        LostRaceError: the history that it continues has expired, so it was taken back; nothing is visible.
+        LostRaceError: the history that it continues has expired, or is being rolled back, so it was taken back; nothing
+            is visible.
         ConflictError: the history was rolled back, so it was taken back; its files must not be committed again.
         GoneError: it was visible, and is gone with its branch or table, or by a rollback.
         OutcomeUnknownError, UnavailableError: it may be visible.
@@ -60,6 +61,14 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
     match standing(found):
         case Standing.REMOVED:
             raise _gone(store, snapshot, commit_user)
+        case Standing.FORKED if found.parent is Parent.LEAVING and found.is_same_table:
+            if _take_back_unless_followed(store, snapshot):
+                raise LostRaceError(
+                    f"a rollback removes the snapshots before this commit, so it was taken back: table={store.name} "
+                    f"planned_on={parent.id} user={commit_user}: commit again; if the rollback has died, which verify "
+                    "says, run repair on the table"
+                )
+            snapshots.raise_latest_hint(snapshot.id)  # the rollback was refused, and another commit follows
         case Standing.FORKED:
             _take_back(store, snapshot)
             text = (

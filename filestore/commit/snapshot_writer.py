@@ -232,6 +232,7 @@ def _change_properties(
         snapshot_id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
         history=store.snapshots.back_from(latest) if store.has_log else None,
         generation=store.options.log_generation,
+        log_synced=committable.log_synced,
     )
 
 

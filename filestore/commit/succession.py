@@ -5,7 +5,8 @@ before it (a closed lid, a migrated machine, a store that hangs) may find the nu
 expired or a rollback removed it, or may find another table under the name. So a commit looks once more behind the
 creation: at the table, at its parent, and, where the parent is gone, at what the others left. Whatever ends a history
 becomes visible before it deletes anything: expiry claims, and rollback and drop delete, newest first. So one of the two
-sides sees the other.
+sides sees the other. A rollback looks for what follows once more behind its notes, before it removes anything: so what
+was created behind that look finds the notes.
 """
 
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class Parent(Enum):
     """What is found under the id before a snapshot."""
 
     SAME = "same"  # the snapshot that it names
+    LEAVING = "leaving"  # the snapshot that it names, and a rollback has noted that it removes it
     OTHER = "other"  # another one
     MISSING = "missing"  # none; always so for the first id
 
@@ -78,6 +80,8 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
     snapshots, is_same_table = store.snapshots, store.is_as_opened()
     before = snapshots.find(parent.id) if parent.id else None
     kind = Parent.MISSING if before is None else Parent.SAME if before.ref == parent else Parent.OTHER
+    if kind is Parent.SAME and snapshots.removed.has(parent.identity):
+        kind = Parent.LEAVING
     if is_same_table and kind is Parent.SAME and not with_own:
         return Surroundings(is_same_table=True, parent=kind, is_there=True)
     # The next one is looked up before the own one: an expiry deletes them in the other order.

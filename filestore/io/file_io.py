@@ -35,6 +35,9 @@ class FileIO(Protocol):
     def is_directory(self, path: str) -> bool:
         """Whether the path exists and is a directory."""
 
+    def is_link(self, path: str) -> bool:
+        """Whether the path is a symbolic link, which leads out of the table. Object stores have none."""
+
     def size_bytes(self, path: str) -> int:
         """Size of a file. Raises: FileNotFoundError."""
 
@@ -163,6 +166,10 @@ class LocalFileIO:
     def is_directory(self, path: str) -> bool:
         """Whether the path exists and is a directory."""
         return os.path.isdir(path)
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path is a symbolic link, which leads out of the table."""
+        return os.path.islink(path)
 
     def size_bytes(self, path: str) -> int:
         """Size of a file. Raises: FileNotFoundError."""

@@ -142,6 +142,10 @@ class MemoryObjects:
         """Whether the path exists and is a directory."""
         return path in self.files.names
 
+    def is_link(self, path: str) -> bool:
+        """Always False: there are none."""
+        return False
+
     def size_bytes(self, path: str) -> int:
         """Size of a file. Raises: FileNotFoundError."""
         return len(self.read_bytes(path))

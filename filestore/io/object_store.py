@@ -75,6 +75,10 @@ class ObjectStorageIO:
         with _errors("list", path):
             return any(chunk for chunk in self._store.list(self._key(path), chunk_size=1))
 
+    def is_link(self, path: str) -> bool:
+        """Always False: there are none."""
+        return False
+
     def size_bytes(self, path: str) -> int:
         """Size of an object. Raises: FileNotFoundError."""
         with _errors("stat", path):

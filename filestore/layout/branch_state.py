@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from filestore.io.file_io import FileIO
+from filestore.layout.file_names import optional_name
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError
 
@@ -60,7 +61,7 @@ def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
         return None
     try:
         return BranchOrigin(
-            tag=body["tag"],
+            tag=optional_name(body["tag"]),
             snapshot_id=body["snapshotId"],
             owns_tag=bool(body["ownsTag"]),
             schema_id=int(body["schemaId"]),

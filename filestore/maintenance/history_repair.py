@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from filestore.commit.succession import continues
-from filestore.maintenance.rollback import removed_snapshots
+from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
 from filestore.refs.file_references import metadata_files
+from filestore.refs.live_references import tag_references
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
-from lsm.errors import FluvialError
+from lsm.errors import CorruptDataError, FluvialError
 
 FORK_TAG_PREFIX: Final = "fork-of-snapshot-"
 
@@ -41,7 +43,7 @@ class HistoryState:
 class Repair:
     """One thing that a repair does."""
 
-    action: str  # restore snapshot, tag fork, remove fork, set hint
+    action: str  # complete rollback, take back rollback, restore snapshot, tag fork, remove fork, set hint
     subject: str
     detail: str
 
@@ -95,7 +97,7 @@ def history_of(
 
 
 def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repair]:
-    """Repair the history of a branch; no process may be paused in a commit to it.
+    """Repair the history of a branch; no process may be paused in a commit to it, or in a rollback.
 
     Args:
         store: the table, on the branch.
@@ -108,6 +110,12 @@ def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repa
         CorruptDataError: a snapshot cannot be decoded.
         UnavailableError: a file system error; run it again.
     """
+    run = find_run(store)
+    if run is not None:
+        if not dry_run:
+            complete_rollback(store)
+        action = "complete rollback" if run.is_decided else "take back rollback"
+        yield Repair(action=action, subject=f"snapshot {run.target_id}", detail=f"run={run.run}")
     yield from _restored(store, dry_run=dry_run)
     state = read_history(store)
     for fork in state.forks:
@@ -123,6 +131,38 @@ def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repa
         if not dry_run:
             store.snapshots.write_latest_hint(last)
         yield Repair(action="set hint", subject="LATEST", detail=f"from={state.latest_hint} to={last}")
+
+
+def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackRun | None:
+    """Complete a rollback that died behind its decision, or take back what it announced before.
+
+    Args:
+        store: the table, on the branch. The process of the rollback must have ended.
+        run: only this one; None: any.
+
+    Returns:
+        What was found; None: nothing, or another run.
+
+    Raises: as ``roll_back``.
+    """
+    found = find_run(store)
+    if found is None or run not in (None, found.run):
+        return None
+    if not found.is_decided:
+        take_back_notes(store)
+        end_run(store)
+        return found
+    target = store.snapshots.find(found.target_id)
+    if target is None:
+        tags = (each.snapshot for each in tag_references(store))
+        target = next((each for each in tags if each is not None and each.id == found.target_id), None)
+    if target is None:
+        raise CorruptDataError(
+            f"a rollback was interrupted, and its target is not there any more: table={store.name} "
+            f"snapshot={found.target_id} fix='roll back to a tag'"
+        )
+    roll_back(store, plan_rollback(store, target), dead_run=found.run)
+    return found
 
 
 def _segments(store: TableStore, snapshots: Sequence[Snapshot]) -> list[list[Snapshot]]:
@@ -144,6 +184,7 @@ def _restored(store: TableStore, *, dry_run: bool) -> Iterator[Repair]:
             continue
         if not dry_run:
             store.io.create_exclusive(store.paths.snapshot(removed.id), body)
+            store.snapshots.removed.remove(removed.identity)
         detail = f"followed_by={following.id} cause='a rollback was interrupted'"
         yield Repair(action="restore snapshot", subject=f"snapshot {removed.id}", detail=detail)
 

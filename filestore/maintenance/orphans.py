@@ -2,11 +2,11 @@
 
 Candidates are listed first and live references are read afterwards, so that a file committed in between counts as
 used. Files younger than a given age may belong to running writers and are ignored.
-Unknown files outside the directories of the layout are ignored. Source: Paimon
-OrphanFilesClean.
+Unknown files outside the directories of the layout are ignored, and symbolic links are not followed: what is behind
+them need not be the table's. Source: Paimon OrphanFilesClean.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from filestore.layout.paths import MAIN_BRANCH, escape_path
@@ -114,29 +114,26 @@ def _candidates(store: TableStore, private_directories: Collection[str]) -> Iter
     yield from _bucket_files(store, data_root, store.schema.partition_keys)
 
 
-def _bucket_files(store: TableStore, directory: str, keys: Collection[str]) -> Iterator[str]:
-    names = store.io.list_names(directory)
-    if not keys:
-        for name in names:
-            if name.startswith(_BUCKET):
-                yield from _files(store, f"{directory}/{name}")
-        return
-    first, *others = keys
-    for name in names:
-        if name.startswith(f"{escape_path(first)}="):
-            yield from _bucket_files(store, f"{directory}/{name}", others)
+def _bucket_files(store: TableStore, directory: str, keys: Sequence[str]) -> Iterator[str]:
+    start = f"{escape_path(keys[0])}=" if keys else _BUCKET
+    for path in _entries(store, directory):
+        if path.rpartition("/")[2].startswith(start):
+            yield from _bucket_files(store, path, keys[1:]) if keys else _files(store, path)
+
+
+def _entries(store: TableStore, directory: str) -> Iterator[str]:
+    """Paths in a directory of the table, links left out."""
+    if not store.io.is_link(directory):
+        paths = (f"{directory}/{name}" for name in store.io.list_names(directory))
+        yield from (path for path in paths if not store.io.is_link(path))
 
 
 def _files(store: TableStore, directory: str) -> Iterator[str]:
-    for name in store.io.list_names(directory):
-        path = f"{directory}/{name}"
-        if not store.io.is_directory(path):
-            yield path
+    yield from (path for path in _entries(store, directory) if not store.io.is_directory(path))
 
 
 def _tree(store: TableStore, directory: str) -> Iterator[str]:
-    for name in store.io.list_names(directory):
-        path = f"{directory}/{name}"
+    for path in _entries(store, directory):
         if store.io.is_directory(path):
             yield from _tree(store, path)
         else:

@@ -3,7 +3,7 @@
 Each is a single commit, which fails with a conflict if another writer changed the same files concurrently.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +13,7 @@ from filestore.changelog.snapshot_changes import changelog_level
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.compact.upgrade import compact_to_top
+from filestore.evolution.older_states import folding_changes, obstacles
 from filestore.index.deletion_vector_changes import change_index, copy_index
 from filestore.index.index_manifest import bucket_index
 from filestore.io.file_io import copy_file
@@ -124,12 +125,13 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
 
     Raises:
         ConflictError: the commit lost too many races: run it again.
-        InvalidInputError: the table has been rescaled since.
+        InvalidInputError: the table has been rescaled since, or its schema changed so that the files would hold other
+            rows; names the changes.
     """
     latest, old = store.snapshots.latest(), LiveFiles(store, wanted)
+    partitions = partitions_to_restore(store, wanted)
     if latest is not None and is_restored(latest, wanted):
         return CommitResult(snapshot=latest, already_committed=True), []
-    partitions = partitions_to_restore(store, wanted)
     if latest is None or not partitions:
         return CommitResult(snapshot=latest), []
     restored = [key for key in old.all_buckets() if key.partition in partitions]
@@ -165,8 +167,11 @@ def restore(store: TableStore, wanted: Snapshot) -> tuple[CommitResult, list[byt
 
 def partitions_to_restore(store: TableStore, wanted: Snapshot) -> list[bytes]:
     """The partitions that ``restore`` would replace. Raises: InvalidInputError when it is not possible."""
-    latest = store.snapshots.latest()
-    if latest is None or is_restored(latest, wanted):
+    latest, newest, then = store.snapshots.latest(), store.schemas.latest(), store.schemas.read(wanted.schema_id)
+    if latest is None or newest is None:
+        return []
+    _check_same_rows(store, wanted, obstacles(then, newest), newest.id)
+    if is_restored(latest, wanted):
         return []
     old, now = LiveFiles(store, wanted), LiveFiles(store, latest)
     partitions = {
@@ -178,7 +183,25 @@ def partitions_to_restore(store: TableStore, wanted: Snapshot) -> list[bytes]:
             f"the table has been rescaled since: table={store.name} snapshot={wanted.id} bucket={store.options.bucket} "
             f"then={sorted(total for total in totals if total is not None)}"
         )
+    if any(_is_folded(store, old, key) for key in old.buckets() if key.partition in partitions):
+        _check_same_rows(store, wanted, folding_changes(then, newest), newest.id)
     return sorted(partitions)
+
+
+def _check_same_rows(store: TableStore, wanted: Snapshot, changes: Sequence[str], newest_id: int) -> None:
+    """Raises: InvalidInputError for changes of the schema by which files of the wanted snapshot hold other rows."""
+    if changes:
+        raise InvalidInputError(
+            f"the older rows are not rows of the table as it is now: table={store.name} snapshot={wanted.id} "
+            f"schema={wanted.schema_id} newest_schema={newest_id} cause='{'; '.join(changes)}' "
+            "fix=read the older state and overwrite the table with its rows; or undo that change of an option"
+        )
+
+
+def _is_folded(store: TableStore, live: LiveFiles, key: BucketKey) -> bool:
+    """Whether the rows of a bucket are made by merging its files, or by leaving out deleted ones."""
+    runs = live.levels(key).runs if store.has_key else ()
+    return len(runs) > 1 or any(run.delete_count for run in runs)
 
 
 def is_restored(latest: Snapshot, wanted: Snapshot) -> bool:
@@ -253,6 +276,6 @@ def _copy_hash_index(store: TableStore, wanted: Snapshot, message: CommitMessage
     for entry in bucket_index(store, wanted):
         if (entry.partition, entry.bucket) == (message.partition, message.bucket):
             name = f"index-{store.names.uuid()}-0"
-            copy_file(store.io, entry.external_path or store.paths.index(entry.file_name), store.paths.index(name))
+            copy_file(store.io, store.index_path(entry), store.paths.index(name))
             copies.append(replace(entry, file_name=name, external_path=None))
     return tuple(copies)

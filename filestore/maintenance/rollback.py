@@ -2,7 +2,8 @@
 
 ``plan_rollback`` finds what to remove, ``roll_back`` removes it, newest first, so that every intermediate state is one
 that the table once had. Removed snapshot files are kept in ``rollback/`` until their data files are deleted: so an
-interrupted rollback is completed by the next one. Snapshot ids are reused, so callers must compare more than ids.
+interrupted rollback is completed by the next one, see ``rollback_run``. Snapshot ids are reused, so callers must
+compare more than ids.
 Source: Paimon RollbackHelper.
 """
 
@@ -16,6 +17,22 @@ import orjson
 from filestore.commit.committable import BATCH_IDENTIFIER, clear_old_name
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.maintenance.bucket_count import align_bucket_count
+from filestore.maintenance.rollback_run import (
+    RollbackRun,
+    abandon_run,
+    begin_run,
+    delete_note,
+    directory_of,
+    end_run,
+    find_run,
+    keep_run,
+    left_over,
+    noted_references,
+    own_paths,
+    reference_path,
+    write_note,
+)
+from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.file_references import (
     FileReferences,
     FileSize,
@@ -32,13 +49,10 @@ from filestore.refs.live_references import (
     all_references,
     tag_references,
 )
-from filestore.refs.pending_tags import pending_path
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from filestore.tag.tags import branch_made_from
-from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 
-_GONE: Final = "gone-"
 _ACTIVE_MS: Final = 600_000  # streams that committed since then are considered running
 _TAGS: Final = (ReferenceKind.TAG, ReferenceKind.PENDING)
 _OF_TAGS: Final = ("tagCreateTime", "tagTimeRetained")
@@ -102,12 +116,14 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
                 f"a newer branch or savepoint prevents the rollback: table={store.name} "
                 f"snapshot={target.id} later={reference} fix='{fix} first, or use rollback_to_as_latest'"
             )
-    if target.id < store.snapshots.claimed_up_to() and _tag_of(store, target) is None:
+    run = find_run(store)
+    is_begun = run is not None and run.is_decided and run.target_id == target.id  # then expiries wait for it
+    if target.id < store.snapshots.claimed_up_to() and not is_begun and _tag_of(store, target) is None:
         raise ConflictError(
             f"the snapshot is about to expire: table={store.name} snapshot={target.id} "
             f"earliest={store.snapshots.claimed_up_to()} fix='roll back to a newer one, or to a tag'"
         )
-    removed = _newest_first(store, [*later, *_left_over(store, later)])
+    removed = _newest_first(store, [*later, *left_over(store, later)])
     removals = tuple(Removal(reference=reference, snapshot=snapshot) for reference, snapshot in removed)
     if with_files:
         kept = [reference for reference in live if reference not in later]
@@ -123,24 +139,75 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
     )
 
 
-def roll_back(store: TableStore, plan: RollbackPlan) -> None:
-    """Execute a plan, despite its objections. After an interruption, plan and run again.
+def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = None) -> None:
+    """Execute a plan, despite its objections. After an error, plan and run again.
+
+    Nothing is removed before it is decided, see ``rollback_run``. When its process dies behind that, commits are
+    refused until ``repair_rollback`` completes it.
+
+    Args:
+        store: the table, on the branch.
+        plan: of this branch.
+        dead_run: the run of a process that is known to have ended, which is completed.
 
     Raises:
-        ConflictError: another writer committed concurrently: plan again.
+        ConflictError: another writer committed or tagged concurrently, or another rollback is in progress; nothing was
+            removed: plan again.
         OutcomeUnknownError: the table was dropped or renamed meanwhile: plan again under its new name.
         UnavailableError: a file system error: plan again.
     """
-    io, paths, snapshots = store.io, store.paths, store.snapshots
-    target = plan.target
+    mine = RollbackRun(run=store.names.uuid(), target_id=plan.target.id)
+    try:
+        run = begin_run(store, mine.run, plan.target.id, dead_run=dead_run)
+        if run.is_decided:
+            plan = replace(plan, removals=tuple(_noted(store)))
+        else:
+            _announce(store, plan)
+            run = keep_run(store, replace(run, is_decided=True))
+        _carry_out(store, plan, run)
+    except (FluvialError, OSError):
+        abandon_run(store, mine)
+        raise
+
+
+def _noted(store: TableStore) -> Iterator[Removal]:
+    """What a rollback that is decided removes, newest first; numbers of it may be used again by now."""
+    for reference, snapshot in _newest_first(store, [*noted_references(store)]):
+        yield Removal(reference=reference, snapshot=snapshot)
+
+
+def _announce(store: TableStore, plan: RollbackPlan) -> None:
+    """Note what is removed, and look behind it for what came since the plan.
+
+    Raises:
+        ConflictError: a commit, tag or expiry came first.
+        OutcomeUnknownError: the table was dropped or renamed.
+    """
+    for removal in plan.removals:
+        write_note(store, removal.reference, removal.snapshot)
+    _check_same_table(store, plan, ())
+    snapshots = [each for each in plan.removals if each.reference.kind is ReferenceKind.SNAPSHOT]
+    planned = {each.reference.snapshot_id: each.snapshot for each in snapshots}
+    for snapshot_id in store.snapshots.ids():
+        if snapshot_id > plan.target.id:
+            found = store.snapshots.find(snapshot_id)
+            known = planned.get(snapshot_id)
+            if found is not None and (known is None or found.ref != known.ref):
+                raise _is_superseded(store, snapshot_id)
+    is_kept = store.snapshots.find_ref(plan.target.ref) is not None
+    if plan.target_tag is None and (not is_kept or store.snapshots.claimed_up_to() > plan.target.id):
+        raise _is_superseded(store, plan.target.id)
+    _check_not_referenced(store, plan)
+
+
+def _carry_out(store: TableStore, plan: RollbackPlan, run: RollbackRun) -> None:
+    io, paths, snapshots, target = store.io, store.paths, store.snapshots, plan.target
+    if snapshots.removed.has(target.identity):  # a tag of it was left: commits follow it again
+        snapshots.removed.remove(target.identity)
     if not snapshots.exists(target.id):
         body = orjson.loads(io.read_bytes(paths.tag(plan.target_tag or "")))
         kept = {key: value for key, value in body.items() if key not in _OF_TAGS}
         io.create_exclusive(paths.snapshot(target.id), orjson.dumps(kept, option=orjson.OPT_INDENT_2))
-    for removal in plan.removals:
-        io.replace(_note(store, removal.reference), removal.snapshot.to_json().encode())
-        if removal.reference.kind is ReferenceKind.SNAPSHOT:
-            snapshots.removed.add(removal.snapshot.identity)
     # the hint must never be ahead: readers trust it when there is no next snapshot
     io.replace(paths.latest_hint, str(target.id).encode())
     for consumer, next_id in store.consumers.next_snapshots().items():
@@ -150,12 +217,8 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
     try:
         for removal in plan.removals:
             _remove(store, removal, removed)
-        left = [each for each in snapshots.ids() if each > target.id]
-        if left and left[0] != target.id + 1:
-            raise _is_superseded(store, left[0])
-        _check_not_referenced(store, plan)
     except ConflictError:
-        _put_back(store, plan, removed)
+        _put_back(store, plan, run, removed)
         raise
     _check_same_table(store, plan, removed)
     if max(snapshots.claimed_up_to(), snapshots.hints()[0] or 0) > target.id:
@@ -166,9 +229,10 @@ def roll_back(store: TableStore, plan: RollbackPlan) -> None:
         files = (file.path for file in done.data)
         for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
             io.delete(path)
-        io.delete(_note(store, done.reference))
+        delete_note(store, done.reference)
     _check_same_table(store, plan, removed)
     align_bucket_count(store)
+    end_run(store)
 
 
 def _check_same_table(store: TableStore, plan: RollbackPlan, removed: Sequence[tuple[str, bytes]]) -> None:
@@ -179,10 +243,9 @@ def _check_same_table(store: TableStore, plan: RollbackPlan, removed: Sequence[t
     if store.is_as_opened():
         return
     paths = store.paths
-    notes = [_note(store, each.reference) for each in plan.removals]
-    notes += [f"{paths.removed_dir}/{each.snapshot.identity}" for each in plan.removals]
+    notes = own_paths(store, (replace(each.reference, snapshot=each.snapshot) for each in plan.removals))
     clear_old_name(
-        store, [*notes, *(path for path, _ in removed)], [_directory(store), paths.removed_dir, paths.tag_dir]
+        store, [*notes, *(path for path, _ in removed)], [directory_of(store), paths.removed_dir, paths.tag_dir]
     )
     raise OutcomeUnknownError(
         f"table was dropped or renamed during the rollback: table={store.name} snapshot={plan.target.id} "
@@ -193,56 +256,61 @@ def _check_same_table(store: TableStore, plan: RollbackPlan, removed: Sequence[t
 def _remove(store: TableStore, removal: Removal, removed: list[tuple[str, bytes]]) -> None:
     """Delete the file of a snapshot or tag, and append it to what was removed.
 
-    Raises: ConflictError when another writer follows the snapshot, or has its number in a table that was made again. It
-        may have found it before the deletion, and then its commit is acknowledged: the caller puts back what was
-        removed.
+    Commits that find the notes take themselves back. Other engines do not look for notes: what they commit on top of
+    the newest snapshot stops the rollback as long as it has removed nothing else.
+
+    Raises: ConflictError: another engine follows the snapshot.
     """
-    path, following = _path(store, removal.reference), removal.reference.snapshot_id + 1
+    path, following = reference_path(store, removal.reference), removal.reference.snapshot_id + 1
     is_snapshot = removal.reference.kind is ReferenceKind.SNAPSHOT
-    if is_snapshot and store.snapshots.exists(following):
+    if is_snapshot and _is_followed_by_others(store, following):
         raise _is_superseded(store, following)
     with suppress(FileNotFoundError):  # removed by an interrupted rollback
         body = store.io.read_bytes(path)
         if is_snapshot and Snapshot.from_json(body, source=path).ref != removal.snapshot.ref:
-            raise _is_superseded(store, removal.snapshot.id)
+            return  # removed by an interrupted rollback, and its number was used again
         removed.append((path, body))
     store.io.delete(path)
-    if is_snapshot and store.snapshots.exists(following):
+    if is_snapshot and _is_followed_by_others(store, following):
         raise _is_superseded(store, following)
 
 
+def _is_followed_by_others(store: TableStore, following: int) -> bool:
+    found = store.snapshots.find(following)
+    return found is not None and found.parent is None
+
+
 def _check_not_referenced(store: TableStore, plan: RollbackPlan) -> None:
-    """Tags and savepoints look for their snapshot after they are visible: so one that found it is seen here.
+    """Tags and savepoints are visible before they look for notes: so one that found none is seen here.
 
     Raises: ConflictError.
     """
     removed = {each.snapshot.identity for each in plan.removals if each.reference.kind is ReferenceKind.SNAPSHOT}
+    planned = {each.reference for each in plan.removals}
     for reference in all_references(store):
-        if reference.snapshot is not None and reference.snapshot.identity in removed:
+        if reference.snapshot is not None and reference.snapshot.identity in removed and reference not in planned:
             raise ConflictError(
                 f"a snapshot was tagged during the rollback: table={store.name} snapshot={reference.snapshot_id} "
                 f"reference={reference} fix='run it again'"
             )
 
 
-def _put_back(store: TableStore, plan: RollbackPlan, removed: Sequence[tuple[str, bytes]]) -> None:
-    """Undo the removals of a rollback that another writer overtook; oldest first, so that there is never a gap.
+def _put_back(store: TableStore, plan: RollbackPlan, run: RollbackRun, removed: Sequence[tuple[str, bytes]]) -> None:
+    """Undo the removals of a rollback that another engine overtook; oldest first, so that there is never a gap.
 
     Raises: OutcomeUnknownError when they were of a table that is not there any more.
     """
     for path, body in reversed(removed):
         store.io.create_exclusive(path, body)
     store.snapshots.repair_latest_hint()
-    for removal in plan.removals:
-        store.io.delete(_note(store, removal.reference))
-        store.snapshots.removed.remove(removal.snapshot.identity)
+    keep_run(store, replace(run, is_decided=False))
     if removed:
         _check_same_table(store, plan, removed)
 
 
 def _is_superseded(store: TableStore, snapshot_id: int) -> ConflictError:
     return ConflictError(
-        f"another writer committed during the rollback: table={store.name} snapshot={snapshot_id} "
+        f"another writer committed during the rollback, or an expiry began: table={store.name} snapshot={snapshot_id} "
         "fix='stop its writers and run it again'"
     )
 
@@ -270,33 +338,6 @@ def _newest_first(store: TableStore, references: Sequence[LiveReference]) -> lis
         if snapshot is not None:
             found.append((replace(reference, snapshot=snapshot), snapshot))
     return found
-
-
-def removed_snapshots(store: TableStore) -> Iterator[tuple[bytes, Snapshot]]:
-    """The files of snapshots that an interrupted rollback removed, and what they say."""
-    directory = _directory(store)
-    for name in store.io.list_names(directory):
-        if name.startswith(f"{_GONE}{ReferenceKind.SNAPSHOT.value}-"):
-            body = store.io.read_bytes(f"{directory}/{name}")
-            yield body, Snapshot.from_json(body, source=f"{directory}/{name}")
-
-
-def _left_over(store: TableStore, later: Sequence[LiveReference]) -> Iterator[LiveReference]:
-    """References that an interrupted rollback removed without deleting their files; excludes those that exist."""
-    directory = _directory(store)
-    known = {str(reference) for reference in later}
-    for name in store.io.list_names(directory):
-        snapshot = Snapshot.from_json(store.io.read_bytes(f"{directory}/{name}"), source=f"{directory}/{name}")
-        kind, _, rest = name.removeprefix(_GONE).partition("-")
-        reference = LiveReference(
-            kind=ReferenceKind(kind),
-            branch=store.paths.branch,
-            name=rest,
-            snapshot_id=snapshot.id,
-            snapshot=snapshot,
-        )
-        if str(reference) not in known and not store.io.exists(_path(store, reference)):
-            yield reference
 
 
 def _with_files(
@@ -351,23 +392,3 @@ def _branch_of(store: TableStore, reference: LiveReference) -> str | None:
 
 def _tag_of(store: TableStore, target: Snapshot) -> str | None:
     return next((reference.name for reference in tag_references(store) if reference.snapshot_id == target.id), None)
-
-
-def _path(store: TableStore, reference: LiveReference) -> str:
-    match reference.kind:
-        case ReferenceKind.PENDING:
-            return pending_path(store.paths, reference.name)  # its creation fails
-        case ReferenceKind.TAG:
-            return store.paths.tag(reference.name)
-        case ReferenceKind.CHANGELOG:
-            return store.paths.changelog(reference.snapshot_id)
-        case _:
-            return store.paths.snapshot(reference.snapshot_id)
-
-
-def _directory(store: TableStore) -> str:
-    return f"{store.paths.branch_root}/rollback"
-
-
-def _note(store: TableStore, reference: LiveReference) -> str:
-    return f"{_directory(store)}/{_GONE}{reference.kind.value}-{reference.name}"

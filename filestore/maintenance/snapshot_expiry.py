@@ -127,8 +127,11 @@ def expire_snapshots(
         return
     if not dry_run:
         store.snapshots.claim_up_to(span.stop)
-        if keeps_snapshots(store.io, store.paths):
+        first_kept = store.snapshots.find(span.stop)
+        if keeps_snapshots(store.io, store.paths) or first_kept is None:
             return  # operations that copy snapshots check for the claim after announcing themselves, so one side yields
+        if store.snapshots.removed.has(first_kept.identity):
+            return  # by a rollback, which does so as well
     remaining = DecidingReferences(other_references(store), branch=store.paths.branch)
     steps = list(_candidates(store, span))
     if not dry_run:

@@ -11,6 +11,7 @@ from filestore.index.index_manifest import index_files
 from filestore.layout.branch_state import read_work, seal_of_main
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.maintenance.history_repair import read_history
+from filestore.maintenance.rollback_run import find_run
 from filestore.manifest.entries import EntryKind
 from filestore.refs.file_references import metadata_files
 from filestore.refs.live_references import LiveReference, branch_names, on_branch, readable_references
@@ -89,6 +90,10 @@ def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
     if work is not None:
         problem = f"operation={work} fix=wait for it; if it was interrupted, run it again"
         yield Finding(check="branch", subject=branch, problem=problem)
+    run = find_run(store)
+    if run is not None:
+        problem = f"rollback to={run.target_id} run={run.run} fix=wait for it; if its process has ended, run repair"
+        yield Finding(check="rollback", subject=branch, problem=problem)
 
 
 def _history(store: TableStore, branch: str) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from filestore.format.simple_stats import SimpleStats
+from filestore.layout.file_names import checked_name, checked_names
 from lsm.errors import CorruptDataError
 
 MANIFEST_VERSION: Final = 2
@@ -73,9 +74,11 @@ class DataFileMeta:
                     max_values=base64.b64decode(high, validate=True),
                     null_counts=None if counts is None else tuple(counts),
                 )
-            for name in ("extra_files", "value_stats_cols", "write_cols"):
+            for name in ("value_stats_cols", "write_cols"):
                 if given.get(name) is not None:
                     given[name] = tuple(given[name])
+            checked_name(given["file_name"])
+            given["extra_files"] = checked_names(given.get("extra_files") or ())
             return cls(**given)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"data file description cannot be decoded: error={error!r}") from error
@@ -107,10 +110,13 @@ class DataFileMeta:
 
     @classmethod
     def from_avro(cls, record: Mapping[str, Any]) -> "DataFileMeta":
-        """Parse a record of any writer; missing fields are None. Raises: KeyError for fields that all versions have."""
+        """Parse a record of any writer; missing fields are None.
+
+        Raises: KeyError for fields that all versions have; ValueError for a name that is none.
+        """
         get = record.get
         return cls(
-            file_name=record["_FILE_NAME"],
+            file_name=checked_name(record["_FILE_NAME"]),
             size_bytes=record["_FILE_SIZE"],
             row_count=record["_ROW_COUNT"],
             min_key=record["_MIN_KEY"],
@@ -121,7 +127,7 @@ class DataFileMeta:
             max_sequence_number=record["_MAX_SEQUENCE_NUMBER"],
             schema_id=record["_SCHEMA_ID"],
             level=record["_LEVEL"],
-            extra_files=tuple(get("_EXTRA_FILES") or ()),
+            extra_files=checked_names(get("_EXTRA_FILES") or ()),
             creation_time_ms=get("_CREATION_TIME"),
             delete_row_count=get("_DELETE_ROW_COUNT"),
             embedded_index=get("_EMBEDDED_FILE_INDEX"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from filestore.format.simple_stats import SimpleStats
+from filestore.layout.file_names import checked_name
 from filestore.manifest.entries import MANIFEST_VERSION, DataFileMeta, EntryKind, ManifestEntry, check_version
 from filestore.types.binary_row import decode_row, encode_row
 from filestore.types.data_types import DataType
@@ -59,7 +60,7 @@ class ManifestFileMeta:
         check_version(record, MANIFEST_VERSION)
         get = record.get
         return cls(
-            file_name=record["_FILE_NAME"],
+            file_name=checked_name(record["_FILE_NAME"]),
             size_bytes=record["_FILE_SIZE"],
             added_count=record["_NUM_ADDED_FILES"],
             deleted_count=record["_NUM_DELETED_FILES"],
@@ -179,7 +180,7 @@ class IndexManifestEntry:
             partition=record["_PARTITION"],
             bucket=record["_BUCKET"],
             index_type=record["_INDEX_TYPE"],
-            file_name=record["_FILE_NAME"],
+            file_name=checked_name(record["_FILE_NAME"]),
             size_bytes=record["_FILE_SIZE"],
             row_count=record["_ROW_COUNT"],
             deletion_vectors=None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from filestore.io.file_io import FileIO, NameSource
+from filestore.layout.file_names import is_below
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_files import avro_bytes, avro_records
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
@@ -33,12 +34,24 @@ class ManifestStore:
         *,
         partition_types: Sequence[DataType],
         compression: str = "zstd",
+        external_roots: Sequence[str] = (),
     ) -> None:
+        """Create it without reading.
+
+        Args:
+            io: file system of the table.
+            paths: of the table.
+            names: of new files.
+            partition_types: types of the partition columns.
+            compression: of new files.
+            external_roots: directories outside of the table in which its data files may lie, by its options.
+        """
         self._io = io
         self._paths = paths
         self._names = names
         self._partition_types = tuple(partition_types)
         self._compression = compression
+        self._external_roots = tuple(external_roots)
 
     def write_manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         """Write a manifest with these entries in this order.
@@ -61,8 +74,8 @@ class ManifestStore:
             MissingFileError: there is no such file.
         """
         if isinstance(manifest, str):
-            return self._read(manifest, None, ManifestEntry.from_avro)
-        entries = self._read(manifest.file_name, manifest.size_bytes, ManifestEntry.from_avro)
+            return self._read(manifest, None, self._entry)
+        entries = self._read(manifest.file_name, manifest.size_bytes, self._entry)
         added = sum(entry.kind is EntryKind.ADD for entry in entries)
         if (added, len(entries) - added) != (manifest.added_count, manifest.deleted_count):
             raise CorruptDataError(
@@ -95,7 +108,28 @@ class ManifestStore:
 
     def read_index_manifest(self, name: str) -> list[IndexManifestEntry]:
         """All index files of a snapshot. Raises: CorruptDataError naming the file; MissingFileError."""
-        return self._read(name, None, IndexManifestEntry.from_avro)
+        return self._read(name, None, self._index_entry)
+
+    def _entry(self, record: Mapping[str, Any]) -> ManifestEntry:
+        entry = ManifestEntry.from_avro(record)
+        if entry.file.external_path is not None:
+            self._check_external(entry.file.external_path)
+        return entry
+
+    def _index_entry(self, record: Mapping[str, Any]) -> IndexManifestEntry:
+        entry = IndexManifestEntry.from_avro(record)
+        if entry.external_path is not None:
+            self._check_external(entry.external_path)
+        return entry
+
+    def _check_external(self, path: str) -> None:
+        """Raises: ValueError for a path outside of the table that its options do not allow."""
+        if not is_below(path, self._external_roots):
+            raise ValueError(
+                f"external path is not below a root of the table: path={path!r} "
+                f"option=data-file.external-paths value={','.join(self._external_roots) or None} "
+                "fix='add its directory to that option, if the table really has files there'"
+            )
 
     def _write(self, prefix: str, schema: Any, records: Sequence[dict[str, Any]]) -> tuple[str, int]:
         name = f"{prefix}-{self._names.uuid()}-0"

@@ -1,6 +1,7 @@
 """When tags make themselves: which periods are over, what their tags are called, and which are too many.
 
-Pure decisions over a clock and the names there are. Times are milliseconds of a local wall clock as if it were UTC.
+Pure decisions over a clock and the names there are. Times are milliseconds of the wall clock of one zone
+(``sink.process-time-zone``, on every machine) as if it were UTC; watermarks are event times, in no zone.
 Source: Paimon TagPeriodHandler and TagAutoCreation, from which names and delays are.
 """
 
@@ -13,6 +14,7 @@ from typing import Final
 
 from filestore.options.table.common import DAY_MS
 from filestore.options.table_options import TableOptions
+from filestore.options.time_zone import UTC_ZONE, TimeZone
 from lsm.errors import InvalidInputError
 
 _HOUR_MS: Final = 3_600_000
@@ -20,6 +22,12 @@ _MINUTE_MS: Final = 60_000
 _MOST_AT_ONCE: Final = 100
 _PERIODS: Final = {"daily": DAY_MS, "hourly": _HOUR_MS, "two-hours": 2 * _HOUR_MS}
 _DATES: Final = {"with_dashes": "%Y-%m-%d", "without_dashes": "%Y%m%d", "without_dashes_and_spaces": "%Y%m%d"}
+_DURATIONS: Final = frozenset(
+    {"tag.default-time-retained", "tag.create-interval", "tag.creation-period-duration", "savepoint.create-interval"}
+)
+_OF_DELAYS: Final = frozenset(
+    {"tag.automatic-creation", "tag.creation-delay", "tag.creation-period", "tag.creation-period-duration"}
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,6 +50,7 @@ class TagSchedule:
     names_end: bool = False  # a tag is named by the end of its period; else by the start
     fills_gaps: bool = False
     most: int | None = None  # tags that are kept
+    zone: TimeZone = UTC_ZONE  # of the wall clock
 
     @classmethod
     def of(cls, options: TableOptions) -> "TagSchedule | None":
@@ -66,6 +75,7 @@ class TagSchedule:
                 names_end=True,
                 fills_gaps=options.tag_automatic_completion,
                 most=kept,
+                zone=options.sink_process_time_zone,
             )
         if mode not in {*TagClock}:
             return None
@@ -82,6 +92,7 @@ class TagSchedule:
             form=_form(options, period_ms),
             fills_gaps=options.tag_automatic_completion,
             most=kept,
+            zone=options.sink_process_time_zone if mode == TagClock.PROCESS_TIME else UTC_ZONE,
         )
 
     def latest_end(self, clock_ms: int) -> int:
@@ -106,6 +117,25 @@ class TagSchedule:
         day_ms = round((moment - _EPOCH).total_seconds() * 1000)
         end_ms = day_ms + self.first_ms % DAY_MS if self.names_end else day_ms + self.period_ms
         return end_ms if (end_ms - self.first_ms) % self.period_ms == 0 and self.name_of(end_ms) == name else None
+
+
+def check_periods(options: TableOptions, keys: Collection[str]) -> None:
+    """Refuse periods that are set now and never pass, or never begin; tables that have them already keep them.
+
+    Raises: InvalidInputError naming the option.
+    """
+    for key in _DURATIONS & {*keys}:
+        if options[TableOptions.declared[key]] == 0:
+            raise InvalidInputError(f"a time of nothing: option={key} value={options.shown()[key]} fix=set it to more")
+    if not _OF_DELAYS & {*keys} or options.tag_automatic_creation not in {*TagClock}:
+        return
+    schedule = TagSchedule.of(options)
+    if schedule is not None and schedule.delay_ms >= schedule.period_ms:
+        raise InvalidInputError(
+            "the tag of a period would be made after the end of the next: "
+            f"tag.creation-delay={options.shown()['tag.creation-delay']} period_ms={schedule.period_ms} "
+            "fix='set tag.creation-delay to less than the period'"
+        )
 
 
 def due_ends(

@@ -6,16 +6,17 @@ anything else in them, stay where they are.
 """
 
 import re
-from collections.abc import Sequence
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from filestore.predicate.literals import INTEGER_BITS, Literal
 from filestore.predicate.sql_problems import excerpt
-from filestore.types.data_types import INTEGER_ROOTS, TEXT_ROOTS, DataType
+from filestore.types.data_types import INTEGER_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataType, timestamp_unit
 
 LONG: Final = 64
 """Values from which on a list is long."""
@@ -85,9 +86,63 @@ def plain_values(written: str, data_type: DataType) -> tuple[Any, ...] | None:
         most = 2 ** (INTEGER_BITS[data_type.root] - 1)
         values = numbers.to_pylist()
         return tuple(values) if most >= 2**63 else tuple(each for each in values if -most <= each < most)
-    if data_type.root in TEXT_ROOTS and written.startswith("'"):
-        return tuple(written[1:-1].split("'")[::2])
-    return None
+    is_text, kernel = written.startswith("'"), _KERNELS.get(data_type.root)
+    if data_type.root in TEXT_ROOTS and is_text:
+        return _texts(written)
+    if kernel is None or is_text is (data_type.root in _NUMBERS):
+        return None
+    try:
+        given = _texts(written) if is_text else pc.utf8_trim_whitespace(pa.array(written.split(","), pa.string()))
+        found = kernel(pa.array(given, pa.string()), data_type)
+    except pa.ArrowInvalid:  # another way to write it, more digits than the column has, or out of range
+        return None
+    return None if found is None else tuple(found.to_pylist())
+
+
+def _texts(written: str) -> tuple[str, ...]:
+    return tuple(written[1:-1].split("'")[::2])
+
+
+def _floats(given: pa.Array, data_type: DataType) -> pa.Array | None:
+    values = given.cast(pa.float64())
+    numbers = values.to_numpy()
+    return None if np.any((numbers == 0) & np.signbit(numbers)) else values
+
+
+def _decimals(given: pa.Array, data_type: DataType) -> pa.Array | None:
+    precision, scale = data_type.precision or 0, data_type.scale or 0
+    if pc.max(pc.utf8_length(given)).as_py() > _MOST_PRECISION - scale:
+        return None  # Arrow does not notice that such a number is too long
+    values = given.cast(pa.decimal128(_MOST_PRECISION, scale))
+    limit = pa.scalar(Decimal(10**precision - 1).scaleb(-scale, _EXACT), values.type)
+    return values.filter(pc.less_equal(pc.abs(values), limit))
+
+
+def _days(given: pa.Array, data_type: DataType) -> pa.Array | None:
+    return given.cast(pa.date32()).cast(pa.int32()) if _have_form(given, _DAY) else None
+
+
+def _moments(given: pa.Array, data_type: DataType) -> pa.Array | None:
+    unit = timestamp_unit(data_type)
+    return given.cast(pa.timestamp(unit)).cast(pa.int64()) if _have_form(given, _MOMENT) else None
+
+
+def _have_form(given: pa.Array, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(given, pattern)).as_py())
+
+
+_DAY: Final = r"^\d{4}-\d\d-\d\d$"
+_MOMENT: Final = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,9})?$"
+_MOST_PRECISION: Final = 38
+_EXACT: Final = Context(prec=80)
+_NUMBERS: Final = frozenset({"FLOAT", "DOUBLE", "DECIMAL"})
+_KERNELS: Final[Mapping[str, Callable[[pa.Array, DataType], pa.Array | None]]] = {
+    "FLOAT": _floats,
+    "DOUBLE": _floats,
+    "DECIMAL": _decimals,
+    "DATE": _days,
+    **dict.fromkeys(TIMESTAMP_ROOTS, _moments),
+}
 
 
 def literals_of(written: str) -> list[Literal]:

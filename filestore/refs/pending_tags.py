@@ -94,9 +94,10 @@ def with_pending_tag(
 
 
 def check_unclaimed(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> None:
-    """Check that no expiry has claimed a snapshot, and that it is the same one. Raises: ConflictError."""
+    """Check that no expiry or rollback has claimed a snapshot, and that it is the same one. Raises: ConflictError."""
     found = store.snapshots.find_ref(snapshot.ref)
-    if store.snapshots.claimed_up_to() > snapshot.id or found is None:
+    is_leaving = found is None or store.snapshots.removed.has(snapshot.identity)
+    if is_leaving or store.snapshots.claimed_up_to() > snapshot.id:
         raise _expired(store, name, snapshot, purpose)
 
 
@@ -148,5 +149,5 @@ def remove_leftover(store: TableStore, path: str) -> None:
 def _expired(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> ConflictError:
     return ConflictError(
         f"the snapshot expired while it was {purpose}: table={store.name} tag={name} snapshot={snapshot.id} "
-        f"earliest={store.snapshots.earliest_id()} fix=take a newer one"
+        f"earliest={store.snapshots.earliest_id()} fix='take a newer one; or an older one, if a rollback removes it'"
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from filestore.io.file_io import FileIO
+from filestore.layout.file_names import checked_name, relative_path
 from filestore.layout.paths import SAVEPOINT_PREFIX, TablePaths
 from filestore.manifest.lists import ManifestFileMeta
 from filestore.manifest.manifest_store import ManifestStore
@@ -57,8 +58,8 @@ class SavedCheckpoint:
             commit_user=body["commitUser"],
             batch_id=int(body["batchId"]),
             location=body["location"],
-            directory=body["directory"],
-            files=tuple(body["files"]),
+            directory=_checkpoint_directory(body["directory"]),
+            files=tuple(map(relative_path, body["files"])),
             sources=tuple(body["sources"]),
         )
 
@@ -141,7 +142,7 @@ class Savepoint:
                 id=int(body["id"]),
                 saved_snapshot_id=int(body["savedSnapshotId"]),
                 schema_id=int(body["schemaId"]),
-                full_manifest_list=str(body["fullManifestList"]),
+                full_manifest_list=checked_name(body["fullManifestList"]),
                 full_manifest_list_size=body.get("fullManifestListSize"),
                 record_count=int(body["recordCount"]),
                 save_time_ms=int(body["saveTimeMillis"]),
@@ -224,3 +225,11 @@ def is_savepoint_tag(store: TableStore, tag_name: str) -> bool:
     number = tag_name.removeprefix(SAVEPOINT_PREFIX)
     is_name = tag_name.startswith(SAVEPOINT_PREFIX) and number.isascii() and number.isdigit()
     return is_name and savepoint_exists(store, int(number))
+
+
+def _checkpoint_directory(text: object) -> str:
+    """Deleted with the savepoint, as a whole: so nothing else may be named. Raises: ValueError."""
+    name = checked_name(text)
+    if not name.startswith(CHECKPOINT_PREFIX):
+        raise ValueError(f"not a directory of a checkpoint: {name!r}")
+    return name

@@ -34,6 +34,12 @@ class Version:
     time_ms: int | None = None  # epoch milliseconds
     watermark: int | None = None  # epoch milliseconds
 
+    def __post_init__(self) -> None:
+        """Raises: InvalidInputError for a position that is no number, as programs may give it."""
+        for kind, value in (("snapshot", self.snapshot_id), ("savepoint", self.savepoint_id)):
+            if value is not None and type(value) is not int:
+                raise InvalidInputError(f"a {kind} is named by its number: {kind}={value!r} fix=give an integer")
+
     def __str__(self) -> str:
         positions = {
             "snapshot": self.snapshot_id,

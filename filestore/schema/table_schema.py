@@ -122,12 +122,13 @@ class TableSchema:
             body = orjson.loads(text)
             version = int(body.get("version") or _OLDEST_VERSION)
             refuse_newer(version, SCHEMA_VERSION, what="schema", source=source)
+            fields = tuple(parse_field(field) for field in body["fields"])
             return cls(
                 id=int(body["id"]),
-                fields=tuple(parse_field(field) for field in body["fields"]),
+                fields=fields,
                 highest_field_id=int(body["highestFieldId"]),
-                partition_keys=tuple(body.get("partitionKeys") or ()),
-                primary_keys=tuple(body.get("primaryKeys") or ()),
+                partition_keys=_columns(body.get("partitionKeys"), fields),
+                primary_keys=_columns(body.get("primaryKeys"), fields),
                 options=_texts(body.get("options") or {}),
                 comment=body.get("comment"),
                 time_ms=int(body.get("timeMillis") or 0),
@@ -137,6 +138,14 @@ class TableSchema:
             raise CorruptDataError(
                 f"schema cannot be decoded: file={source} size_bytes={len(text)} error={error!r}"
             ) from error
+
+
+def _columns(names: Sequence[str] | None, fields: Sequence[DataField]) -> tuple[str, ...]:
+    """Names of a key's columns. Raises: ValueError for one that there is not."""
+    unknown = {*(names or ())} - {field.name for field in fields}
+    if unknown:
+        raise ValueError(f"key names unknown columns: {sorted(unknown)}")
+    return tuple(names or ())
 
 
 def _texts(options: Mapping[str, Any]) -> dict[str, str]:

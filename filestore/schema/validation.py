@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from filestore.layout.version_names import check_tag_name
 from filestore.options.effective import check_built
 from filestore.options.option import Option, check_text
 from filestore.options.table_options import TableOptions
-from filestore.options.tag_schedule import TagSchedule
+from filestore.options.tag_schedule import TagSchedule, check_periods
 from filestore.schema.index_options import check_index_options
 from filestore.schema.log_names import check_avro_types
 from filestore.schema.row_counts import check_stored
@@ -105,9 +106,13 @@ def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
 
     Raises: InvalidInputError naming what to change.
     """
-    check_built(schema.table_options, keys)
+    options = schema.table_options
+    check_built(options, keys)
+    check_periods(options, keys)
+    if TableOptions.tag_batch_customized_name.key in keys and options.tag_batch_customized_name is not None:
+        check_tag_name(options.tag_batch_customized_name)
     if any(key.startswith("file-index.") for key in keys):
-        check_index_options(schema, schema.table_options)
+        check_index_options(schema, options)
 
 
 def check_altered(schema: TableSchema) -> None:

@@ -7,6 +7,7 @@ not in the log and must be read from files.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
+from itertools import tee
 from typing import Final
 
 from filestore.snapshot.snapshot import CommitKind, Snapshot
@@ -19,6 +20,9 @@ UNLOGGED_KEY: Final = "fluvial.unlogged-snapshot"
 
 SKIPPED_KEY: Final = "fluvial.skipped-log"
 """Snapshot property if changes are in files despite records in the log: the records' start offsets by bucket."""
+
+SYNCED_KEY: Final = "fluvial.log-synced"
+"""Snapshot property of tables with a log: up to this snapshot the log has all changes, see ``log_gap``; absent: 0."""
 
 _DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
@@ -83,13 +87,37 @@ def known_unlogged(snapshot: Snapshot, generation: int) -> int | None:
     return None if known is None or snapshot.log_generation != generation else int(known)
 
 
+def synced_snapshot(history: Iterable[Snapshot], generation: int = 0) -> int:
+    """Id of the snapshot up to which the log has every change, whether it bypassed the log or not; 0: not known of any.
+
+    Args:
+        history: see ``unlogged_snapshot``.
+        generation: of the log.
+    """
+    for snapshot in history:
+        if snapshot.schema_id < generation:
+            return 0
+        if snapshot.log_generation == generation:
+            text = snapshot.properties.get(SYNCED_KEY)
+            if text is not None:
+                return int(text)
+            if UNLOGGED_KEY in snapshot.properties:
+                return 0  # by a writer with this log: it would have carried it on
+    return 0
+
+
 def default_changes(kind: CommitKind, *, tracks_changes: bool) -> ChangeSource:
     """The default for commits by Fluvial, which have written no log."""
     return ChangeSource.FILES if kind in _DATA_KINDS and tracks_changes else ChangeSource.NONE
 
 
 def change_properties(
-    changes: ChangeSource, *, snapshot_id: int, history: Iterable[Snapshot] | None, generation: int = 0
+    changes: ChangeSource,
+    *,
+    snapshot_id: int,
+    history: Iterable[Snapshot] | None,
+    generation: int = 0,
+    log_synced: int | None = None,
 ) -> Mapping[str, str]:
     """The change properties of a new snapshot.
 
@@ -98,11 +126,23 @@ def change_properties(
         snapshot_id: its id.
         history: the snapshots before it, newest first; None for a table without a log.
         generation: of the log.
+        log_synced: see ``Committable``.
     """
     properties = {CHANGES_KEY: changes.value}
-    if history is not None:
-        unlogged = snapshot_id if changes is ChangeSource.FILES else unlogged_snapshot(history, generation)
-        properties[UNLOGGED_KEY] = str(unlogged)
+    if history is None:
+        return properties
+    for_synced, for_unlogged = tee(history)
+    unlogged = snapshot_id
+    if log_synced is not None or changes is not ChangeSource.FILES:
+        before = unlogged_snapshot(for_unlogged, generation)
+        unlogged = snapshot_id if changes is ChangeSource.FILES else before
+    if log_synced is not None:  # this snapshot has no changes besides those, and another one may have come between
+        synced = snapshot_id if before <= log_synced else log_synced
+    else:
+        synced = synced_snapshot(for_synced, generation)
+    properties[UNLOGGED_KEY] = str(unlogged)
+    if synced:
+        properties[SYNCED_KEY] = str(synced)
     return properties
 
 
@@ -143,7 +183,8 @@ def off_main_log(snapshot: Snapshot, *, bucket_count: int) -> Snapshot:
     None of it is in that log: its offsets are 0 for every bucket, and its changes are in its files.
     """
     changes = changes_of(snapshot, has_log=False)
-    kept = {key: value for key, value in snapshot.properties.items() if key != UNLOGGED_KEY}
+    kept = {key: value for key, value in snapshot.properties.items() if key not in (UNLOGGED_KEY, SYNCED_KEY)}
     if changes is ChangeSource.FILES:
         kept |= {CHANGES_KEY: ChangeSource.FILES.value, UNLOGGED_KEY: str(snapshot.id)}
+    kept[SYNCED_KEY] = str(snapshot.id)  # who follows that log begins with the rows of this snapshot
     return replace(snapshot, log_offsets=dict.fromkeys(range(bucket_count), 0), properties=kept)

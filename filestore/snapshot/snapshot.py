@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from filestore.layout.file_names import checked_name
 from filestore.layout.file_version import refuse_newer
 from lsm.errors import CorruptDataError
 
@@ -176,13 +177,20 @@ _TEXTS: Final = frozenset(
 )
 
 
+_FILES: Final = frozenset(
+    {"uuid", "base_manifest_list", "delta_manifest_list", "changelog_manifest_list", "index_manifest", "statistics"}
+)  # the uuid names the note of its removal
+
+
 def _given(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes set by the JSON. Raises: TypeError for a value of the wrong type."""
+    """The attributes set by the JSON. Raises: TypeError for a value of the wrong type; ValueError for such a name."""
     given = {attribute: body[key] for key, attribute in _ATTRIBUTE_OF_KEY.items() if body.get(key) is not None}
     for attribute, value in given.items():
         expected = str if attribute in _TEXTS else dict if attribute in _OBJECTS else int
         if type(value) is not expected:
             raise TypeError(f"{attribute} is not of type {expected.__name__}: {value!r}")
+        if attribute in _FILES:
+            checked_name(value)
     return given
 
 

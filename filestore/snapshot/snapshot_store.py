@@ -69,8 +69,8 @@ class SnapshotStore:
         if snapshot is None or snapshot.parent is None:
             return snapshot is None
         before = self.find(snapshot_id - 1)
-        if before is not None:
-            return before.identity != snapshot.parent
+        if before is not None:  # a commit on top of what a rollback is removing is taken back
+            return before.identity != snapshot.parent or self.removed.has(before.identity)
         return ids[0] < snapshot_id and snapshot.ref not in self.claims.refs()
 
     def earliest_id(self) -> int | None:

@@ -12,9 +12,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Final
 
 from filestore.options.tag_schedule import TagClock, TagSchedule, due_ends, too_many
+from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.versions import at_watermark
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
@@ -72,15 +74,16 @@ def create_due_tags(store: TableStore, *, force: bool = False) -> AutomaticTags:
 
 
 def create_batch_tag(store: TableStore, snapshot: Snapshot) -> AutomaticTags:
-    """Tag the snapshot of a batch write, if ``tag.automatic-creation`` is batch; moves an existing tag of the day."""
+    """Tag the snapshot of a batch write, if ``tag.automatic-creation`` is batch; moves an existing tag of the day.
+
+    A tag from which a branch was created stays where it is; the tag of later writes has a number behind its name.
+    """
     options = store.options
     if options.tag_automatic_creation != "batch":
         return AutomaticTags()
-    zone_ms = store.clock.local_ms() - store.clock.now_ms()
-    day = _EPOCH + timedelta(milliseconds=snapshot.time_ms + zone_ms)
-    name = options.tag_batch_customized_name or f"{BATCH_PREFIX}{day:%Y-%m-%d}"
-    existing = store.snapshots.find_tag(name)
-    if existing is None:
+    day = _EPOCH + timedelta(milliseconds=options.sink_process_time_zone.local_ms(snapshot.time_ms))
+    name = _movable_name(store, options.tag_batch_customized_name or f"{BATCH_PREFIX}{day:%Y-%m-%d}")
+    if store.snapshots.find_tag(name) is None:
         tag = _create_tag(store, name, snapshot)
     else:
         replace_tag(store, name, snapshot_id=snapshot.id)
@@ -91,9 +94,20 @@ def create_batch_tag(store: TableStore, snapshot: Snapshot) -> AutomaticTags:
     return AutomaticTags(created=() if tag is None else (tag,), deleted=deleted)
 
 
+def _movable_name(store: TableStore, name: str) -> str:
+    """The name, or with the first number behind it for which no branch keeps its tag in place."""
+    wanted = name
+    for number in count(2):
+        existing = store.snapshots.find_tag(wanted)
+        if existing is None or branch_made_from(store, wanted, existing) is None:
+            break
+        wanted = f"{name}-{number}"
+    return wanted
+
+
 def _clock_ms(store: TableStore, schedule: TagSchedule) -> int | None:
     if schedule.clock is TagClock.PROCESS_TIME:
-        return store.clock.local_ms()
+        return schedule.zone.local_ms(store.clock.now_ms())
     latest = store.snapshots.latest()
     return None if latest is None else latest.watermark
 
@@ -103,8 +117,7 @@ def _state_at(store: TableStore, schedule: TagSchedule, end_ms: int) -> Snapshot
     if schedule.clock is TagClock.WATERMARK:
         found = at_watermark(store, end_ms + schedule.delay_ms)
         return None if found is None else found[0]
-    zone_ms = store.clock.local_ms() - store.clock.now_ms()
-    time_ms = end_ms + schedule.delay_ms - zone_ms - 1
+    time_ms = schedule.zone.epoch_ms(end_ms + schedule.delay_ms) - 1
     snapshot = store.snapshots.as_of(time_ms, now_ms=store.clock.now_ms())
     if snapshot is None:
         earliest = store.snapshots.earliest_id()
@@ -126,6 +139,9 @@ def _create_tag(store: TableStore, name: str, snapshot: Snapshot) -> Tag | None:
 def _delete_tags(store: TableStore, names: Sequence[str]) -> tuple[str, ...]:
     deleted = []
     for name in names:
+        tagged = store.snapshots.find_tag(name)
+        if tagged is None or branch_made_from(store, name, tagged) is not None:
+            continue  # deleted concurrently; or it goes when the branch is gone
         try:
             delete_tag(store, name)
         except InvalidInputError as error:  # deleted concurrently, or a branch was created from it

@@ -6,12 +6,14 @@ so that engines without savepoints keep its files; if the tag is missing, the ne
 after any crash, an existing savepoint is readable.
 """
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import compact_buckets
+from filestore.layout.paths import SAVEPOINT_PREFIX
 from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
@@ -22,6 +24,7 @@ from filestore.refs.savepoint_files import (
     Savepoint,
     list_savepoints,
     read_savepoint,
+    savepoint_exists,
     savepoint_ids,
 )
 from filestore.refs.unused_files import delete_unreferenced
@@ -30,6 +33,8 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.tags import check_no_branch, is_tag_reference
 from lsm.errors import ConflictError, InvalidInputError
+
+logger = logging.getLogger("fluvial.tags")
 
 PURPOSE: Final = "savepoint"
 _LATEST: Final = "LATEST"  # the highest id ever used, so that none is reused
@@ -129,14 +134,72 @@ def renew_tags(store: TableStore) -> None:
             store.io.create_exclusive(store.paths.tag(savepoint.tag_name), savepoint.snapshot.to_json().encode())
 
 
+def adopt_savepoints(source: TableStore, target: TableStore, *, up_to: int, adopted: Callable[[bytes], bytes]) -> None:
+    """Copy the savepoints of a branch that its successor has the history of; idempotent.
+
+    A number that the successor has used for another savepoint is replaced by its next one.
+
+    Args:
+        source: the table, on the branch that ends, where no savepoint can be created any more.
+        target: on the branch that follows it.
+        up_to: the last snapshot that both have.
+        adopted: the contents of a snapshot file as the target has it.
+
+    """
+    for savepoint in list_savepoints(source):
+        known = {_origin_of(each) for each in list_savepoints(target)}
+        if savepoint.saved_snapshot_id <= up_to and _origin_of(savepoint) not in known:
+            following = max(_next_id(source), _next_id(target))
+            _adopt(source, target, savepoint, _free_number(target, savepoint, following), adopted)
+    highest = max(_next_id(source), _next_id(target)) - 1
+    if highest >= FIRST_SAVEPOINT_ID:
+        target.io.replace(_latest_path(target), str(highest).encode())
+
+
+def _free_number(store: TableStore, savepoint: Savepoint, following: int) -> int:
+    number = savepoint.id
+    while True:
+        tagged = store.snapshots.find_tag(f"{SAVEPOINT_PREFIX}{number}")
+        is_others = tagged is not None and tagged.id != savepoint.saved_snapshot_id
+        if not is_others and not savepoint_exists(store, number):
+            return number
+        logger.warning(
+            "savepoint gets another number, its own is taken: table=%s branch=%s savepoint=%d new_number=%d",
+            store.name, store.paths.branch, savepoint.id, following,
+        )  # fmt: skip
+        number, following = following, following + 1
+
+
+def _adopt(
+    source: TableStore, target: TableStore, savepoint: Savepoint, number: int, adopted: Callable[[bytes], bytes]
+) -> None:
+    for each in savepoint.checkpoints:
+        for name in each.files:
+            body = source.io.read_bytes(f"{source.paths.savepoint_dir}/{each.directory}/{name}")
+            target.io.replace(f"{target.paths.savepoint_dir}/{each.directory}/{name}", body)
+    body = adopted(savepoint.snapshot.to_json().encode())
+    path = target.paths.savepoint(number)
+    copied = replace(savepoint, id=number, snapshot=Snapshot.from_json(body, source=path))
+    target.io.create_exclusive(path, copied.to_json().encode())
+    if savepoint_exists(source, savepoint.id):
+        target.io.create_exclusive(target.paths.tag(copied.tag_name), body)
+    else:  # deleted concurrently, possibly with its files
+        target.io.delete(path)
+
+
+def _origin_of(savepoint: Savepoint) -> tuple[int, int, str]:
+    """What the copies of a savepoint on other branches have in common."""
+    return savepoint.saved_snapshot_id, savepoint.save_time_ms, savepoint.full_manifest_list
+
+
 def is_savepoint_due(*, now_ms: int, last_ms: int | None, interval_ms: int | None, time_of_day_ms: int | None) -> bool:
     """Whether a periodic savepoint is due.
 
     Args:
-        now_ms: epoch milliseconds.
-        last_ms: creation time of the newest savepoint; None: there is none.
+        now_ms: milliseconds of the wall clock that the time of day is of.
+        last_ms: creation time of the newest savepoint by the same clock; None: there is none.
         interval_ms: interval between savepoints; None: no periodic ones.
-        time_of_day_ms: since midnight UTC; savepoints are due from this time on; None: any time.
+        time_of_day_ms: since midnight; savepoints are due from this time on; None: any time.
     """
     if interval_ms is None:
         return False
@@ -166,12 +229,16 @@ def _compact(store: TableStore) -> None:
 
 
 def _self_contained_snapshot(store: TableStore) -> Snapshot:
-    """The newest snapshot if all data is in its base list, else a new snapshot with the same files."""
+    """The newest snapshot if all data is in its base list, else a new snapshot with the same files.
+
+    The schema of the table is saved too: a newest snapshot of an older one is followed by one of the newest.
+    """
     while True:
         latest = store.snapshots.latest()
         assert latest is not None
         try:
-            if not store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size):
+            delta = store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size)
+            if not delta and latest.schema_id >= store.schema.id:
                 return latest
             break
         except FileNotFoundError:

@@ -6,7 +6,6 @@ TagTimeExpire.
 """
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,9 +13,10 @@ from typing import Any, Final
 
 import orjson
 
-from filestore.layout.paths import SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
+from filestore.layout.version_names import check_tag_name
+from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.file_references import FileSize
-from filestore.refs.live_references import LiveReference, ReferenceKind, branch_names, on_branch
+from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.pending_tags import check_open, check_still_open, remove_leftover, with_pending_tag
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
@@ -84,7 +84,7 @@ def create_tag(
 
     Args:
         store: the table, on the branch of the tag.
-        name: not blank, and not a number, because that would be a snapshot id.
+        name: see ``check_tag_name``.
         snapshot_id: None is the newest.
         retained_ms: lifetime; None: ``tag.default-time-retained``, else until it is deleted.
         notes: additional keys of the tag file, ignored by other engines.
@@ -95,7 +95,6 @@ def create_tag(
         OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
     """
     check_tag_name(name)
-    _check_not_reserved(name)
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
     if notes:
         body = orjson.dumps({**orjson.loads(body), **notes}, option=orjson.OPT_INDENT_2)
@@ -170,7 +169,6 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
         OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
     """
     check_tag_name(target)
-    _check_not_reserved(target)
     old = read_tag(store, name)
     check_not_of_savepoint(store, name)
     check_no_branch(store, old.name, old.snapshot)
@@ -243,15 +241,6 @@ def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list
     return found
 
 
-def check_tag_name(name: str) -> None:
-    """Raises: InvalidInputError for an invalid tag name."""
-    if name.strip().isdigit():
-        raise InvalidInputError(f"a tag name cannot be a number, which is a snapshot id: tag={name!r} fix=add a word")
-    is_file_name = name.strip() and name == name.strip() and "/" not in name and name.isprintable()
-    if not is_file_name or name.startswith(".") or f"{TAG_PREFIX}{name}" == TAG_SUCCESS_DIRECTORY:
-        raise InvalidInputError(f"invalid tag name: tag={name!r} fix=use a valid file name")
-
-
 def check_not_of_savepoint(store: TableStore, name: str) -> None:
     """Raises: InvalidInputError for the tag of a savepoint, which other engines need to keep its files."""
     if is_savepoint_tag(store, name):
@@ -310,6 +299,11 @@ def _find(store: TableStore, name: str) -> Tag | None:
 def _new_tag(store: TableStore, name: str, snapshot_id: int | None, retained_ms: int | None) -> tuple[Tag, bytes]:
     wanted = store.snapshots.latest_id() if snapshot_id is None else snapshot_id
     body = _snapshot_file(store, wanted or 0)
+    if retained_ms is not None and retained_ms <= 0:
+        raise InvalidInputError(
+            f"a tag lives for some time: table={store.name} tag={name} time_retained={retained_ms} ms "
+            "fix=give it more, or leave it out"
+        )
     lifetime_ms = store.options.tag_default_time_retained_ms if retained_ms is None else retained_ms
     created_ms = None if lifetime_ms is None else store.clock.local_ms()
     snapshot = Snapshot.from_json(body, source=store.paths.snapshot(wanted or 0))
@@ -338,25 +332,6 @@ def _snapshot_file(store: TableStore, snapshot_id: int) -> bytes:
             f"no such snapshot to tag: table={store.name} snapshot={snapshot_id or None} "
             f"earliest={store.snapshots.earliest_id()} latest={store.snapshots.latest_id()}"
         ) from error
-
-
-def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | None:
-    """A branch that was created from a tag of main; such a branch starts with a copy of the tag."""
-    if store.paths.branch != store.main_branch:
-        return None
-    for branch in branch_names(store):
-        if branch != store.main_branch:
-            copied = on_branch(store, branch).snapshots.find_tag(name)
-            if copied is not None and copied.id == snapshot.id:
-                return branch
-    return None
-
-
-def _check_not_reserved(name: str) -> None:
-    if re.fullmatch(rf"{SAVEPOINT_PREFIX}\d+", name):
-        raise InvalidInputError(
-            f"the name is reserved for a savepoint's tag: tag={name} fix=choose another name, or create a savepoint"
-        )
 
 
 def _is_reference_of(store: TableStore, tag: Tag) -> Callable[[LiveReference], bool]:

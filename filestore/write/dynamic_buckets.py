@@ -119,7 +119,7 @@ class BucketAssigner:
         if entry.file_name in self._cache:
             self._cache.move_to_end(entry.file_name)
             return self._cache[entry.file_name]
-        path = entry.external_path or self._table.paths.index(entry.file_name)
+        path = self._table.index_path(entry)
         body = self._table.io.read_bytes(path)
         if len(body) != entry.row_count * _HASH_BYTES:
             raise CorruptDataError(

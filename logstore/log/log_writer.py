@@ -17,7 +17,7 @@ task could write an old value last.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -36,7 +36,7 @@ from logstore.kafka.transactions import (
     record_pieces,
     transaction_error,
 )
-from logstore.log.marker import HEADER, CommitMarker, LogTail, encode_marker, read_tail
+from logstore.log.marker import HEADER, CommitMarker, LogTail, encode_genesis, encode_marker, read_tail
 from logstore.offsets import LogSlice
 from lsm.errors import FluvialError, OutcomeUnknownError
 
@@ -131,6 +131,28 @@ class BucketLogWriter:
             timeout_s=self._timeout_s,
         )
         return self._tail.marker
+
+    def note_leaving(self, left: Mapping[str, object]) -> None:
+        """Write a control record, after `fence`: the table has changed without its log. Visible on return.
+
+        Args:
+            left: see `encode_genesis`.
+
+        Raises:
+            InvalidInputError: the topic takes no records without a key, or a right is missing.
+            ConflictError: another writer took over.
+            UnavailableError: the broker does not answer; the record may be there.
+        """
+        assert self._tail is not None, "fence() first"
+        header = encode_genesis(self._target.table_uuid, left)
+        try:
+            transaction = self._open()
+            transaction.send_with_marker({"value": None}, HEADER, header)
+            transaction.flush()
+            transaction.commit()
+        except (KafkaException, SystemError) as error:
+            raise self._error(error, "a control record cannot be written to the log") from error
+        self._transaction = None
 
     def begin(self, *, query: str, batch: int, schema_id: int | None = None) -> None:
         """Set the batch and the schema id of the rows to be appended. Local: nothing is sent."""

@@ -17,10 +17,12 @@ schema that the rows were written with (``log.header.schema-id``; absent if that
 
 A topic that the table did not create begins, at offset 0 of every partition, with the table's claim: a record without
 key and value, and in its header ``{"version": 1, "kind": "genesis", "table": "<id>"}`` and a line feed. At another
-offset such a record means nothing.
+offset such a record is no row and no marker: with ``left`` in its header it says to consumers that the table has
+changed without its log, ``{"snapshot": 7, "operation": "OVERWRITE", "time": 1763800000000}`` (epoch milliseconds).
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -40,6 +42,7 @@ CLAIM_END: Final = 2
 INLINE_PAYLOAD_BYTES: Final = 48 * 1024
 
 _GENESIS: Final = "genesis"
+_LEFT: Final = "left"
 _FIRST_LOOK_BACK: Final = 2  # the last record and the commit marker of its transaction
 _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
@@ -73,6 +76,7 @@ class LogTail:
     marker: CommitMarker | None  # None: no committed row exists (never written, or expired)
     end_offset: int  # the marker's; without one, the offset of the next record
     earliest_offset: int  # the earliest retained offset
+    left_snapshot: int = 0  # of the newest control record behind the marker; 0: there is none
 
     def check_follows(self, snapshot_end: int | None) -> None:
         """Check that this log belongs to a snapshot and holds only the snapshot's batches.
@@ -150,9 +154,15 @@ def encode_marker(
     return json.dumps(fields).encode() + b"\n" + payload
 
 
-def encode_genesis(table_id: str) -> bytes:
-    """The header value of a table's claim to a topic."""
-    return json.dumps({"version": MARKER_VERSION, "kind": _GENESIS, "table": table_id}).encode() + b"\n"
+def encode_genesis(table_id: str, left: Mapping[str, object] | None = None) -> bytes:
+    """The header value of a table's claim to a topic; with ``left`` that of a control record.
+
+    Args:
+        table_id: the table.
+        left: the commit by which the table has left its log: snapshot, operation, time.
+    """
+    fields = {"version": MARKER_VERSION, "kind": _GENESIS, "table": table_id, **({} if left is None else {_LEFT: left})}
+    return json.dumps(fields).encode() + b"\n"
 
 
 def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
@@ -224,7 +234,7 @@ def read_tail(
             )
             start = max(earliest, stable_end - look_back)
             first = TopicPartition(topic, bucket, start)
-            last = _last_record(consumer, first, stable_end, clock, deadline, doing, notes)
+            last, left = _last_record(consumer, first, stable_end, clock, deadline, doing, notes)
         except KafkaException as error:
             again = leader_moved(error) or error.args[0].code() in _RETENTION_WAS_FASTER
             if not again or clock.monotonic() > deadline:
@@ -238,9 +248,11 @@ def read_tail(
         if last is not None:
             marker = _marker_of(last, topic, bucket, table_id)
             end = stable_end if marker is None else marker.end_offset
-            return LogTail(bucket=bucket, marker=marker, end_offset=end, earliest_offset=earliest)
+            return LogTail(bucket=bucket, marker=marker, end_offset=end, earliest_offset=earliest, left_snapshot=left)
         if start == earliest:
-            return LogTail(bucket=bucket, marker=None, end_offset=stable_end, earliest_offset=earliest)
+            return LogTail(
+                bucket=bucket, marker=None, end_offset=stable_end, earliest_offset=earliest, left_snapshot=left
+            )
         look_back *= _WIDENING  # only control records and aborted records so far
 
 
@@ -295,11 +307,12 @@ def _last_record(
     deadline: float,
     doing: str,
     notes: ErrorNotes,
-) -> Any | None:
+) -> tuple[Any | None, int]:
+    """The last record that is a row, or the first one of the log; and the snapshot of control records behind it."""
     if start.offset >= stable_end:
-        return None
+        return None, 0
     consumer.assign([start])
-    last = None
+    last, left = None, 0
     while True:
         message = consumer.poll(min(1.0, _left(clock, deadline)))
         if message is None:
@@ -308,9 +321,11 @@ def _last_record(
             continue
         error = message.error()
         if error is None:
-            last = message if message.offset() == 0 or not _is_claim(message) else last
+            is_claim = _is_claim(message)
+            left = max(left, _left_in(message)) if is_claim else 0
+            last = message if message.offset() == 0 or not is_claim else last
         elif error.code() == KafkaError._PARTITION_EOF:
-            return last
+            return last, left
         elif not is_of_group(error):
             raise KafkaException(error)
 
@@ -321,6 +336,13 @@ def _header_of(record: Any) -> bytes | None:
 
 def _is_claim(record: Any) -> bool:
     return record.key() is None and record.value() is None and _claimant(_header_of(record) or b"") is not None
+
+
+def _left_in(record: Any) -> int:
+    """The snapshot that a control record names; 0: a claim."""
+    fields = json.loads((_header_of(record) or b"").partition(b"\n")[0])
+    left = fields.get(_LEFT)
+    return int(left.get("snapshot", 0)) if isinstance(left, dict) else 0
 
 
 def _claimant(header: bytes) -> str | None:

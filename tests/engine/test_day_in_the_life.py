@@ -24,7 +24,7 @@ from logstore.offsets import LogRange
 from lsm.errors import FluvialError
 from lsm.row_kind import RowKind
 from tests.peers.agreement import Agreement
-from tests.support.logs import visible_ends
+from tests.support.logs import visible_ends, without_notes
 from tests.support.retention import ForgetfulBroker
 from tests.support.rows import id_rows
 from tests.support.streams import Query, content, fold, query, rows
@@ -125,7 +125,7 @@ def last_in_log(table: Table) -> dict[int, str | None]:
     found: dict[int, str | None] = {}
     for bucket, end in visible_ends(table).items():
         left = LogRange(bucket=bucket, start_offset=min(earliest[bucket], end), end_offset=end)
-        for records in read_range(log.properties, topic=log.topic, log_range=left):
+        for records in map(without_notes, read_range(log.properties, topic=log.topic, log_range=left)):
             decoded = log.codec.decode(records.column("key"), records.column("value"), table.schema.arrow_schema)
             for kind, row in zip(map(RowKind, decoded.kinds.to_pylist()), decoded.rows.to_pylist(), strict=True):
                 found[row["id"]] = None if kind.is_retract else row["v"]

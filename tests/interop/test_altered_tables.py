@@ -9,6 +9,7 @@ import pytest
 from engine.catalog import Catalog
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
+from engine.procedures import create_tag, rollback_to_as_latest
 from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn
 from filestore.types.data_types import parse_data_type
@@ -27,6 +28,31 @@ ALTER = """
     ALTER TABLE t ADD COLUMN new INT COMMENT 'added'; ALTER TABLE t RENAME COLUMN a TO version;
     ALTER TABLE t ALTER COLUMN new FIRST; ALTER TABLE t RENAME COLUMN id TO number;
 """
+
+
+def test_everybody_reads_a_state_that_was_taken_back_across_changes(
+    tmp_path: Path, assert_peers_agree: Agreement
+) -> None:
+    """Issue 16 point 1: its files are older than the schema of the newest snapshot."""
+    catalog = Catalog(str(tmp_path))
+    session = SqlSession(SqlContext(catalog=catalog, open_spark=lambda: pytest.fail("no Spark"), database="db"))
+    session.execute(f"CREATE DATABASE db; {CREATE.replace('gone STRING, ', '')}")
+    table = catalog.table("db.t")
+    old = {"dt": ["x", "x", "y"], "id": [1, 2, 1], "a": [1, 5, 1], "s": ["one", "two", None]}
+    table.write(pa.table(old, schema=table.schema.arrow_schema))
+    create_tag(table, "good")
+    session.execute("; ".join(line for line in ALTER.split(";") if "gone" not in line))
+    session.execute("ALTER TABLE t SET ('snapshot.num-retained.max'='77')")
+    table = catalog.table("db.t")
+    wrong = {"new": [7, 8], "dt": ["x", "z"], "number": [2, 3], "version": [9, 2**40], "text": ["no", "three"]}
+    table.write(pa.table(wrong, schema=table.schema.arrow_schema))
+    rollback_to_as_latest(table, tag="good")
+    rows = assert_peers_agree(table.store.paths.root)
+    assert sorted((row["dt"], row["number"], row["version"], row["text"], row["new"]) for row in rows) == [
+        ("x", 1, 1, "one", None), ("x", 2, 5, "two", None), ("y", 1, 1, None, None),
+    ]  # fmt: skip
+    table.compact(full=True)
+    assert_peers_agree(table.store.paths.root)
 
 
 @pytest.mark.parametrize("compacts", [False, True])

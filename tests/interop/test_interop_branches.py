@@ -11,6 +11,7 @@ from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
+from filestore.tag.tags import create_tag
 from tests.peers import PeerError, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
@@ -78,6 +79,26 @@ def test_others_read_and_write_our_branches(tmp_path: Path, java_peer: JavaPeer,
     assert seen(FLUVIAL, tmp_path, DEV) == {**base, 6: "java", 7: "java"}
     delete_branch(table.store, "dev")
     assert seen(java_peer, tmp_path, "db.t") == {**base, 6: "java"}
+    assert is_well(table)
+
+
+NAMES = ["eod", "2026-01-31 07", "[ab]", 'a"b', "a%20b", "ü—日本", "a#b", "a;b", "a+b=c", "x'y"]
+
+
+def test_java_lists_every_name_that_a_tag_or_branch_may_have(tmp_path: Path, java_peer: JavaPeer) -> None:
+    """Issue 16 point 4: its expiry lists all tags and branches."""
+    FLUVIAL.create(tmp_path, "db.t", DEFINITION)
+    put(FLUVIAL, tmp_path, "db.t", (1, "a"))
+    table = FLUVIAL.table(tmp_path, "db.t")
+    for name in NAMES:
+        create_tag(table.store, name)
+        create_branch(table.store, name, tag=name)
+    for value in ("b", "c"):
+        put(FLUVIAL, tmp_path, "db.t", (1, value))
+    assert java_peer.expire(tmp_path, "db.t", retain=1) == 2
+    for name in NAMES:
+        assert seen(java_peer, tmp_path, "db.t", options={"scan.tag-name": name}) == {1: "a"}, name
+        assert seen(java_peer, tmp_path, f"db.t$branch_{name}") == {1: "a"}, name
     assert is_well(table)
 
 

@@ -34,11 +34,12 @@ from engine.deploy.pipeline.pipeline import PipelineResult
 from engine.deploy.plan import DeployPlan, make_plan
 from engine.deploy.shipping import write_shipment
 from engine.runtime.logs import Form, configure_logging
-from engine.runtime.spark_messages import spark_output
+from engine.runtime.spark_log import last_lines, spark_output
+from engine.runtime.spark_messages import SPARK_ENDED
 from engine.spark.session import submit_settings
 from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
-from lsm.secret_names import STARS, shown_pairs
+from lsm.secret_names import STARS, shown_line, shown_pairs
 
 _DEFAULT_BROKERS: Final = "localhost:9092"
 _BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
@@ -114,12 +115,18 @@ def run(
         try:
             results = run_job(job, on_progress=on_progress, stop=stop)
         except FluvialError as error:
-            raise type(error)(f"{error} spark_log={log_file}") from error
+            raise type(error)(f"{error} spark_log={log_file}{_end_of(log_file, error)}") from error
     if as_json:
         print_json([asdict(each) for each in results])
     else:
         print_results(results)
     return exit_code(job, results)
+
+
+def _end_of(log_file: str, error: FluvialError) -> str:
+    """The last lines of Spark's log, where Spark itself has ended."""
+    said = shown_line(" | ".join(last_lines(log_file))) if str(error).startswith(SPARK_ENDED) else ""
+    return said and f" last_lines={said!r}"
 
 
 def _set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:

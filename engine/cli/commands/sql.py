@@ -141,7 +141,7 @@ def _printable(rows: pa.Table) -> pa.Table:
 
 
 def _start_spark(open_things: ExitStack, spark_log: str | None) -> SparkSession:
-    from engine.runtime.spark_messages import spark_output
+    from engine.runtime.spark_log import spark_output
     from engine.spark.session import session  # loads the data sources
 
     log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-sql-{os.getuid()}.log")

@@ -22,6 +22,7 @@ from engine.dialect.grammar.statements import (
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE, texts_table
+from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
 from filestore.compact.compactor import compact_buckets
 from filestore.evolution.schema_change import AddColumn, DropColumn, RemoveOption, SchemaChange, SetOption
@@ -165,6 +166,7 @@ def run_drop_partitions(context: SqlContext, statement: DropPartitions) -> pa.Ta
         doomed.update(found)
     if doomed:
         drop_rows_of(table.store, doomed)
+        follow_overwrite(table.files)
     return DONE
 
 

@@ -8,6 +8,8 @@ from engine.log.replacement import give_log
 from engine.log.table_topic import remove_topic
 from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
+from engine.write.unlogged.log_sync import complete_log, wants_changes
+from filestore.changelog.log_gap import log_gap
 from lsm.errors import InvalidInputError
 
 _RESET: Final = pa.schema(
@@ -20,6 +22,48 @@ _RESET: Final = pa.schema(
         pa.field("former_is_deleted", pa.bool_(), nullable=False),
     ]
 )
+_SYNCED: Final = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("wants_changes", pa.bool_(), nullable=False),  # log.overwrite=changes
+        pa.field("snapshot_id", pa.int64()),  # null: the table has none
+        pa.field("missing_snapshot_id", pa.int64()),  # null: the topic has every change of the table
+    ]
+)
+
+
+@procedure(_SYNCED)
+def sync_log(table: Table) -> pa.Table:
+    """Write what bypassed a table's log into it, as the next batch would: see log.overwrite.
+
+    With log.overwrite=changes the topic gets the difference, else a control record that says that the table has
+    changed without it.
+
+    Args:
+        table: a table with a log.
+
+    Returns:
+        One row: the newest snapshot, and the newest commit whose changes the topic still lacks. They stay lacking
+        without log.overwrite=changes, while a batch of a dead writer awaits its query, and when snapshots that the
+        difference needs have expired: then reset_log makes a topic that is whole.
+
+    Raises:
+        InvalidInputError: the table has no log.
+        ConflictError: other writers of the log took longer than log.turn-timeout.
+        UnavailableError: the brokers do not answer; the next batch or call completes it.
+    """
+    if table.log is None:
+        raise _no_log(table)
+    complete_log(table.files)
+    newest = table.latest_snapshot()
+    gap = log_gap(table.store, newest)
+    row = {
+        "topic": table.log.topic,
+        "wants_changes": wants_changes(table.store),
+        "snapshot_id": None if newest is None else newest.id,
+        "missing_snapshot_id": None if gap is None else gap.newest_id,
+    }
+    return rows_table(_SYNCED, [row])
 
 
 @procedure(_RESET)
@@ -44,9 +88,7 @@ def reset_log(table: Table, topic: str | None = None, delete_former: bool = Fals
         UnavailableError: the brokers do not answer; nothing has changed.
     """
     if not table.store.has_log:
-        raise InvalidInputError(
-            f"the table has no log: table={table.name} fix='ALTER TABLE {table.name} SET (log.system=kafka)'"
-        )
+        raise _no_log(table)
     done = give_log(table.store, topic=topic)
     former, log = done.former, done.log
     assert log is not None
@@ -63,3 +105,9 @@ def reset_log(table: Table, topic: str | None = None, delete_former: bool = Fals
         "former_is_deleted": is_deleted,
     }
     return rows_table(_RESET, [row])
+
+
+def _no_log(table: Table) -> InvalidInputError:
+    return InvalidInputError(
+        f"the table has no log: table={table.name} fix='ALTER TABLE {table.name} SET (log.system=kafka)'"
+    )

@@ -8,6 +8,7 @@ import pyarrow as pa
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Duration, parse_duration_ms
 from engine.table import Table
+from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.maintenance.partition_expiry import ExpiryStrategy, PartitionClock, expired_partitions
 from filestore.maintenance.partitions import (
     PartitionState,
@@ -60,7 +61,7 @@ def drop_partition(
     predicate = partition_predicate(table.store, partitions=partitions, where=where)
     states = list_partitions(table.store, table.latest_snapshot())
     chosen = select_partitions(table.store, [state.partition for state in states], predicate)
-    return _dropped(table.store, [state for state in states if state.partition in chosen], dry_run=dry_run)
+    return _dropped(table, [state for state in states if state.partition in chosen], dry_run=dry_run)
 
 
 @procedure(_DROPPED)
@@ -113,7 +114,7 @@ def expire_partitions(
         ),
         limit=store.options.partition_expiration_max_num if max_expires is None else max_expires,
     )
-    return _dropped(store, chosen, dry_run=dry_run)
+    return _dropped(table, chosen, dry_run=dry_run)
 
 
 @procedure(_DONE)
@@ -169,10 +170,11 @@ def _success(store: TableStore, path: str) -> bytes:
     return orjson.dumps({"creationTime": created_ms, "modificationTime": now_ms})
 
 
-def _dropped(store: TableStore, states: list[PartitionState], *, dry_run: bool) -> pa.Table:
+def _dropped(table: Table, states: list[PartitionState], *, dry_run: bool) -> pa.Table:
     snapshot = None
     if states and not dry_run:
-        snapshot = drop_partitions(store, (state.partition for state in states)).snapshot
+        snapshot = drop_partitions(table.store, (state.partition for state in states)).snapshot
+        follow_overwrite(table.files)
     return rows_table(
         _DROPPED,
         [

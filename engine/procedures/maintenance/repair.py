@@ -1,11 +1,12 @@
 """Procedures that find and fix problems of a table's files."""
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
 
-from engine.log.bucket_log import PAYLOAD_DIRECTORY, read_payload
+from engine.log.bucket_log import PAYLOAD_DIRECTORY, payload_path, read_payload
 from engine.log.log_faults import log_faults
 from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
@@ -132,11 +133,12 @@ def verify(table: Table, rows: bool = False, progress: Progress = silent) -> pa.
 
 @procedure(_REPAIRS)
 def repair(table: Table, dry_run: bool = False) -> pa.Table:
-    """Repair the history of a branch: hints, forks, and what an interrupted rollback removed under other commits.
+    """Repair the history of a branch: hints, forks, and a rollback whose process died.
 
     A fork is the snapshot of a writer that was paused while the snapshots before it expired or were rolled back. It
     becomes a tag when its files are there. No process may be paused in a commit to the branch. A replacement of main
-    that was interrupted is completed first, or taken back when main has a savepoint by now; none may be running.
+    that was interrupted is completed first, or taken back when main has a savepoint by now; none may be running. A
+    rollback that had begun to remove is completed, and one that had not is taken back; none may be running.
 
     Args:
         table: the table, on the branch.
@@ -205,7 +207,8 @@ def _to_be_committed(store: TableStore, log: TableLog) -> Collection[str]:
         if marker is None or not marker.is_final:
             continue
         if marker.is_pointer:
-            paths.add(f"{store.paths.root}/{marker.payload.decode()}")
+            with suppress(ValueError):
+                paths.add(payload_path(store, marker))
         try:
             messages = read_payload(store, marker).messages
         except CorruptDataError:

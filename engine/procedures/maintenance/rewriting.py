@@ -9,6 +9,7 @@ from engine.procedures.maintenance.compaction import chosen_buckets
 from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import MomentText, moment_ms
 from engine.table import Table
+from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.commit.table_commit import TableCommit
 from filestore.maintenance.bucket_count import align_bucket_count, set_bucket_count
 from filestore.maintenance.index_rewriting import write_indexes
@@ -147,6 +148,8 @@ def remove_unexisting_files(table: Table, dry_run: bool = False) -> pa.Table:
     """
     lost = lost_files(table.store)
     snapshot = remove_lost_files(table.store, lost).snapshot if lost.files and not dry_run else None
+    if snapshot is not None:
+        follow_overwrite(table.files)
     return rows_table(
         _LOST,
         [
@@ -213,7 +216,9 @@ def rollback_to_as_latest(
         One row for each replaced partition; none if nothing differs.
 
     Raises:
-        InvalidInputError: not exactly one state is given, it does not exist, or columns or buckets changed since.
+        InvalidInputError: not exactly one state is given, it does not exist, or the table changed so that the older
+            files would hold other rows: a column was dropped or retyped, or buckets changed. Options, and columns that
+            were added, renamed, moved or widened, are no hindrance.
         ConflictError: the commit lost too many races: run it again.
     """
     return restore_rows(table, _state(table, snapshot, tag, timestamp))
@@ -267,9 +272,9 @@ def restore_rows(table: Table, wanted: Snapshot) -> pa.Table:
     """Restore the rows of a snapshot, and return the result of ``rollback_to_as_latest``."""
     latest = table.latest_snapshot()
     assert latest is not None
-    check_same_columns(table, wanted)
     done, partitions = restore(table.store, wanted)
     assert done.snapshot is not None
+    follow_overwrite(table.files)
     current = done.snapshot.id
     return rows_table(
         RESTORED,
@@ -283,15 +288,6 @@ def restore_rows(table: Table, wanted: Snapshot) -> pa.Table:
             for partition in partitions
         ],
     )
-
-
-def check_same_columns(table: Table, wanted: Snapshot) -> None:
-    """Refuse a snapshot with another schema. Raises: InvalidInputError."""
-    if wanted.schema_id != table.schema.id:
-        raise InvalidInputError(
-            f"columns or options changed since: table={table.name} snapshot={wanted.id} schema={wanted.schema_id} "
-            f"newest_schema={table.schema.id} fix=read the older state and overwrite the table with its rows"
-        )
 
 
 def _state(table: Table, snapshot: int | None, tag: str | None, timestamp: MomentText | None) -> Snapshot:

@@ -8,6 +8,7 @@ from engine.procedures.registry import procedure, rows_table
 from engine.table import Table
 from engine.versions.audit import publish
 from engine.versions.branches import delete_branch
+from engine.write.unlogged.log_sync import follow_overwrite
 
 _PUBLISHED: Final = pa.schema(
     [
@@ -47,6 +48,7 @@ def audit_publish(
     conditions = [each.strip() for each in (expect or "").split(";") if each.strip()]
     there = Table(table.files.on_branch(branch))
     done = publish(table.store, there, branch, conditions, force=force)
+    follow_overwrite(table.files)
     if drop_branch:
         delete_branch(table.store, branch)
     row: dict[str, Any] = {

@@ -5,13 +5,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import names_of
+from engine.procedures.values import existing_names
 from engine.table import Table
 from engine.versions import branches
+from engine.write.unlogged.log_sync import follow_overwrite
 from filestore.branch.branches import Branch, DeletedBranch, read_branch
 from filestore.branch.branches import rename_branch as rename
 from filestore.branch.fast_forward import fast_forward as forward
 from filestore.branch.merge import merge_branch as merge
+from filestore.refs.live_references import branch_names
 
 _NAME: Final = {"name": "branch"}
 
@@ -66,7 +68,8 @@ def create_branch(
 
     Args:
         table: on its main branch.
-        branch: the name; without a dot, not a number and not main.
+        branch: the name, up to 153 bytes; not a number or a word of a version, and without
+            dots, slashes, colons and commas.
         tag: of main, to begin at. It cannot be deleted as long as the branch is there.
         snapshot: id of a snapshot of main, to begin at; a tag branch-NAME keeps it. Default of both: the branch is
             empty.
@@ -92,7 +95,7 @@ def delete_branch(table: Table, branch: str, dry_run: bool = False) -> pa.Table:
 
     Args:
         table: the table.
-        branch: name of the branch, or several with commas between them.
+        branch: name of the branch, or several with commas between them; a branch of exactly this name comes first.
         dry_run: only show what would go.
 
     Returns:
@@ -102,7 +105,7 @@ def delete_branch(table: Table, branch: str, dry_run: bool = False) -> pa.Table:
         InvalidInputError: there is no such branch, or it is main.
         ConflictError: another operation is at work on it, or died at it; names it.
     """
-    names = names_of("branch", branch)
+    names = existing_names("branch", branch, branch_names(table.store))
     if len(names) > 1:
         for name in names:
             read_branch(table.store, name)  # all or none
@@ -147,6 +150,7 @@ def merge_branch(table: Table, branch: str, force: bool = False) -> pa.Table:
         ConflictError: both changed the buckets that are named, or both changed the schema; nothing is visible.
     """
     done = merge(table.store, branch, force=force)
+    follow_overwrite(table.files)
     row = {
         "branch": branch,
         "snapshot_id": None if done.snapshot is None else done.snapshot.id,
@@ -174,6 +178,7 @@ def fast_forward(table: Table, branch: str, force: bool = False) -> pa.Table:
         InvalidInputError: the branch has a log of its own, or has expired snapshots that main would need.
     """
     done = forward(table.store, branch, force=force)
+    follow_overwrite(table.files)
     rows = [{"snapshot_id": each, "is_published": False} for each in done.removed]
     rows += [{"snapshot_id": each, "is_published": True} for each in done.published]
     return rows_table(_FORWARDED, rows)

@@ -10,7 +10,6 @@ from engine.checkpoint.saved_checkpoints import rewind_saved_checkpoint as rewin
 from engine.cuts.choice import check_tied, choose_cut
 from engine.cuts.history import NamedCheckpoint, TableBatches, links_of
 from engine.cuts.tags import CutRecord, cut_tables, find_incomplete_cut, plan_cut_rollback, tag_cut
-from engine.procedures.maintenance.rewriting import check_same_columns
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Duration, MomentText, moment_ms, names_of, parse_duration_ms
 from engine.runtime.times import sql_time_text
@@ -123,14 +122,13 @@ def rollback_to_cut(
         One row for each table; ``partitions`` is how many were replaced.
 
     Raises:
-        InvalidInputError: a tag is missing or of another cut, or columns or buckets of a table changed since.
+        InvalidInputError: a tag is missing or of another cut, or a table changed so that it cannot go back, see
+            rollback_to_as_latest.
         ConflictError: a commit lost too many races: run it again.
     """
     names = list(cut_tables(catalog.table(table).store, tag).tables)
     opened = {name: catalog.table(name) for name in names}
     plans = plan_cut_rollback({name: each.store for name, each in opened.items()}, tag)
-    for plan in plans:
-        check_same_columns(opened[plan.name], plan.wanted)
     rows = []
     for done, plan in enumerate(plans):
         progress(done, len(plans))

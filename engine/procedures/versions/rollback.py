@@ -9,6 +9,7 @@ from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
+from filestore.maintenance.rollback_run import find_run
 from filestore.refs.versions import Version, before_watermark, find_version, parse_version
 from filestore.snapshot.snapshot import Snapshot
 from lsm.errors import InvalidInputError
@@ -58,7 +59,8 @@ def rollback(
     Raises:
         InvalidInputError: not exactly one state is named or it does not exist; the rollback would cost
             someone data, and force is not given; a branch was created from a tag that would go.
-        ConflictError: others committed meanwhile: run it again.
+        ConflictError: others committed meanwhile, or another rollback is in progress: nothing was removed, run it
+            again; if the process of the other one has died, run repair.
     """
     if sum(each is not None for each in (snapshot, tag, version)) != 1:
         raise InvalidInputError(f"name one state: table={table.name} snapshot={snapshot} tag={tag} version={version}")
@@ -123,7 +125,7 @@ def _rolled_back(table: Table, target: Snapshot, *, force: bool, dry_run: bool) 
             f"cause='{'; '.join(plan.objections)}' "
             "fix='use rollback_to_as_latest, which costs no one anything, or say force => true'"
         )
-    if plan.removals and not dry_run:
+    if not dry_run and (plan.removals or find_run(table.store) is not None):
         roll_back(table.store, plan)
     return _told(plan)
 

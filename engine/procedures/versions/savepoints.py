@@ -113,7 +113,8 @@ def rollback_to_savepoint(table: Table, savepoint: int) -> pa.Table:
         One row for each partition that was replaced; none when nothing differs.
 
     Raises:
-        InvalidInputError: there is no such savepoint, or columns or buckets changed since.
+        InvalidInputError: there is no such savepoint, or the table changed so that it cannot go back, see
+            rollback_to_as_latest.
         ConflictError: the commit lost too many races: run it again.
     """
     return restore_rows(table, read_savepoint(table.store, savepoint).snapshot)

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.procedures.registry import procedure, rows_table
-from engine.procedures.values import Duration, MomentText, moment_ms, names_of, parse_duration_ms
+from engine.procedures.values import Duration, MomentText, existing_names, moment_ms, parse_duration_ms
 from engine.runtime.times import sql_time_text
 from engine.table import Table
 from filestore.options.tag_schedule import TagSchedule
@@ -48,7 +48,8 @@ def create_tag(table: Table, tag: str, snapshot: int | None = None, time_retaine
 
     Args:
         table: the table.
-        tag: the name; not a number, because that would be a snapshot id.
+        tag: the name, up to 160 bytes; not a number or another word of a version, and without
+            slashes, colons and commas.
         snapshot: id of the snapshot. Default: the newest.
         time_retained: how long the tag lives, as "30 d". Default: tag.default-time-retained of the table, else until it
             is deleted.
@@ -72,7 +73,8 @@ def create_tag_from_timestamp(
 
     Args:
         table: the table.
-        tag: the name; not a number, because that would be a snapshot id.
+        tag: the name, up to 160 bytes; not a number or another word of a version, and without
+            slashes, colons and commas.
         timestamp: as "2024-01-31 12:30:00", in UTC; the last snapshot committed then or before is tagged.
         time_retained: how long the tag lives, as "30 d". Default: as of create_tag.
 
@@ -131,7 +133,7 @@ def delete_tag(table: Table, tag: str, dry_run: bool = False) -> pa.Table:
 
     Args:
         table: the table.
-        tag: name of the tag, or several with commas between them.
+        tag: name of the tag, or several with commas between them; a tag of exactly this name comes first.
         dry_run: only show what would go.
 
     Returns:
@@ -140,7 +142,7 @@ def delete_tag(table: Table, tag: str, dry_run: bool = False) -> pa.Table:
     Raises:
         InvalidInputError: there is no such tag, or a branch was made from it.
     """
-    names = names_of("tag", tag)
+    names = existing_names("tag", tag, table.store.snapshots.tag_names())
     for name in names:
         tags.read_tag(table.store, name)  # all or none
     return _gone([tags.delete_tag(table.store, name, dry_run=dry_run) for name in names])

@@ -2,7 +2,8 @@
 
 ``advance`` finds the end of the next batch within limits; ``steps`` lists what lies between two positions. Spark stores
 ends only, so ``steps`` must return the same after a restart: both follow the same walk, which only depends on
-snapshots, which never change.
+snapshots, which never change. They do expire: so the end of a batch that is a range of the log says so, and its steps
+need no snapshot.
 
 The walk, from a position after snapshot s: the log is read up to the offsets of the next snapshot with changes that are
 not in the log, then that snapshot's changes are read from files, and so on up to the newest snapshot. So log and files
@@ -11,7 +12,7 @@ snapshot's file changes are read again after them, because the log's are newer: 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from engine.stream.position.position import Phase, Position
@@ -127,7 +128,7 @@ def advance(start: Position, target: ReadTarget, history: History, limits: Limit
         CorruptDataError: the splits differ from those of an earlier plan.
     """
     budget = _Budget(limits)
-    here = start
+    here, is_range = start, start.phase is Phase.LOG
     if start.phase is Phase.SNAPSHOT:
         here = _through_splits(start, history.snapshot_splits(start.snapshot_id), budget)
         if here.done < here.of or budget.is_touched:
@@ -147,10 +148,11 @@ def advance(start: Position, target: ReadTarget, history: History, limits: Limit
         taken = budget.take_log(here.offsets.ranges_until(goal))
         reached = here.offsets.advanced({each.bucket: each.end_offset for each in taken})
         if any(reached.get(bucket, 0) < offset for bucket, offset in goal.items()):
-            return here.behind(here.snapshot_id, reached)
+            return replace(here.behind(here.snapshot_id, reached), is_range=is_range)
         if stop_id is None:
-            return here.behind(max(here.snapshot_id, goal_id), reached)
-        here = _at_files(here, stop_id, reached, history)
+            end = here.behind(max(here.snapshot_id, goal_id), reached)
+            return start if end == start.place else replace(end, is_range=is_range)
+        here, is_range = _at_files(here, stop_id, reached, history), False
 
 
 def steps(start: Position, end: Position, history: History) -> Iterator[PlanStep]:
@@ -160,8 +162,19 @@ def steps(start: Position, end: Position, history: History) -> Iterator[PlanStep
         SnapshotExpiredError: a needed snapshot has expired.
         CorruptDataError: ``end`` does not follow ``start``, or the splits differ from those when ``end`` was planned.
     """
-    if end.is_jump:
-        return
+    if end.is_range:
+        yield from _log_step(start, end.offsets)
+    elif not end.is_jump:
+        yield from _walked(start, end, history)
+
+
+def _log_step(here: Position, goal: LogOffsets) -> Iterator[LogStep]:
+    ranges = here.offsets.ranges_until(goal)
+    if ranges:
+        yield LogStep(ranges=ranges, base_id=here.snapshot_id)
+
+
+def _walked(start: Position, end: Position, history: History) -> Iterator[PlanStep]:
     here = start
     if here.phase is Phase.SNAPSHOT:
         until = end.done if _is_same_reading(here, end) else here.of
@@ -183,14 +196,27 @@ def steps(start: Position, end: Position, history: History) -> Iterator[PlanStep
         last_id = _next_of(end) if end.phase is Phase.FILES else end.snapshot_id
         stop_id = history.next_from_files(here.snapshot_id, last_id)
         goal = end.offsets if stop_id is None else _goal(here, stop_id, None, history)
-        ranges = here.offsets.ranges_until(goal)
-        if ranges:
-            yield LogStep(ranges=ranges, base_id=here.snapshot_id)
+        yield from _log_step(here, goal)
         if stop_id is None:
             if end.phase is not Phase.LOG:
                 raise CorruptDataError(f"end of a batch does not follow its start: start={start} end={end}")
             return
         here = _at_files(here, stop_id, goal, history)
+
+
+def whole_reading(here: Position, history: History) -> tuple[PlanStep | None, Position]:
+    """What is left of the snapshot or the changes that a position is in, and the position behind it.
+
+    Raises: SnapshotExpiredError when that snapshot has expired.
+    """
+    if here.phase is Phase.SNAPSHOT:
+        step: PlanStep = SnapshotStep(snapshot_id=here.snapshot_id, first=here.done, until=here.of)
+        return step, _behind_snapshot(here, history)
+    if here.phase is Phase.FILES:
+        after_id = _next_of(here)
+        step = ChangeStep(before_id=here.snapshot_id, after_id=after_id, first=here.done, until=here.of)
+        return step, _behind_files(here, history)
+    return None, here.place
 
 
 class _Budget:

@@ -5,7 +5,7 @@ While a snapshot's own files are being delivered, it also counts the finished sp
 the log is just the next position, and a kill at any point neither repeats nor skips rows.
 
     {"version": 1, "phase": "snapshot", "snapshot": 7, "done": 3, "of": 12, "schema": 0, "offsets": {"0": 4100}}
-    {"version": 1, "phase": "log", "snapshot": 7, "schema": 0, "offsets": {"0": 4100}}
+    {"version": 1, "phase": "log", "snapshot": 8, "schema": 0, "offsets": {"0": 4200}, "range": true}
     {"version": 1, "phase": "files", "snapshot": 8, "next": 9, "done": 0, "of": 2, "schema": 0, "offsets": {"0": 4250}}
 """
 
@@ -44,6 +44,7 @@ class Position:
     done: int = 0  # splits delivered of the snapshot or of the changes
     of: int = 0  # total number of splits
     is_jump: bool = False  # nothing is delivered between the previous position and this one
+    is_range: bool = False  # between the previous position and this one lie records of the log and nothing else
     commit: str | None = None  # of the snapshot: ids are reused after a rollback
     read: SourceRead | None = None  # for lineage: the oldest snapshot with everything delivered
     begin: "Position | None" = field(default=None)  # start of the query, in the end of its first batch only
@@ -69,7 +70,7 @@ class Position:
     @property
     def place(self) -> "Position":
         """The position without its history."""
-        return replace(self, is_jump=False, begin=None)
+        return replace(self, is_jump=False, is_range=False, begin=None)
 
     def at_split(self, done: int) -> "Position":
         """The same phase with this number of splits delivered."""
@@ -113,6 +114,8 @@ class Position:
             body["next"] = self.next_id
         if self.is_jump:
             body["jump"] = True
+        if self.is_range:
+            body["range"] = True
         if self.commit is not None:
             body["commit"] = self.commit
         if self.read is not None:
@@ -144,6 +147,7 @@ class Position:
                 done=int(body.get("done", 0)),
                 of=int(body.get("of", 0)),
                 is_jump=bool(body.get("jump", False)),
+                is_range=bool(body.get("range", False)),
                 commit=body.get("commit"),
                 read=None if body.get("read") is None else SourceRead.from_json(body["read"]),
                 begin=None if body.get("begin") is None else cls.from_json(body["begin"]),

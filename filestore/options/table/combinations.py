@@ -125,6 +125,30 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         mode == "upsert" and not options.has_key,
         "log.changelog-mode=upsert needs a primary key: fix='declare a primary key or use all'",
     )
+    reason = _no_changes_of_overwrites(options) if options.log_overwrite == "changes" else None
+    yield (
+        reason is not None,
+        f"the log cannot get what overwrites change: log.overwrite=changes {reason}",
+    )
+
+
+def _no_changes_of_overwrites(options: TableValues) -> str | None:
+    """Why a log has not the table's rows, so that no difference of two states belongs into it; None: it has them."""
+    if options.log_consistency == "eventual":
+        return (
+            "log.consistency=eventual reason='streams read it before snapshots say what to skip' "
+            "fix='use log.consistency=transactional'"
+        )
+    engine = options.merge_engine
+    if options.has_key and not (options.log_is_exact or options.row_counts):
+        orders = options.sequence_fields or options.ignore_delete
+        if engine != "deduplicate" or orders:
+            given = f"merge-engine={engine}" if engine != "deduplicate" else "sequence.field or ignore-delete"
+            return (
+                f"{given} reason='its log has rows as written, which the table merges: the newest record of a key is "
+                "not the row of the table' fix='use log.changelog-mode=all with changelog-producer=lookup'"
+            )
+    return None
 
 
 def _limit_rules(options: TableValues) -> Iterable[tuple[bool, str]]:

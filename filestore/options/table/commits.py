@@ -15,6 +15,7 @@ from filestore.options.parsing import (
     time_of_day_ms,
 )
 from filestore.options.table.common import COUNT, DAY_MS, INT_MAX, MIB, NUMBER
+from filestore.options.time_zone import UTC_ZONE, parse_time_zone
 
 _STRATEGY: Final = cast(Parser[Literal["values-time", "update-time"]], choice("values-time", "update-time"))
 
@@ -104,6 +105,12 @@ class VersionOptions(OptionValues):
     snapshot_clean_empty_directories = Option(
         "snapshot.clean-empty-directories", boolean, False, "Remove empty directories."
     )
+    sink_process_time_zone = Option(
+        "sink.process-time-zone",
+        Parser(parse_time_zone, "time zone"),
+        UTC_ZONE,
+        "Zone of tag.create-time, of savepoint.create-time, and of periods by process time and their names.",
+    )
     tag_create_time = Option("tag.create-time", text, None, "Time of day of periodic tags.")
     tag_create_interval_ms = Option("tag.create-interval", duration_ms, None, "Days between periodic tags.")
     tag_automatic_creation = Option(
@@ -134,7 +141,7 @@ class VersionOptions(OptionValues):
         "savepoint.create-interval", duration_ms, None, "Time between periodic savepoints."
     )
     savepoint_create_time_ms = Option(
-        "savepoint.create-time", time_of_day_ms, None, "Time of day (UTC) of periodic savepoints, hh:mm."
+        "savepoint.create-time", time_of_day_ms, None, "Time of day of periodic savepoints, hh:mm."
     )
     sink_savepoint_auto_tag = Option("sink.savepoint.auto-tag", boolean, False, "Tag every savepoint of the engine.")
     scan_fallback_branch = Option(

@@ -132,6 +132,12 @@ class LogOptions(OptionValues):
         "Visible at the commit, or at once.",
         essential=True,
     )
+    log_overwrite = Option(
+        "log.overwrite",
+        choice("none", "changes"),
+        "none",
+        "What the log gets of commits that bypass it, as overwrites: a control record, or the changes.",
+    )
     log_changelog_mode = derived(
         "log.changelog-mode",
         _MODE_OR_NONE,

@@ -39,6 +39,7 @@ class MemoryProducer:
         self._is_fatal_reported = True
         self._queue: deque[_Queued] = deque()
         self._reports: deque[tuple[_Queued, KafkaError | None, int]] = deque()
+        self._unanswered = 0  # first records of the queue: they are sent again as they were
         self._failed = 0
         self._has_begun = False  # brokers know the transaction
         self._pending: str | None = None  # the call that timed out: it has to be called again before any other
@@ -168,6 +169,7 @@ class MemoryProducer:
     def purge(self) -> None:
         """Drop what waits to be sent."""
         self._check_open()
+        self._unanswered = 0
         while self._queue:
             self._reports.append((self._queue.popleft(), KafkaError(KafkaError._PURGE_QUEUE), -1))
 
@@ -179,11 +181,13 @@ class MemoryProducer:
     def _send(self) -> None:
         while self._queue and self._fatal is None:
             place = self._queue[0].place
-            count = next((at for at, each in enumerate(self._queue) if each.place != place), len(self._queue))
+            others = (at for at, each in enumerate(self._queue) if each.place != place)
+            count = self._unanswered or next(others, len(self._queue))
             batch = [self._queue[index] for index in range(count)]
             try:
                 first = self._send_batch(place, batch)
             except NoAnswerError:
+                self._unanswered = count
                 return
             except RefusedError as refused:
                 fenced = refused.code in _FENCED_CODES
@@ -198,6 +202,7 @@ class MemoryProducer:
             else:
                 self._has_begun = True
                 self._reports.extend((each, None, first + index) for index, each in enumerate(batch))
+            self._unanswered = 0
             for _ in range(count):
                 self._queue.popleft()
 

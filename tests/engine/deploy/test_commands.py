@@ -20,7 +20,7 @@ from engine.broker.broker import Broker
 from engine.catalog import Catalog
 from engine.cli.app import run_command
 from engine.cli.commands.deploy import _with_metrics, exit_code
-from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_TERMINATED
+from engine.cli.exit_codes import EXIT_CHANGES, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_TERMINATED
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.config.json_schema import schema_text
 from engine.deploy.pipeline.pipeline import PipelineResult
@@ -95,6 +95,32 @@ def test_sigterm_ends_a_run_after_its_micro_batch_and_the_exit_code_says_that_it
     assert table.read().to_arrow().num_rows == result["row_count"] == len(commits) < 20
     lines = [json.loads(line) for line in (tmp_path / "fluvial.log").read_text().splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+
+
+@pytest.mark.spark
+def test_the_end_of_spark_is_named_with_the_last_lines_of_its_log(job: Path, tmp_path: Path) -> None:
+    """SIGKILL of the JVM, as of a machine without memory; the next run begins where this one was, in the same log."""
+    for number in range(3):
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
+    command = [*shlex.split(FLUVIAL), "run", str(job), "--json", "--spark-log", str(tmp_path / "spark.log")]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = subprocess.Popen(command, cwd=tmp_path, env=environment(), **streams)  # type: ignore[call-overload]
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "checkpoint" / "commits" / "0").exists():
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (jvm,) = (int(each) for each in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split())
+    os.kill(jvm, signal.SIGKILL)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == EXIT_FAILED
+    (said,) = (line for line in err.splitlines() if line.startswith("error:"))
+    assert re.search(r"error: Spark has ended: cause='signal 9' fix='see .*spark_log=.*spark.log last_lines=", said)
+    before = (tmp_path / "spark.log").read_text()
+    again = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert Catalog(f"{tmp_path}/warehouse").table("db.a").read().to_arrow().num_rows == 3
+    assert (tmp_path / "spark.log").read_text().startswith(before)
 
 
 @pytest.mark.parametrize(

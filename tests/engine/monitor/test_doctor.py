@@ -10,10 +10,15 @@ import pytest
 
 from engine import Catalog, Table
 from engine.cli.app import run_command
-from engine.monitor.doctor import Examined, Holder, diagnose, examine
+from engine.monitor.doctor import Examined, diagnose, examine
+from engine.monitor.holders import Holder, holders_of
 from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth
 from engine.monitor.topic_state import TopicState
+from filestore.branch.branches import create_branch
+from filestore.layout.branch_state import Operation, Work, begin_work
+from filestore.tag.savepoints import create_savepoint
+from filestore.tag.tags import create_tag
 from tests.engine.monitor.test_table_probe import DAY_MS, commit_facts
 from tests.support.tables import KEY_SCHEMA, key_table, rows
 
@@ -124,6 +129,23 @@ SICK = {
         Severity.WARNING,
         "consumer.expiration-time",
     ),
+    "savepoint": (
+        seen(
+            holders=(
+                Holder(kind="savepoint", name="4", snapshot_id=2, age_ms=90 * DAY_MS, has_end=False),
+                Holder(kind="branch", name="dev", snapshot_id=3, age_ms=9 * DAY_MS, has_end=False),
+            )
+        ),
+        "held snapshots",
+        Severity.NOTE,
+        "delete the savepoint",
+    ),
+    "operation": (
+        seen(holders=(Holder(kind="operation", name="merge", snapshot_id=None, age_ms=None, has_end=True),)),
+        "held snapshots",
+        Severity.NOTE,
+        "run repair",
+    ),
     "tag": (
         seen(holders=(Holder(kind="tag", name="eod", snapshot_id=3, age_ms=9 * DAY_MS, has_end=False),)),
         "held snapshots",
@@ -158,12 +180,42 @@ def test_holders_are_named() -> None:
     for value in range(3):
         table.write(rows((1, value)))
     table.store.consumers.write("report", 2)
-    table.store.io.write_new(table.store.paths.tag("eod"), table.store.snapshots.read(1).to_json().encode())
+    create_tag(table.store, "eod", snapshot_id=1)
+    create_tag(table.store, "day", snapshot_id=2, retained_ms=1)
+    create_tag(table.store, "start", snapshot_id=2)
+    create_savepoint(table.store)
+    create_branch(table.store, "dev", tag="start")
+    create_branch(table.store, "fix", snapshot_id=3)
+    pending = f"{table.store.paths.tag_dir}/.pending-late.1.tmp"
+    table.store.io.write_new(pending, table.store.snapshots.read(2).to_json().encode())
     holders = examine(Table(table)).holders
     assert [(each.kind, each.name, each.snapshot_id, each.has_end) for each in holders] == [
         ("consumer", "report", 2, False),
+        ("savepoint", "1", 5, False),
+        ("branch", "dev", 2, False),
+        ("branch", "fix", 3, False),
+        ("tag", "day", 2, True),
         ("tag", "eod", 1, False),
+        ("pending tag", ".pending-late.1.tmp", 2, False),
     ]
+    assert all(each.age_ms is not None for each in holders)
+    branch = table.on_branch("dev")
+    begin_work(branch.store.io, branch.store.paths, Work(operation=Operation.FAST_FORWARD))
+    assert [(each.kind, each.name) for each in holders_of(branch.store, 0)] == [
+        ("tag", "start"),
+        ("operation", "fast-forward"),
+    ]
+
+
+def test_a_tag_that_lost_its_files_is_named_because_nothing_can_expire() -> None:
+    """versions.md H2: tags of older versions, whose creation died beside an expiry."""
+    table = key_table(bucket="1")
+    table.write(rows((1, 1)))
+    create_tag(table.store, "nightly")
+    table.store.io.delete(table.store.paths.manifest(table.store.snapshots.tag("nightly").delta_manifest_list))
+    symptom = found(seen(holders=tuple(holders_of(table.store, 0))))["held snapshots"]
+    assert (symptom.severity, symptom.fix) == (Severity.CRITICAL, "restore its files, or delete the tag")
+    assert "tag nightly" in symptom.fact
 
 
 def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,10 @@ from filestore.branch import branches, main_replacement, merge
 from filestore.commit import conflicts, expired_commits, history, table_commit
 from filestore.io.memory_files import MemoryFiles
 from filestore.layout import branch_state
-from filestore.maintenance import orphans, snapshot_expiry
+from filestore.maintenance import orphans, rollback, snapshot_expiry
+from filestore.maintenance.rollback_run import RollbackRun
 from filestore.refs import file_references, live_references, pending_tags
+from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot_store import SnapshotStore
 from lsm.errors import FluvialError
 
@@ -110,6 +112,10 @@ def forgetting_lost_attempts(patch: pytest.MonkeyPatch) -> None:
     """A commit neither looks for its attempt of unknown outcome nor for its own identifier."""
     returning(table_commit.TableCommit, "_settle")(patch)
     returning(history.CommitHistory, "find")(patch)
+
+
+def with_unlimited_rollbacks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rollback, "begin_run", lambda _, run, target_id, **__: RollbackRun(run=run, target_id=target_id))
 
 
 def without_a_seal(patch: pytest.MonkeyPatch) -> None:
@@ -220,6 +226,24 @@ BUGS = (
         patch=returning(table_commit, "confirm"),
         plans=publishing(plan("compact-full", "rollback")),
         most=2,
+    ),
+    PlantedBug(
+        name="a commit looks whether a rollback removes its parent",
+        patch=returning(RemovedSnapshots, "has", value=False),
+        plans=at(plan("rollback", "write"), "/snapshot/snapshot-", of=("delete",)),
+        most=1,
+    ),
+    PlantedBug(
+        name="a rollback looks for what came before its notes",
+        patch=returning(rollback, "_announce"),
+        plans=at(plan("rollback", "write"), "/rollback/RUN", of=("create_exclusive",)),
+        most=1,
+    ),
+    PlantedBug(
+        name="one rollback at a time",
+        patch=with_unlimited_rollbacks,
+        plans=at(plan("rollback", "rollback write write"), "/snapshot/snapshot-", of=("delete",)),
+        most=1,
     ),
     PlantedBug(
         name="a commit proves its table",

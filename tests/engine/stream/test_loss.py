@@ -104,6 +104,98 @@ def test_what_is_left_comes_with_a_gap(table: Table) -> None:
     assert kinds(stream.available()) == [(5, "+I")]
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_planned_range_of_the_log_outlives_its_snapshots(table: Table, policy: str) -> None:
+    """Killed in a micro-batch, started after the snapshots between expired: the log has all of it."""
+    stream = behind(table, log_on__offset__lost=policy)
+    assert stream.plan()
+    for number in range(5, 9):
+        table.write(rows([number]))
+    expire(table, *range(1, 8))
+    stream.start()
+    found = stream.read()
+    stream.commit()
+    assert kinds(found) == [(1, "-D"), (2, "+I"), (4, "+I")]
+    assert ids(stream.available()) == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_planned_range_that_left_the_log_as_well(table: Table, policy: str) -> None:
+    """``log.on-offset-lost`` decides for a batch that was planned before, too."""
+    stream = behind(table, log_on__offset__lost=policy)
+    assert stream.plan()
+    table.write(rows([5]))
+    forget_log(table, before=table.store.snapshots.read(3).log_offsets[0])
+    expire(table, *((1, 2, 3, 4) if policy == "resnapshot" else (1, 2)))
+    stream.start()
+    if policy == "fail":
+        with pytest.raises(CorruptDataError, match=r"bucket=0 wanted_offset=.* fix=set log.on-offset-lost=resnapshot"):
+            stream.read()
+        return
+    found = stream.read()
+    stream.commit()
+    assert kinds(found) == ([(each, "+I") for each in (2, 3, 4, 5)] if policy == "resnapshot" else [])
+    found = stream.available()
+    assert kinds(found) == ([] if policy == "resnapshot" else [(4, "+I"), (5, "+I")])
+    table.write(rows([6]))
+    assert ids(stream.available()) == [6]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("phase", ["snapshot", "files"])
+def test_a_planned_batch_of_files_that_expired(table: Table, policy: str, phase: str) -> None:
+    """Its files are gone with the snapshot: the options decide, and the next batch goes on from there."""
+    stream = query(table, log_on__offset__lost=policy)
+    found = []
+    if phase == "files":
+        found = stream.available()
+        table.overwrite(rows([2, 3], "new").drop_columns(["_row_kind"]))
+    assert stream.plan()
+    table.write(rows([4]))
+    table.write(rows([5]))
+    wanted = 1 if phase == "snapshot" else 2
+    snapshot = table.store.snapshots.read(wanted)
+    Path(table.store.paths.manifest(snapshot.delta_manifest_list)).unlink()
+    expire(table, *range(1, wanted + 1))
+    stream.start()
+    if policy == "fail":
+        with pytest.raises(CorruptDataError, match=r"wanted_snapshot=.* fix=set log.on-offset-lost=resnapshot"):
+            stream.read()
+        return
+    after = stream.read()
+    stream.commit()
+    after += stream.available()
+    assert set(ids(after)) >= {5}
+    assert len(ids(after)) == len(set(ids(after)))
+    if policy == "resnapshot":
+        assert content(table).items() <= fold(found + after).items()
+    table.write(rows([6]))
+    assert ids(stream.available()) == [6]
+
+
+def test_a_compaction_alone_makes_no_batch(table: Table) -> None:
+    """A position moves with rows; and before the snapshot that it names expires, rows or not."""
+    stream = query(table)
+    stream.available()
+    table.write(rows([1, 2]))
+    stream.available()
+    batches = len(stream.planned)
+    for number in range(3):
+        table.write(rows([number], "x"))
+        stream.available()
+        table.compact(full=True)
+        assert stream.available() == []
+    assert len(stream.planned) == batches + 3
+    newest = table.latest_snapshot()
+    assert newest is not None
+    assert newest.id > stream.position["snapshot"]
+    lag = stream.reader.reportLatestOffset()
+    assert lag is not None
+    assert lag["lag_snapshots"] == lag["lag_records"] == lag["lag_seconds"] == 0
+    table.write(rows([9]))
+    assert ids(stream.available()) == [9]
+
+
 @pytest.mark.parametrize("policy", ["resnapshot", "earliest"])
 @pytest.mark.parametrize("deadly", ["planned", "read", "committed"])
 def test_the_way_out_survives_a_restart(table: Table, policy: str, deadly: str) -> None:

@@ -12,14 +12,27 @@ from filestore.branch.branches import create_branch, delete_branch, list_branche
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
+from filestore.maintenance.rewriting import restore
 from filestore.refs.live_references import on_branch
-from filestore.refs.savepoint_files import is_savepoint_tag
+from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
 from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable, unique_content
 from tests.support.roots import branches_of, files_there, used_files
 
-SEEN = ("created", "deleted", "renamed", "merged", "refused", "forwarded", "forced", "replaced", "moved back")
+SEEN = (
+    "created",
+    "deleted",
+    "renamed",
+    "merged",
+    "refused",
+    "forwarded",
+    "forced",
+    "replaced",
+    "moved back",
+    "saved over",
+    "taken back",
+)
 
 
 class BranchedTable(VersionedTable):
@@ -33,7 +46,7 @@ class BranchedTable(VersionedTable):
     def actions(self) -> Mapping[Callable[[FileTable], None], int]:
         return {
             **super().actions(), self.save: 1, self.delete_savepoint: 1, self.make_branch: 1, self.create: 3,
-            self.delete: 1, self.rename: 2, self.merge: 4, self.forward: 3, self.replace: 2,
+            self.delete: 1, self.rename: 2, self.merge: 4, self.forward: 3, self.replace: 2, self.back: 2,
         }  # fmt: skip
 
     def create(self, _: FileTable) -> None:
@@ -143,6 +156,11 @@ class BranchedTable(VersionedTable):
             name = "main"
         if name is None:
             return
+        saved = {
+            (each.saved_snapshot_id, each.full_manifest_list): self.savepoints[old, each.id]
+            for each in list_savepoints(self.table.store)
+        }
+        count = len(list_savepoints(on_branch(self.table.store, name)))
         try:
             replace_main(self.table.store, name)
         except (ConflictError, InvalidInputError):
@@ -157,12 +175,31 @@ class BranchedTable(VersionedTable):
             self.states.setdefault((name, snapshot_id), self.states.get((old, snapshot_id), frozenset()))
         for tag in self.table.store.snapshots.tag_names():
             self.tags.setdefault((name, tag), self.tags.get((old, tag), frozenset()))
-        if name == "main":
-            self.savepoints |= {("main", what): each for (where, what), each in self.savepoints.items() if where == old}
+        for each in list_savepoints(self.table.store):  # a number of both sides is that of the branch
+            content = saved.get((each.saved_snapshot_id, each.full_manifest_list), frozenset())
+            self.savepoints.setdefault((name, each.id), content)
+            self.tags.setdefault((name, each.tag_name), content)
+        self.seen["saved over"] += len(list_savepoints(self.table.store)) > count and name != "main"
         self.forget(old)
         self.base.clear()
         self.seen["moved back" if name == "main" else "replaced"] += 1
         self.check()
+
+    def back(self, table: FileTable) -> None:
+        """To any state of its branch, by a new commit."""
+        branch, store = table.store.paths.branch, table.store
+        names, ids = store.snapshots.tag_names(), store.snapshots.ids()
+        if not ids or (not names and len(ids) < 2):
+            return
+        if names and self.rng.random() < 0.5:
+            name = self.rng.choice(names)
+            wanted, content = store.snapshots.tag(name), self.tags[branch, name]
+        else:
+            wanted = store.snapshots.read(self.rng.choice(ids))
+            content = self.states[branch, wanted.id]
+        restore(store, wanted)
+        assert unique_content(table) == content
+        self.seen["taken back"] += 1
 
     def some_branch(self) -> str | None:
         names = [each.name for each in list_branches(self.table.store)]

@@ -9,14 +9,17 @@ from filestore.branch.branches import create_branch
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import interrupted_replacements, replace_main
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, Operation, Work, main_branch, seal, set_main_branch
+from filestore.maintenance.rewriting import restore
 from filestore.maintenance.verification import verify_files
+from filestore.refs.savepoint_files import SavedCheckpoint, list_savepoints, read_savepoint
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
-from filestore.tag.savepoints import create_savepoint
+from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, rename_tag, replace_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import FaultyFileIO, MemoryFileIO
+from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.roots import files_there, used_files
-from tests.support.tables import copied, key_table, key_values, reopened, rows
+from tests.support.tables import copied, failing_at, key_table, key_values, newest_snapshot, reopened, rows
 
 BASE, ON_DEV = [(1, 10), (2, 20)], [(1, 10), (2, 20), (3, 30)]
 
@@ -124,7 +127,7 @@ def test_a_dead_replacement_that_is_refused_by_now_leaves_main_open(main: str) -
     seal(table.store.io, table.store.paths, work)
     opened = Work(operation=Operation.REPLACE_MAIN, arguments={"was": main})
     seal(table.store.io, table.store.paths.with_branch("dev"), opened)
-    with pytest.raises(InvalidInputError, match=r"main has savepoints: .*savepoints=\[1\]"):
+    with pytest.raises(InvalidInputError, match=r"main has savepoints of commits .*savepoints=\[1\]"):
         replace_main(table.store, "dev")
     table.write(rows((8, 80)))
     assert key_values(table) == [*BASE, (8, 80)]
@@ -148,3 +151,68 @@ def test_a_seal_that_another_run_has_taken_back_is_noticed_before_the_switch() -
         replace_main(reopened(table, Unsealing()).store, "dev")  # type: ignore[arg-type]
     assert key_values(reopened(table, io)) == BASE
     assert interrupted_replacements(table.store) == []
+
+
+def test_savepoints_of_the_common_history_survive_and_go_back_is_possible() -> None:
+    """versions.md L2: with their checkpoints; a number that the branch has used too becomes its next one."""
+    table = key_table(MemoryFileIO(), bucket="1")
+    table.write(rows(BASE[0]))
+
+    def keep(snapshot: Snapshot) -> list[SavedCheckpoint]:
+        table.store.io.replace(f"{table.store.paths.savepoint_dir}/checkpoint-a/offsets/0", b"v1")
+        return [
+            SavedCheckpoint(
+                query_id="q", commit_user="q", batch_id=0, location="/c", directory="checkpoint-a",
+                files=("offsets/0",), sources=(1,),
+            )
+        ]  # fmt: skip
+
+    create_savepoint(table.store, keep_checkpoints=keep)
+    table.write(rows(BASE[1]))
+    create_savepoint(table.store)
+    create_branch(table.store, "dev", snapshot_id=newest_snapshot(table).id)
+    branch = table.on_branch("dev")
+    branch.write(rows((3, 30)))
+    assert create_savepoint(branch.store).id == 1
+    table.write(rows((1, 99)))
+    replace_main(table.store, "dev")
+    table = reopened(table, table.store.io)
+    saved = {each.id: key_values(table, version=f"savepoint.{each.id}") for each in list_savepoints(table.store)}
+    assert saved == {1: ON_DEV, 2: BASE, 3: BASE[:1]}
+    [kept] = read_savepoint(table.store, 3).checkpoints
+    assert table.store.io.read_bytes(f"{table.store.paths.savepoint_dir}/{kept.directory}/{kept.files[0]}") == b"v1"
+    assert list(verify_files(table.store, progress=lambda done, of: None)) == []
+    assert used_files(table) == files_there(table)
+    restore(table.store, read_savepoint(table.store, 2).snapshot)
+    assert key_values(table) == BASE
+    assert create_savepoint(table.store).id == 4
+    replace_main(table.store, "main")
+    table = reopened(table, table.store.io)
+    assert {each.id for each in list_savepoints(table.store)} == {1, 2, 3, 4}
+    for each in (1, 2, 3, 4):
+        delete_savepoint(table.store, each)
+    assert key_values(table) == BASE
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_whatever_dies_the_next_call_takes_each_savepoint_over_once(when: When) -> None:
+    before = key_table(MemoryFileIO(), bucket="1")
+    before.write(rows(BASE[0]))
+    saved_id = create_savepoint(before.store).saved_snapshot_id
+    create_branch(before.store, "dev", snapshot_id=saved_id)
+    create_savepoint(before.on_branch("dev").store)
+    for fail_at in range(1, 400):
+        table, failing, faulty = failing_at(before, fail_at, when)
+        with suppress(FluvialError, OSError):
+            replace_main(failing.store, "dev")
+        if main_branch(table.store.io, table.store.paths.root) != "dev":
+            replace_main(reopened(table, table.store.io).store, "dev")
+        table = reopened(table, table.store.io)
+        saved = [(each.id, each.saved_snapshot_id) for each in list_savepoints(table.store)]
+        assert saved == [(1, saved_id), (2, saved_id)]
+        assert [key_values(table, version=f"savepoint.{each}") for each, _ in saved] == [BASE[:1]] * 2
+        if faulty.calls < fail_at:
+            break
+    else:
+        pytest.fail("the sweep did not end")

@@ -3,6 +3,7 @@
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.maintenance.orphans import find_orphans
@@ -23,7 +25,7 @@ from filestore.scan.snapshot_files import manifests_of
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
-from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, When
+from tests.support.faults import CountedNames, FaultyFileIO, ManualClock, MemoryFileIO, Nth, When
 from tests.support.roots import files_there, used_files
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, key_table, reopened, rows
 
@@ -369,6 +371,52 @@ def paused_at(io: MemoryFileIO, operation: str, skipped: int, action: Callable[[
             return call
 
     return Pausing()  # type: ignore[return-value]
+
+
+@cache
+def files_of_branches() -> dict[str, bytes]:
+    """Main and ``dev`` with snapshots of their own to expire, and a tag of main that only it needs."""
+    table = key_table(MemoryFileIO(), bucket="1", **trigger(2))
+    table.write(rows((1, 0)))
+    create_tag(table.store, "old")
+    for value in (1, 2):
+        table.write(rows((1, value)))
+    create_branch(table.store, "dev", snapshot_id=2)
+    for each, key in ((table, 2), (table.on_branch("dev"), 3)):
+        for value in range(3):
+            each.write(rows((key, value)))
+            each.compact(full=True)
+    return dict(table.store.io.files)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("first", ["dev", "main"])
+def test_branches_expire_side_by_side_and_no_one_says_corrupt(first: str) -> None:
+    """versions.md M5: an expiry deletes lists before snapshot files, and those of other branches did not find them."""
+    for nth in range(1, 1000):
+        io, reached = MemoryFileIO(files_of_branches()), []
+
+        def others() -> None:
+            reached.append(nth)  # noqa: B023
+            table = key_table_at(io)  # noqa: B023
+            expire(table.on_branch("dev"), keep(2))
+            expire(table, keep(2))
+            delete_tag(table.store, "old")
+            expire(table.on_branch("dev"), keep(1))
+            if nth % 2:  # noqa: B023
+                raise KeyboardInterrupt  # it dies there
+
+        with suppress(KeyboardInterrupt):
+            expire(reopened(key_table_at(io), Nth(io, nth, others, of=("delete",))).on_branch(first), keep(1))  # type: ignore[arg-type]
+        table = key_table_at(io)
+        if not reached:
+            break
+        for branch in ("main", "dev"):
+            expire(table.on_branch(branch), keep(1))
+        assert (content(table), content(table.on_branch("dev"))) == ({1: 2, 2: 2}, {1: 1, 3: 2})
+        assert files_there(table) == used_files(table)
+    else:
+        pytest.fail("the sweep did not end")
+    assert nth > 5
 
 
 @pytest.mark.sweep

@@ -115,69 +115,33 @@ def test_a_gap_of_another_engine_is_reported_and_nothing_is_removed() -> None:
     assert actions(table) == []
 
 
-def test_what_an_interrupted_rollback_took_from_under_a_commit_is_put_back() -> None:
-    """The rollback dies between the deletion of snapshot 3 and its look for a follower, snapshot 4."""
-    table = with_commits(3)
-
-    class Died(BaseException):
-        pass
-
-    def follow_and_die() -> None:
-        table.store.io.write_new(table.store.paths.snapshot(3), kept)  # as the writer found it
-        table.write(rows((4, 4)))
-        table.store.io.delete(table.store.paths.snapshot(3))
-        raise Died
-
-    kept = table.store.io.read_bytes(table.store.paths.snapshot(3))
-    path = table.store.paths.snapshot(3)
-
-    class Dying:
-        def __getattr__(self, name: str) -> object:
-            operation = getattr(table.store.io, name)
-
-            def call(*arguments: object) -> object:
-                done = operation(*arguments)
-                if name == "delete" and arguments[0] == path:
-                    follow_and_die()
-                return done
-
-            return call
-
-    rolling = reopened(table, Dying())  # type: ignore[arg-type]
-    with pytest.raises(Died):
-        roll_back(rolling.store, plan_rollback(rolling.store, rolling.store.snapshots.read(1)))
-    assert table.store.snapshots.ids() == [1, 2, 4]
+def test_what_an_interrupted_rollback_of_an_older_version_took_from_under_a_commit_is_put_back() -> None:
+    """It died between the deletion of snapshot 3 and its look for a follower, snapshot 4."""
+    table = with_commits(4)
+    store = table.store
+    removed = store.snapshots.read(3)
+    store.io.write_new(f"{store.paths.branch_root}/rollback/gone-snapshot-3", removed.to_json().encode())
+    store.snapshots.removed.add(removed.identity)
+    store.io.delete(store.paths.snapshot(3))
     assert actions(table) == [("restore snapshot", "snapshot 3")]
     assert content(table) == {1: 1, 2: 2, 3: 3, 4: 4}
     table.write(rows((5, 5)))
+    roll_back(store, plan_rollback(store, store.snapshots.read(3)))
+    table.write(rows((6, 6)))
+    assert content(table) == {1: 1, 2: 2, 3: 3, 6: 6}
 
 
-def test_a_rollback_that_is_overtaken_puts_back_what_it_removed() -> None:
-    table = with_commits(3)
-
-    def overtake() -> None:
-        table.store.io.write_new(table.store.paths.snapshot(3), kept)
-        table.write(rows((4, 4)))
-        table.store.io.delete(table.store.paths.snapshot(3))
-
-    kept = table.store.io.read_bytes(table.store.paths.snapshot(3))
-    io = Nth(table.store.io, -1, overtake, of=("exists",))
-    rolling = reopened(table, io)  # type: ignore[arg-type]
-    plan = plan_rollback(rolling.store, rolling.store.snapshots.read(1))
-
-    class AfterDelete:
-        def __getattr__(self, name: str) -> object:
-            operation = getattr(io, name)
-
-            def call(*arguments: object) -> object:
-                done = operation(*arguments)
-                if name == "delete" and arguments[0] == table.store.paths.snapshot(3):
-                    io.left = 1  # before the next look whether snapshot 4 exists
-                return done
-
-            return call
-
-    with pytest.raises(ConflictError, match=r"another writer committed during the rollback: .*snapshot=4"):
-        roll_back(reopened(table, AfterDelete()).store, plan)  # type: ignore[arg-type]
-    assert table.store.snapshots.ids() == [1, 2, 3, 4]
+def test_a_rollback_that_another_engine_overtakes_puts_back_what_it_removed() -> None:
+    """It looks for no notes, and its snapshots name no parent."""
+    table = with_commits(4)
+    store = table.store
+    path, before = store.paths.snapshot(4), dict(store.io.files)  # type: ignore[attr-defined]
+    theirs = store.io.read_bytes(path).replace(b"fluvial.parent", b"other.property")
+    store.io.delete(path)
+    store.snapshots.write_latest_hint(3)
+    plan = plan_rollback(store, store.snapshots.read(1))
+    io = Nth(store.io, 1, lambda: store.io.write_new(path, theirs), of=("delete",))
+    with pytest.raises(ConflictError, match=r"another writer committed during the rollback.*snapshot=4"):
+        roll_back(reopened(table, io).store, plan)  # type: ignore[arg-type]
+    assert store.io.files == {**before, path: theirs}  # type: ignore[attr-defined]
     assert content(table) == {1: 1, 2: 2, 3: 3, 4: 4}

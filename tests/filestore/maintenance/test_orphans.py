@@ -115,3 +115,22 @@ def test_nothing_is_an_orphan_while_something_cannot_be_read() -> None:
     table.store.io.files[table.store.paths.manifest("manifest-dead-0")] = b"x"  # type: ignore[attr-defined]
     with pytest.raises(CorruptDataError, match="it is unknown which other files are in use"):
         orphans(table)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """Of a bucket, a partition, a directory of metadata, or a file: what is behind one need not be the table's."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    names = ("data-1.parquet", "manifest-1", ".snapshot-1.x.tmp")
+    for name in names:
+        (victim / name).write_bytes(b"x")
+    catalog = FileCatalog(str(tmp_path / "w"))
+    table = catalog.create_table("d.t", pa.schema([("id", pa.int64()), ("p", pa.string())]), partition_by=["p"])
+    table.write(pa.table({"id": [1], "p": ["a"]}))
+    root = Path(table.store.paths.root)
+    for place in ("p=a/bucket-1", "p=b", "p=a/bucket-0/data-0.parquet", "index", "statistics", "staging"):
+        target = victim / names[0] if place.endswith("parquet") else victim
+        (root / place).symlink_to(target)
+    found = find_orphans(table.store, before_ms=FOREVER, private_directories=[str(root / "staging")])
+    assert found == []
+    assert sorted(path.name for path in victim.iterdir()) == sorted(names)

@@ -24,6 +24,7 @@ from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.types.binary_row import decode_row, encode_row
 from filestore.types.data_types import DataType, parse_data_type
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from tests.support import hostile
 from tests.support.faults import CountedNames, MemoryFileIO
 from tests.support.vectors import GOLDEN, PROPERTY, golden_tables, typed_rows
 
@@ -34,6 +35,7 @@ TABLES = golden_tables()
 
 def store_of(files: MemoryFileIO | None = None, **arguments: Any) -> ManifestStore:
     given_types: Sequence[DataType] = arguments.pop("partition_types", ())
+    arguments.setdefault("external_roots", ["/elsewhere"])
     return ManifestStore(files or MemoryFileIO(), PATHS, CountedNames(), partition_types=given_types, **arguments)
 
 
@@ -76,7 +78,7 @@ longs = st.integers(-(2**63), 2**63 - 1)
 ints = st.integers(-(2**31), 2**31 - 1)
 files = st.builds(
     DataFileMeta,
-    file_name=st.text(),
+    file_name=hostile.NAMES,
     size_bytes=longs,
     row_count=longs,
     min_key=st.binary(),
@@ -87,13 +89,13 @@ files = st.builds(
     max_sequence_number=longs,
     schema_id=longs,
     level=ints,
-    extra_files=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    extra_files=st.lists(hostile.NAMES, max_size=2).map(tuple),
     creation_time_ms=st.none() | longs,
     delete_row_count=st.none() | longs,
     embedded_index=st.none() | st.binary(),
     file_source=st.none() | ints,
     value_stats_cols=names,
-    external_path=st.none() | st.text(),
+    external_path=st.none() | hostile.NAMES.map("/elsewhere/{}".format),
     first_row_id=st.none() | longs,
     write_cols=names,
 )
@@ -543,3 +545,26 @@ def test_live_files_are_the_difference_of_sets(actions: list[tuple[str, int]]) -
     added = {name for name, kind in actions if kind == 0}
     deleted = {name for name, kind in actions if kind == 1}
     assert {each.file.file_name for each in live_entries(read)} == added - deleted
+
+
+@pytest.mark.parametrize(
+    ("roots", "path", "is_read"),
+    [
+        (["/mnt/fast"], "/mnt/fast/bucket-0/data-1.parquet", True),
+        (["file:/mnt/fast/"], "file:///mnt/fast/data-1.parquet", True),
+        (["s3://one/x", "s3://two"], "s3://two/data-1.parquet", True),
+        (["/mnt/fast"], "/mnt/faster/data-1.parquet", False),
+        (["/mnt/fast"], "/mnt/fast/../slow/data-1.parquet", False),
+        (["/mnt/fast"], "/mnt/fast", False),
+        (["/"], "/etc/passwd", False),
+        ([], "/mnt/fast/data-1.parquet", False),
+    ],
+)
+def test_external_files_lie_below_a_root_that_the_options_name(roots: list[str], path: str, is_read: bool) -> None:
+    store = store_of(external_roots=roots)
+    meta = store.write_manifest([entry(external_path=path)])
+    if is_read:
+        assert store.read_manifest(meta)[0].file.external_path == path
+    else:
+        with pytest.raises(CorruptDataError, match=r"option=data-file.external-paths .* fix="):
+            store.read_manifest(meta)

@@ -1,6 +1,7 @@
 """Filters of any size and depth: refused with a reason, or read and evaluated column by column."""
 
 import random
+import re
 import time
 from collections.abc import Callable
 
@@ -188,7 +189,41 @@ def test_lists_are_read_by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("filestore.predicate.parser.literals_of", None)
     numbers = parse_filter(f"id IN ({','.join(map(str, range(LONG)))})", SALES)
     texts = parse_filter(f"name IN ({','.join(repr(str(each)) for each in range(LONG))})", SALES)
+    day, moment = "'2024-02-29'", "'2024-02-29 10:11:12.345'"
+    plain = {"price": "1.5", "ratio": "7", "amount": "12.34", "day": day, "ts": moment, "ltz": moment}
+    for column, one in plain.items():
+        parse_filter(f"{column} IN ({', '.join([one] * LONG)})", SALES)
     assert (numbers, texts) == (
         In(column="id", values=(*range(LONG),)),
         In(column="name", values=tuple(map(str, range(LONG)))),
     )
+
+
+NUMBERS = ["0", "-0", "0.0", "-0.0", "1", "-1.5", "12.340", "12.345", "99999999.99", "100000000", "9" * 39, "9" * 400]
+MOMENTS = [
+    "1970-01-01", "0000-01-01", "0001-12-31", "9999-12-31", "2024-02-29", "2024-1-31", "2024-01", "2024",
+    "2024-02-29 10:11", "2024-02-29 10", "2024-02-29 10:11:12", "2024-02-29T10:11:12", "1600-01-01 00:00:00",
+    "2024-02-29 10:11:12.3", "2024-02-29 10:11:12.345678", "2024-02-29 10:11:12.3456789", "2024-02-29 10:11:12Z",
+    "2024-02-29 10:11:12+01:00", " 2024-02-29", "2023-02-29", "2024-02-29 24:00:00", "2024-02-29 23:59:60", "no day",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [(column, each) for column in ("price", "ratio", "amount") for each in NUMBERS]
+    + [(column, f"'{each}'") for column in ("day", "ts", "ltz") for each in MOMENTS]
+    + [("price", "'1.5'"), ("amount", "'1.5'"), ("day", "1"), ("ts", "1.5")],
+)
+def test_a_long_list_has_the_values_of_a_short_one(column: str, written: str) -> None:
+    """What kernels read is what is read one by one, or refused alike."""
+    try:
+        short = parse_filter(f"{column} IN ({written})", SALES)
+    except InvalidInputError as error:
+        with pytest.raises(InvalidInputError, match=re.escape(str(error).partition(" filter=")[0])):
+            parse_filter(f"{column} IN ({', '.join([written] * LONG)})", SALES)
+        return
+    long = parse_filter(f"{column} IN ({', '.join([written] * LONG)})", SALES)
+    assert isinstance(short, In)
+    assert isinstance(long, In)
+    assert long.values == short.values * LONG
+    assert {type(each) for each in long.values} == {type(each) for each in short.values}

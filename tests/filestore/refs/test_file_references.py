@@ -13,6 +13,7 @@ import pytest
 from filestore.maintenance.partitions import drop_partitions
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.manifest.entries import live_entries
+from filestore.refs.branch_origins import branch_made_from
 from filestore.refs.file_references import FileReferences
 from filestore.refs.live_references import DecidingReferences, LiveReference, ReferenceKind, all_references
 from filestore.refs.savepoint_files import list_savepoints
@@ -127,7 +128,7 @@ class VersionedTable:
 
     def tag(self, table: FileTable) -> None:
         ids, branch, name = table.store.snapshots.ids(), table.store.paths.branch, self.rng.choice("xyz")
-        if not ids or self.has_branch(table, name):
+        if not ids or (name in table.store.snapshots.tag_names() and self.has_branch(table, name)):
             return
         snapshot_id = self.rng.choice(ids)
         if name in table.store.snapshots.tag_names():
@@ -218,9 +219,7 @@ class VersionedTable:
         return self.rng.choice(names) if names else None
 
     def has_branch(self, table: FileTable, name: str) -> bool:
-        return table.store.paths.branch == self.table.store.paths.branch and any(
-            name in each.store.snapshots.tag_names() for each in branches_of(self.table)[1:]
-        )
+        return branch_made_from(table.store, name, table.store.snapshots.tag(name)) is not None
 
     def content(self, table: FileTable, **travel: Any) -> Content:
         """Of a state that may have been read before: its files are those of then, unless one of them is missing."""

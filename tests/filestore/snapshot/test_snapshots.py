@@ -14,6 +14,7 @@ from filestore.layout.paths import TablePaths
 from filestore.snapshot.snapshot import CommitKind, Snapshot, carried_offsets
 from filestore.snapshot.snapshot_store import SnapshotStore
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from tests.support import hostile
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.vectors import GOLDEN, PROPERTY
 
@@ -110,12 +111,12 @@ def test_the_least_number_is_no_watermark() -> None:
         Snapshot,
         id=st.integers(1, 2**60),
         schema_id=st.integers(0, 9),
-        base_manifest_list=st.text(),
+        base_manifest_list=hostile.NAMES,
         base_manifest_list_size=st.none() | st.integers(0),
-        delta_manifest_list=st.text(),
+        delta_manifest_list=hostile.NAMES,
         delta_manifest_list_size=st.none() | st.integers(0, 2**60),
-        changelog_manifest_list=st.none() | st.text(),
-        index_manifest=st.none() | st.text(),
+        changelog_manifest_list=st.none() | hostile.NAMES,
+        index_manifest=st.none() | hostile.NAMES,
         commit_user=st.text(),
         commit_identifier=st.integers(0, 2**63 - 1),
         commit_kind=st.sampled_from(CommitKind),

@@ -1,21 +1,27 @@
 """Tags that make themselves: when, of which snapshot, under which names, and which go again."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filestore.branch.branches import create_branch, delete_branch
+from filestore.evolution.schema_change import SetOption, apply_changes
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import DAY_MS, TagSchedule, due_ends, too_many
+from filestore.options.time_zone import parse_time_zone
 from filestore.table import FileTable
 from filestore.tag.automatic_tags import create_batch_tag, create_due_tags, creates_tags
 from filestore.tag.tags import delete_tag, expired_tags
 from lsm.errors import InvalidInputError
 from tests.filestore.refs.test_versions import commit_with_watermark
-from tests.support.tables import content, key_table, rows
+from tests.support.faults import paused_before
+from tests.support.tables import content, key_table, newest_snapshot, rows
 
 
 def ms(text: str) -> int:
@@ -201,6 +207,23 @@ def test_a_tag_that_is_over_is_not_made_again_unless_it_is_forced() -> None:
     assert made(table, force=True) == {"2026-01-30": 1}
 
 
+@pytest.mark.parametrize("operation", ["write_new", "create_exclusive"])
+def test_a_process_that_dies_at_a_tag_loses_no_period(operation: str) -> None:
+    """versions.md H2: the name of a tag that was never complete counted as made."""
+    table = daily()
+    table.write(rows((1, 1)))
+    set_clock(table, "2026-01-31 00:00")
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with paused_before(table.store.io, operation, die) as io, pytest.raises(KeyboardInterrupt):
+        create_due_tags(replace(table.store, io=io))
+    assert table.store.snapshots.tag_names() == []
+    assert made(table) == {"2026-01-30": 1}
+    assert content(table, tag="2026-01-30") == {1: 1}
+
+
 def test_the_oldest_go_when_there_are_too_many_and_others_tags_stay() -> None:
     """tag.num-retained-max counts automatic tags only."""
     table = daily(**{"tag.num-retained-max": "2", "tag.automatic-completion": "true"})
@@ -240,6 +263,102 @@ def test_a_batch_write_has_a_tag_of_its_day() -> None:
     named = table.with_options({"tag.batch.customized-name": "load"})
     create_batch_tag(named.store, snapshot)
     assert table.store.snapshots.tag("load").id == snapshot.id
+
+
+def test_a_batch_tag_from_which_a_branch_began_stays_and_later_writes_have_another() -> None:
+    """versions.md L3: and surplus tags go nevertheless."""
+    table = key_table(bucket="1", **{"tag.automatic-creation": "batch", "tag.num-retained-max": "2"})
+
+    def load(text: str) -> tuple[str, ...]:
+        set_clock(table, text)
+        snapshot = table.write(rows((1, 1))).snapshot
+        assert snapshot is not None
+        done = create_batch_tag(table.store, snapshot)
+        assert [tag.snapshot.id for tag in done.created] == [snapshot.id]
+        return (*(tag.name for tag in done.created), *done.deleted)
+
+    assert load("2026-02-01 10:00") == ("batch-write-2026-02-01",)
+    create_branch(table.store, "dev", tag="batch-write-2026-02-01")
+    assert load("2026-02-01 11:00") == ("batch-write-2026-02-01-2",)
+    assert load("2026-02-01 12:00") == ("batch-write-2026-02-01-2",)
+    create_branch(table.store, "fix", tag="batch-write-2026-02-01-2")
+    assert load("2026-02-01 13:00") == ("batch-write-2026-02-01-3",)
+    assert load("2026-02-02 10:00") == ("batch-write-2026-02-02",)
+    assert load("2026-02-03 10:00") == ("batch-write-2026-02-03", "batch-write-2026-02-01-3")
+    delete_branch(table.store, "dev")
+    assert load("2026-02-03 11:00") == ("batch-write-2026-02-03", "batch-write-2026-02-01")
+    assert content(table.on_branch("fix")) == {1: 1}
+
+
+def test_days_begin_in_the_zone_of_the_table_on_every_machine() -> None:
+    """versions.md L4: sink.process-time-zone, also where clocks change; batch tags too."""
+    table = daily(**{"sink.process-time-zone": "Europe/Berlin", "tag.automatic-completion": "true"})
+    set_clock(table, "2026-03-27 12:00")
+    table.write(rows((1, 1)))
+    set_clock(table, "2026-03-27 22:59:59")
+    assert made(table) == {}
+    set_clock(table, "2026-03-27 23:00:01")  # midnight in winter
+    table.write(rows((1, 2)))
+    assert made(table) == {"2026-03-27": 1}
+    set_clock(table, "2026-03-29 21:59:58")
+    table.write(rows((1, 3)))
+    assert made(table) == {"2026-03-28": 2}
+    set_clock(table, "2026-03-29 22:00:01")  # and in summer
+    table.write(rows((1, 4)))
+    assert made(table) == {"2026-03-29": 3}
+    batch = table.with_options({"tag.automatic-creation": "batch"})
+    assert [tag.name for tag in create_batch_tag(batch.store, newest_snapshot(table)).created] == [
+        "batch-write-2026-03-30"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "offset_h"), [("UTC", 0), ("z", 0), ("+02:00", 2), ("GMT-3", -3), ("UTC+05:30", 5.5), ("Asia/Tokyo", 9)]
+)
+def test_a_zone_is_a_name_or_an_offset(zone: str, offset_h: float) -> None:
+    found = parse_time_zone(zone)
+    now = ms("2026-02-01 10:00")
+    assert found.local_ms(now) - now == offset_h * 3_600_000
+    assert found.epoch_ms(found.local_ms(now)) == now
+
+
+@given(st.integers(ms("2020-01-01"), ms("2030-01-01")))
+def test_a_wall_clock_is_of_its_moment_or_of_an_earlier_one_that_it_shows_twice(now: int) -> None:
+    berlin = parse_time_zone("Europe/Berlin")
+    local = berlin.local_ms(now)
+    assert berlin.epoch_ms(local) in (now, now - 3_600_000)
+    assert berlin.local_ms(berlin.epoch_ms(local)) == local
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"sink.process-time-zone": "Mars"}, "expected='a time zone, as Europe/Berlin, UTC or"),
+        ({"sink.process-time-zone": "Europe"}, "expected='a time zone"),
+        ({"sink.process-time-zone": "+99:00"}, "expected='a time zone"),
+        ({"tag.automatic-creation": "process-time", "tag.creation-delay": "2 d"}, "tag.creation-delay=2 d period_ms"),
+        ({"tag.automatic-creation": "watermark", "tag.creation-delay": "1 d"}, "less than the period"),
+        ({"savepoint.create-interval": "0 s"}, "option=savepoint.create-interval value=0 s"),
+        ({"tag.default-time-retained": "0 s"}, "option=tag.default-time-retained value=0 s"),
+        ({"tag.creation-period-duration": "0 s"}, "option=tag.creation-period-duration value=0 s"),
+        ({"tag.batch.customized-name": "123"}, "cannot be a number"),
+        ({"tag.batch.customized-name": "latest"}, "the name is reserved"),
+        ({"tag.batch.customized-name": "a:b"}, "invalid tag name"),
+    ],
+)
+def test_periods_and_names_that_cannot_be_are_refused_when_they_are_set(options: dict[str, str], says: str) -> None:
+    """versions.md L3, L4: at creation and by ALTER; a table that has one already can be altered otherwise."""
+    with pytest.raises(InvalidInputError, match=re.escape(says).replace("\\ ", " ")):
+        key_table(bucket="1", **options)
+    schema = key_table(bucket="1").schema
+    *before, last = options.items()
+    for key, text in before:
+        schema = apply_changes(schema, [SetOption(key, text)])
+    with pytest.raises(InvalidInputError, match=re.escape(says).replace("\\ ", " ")):
+        apply_changes(schema, [SetOption(*last)])
+    if "zone" not in last[0]:
+        old = replace(schema, options={**schema.options, **options})
+        assert apply_changes(old, [SetOption("snapshot.num-retained.min", "3")]).id == old.id + 1
 
 
 def test_a_success_file_comes_and_goes_with_its_tag() -> None:

@@ -1,19 +1,31 @@
 """Tags as files: what they hold, and what is left when making or deleting one dies."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import orjson
 import pytest
 
+from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
-from filestore.tag.tags import create_tag, delete_tag, list_tags, previous_tag, read_tag, rename_tag, replace_tag
+from filestore.tag.savepoints import create_savepoint, delete_savepoint
+from filestore.tag.tags import (
+    create_tag,
+    delete_tag,
+    expired_tags,
+    list_tags,
+    previous_tag,
+    read_tag,
+    rename_tag,
+    replace_tag,
+)
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import Nth, When, paused_before
 from tests.support.roots import check_orphans_go, files_there, used_files
@@ -83,6 +95,48 @@ def test_a_tag_from_which_a_branch_was_made_stays() -> None:
     ):
         delete_tag(table.store, "old")
     assert content(table, tag="old") == {1: 1}
+
+
+@pytest.mark.parametrize("has_origin", [True, False], ids=["ours", "Java's"])
+def test_a_branch_keeps_the_tag_that_it_began_at_and_no_other_of_the_same_name(has_origin: bool) -> None:
+    """versions.md M4: both sides tag a snapshot of the same number with the same name, and save it."""
+    table = key_table(bucket="1")
+    table.write(rows((1, 1)))
+    create_tag(table.store, "start")
+    create_branch(table.store, "dev", tag="start")
+    branch = table.on_branch("dev")
+    if not has_origin:
+        table.store.io.delete(f"{branch.store.paths.branch_root}/ORIGIN")
+    for each in (table, branch):
+        each.write(rows((2, 2)))
+        create_tag(each.store, "daily", retained_ms=1)
+        create_savepoint(each.store, compact=False)
+    assert table.store.snapshots.tag("daily").id == branch.store.snapshots.tag("daily").id == 2
+    table.store.clock.sleep(1)
+    assert [tag.name for tag in expired_tags(table.store)] == ["daily"]
+    replace_tag(table.store, "daily")
+    delete_tag(table.store, "daily")
+    delete_savepoint(table.store, 1)
+    for action in (delete_tag, replace_tag):
+        with pytest.raises(InvalidInputError, match=r"a branch was created from this tag.* tag=start branch=dev"):
+            action(table.store, "start")
+    delete_tag(branch.store, "start")  # the branch's own copy is its own
+    with pytest.raises(InvalidInputError, match=r"tag=start branch=dev") if has_origin else nullcontext():
+        delete_tag(table.store, "start")
+    assert content(branch) == {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("which", ["base_manifest_list", "delta_manifest_list"])
+def test_a_read_of_a_tag_that_lost_its_files_names_the_tag(which: str) -> None:
+    """versions.md H2: as tags of older versions may have."""
+    table = tagged_table()
+    path = table.store.paths.manifest(getattr(table.store.snapshots.tag("old"), which))
+    table.store.io.delete(path)
+    for travel in ({"tag": "old"}, {"version": "old"}):
+        with pytest.raises(CorruptDataError, match=r"a manifest is lost: table=db.t .*needed_by='tag old'"):
+            table.read(**travel).to_arrow()
+    delete_tag(table.store, "old")
+    assert expire_all_but(table, 1) == []
 
 
 def test_tags_have_an_order_and_places() -> None:

@@ -9,12 +9,13 @@ import pytest
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.procedures import create_tag, drop_partition, expire_snapshots, rescale, rollback_to_as_latest, verify
-from filestore.evolution.schema_change import SetOption
+from filestore.evolution.schema_change import AddColumn, SetOption
 from filestore.maintenance.rewriting import rescale as rescale_files
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import manifests_of
 from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from filestore.snapshot.snapshot import CommitKind
+from filestore.types.data_types import DataType
 from lsm.errors import ConflictError, InvalidInputError
 from tests.engine.procedures.conftest import SCHEMA, Call, order_rows
 from tests.support.changelogs import newest_changes
@@ -77,6 +78,14 @@ def test_a_table_with_a_log_goes_back_and_tells_its_streams(tmp_path: Path, brok
     assert changes_of(newest_snapshot(table.files), has_log=True) is ChangeSource.FILES
     assert {*newest_changes(table.files)} == {("-U", "d1", 1, 2), ("+U", "d1", 1, 1), ("-D", "d1", 2, 2)}
     table.write(order_rows(("d1", 3, 3)))
+    changes = [SetOption("snapshot.num-retained.max", "99"), AddColumn(path=("n",), type=DataType(root="INT"))]
+    catalog.alter_table(name, changes)
+    table = catalog.table(name)
+    rollback_to_as_latest(table, snapshot=2)
+    assert {*newest_changes(table.files)} == {
+        ("-U", "d1", 1, 1, None), ("+U", "d1", 1, 2, None), ("+I", "d1", 2, 2, None), ("-D", "d1", 3, 3, None),
+    }  # fmt: skip
+    table.write(pa.table({"dt": ["d1"], "id": [4], "v": [4], "n": pa.array([4], pa.int32())}))
     assert verify(table).num_rows == 0
 
 

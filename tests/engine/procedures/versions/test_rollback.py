@@ -47,6 +47,20 @@ def test_a_table_goes_back_and_says_what_went(
     assert verify(table).num_rows == 0
 
 
+def test_a_program_may_give_a_number_as_text_and_nothing_else(new_table: Callable[..., Table]) -> None:
+    """lineage.md 7: it said that the table was corrupt."""
+    table = new_table()
+    assert rollback(table, "1", dry_run=True).num_rows == 1  # type: ignore[arg-type]
+    for wrong in ("one", 1.5, True):
+        with pytest.raises(InvalidInputError, match=r"argument=snapshot value=.* expected=integer"):
+            rollback(table, wrong)  # type: ignore[arg-type]
+    for name in (None, 5):
+        with pytest.raises(InvalidInputError, match=r"argument=tag value=.* expected=text"):
+            create_tag(table, name)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="a snapshot is named by its number: snapshot='1'"):
+        table.files.read(snapshot_id="1")  # type: ignore[arg-type]
+
+
 def test_a_table_goes_back_to_a_tag_or_a_time(
     new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content
 ) -> None:

@@ -1,10 +1,20 @@
 """Savepoints as procedures, as commands and as a system table."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from engine import Catalog, Table
+from engine.procedures import rollback_to_as_latest, rollback_to_savepoint
+from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, RenameColumn, SetOption
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.schema.column_paths import ColumnPosition
+from filestore.types.data_types import parse_data_type
+from lsm.errors import InvalidInputError
+from tests.engine.procedures.conftest import order_rows
+from tests.support.rows import arrow_rows
 
 Call = Callable[..., list[dict[str, Any]]]
 Content = Callable[..., set[tuple[str, int, int]]]
@@ -31,6 +41,34 @@ def test_a_savepoint_is_made_gone_back_to_and_deleted(
     assert shown == gone
     assert gone["data_files"] > 0
     assert content(catalog) == before
+
+
+def test_a_savepoint_is_gone_back_to_across_every_harmless_change(
+    new_table: Callable[..., Table], catalog: Catalog, call: Call
+) -> None:
+    """versions.md H1; and a column that is gone is named, by savepoints, tags and cuts alike."""
+    table = new_table()
+    call("create_savepoint")
+    call("create_tag", tag="eod")
+    table.write(order_rows(("d1", 1, 100)))
+    catalog.alter_table("shop.orders", [SetOption("snapshot.num-retained.max", "100")])
+    assert len(call("rollback_to_savepoint", savepoint=1)) == 1
+    changes = [
+        AddColumn(path=("note",), type=parse_data_type("STRING"), position=ColumnPosition()),
+        RenameColumn(("v",), "value"),
+        ChangeType(("value",), parse_data_type("DECIMAL(20, 0)")),
+    ]
+    catalog.alter_table("shop.orders", changes)
+    table = catalog.table("shop.orders")
+    table.write(arrow_rows(table.schema.arrow_schema, {"dt": "d1", "id": 2, "value": Decimal(7), "note": "wrong"}))
+    assert len(call("rollback_to_as_latest", tag="eod")) == 1
+    known = (("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3))
+    rows = [{"note": None, "dt": day, "id": key, "value": Decimal(v)} for day, key, v in known]
+    assert sorted(table.files.read().to_arrow().to_pylist(), key=lambda row: row["id"]) == rows
+    catalog.alter_table("shop.orders", [DropColumn(("value",))])
+    for procedure, state in ((rollback_to_savepoint, {"savepoint": 1}), (rollback_to_as_latest, {"tag": "eod"})):
+        with pytest.raises(InvalidInputError, match=r"cause='column v was dropped' fix=read"):
+            procedure(catalog.table("shop.orders"), **state)
 
 
 def test_savepoints_are_shown_as_a_table(new_table: Callable[..., Table], catalog: Catalog, call: Call) -> None:

@@ -82,7 +82,7 @@ def test_a_tag_outlives_its_snapshot_until_it_is_deleted(
 def test_a_tag_can_be_moved_and_expires(new_table: Callable[..., Table], call: Call) -> None:
     table = new_table()
     call("create_tag_from_timestamp", tag="now", timestamp="2999-01-01", time_retained="1 ms")
-    assert call("replace_tag", tag="now", snapshot=1, time_retained="0 ms")[0]["tagged_snapshot_id"] == 1
+    assert call("replace_tag", tag="now", snapshot=1, time_retained="1 ms")[0]["tagged_snapshot_id"] == 1
     call("create_tag", tag="forever")
     table.store.clock.sleep(0.01)
     assert [each["tag_name"] for each in call("expire_tags")] == ["now"]
@@ -95,6 +95,31 @@ def test_a_tag_has_a_name_that_is_no_number(new_table: Callable[..., Table], nam
     """TAG-13, TAG-14: checked when the tag is made."""
     with pytest.raises(InvalidInputError, match="tag="):
         create_tag(new_table(), name)
+
+
+def test_a_name_with_a_comma_is_deleted_as_it_is(new_table: Callable[..., Table], call: Call) -> None:
+    """versions.md M3: tags and branches of older versions; names without one are still lists."""
+    store = new_table().store
+    body = store.snapshots.read(1).to_json().encode()
+    for name in ("a", "b", "a,b", "c"):
+        store.io.replace(store.paths.tag(name), body)
+    assert [each["tag_name"] for each in call("delete_tag", tag="a,b")] == ["a,b"]
+    assert [each["tag_name"] for each in call("delete_tag", tag="a, c")] == ["a", "c"]
+    assert store.snapshots.tag_names() == ["b"]
+    for name in ("d", "d,e"):
+        there = store.paths.with_branch(name)
+        store.io.replace(there.schema(0), store.io.read_bytes(store.paths.schema(0)))
+        store.io.replace(there.tag("b"), body)
+        store.io.replace(there.snapshot(1), body)
+    assert [each["branch"] for each in call("delete_branch", branch="d,e")] == ["d,e"]
+    assert [each["branch"] for each in call("delete_branch", branch="d")] == ["d"]
+
+
+def test_a_tag_that_lives_no_time_is_refused(new_table: Callable[..., Table]) -> None:
+    table = new_table()
+    with pytest.raises(InvalidInputError, match=r"a tag lives for some time: .*time_retained=0 ms"):
+        create_tag(table, "eod", time_retained="0 s")
+    assert table.store.snapshots.tag_names() == []
 
 
 def test_wrong_tags_are_named(new_table: Callable[..., Table]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -172,6 +172,29 @@ def test_what_lies_between_two_positions_never_changes(
     after = advance(end.place, ReadTarget(snapshot_id=len(commits)), history, second)
     again = list(steps(here, end, history)) + list(steps(end, after, history))
     assert len(set(units(again))) == len(units(again))
+
+
+@pytest.mark.sweep
+@law
+@given(histories, limits, st.data())
+def test_a_range_of_the_log_asks_no_snapshot_again(commits: list[Commit], limits: Limits, data: st.DataObject) -> None:
+    """Its steps are the same when every snapshot has expired; every batch of the log alone is one."""
+    history, gone = OracleHistory(commits), OracleHistory(commits, expired=len(commits))
+    here = begin_at(history, data.draw(st.integers(0, len(commits))))
+    for _ in range(10_000):
+        end = Position.from_json(advance(here, ReadTarget(snapshot_id=len(commits)), history, limits).to_json())
+        if end == here:
+            return
+        walked = units(list(steps(here, replace(end, is_range=False), history)))
+        if end.is_range:
+            assert units(list(steps(here, end, gone))) == walked
+        assert end.is_range == (here.phase is Phase.LOG and end.phase is Phase.LOG and _is_of_log(walked))
+        here = end
+    raise AssertionError("the stream does not get to the end")
+
+
+def _is_of_log(walked: list[tuple[object, ...]]) -> bool:
+    return all(unit[0] == "log" for unit in walked)
 
 
 @pytest.mark.sweep

@@ -1,0 +1,53 @@
+"""Where branches began: by the record that their creation leaves, for branches of other engines by what they copied.
+
+A tag of the same name and snapshot on both sides says nothing: both may have created it after the branch began.
+"""
+
+from filestore.layout.branch_state import BranchOrigin, read_origin
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.refs.live_references import branch_names, on_branch
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+
+
+def origin_of(store: TableStore, name: str) -> BranchOrigin:
+    """The origin of a branch. Branches of other engines start with a copy of their tag."""
+    there = on_branch(store, name)
+    known = read_origin(store.io, there.paths)
+    if known is not None:
+        return known
+    main = store.paths.with_branch(store.main_branch)
+    tag, first = _first_tag(there)
+    shared = [each for each in there.schemas.ids() if _is_same_file(store, main.schema(each), there.paths.schema(each))]
+    newest = max(shared, default=0)
+    created_ms = store.io.modified_ms(there.paths.schema(newest)) if shared else 0
+    return BranchOrigin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=created_ms)
+
+
+def start_of(store: TableStore, name: str) -> tuple[str | None, int | None]:
+    """Tag and snapshot of main at which a branch began; (None, None): it began empty."""
+    known = read_origin(store.io, store.paths.with_branch(name))
+    return _first_tag(on_branch(store, name)) if known is None else (known.tag, known.snapshot_id)
+
+
+def branch_made_from(store: TableStore, name: str, snapshot: Snapshot) -> str | None:
+    """A branch that was created from a tag of main; its table must keep the tag. None: there is none."""
+    if store.paths.branch != store.main_branch:
+        return None
+    others = (branch for branch in branch_names(store) if branch not in (MAIN_BRANCH, store.main_branch))
+    return next((branch for branch in others if start_of(store, branch) == (name, snapshot.id)), None)
+
+
+def _first_tag(store: TableStore) -> tuple[str | None, int | None]:
+    """The tag of the oldest snapshot: branches of other engines start with a copy of their tag."""
+    names = store.snapshots.tag_names()
+    tags = [(snapshot.id, tag) for tag in names if (snapshot := store.snapshots.find_tag(tag))]
+    first, found = min(tags, default=(None, None))
+    return found, first
+
+
+def _is_same_file(store: TableStore, one: str, other: str) -> bool:
+    try:
+        return store.io.read_bytes(one) == store.io.read_bytes(other)
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,81 @@
+"""Machines that share nothing: a task that does not see the table's directory refuses before anything is written."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from engine import Catalog, Table, sink
+from engine.runtime import task_host
+from engine.runtime.task_host import TaskHost
+from lsm.errors import InvalidInputError
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+REFUSAL = r"directory is not shared with this host: table=d\.t directory=/proc/self/cwd/w\S* host=\S+ driver=\S+ fix="
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """In a directory that has this name here only: that of the workers is another one."""
+    monkeypatch.chdir(tmp_path)
+    made = Catalog("/proc/self/cwd/w").create_table("d.t", SCHEMA, primary_key=["id"], options={"bucket": "2"})
+    for value in ("a", "b"):  # in two runs, which are merged in Python
+        made.write(pa.table({"id": [1, 2], "v": [value] * 2}))
+    return made
+
+
+def streamed(spark: SparkSession, table: Table, rows: Any, tmp_path: Path) -> None:
+    rows.write.parquet(str(tmp_path / "in"))
+    source = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "in"))
+    query = source.writeStream.foreachBatch(sink(table)).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination(120)
+
+
+WAYS: dict[str, Callable[[SparkSession, Table, Any, Path], object]] = {
+    "append": lambda spark, table, rows, tmp_path: table.append(rows),
+    "overwrite": lambda spark, table, rows, tmp_path: table.overwrite(rows),
+    "sink": streamed,
+    "read": lambda spark, table, rows, tmp_path: table.dataframe(spark).collect(),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", WAYS)
+def test_tasks_elsewhere_refuse(way: str, table: Table, spark: SparkSession, tmp_path: Path) -> None:
+    before = table.latest_snapshot()
+    rows = spark.createDataFrame([(3, "c"), (4, "d")], "id long, v string")
+    with pytest.raises(Exception, match=REFUSAL):
+        WAYS[way](spark, table, rows, tmp_path)
+    assert table.latest_snapshot() == before
+    assert table.read().to_arrow().num_rows == 2
+    assert not (Path(os.environ["PWD"]) / "w").exists()
+
+
+def test_a_host_with_the_table_passes_and_looks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_host, "_seen", set())
+    made = Catalog(str(tmp_path)).create_table("d.t", SCHEMA)
+    TaskHost.here().check(made.store)
+    (tmp_path / "d.db" / "t" / "schema" / "schema-0").unlink()
+    TaskHost.here().check(made.store)
+    monkeypatch.setattr(task_host, "_seen", set())
+    with pytest.raises(InvalidInputError, match=f"directory={tmp_path}.* fix='put the warehouse where"):
+        TaskHost.here().check(made.store)
+    assert [path.name for path in (tmp_path / "d.db" / "t" / "schema").iterdir()] == []
+
+
+@pytest.mark.parametrize("library", ["python", "pyarrow"])
+def test_another_release_is_refused(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_host, "_seen", set())
+    made = Catalog(str(tmp_path)).create_table("d.t", SCHEMA)
+    elsewhere = TaskHost(versions={**TaskHost.here().versions, library: "1.2"})
+    with pytest.raises(InvalidInputError, match=rf"library={library} version=\S+ driver_version=1.2 host=\S+ .* fix="):
+        elsewhere.check(made.store)
+
+
+def test_a_library_in_an_archive_is_not_compared(tmp_path: Path) -> None:
+    made = Catalog(str(tmp_path)).create_table("d.t", SCHEMA)
+    TaskHost(versions={**TaskHost.here().versions, "no-such-library": "1.2"}).check(made.store)

@@ -1,0 +1,200 @@
+"""One rollback at a time, decided before it removes anything: of two at once, one is whole and the other is refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+from filestore.maintenance.history_repair import repair_history
+from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
+from filestore.maintenance.rollback_run import find_run
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.maintenance.verification import verify_files
+from filestore.table import FileTable
+from filestore.tag.tags import create_tag
+from lsm.errors import ConflictError, InvalidInputError
+from tests.support.faults import FaultyFileIO, Nth
+from tests.support.roots import files_there, used_files
+from tests.support.tables import check_metadata, content, copied, key_table, reopened, rows
+
+NOTES = "/rollback/", "/removed/"
+
+
+class DiedError(BaseException):
+    """A process ends, without any clean-up that works."""
+
+
+class Dying:
+    """Files of a process that dies before its n-th operation."""
+
+    def __init__(self, inner: object, fail_at: int) -> None:
+        self.inner, self.left = inner, fail_at
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        operation = getattr(self.inner, name)
+
+        def call(*arguments: object) -> object:
+            self.left -= 1
+            if self.left <= 0:
+                raise DiedError
+            return operation(*arguments)
+
+        return call
+
+
+def four_commits() -> FileTable:
+    """Snapshots 1 to 4 with the keys 1 to 4."""
+    table = key_table(bucket="1", **{"write-only": "true", "commit.max-retries": "2", "commit.min-retry-wait": "1 ms"})
+    for key in (1, 2, 3, 4):
+        table.write(rows((key, key)))
+    return table
+
+
+def back_to(table: FileTable, snapshot_id: int) -> RollbackPlan:
+    plan = plan_rollback(table.store, table.store.snapshots.read(snapshot_id))
+    roll_back(table.store, plan)
+    return plan
+
+
+def write_five(table: FileTable) -> object:
+    return table.write(rows((5, 5)))
+
+
+def tag_four(table: FileTable) -> object:
+    return create_tag(table.store, "newest", snapshot_id=4)
+
+
+def expire_all_but_one(table: FileTable) -> object:
+    return list(expire_snapshots(table.store, Retention(min_count=1, max_count=1, age_ms=10**15, limit=99)))
+
+
+def roll_back_too(table: FileTable) -> object:
+    back_to(table, 2)
+    table.write(rows((13, 13)))
+    return table.write(rows((14, 14)))
+
+
+@pytest.mark.parametrize("first", [write_five, tag_four, expire_all_but_one])
+def test_a_rollback_that_is_refused_has_removed_nothing(first: Callable[[FileTable], object]) -> None:
+    table = four_commits()
+    plan = plan_rollback(table.store, table.store.snapshots.read(2))
+    first(table)
+    before = {path: body for path, body in table.store.io.files.items()}  # type: ignore[attr-defined]
+    faulty = FaultyFileIO(table.store.io)
+    with pytest.raises(ConflictError, match=r"during the rollback"):
+        roll_back(reopened(table, faulty).store, plan)  # type: ignore[arg-type]
+    assert table.store.io.files == before  # type: ignore[attr-defined]
+    deleted = [line.split(" ", 1)[1] for line in faulty.log if line.startswith("delete ")]
+    assert [path for path in deleted if not any(each in path for each in NOTES)] == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("other", [write_five, tag_four, expire_all_but_one, roll_back_too])
+def test_whatever_comes_while_a_rollback_is_paused_one_of_both_is_refused_whole(
+    other: Callable[[FileTable], object],
+) -> None:
+    """The other one runs at every single operation of the rollback, to its end or to its refusal."""
+    before, outcomes = four_commits(), set()
+    for nth in range(1, 200):
+        table, answers = copied(before), []
+
+        def meanwhile(table: FileTable = table, answers: list[bool] = answers) -> None:
+            try:
+                other(table)
+            except (ConflictError, InvalidInputError):
+                answers.append(False)
+            else:
+                answers.append(True)
+
+        io = Nth(table.store.io, 0, meanwhile)
+        rolling = reopened(table, io)  # type: ignore[arg-type]
+        plan = plan_rollback(rolling.store, rolling.store.snapshots.read(2))
+        io.left = nth
+        try:
+            roll_back(rolling.store, plan)
+            is_back = True
+        except ConflictError:
+            is_back = False
+        io.left = -1
+        if not answers:
+            break
+        outcomes.add((is_back, answers[0]))
+        assert {*content(table)} == _expected(other, is_back=is_back, is_other_done=answers[0])
+        if other is tag_four and answers[0]:
+            assert {*content(table, tag="newest")} == {1, 2, 3, 4}
+        assert find_run(table.store) is None
+        table.write(rows((50, 50)))
+        assert content(table)[50] == 50
+        check_metadata(table)
+    else:
+        pytest.fail("the sweep did not end")
+    assert (False, True) in outcomes
+    assert (False, False) not in outcomes
+    assert len(outcomes) > 1
+
+
+def _expected(other: Callable[[FileTable], object], *, is_back: bool, is_other_done: bool) -> set[int]:
+    added = {write_five: {5}, roll_back_too: {13, 14}}.get(other, set()) if is_other_done else set()
+    return {1, 2} | added if is_back or other is roll_back_too else {1, 2, 3, 4} | added
+
+
+@pytest.mark.sweep
+def test_wherever_a_rollback_dies_repair_completes_it_or_takes_it_back() -> None:
+    """Commits meanwhile are refused or stay, and verify names the rollback."""
+    before, seen_actions = four_commits(), set()
+    for fail_at in range(1, 300):
+        table = copied(before)
+        dying = Dying(table.store.io, 10**9)
+        rolling = reopened(table, dying)  # type: ignore[arg-type]
+        plan = plan_rollback(rolling.store, rolling.store.snapshots.read(2))
+        dying.left = fail_at
+        try:
+            roll_back(rolling.store, plan)
+        except DiedError:
+            pass
+        else:
+            break
+        run = find_run(table.store)
+        found = [each.check for each in verify_files(table.store, progress=lambda done, total: None)]
+        assert ("rollback" in found) is (run is not None)
+        with_more = set()
+        try:
+            table.write(rows((9, 9)))
+            with_more = {9}
+        except ConflictError:
+            assert run is not None
+        actions = [each.action for each in repair_history(table.store)]
+        seen_actions |= {*actions}
+        seen = {*content(table)}
+        assert seen in ({1, 2} | with_more, {1, 2, 3, 4} | with_more)
+        assert find_run(table.store) is None
+        assert list(repair_history(table.store)) == []
+        back_to(table, 2)
+        table.write(rows((50, 50)))
+        assert content(table)[50] == 50
+        assert files_there(table) >= used_files(table)
+        assert not [path for path in table.store.io.files if "/rollback/" in path]  # type: ignore[attr-defined]
+    else:
+        pytest.fail("the sweep did not end")
+    assert seen_actions >= {"complete rollback", "take back rollback"}
+
+
+def test_a_second_rollback_is_refused_while_the_first_one_may_be_alive() -> None:
+    table = four_commits()
+    dying = Dying(table.store.io, 10**9)
+    rolling = reopened(table, dying)  # type: ignore[arg-type]
+    plan = plan_rollback(rolling.store, rolling.store.snapshots.read(2))
+    dying.left = 3
+    with pytest.raises(DiedError):
+        roll_back(rolling.store, plan)
+    with pytest.raises(ConflictError, match=r"another rollback is in progress: .*fix='wait for it; .*run repair"):
+        back_to(table, 2)
+    assert {*content(table)} == {1, 2, 3, 4}
+
+
+def test_a_commit_costs_one_look_for_a_note_of_its_parent() -> None:
+    table = four_commits()
+    counted = FaultyFileIO(table.store.io)
+    reopened(table, counted).write(rows((5, 5)))  # type: ignore[arg-type]
+    assert [line for line in counted.log if "/removed/" in line] == [
+        f"exists {table.store.paths.removed_dir}/{table.store.snapshots.read(4).identity}"
+    ]
