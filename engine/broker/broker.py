@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -333,6 +334,13 @@ class Broker:
             self.kill()
             raise UnavailableError(f"broker answers but its transactions do not: {error.args[0]} {evidence}") from error
         producer.close()
+
+
+def make_class_archive() -> None:
+    """Start and stop a broker, if none has kept its classes for the next ones; see `class_archive`."""
+    if not archive_of(find_java(), broker_jars()).exists():
+        with tempfile.TemporaryDirectory(prefix="fluvial-classes-") as directory, Broker(directory):
+            pass
 
 
 def _answers_metadata(port: int) -> bool:

@@ -1,9 +1,7 @@
 """The classes that a broker loads, kept as the JVM maps them (class data sharing): it starts in half the time.
 
-    python -m engine.broker.class_archive
-
 The JVM writes the archive on its way out, so the first broker that is stopped in order makes it, for all that start
-after it; the command does the same at once. An archive fits one Java and one set of jars, which its name stands for;
+after it; `make jars` has one made at once. An archive fits one Java and one set of jars, which its name stands for;
 where there is none, a broker starts without.
 """
 
@@ -14,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from engine.broker.jars import broker_jars, cache_dir, find_java
+from engine.broker.jars import cache_dir
 
 _QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")  # an archive that does not fit is no error
 
@@ -65,17 +63,3 @@ class NewArchive:
         """Forget what a JVM wrote that was killed."""
         self._part.unlink(missing_ok=True)
         self._target.unlink(missing_ok=True)
-
-
-def main() -> None:
-    """Start and stop a broker where there is no archive."""
-    from engine.broker.broker import Broker
-
-    if archive_of(find_java(), broker_jars()).exists():
-        return
-    with tempfile.TemporaryDirectory(prefix="fluvial-classes-") as directory, Broker(directory):
-        pass
-
-
-if __name__ == "__main__":
-    main()
