@@ -27,6 +27,7 @@ PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
 
 FETCH_BROKER := from engine.broker.jars import broker_jars; broker_jars()
+MAKE_BROKER_CLASSES := from engine.broker.broker import make_class_archive; make_class_archive()
 FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
 FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars()
 FETCH_REGISTRY := from tests.stores.apicurio import apicurio_archive; apicurio_archive()
@@ -60,6 +61,7 @@ $(BENCH)/.stamp: $(BENCH_CONSTRAINTS)
 
 jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
+	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
 
 jars-peers: venv ## the jars of the tests' peers, Apache Paimon, an object store, MariaDB and a schema registry, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"

@@ -1,9 +1,10 @@
 """The parent of Spark's Python workers, with all modules that Fluvial's tasks need already imported.
 
-Spark forks its Python workers from one daemon per executor. When the daemon has the modules, a new worker has them too
-(0.5 to 1 s of imports otherwise). They are also frozen out of the garbage collector, so the full collection that
-Spark's worker runs after every task visits the task's own objects and not some 200,000 objects of libraries. PySpark is
-the installed one, not Spark's zip file of it, which every process would compile again.
+Spark forks its Python workers from one daemon per executor and kind of work: tasks, and each step of planning. When the
+daemon has the modules, a new worker has them too (0.5 to 1 s of imports otherwise). They are also frozen out of the
+garbage collector, so the full collection that Spark's worker runs after every task visits the task's own objects and
+not some 200,000 objects of libraries. PySpark is the installed one, not Spark's zip file of it, which every process
+would compile again.
 
 ``engine.spark.session`` sets it on local masters. On a cluster, Fluvial must be installed on the executors (not shipped
 with ``--py-files``, which a worker sees only after it has started), then set
@@ -17,7 +18,8 @@ import contextlib
 import gc
 import importlib
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from engine.runtime.installed_pyspark import prefer_installed_pyspark
@@ -36,15 +38,32 @@ PRELOADED: Final = (
     "pyspark.sql.worker.commit_data_source_write",
     "pyspark.sql.worker.python_streaming_sink_runner",
     "pyspark.sql.streaming.python_streaming_source_runner",
+    "engine.kafka.readers",
     "engine.kafka.source",
     "engine.write.sink",
     "engine.spark.data_source",
+    "engine.spark.staged_writer",
+    "engine.spark.system_reader",
+    "filestore.predicate.parser",
 )
+LOOKUP: Final = "pyspark.sql.worker.lookup_data_sources"
+"""What finds the installed sources, once for each JVM. It imports their first modules itself, and needs no others."""
+CREATION: Final = "pyspark.sql.worker.create_data_source"
+"""What asks a source for its columns."""
+_PRELOADED_FOR: Final = {
+    LOOKUP: (LOOKUP,),
+    CREATION: (CREATION, "engine.kafka.readers", "engine.spark.data_source", "engine.spark.system_reader"),
+}
 
 
-def preload() -> None:
+def modules_for(arguments: Sequence[str]) -> Sequence[str]:
+    """The modules for the kind of work that the last of a daemon's arguments names: all, but for short ones."""
+    return _PRELOADED_FOR.get(arguments[-1], PRELOADED) if arguments else PRELOADED
+
+
+def preload(names: Sequence[str] = PRELOADED) -> None:
     """Import the modules of the tasks and exclude them from garbage collection."""
-    for name in PRELOADED:
+    for name in names:
         # a module that cannot be imported here fails in the task that needs it, which reports the error to the user
         with contextlib.suppress(Exception):
             importlib.import_module(name)
@@ -72,7 +91,7 @@ def main() -> None:
     prefer_installed_pyspark()
     from pyspark import daemon
 
-    preload()
+    preload(modules_for(sys.argv[1:]))
     daemon.worker = quiet(daemon.worker)
     daemon.manager()
 

@@ -69,7 +69,7 @@ def ratio(found: dict[str, list[float]], peer: str) -> float:
 
 
 def main() -> None:
-    rows, repeats = sized((12_000_000, 5), quick=(400_000, 3), tiny=(5_000, 1))
+    rows, repeats, warm_ups = sized((12_000_000, 5, 1), quick=(400_000, 3, 1), tiny=(5_000, 1, 0))
     conf = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.driver.memory": "4g"}
     spark = session("bench", "local[2]", conf)
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
@@ -77,13 +77,13 @@ def main() -> None:
         options = {"warehouse": root, "table": made.name}
         live = spark.read.format("fluvial").options(**options).load().count()
         found: dict[str, list[float]] = {"fluvial stream": [], "fluvial batch": [], "without kinds": []}
-        for turn in range(repeats + 1):
+        for turn in range(warm_ups + repeats):
             seconds = {
                 "without kinds": timed_batch(spark, options),
                 "fluvial batch": timed_batch(spark, options | KINDS),
                 "fluvial stream": timed_stream(spark, options | KINDS, Path(root), live),
             }
-            if turn:  # the first warms up
+            if turn >= warm_ups:
                 for name, value in seconds.items():
                     found[name].append(value)
     spark.stop()

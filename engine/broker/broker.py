@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -25,6 +26,7 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaException, Producer
 
+from engine.broker.class_archive import NewArchive, archive_of, options_of
 from engine.broker.jars import broker_jars, find_java
 from lsm.errors import InvalidInputError, UnavailableError
 
@@ -203,10 +205,13 @@ class Broker:
             deadline = time.monotonic() + timeout_s
             while self._live_pid() is not None:
                 if time.monotonic() > deadline:
-                    os.kill(pid, signal.SIGKILL)
+                    how = signal.SIGKILL
+                    os.kill(pid, how)
                 time.sleep(_POLL_S)
         if self._process is not None:
             self._process.wait()
+        archive = NewArchive(self.data_dir)
+        archive.keep() if pid is not None and how is signal.SIGTERM else archive.drop()
         self._file("broker.pid").unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:
@@ -261,6 +266,7 @@ class Broker:
             ),
             *(
                 "-Xshare:auto",
+                *options_of(archive_of(java, jars)),
                 "-Djava.awt.headless=true",
                 f"-Dlog4j2.configurationFile={self._file('log4j2.properties')}",
             ),
@@ -285,6 +291,7 @@ class Broker:
 
     def _spawn(self, java: Path, jars: Sequence[Path]) -> None:
         command = [*self._java_command(java, jars, self._heap_mb, "kafka.Kafka"), str(self._file("server.properties"))]
+        command[1:1] = NewArchive(self.data_dir).options(archive_of(java, jars))
         if not self._detached and sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
         with self._file("broker.out").open("wb") as out:
@@ -327,6 +334,13 @@ class Broker:
             self.kill()
             raise UnavailableError(f"broker answers but its transactions do not: {error.args[0]} {evidence}") from error
         producer.close()
+
+
+def make_class_archive() -> None:
+    """Start and stop a broker, if none has kept its classes for the next ones; see `class_archive`."""
+    if not archive_of(find_java(), broker_jars()).exists():
+        with tempfile.TemporaryDirectory(prefix="fluvial-classes-") as directory, Broker(directory):
+            pass
 
 
 def _answers_metadata(port: int) -> bool:

@@ -1,21 +1,17 @@
 """``format("fluvial")``: a table for ``spark.read``, ``readStream``, ``write`` and ``writeStream``.
 
-Spark finds it by the installed module ``pyspark_fluvial``. This module only names the parts.
+Spark finds it by the installed module ``pyspark_fluvial``. This module only names the parts, which are imported when
+they are used: every session imports it, and the process in which Spark looks for sources.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
-from engine.request.writer_options import BATCH_WRITE_KEYS
-from engine.spark.read_options import ReadOptions, stream_options
-from engine.spark.snapshot_reader import SnapshotReader
-from engine.spark.staged_writer import StagedBatchWriter, StagedStreamWriter
-from engine.spark.system_reader import ChangeStreamReader, SystemReader, names_system_table, system_schema
-from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
-from engine.stream.reader import HybridStreamReader
+if TYPE_CHECKING:
+    from engine.spark.staged_writer import StagedBatchWriter, StagedStreamWriter
+    from engine.stream.reader import HybridStreamReader
 
 FORMAT_NAME: Final = "fluvial"
 
@@ -30,26 +26,47 @@ class FluvialDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The chosen columns, in their order, then the row kind and metadata if these are asked for."""
+        from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
+        from engine.spark.read_options import ReadOptions
+        from engine.spark.system_reader import names_system_table, system_schema
+
         if names_system_table(self.options):
             return system_schema(self.options)
         return ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS)).spark_schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""
+        from engine.request.read_keys import BATCH_KEYS
+        from engine.spark.read_options import ReadOptions
+        from engine.spark.snapshot_reader import SnapshotReader
+        from engine.spark.system_reader import SystemReader, names_system_table
+
         if names_system_table(self.options):
             return SystemReader(self.options, schema)
         return SnapshotReader(ReadOptions.parse(self.options, BATCH_KEYS), schema)
 
-    def streamReader(self, schema: StructType) -> HybridStreamReader:
+    def streamReader(self, schema: StructType) -> "HybridStreamReader":
         """Reader of a snapshot and then of what follows."""
+        from engine.request.read_keys import STREAM_KEYS
+        from engine.spark.read_options import ReadOptions, stream_options
+        from engine.spark.system_reader import ChangeStreamReader, names_system_table
+        from engine.stream.reader import HybridStreamReader
+
         if names_system_table(self.options):
             return ChangeStreamReader(self.options, schema)
         return HybridStreamReader(stream_options(ReadOptions.parse(self.options, STREAM_KEYS), schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> StagedBatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "StagedBatchWriter":
         """Writer of a frame with these columns, in mode append or overwrite."""
+        from engine.request.writer_options import BATCH_WRITE_KEYS
+        from engine.spark.staged_writer import StagedBatchWriter
+        from engine.spark.write_options import WriteOptions
+
         return StagedBatchWriter(WriteOptions.parse(self.options, BATCH_WRITE_KEYS), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StagedStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StagedStreamWriter":
         """Writer of one micro-batch: Spark asks for one in the planner and again in the committing process."""
+        from engine.spark.staged_writer import StagedStreamWriter
+        from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
+
         return StagedStreamWriter(WriteOptions.parse(self.options, STREAM_WRITE_KEYS), schema, overwrite)

@@ -16,7 +16,6 @@ from engine.stream.position.start import Start, StartKind, parse_start
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.options.table_options import TableOptions
-from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
@@ -231,6 +230,8 @@ def _limits(options: TableOptions, *, normalizes: bool) -> Limits:
 def _checked_filter(text: str | None, table: TableView) -> Predicate | None:
     if text is None:
         return None
+    from filestore.predicate.parser import parse_filter  # sqlglot is slow to import
+
     predicate = parse_filter(text, table.schema)
     others = sorted(columns_of(predicate) - {*table.schema.primary_keys}) if table.schema.primary_keys else []
     if others:

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from engine.versions.branches import create_branch, delete_branch
-from engine.versions.expectations import Check, Outcome, check_expectations, refuse_failures
 from filestore.branch.branches import list_branches
 from filestore.branch.merge import MergeResult, merge_branch
 from filestore.table import FileTable
@@ -16,6 +15,8 @@ from lsm.errors import FluvialError, InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from engine.versions.expectations import Check, Outcome
 
 logger = logging.getLogger("fluvial.audit")
 
@@ -106,12 +107,14 @@ class AuditBranch(Generic[T]):
             raise InvalidInputError(f"a branch to audit is there in a with block: branch={self._name} fix=use with")
         return self._table
 
-    def check(self, expect: Sequence[str | Check], *, spark: "SparkSession | None" = None) -> list[Outcome]:
+    def check(self, expect: "Sequence[str | Check]", *, spark: "SparkSession | None" = None) -> "list[Outcome]":
         """What comes of expectations on the branch as it is now; nothing is published. See ``publish``."""
+        from engine.versions.expectations import check_expectations  # the parser is slow to import
+
         return check_expectations(self._fresh(), expect, spark=spark)
 
     def publish(
-        self, expect: Sequence[str | Check] = (), *, spark: "SparkSession | None" = None, force: bool = False
+        self, expect: "Sequence[str | Check]" = (), *, spark: "SparkSession | None" = None, force: bool = False
     ) -> MergeResult:
         """Bring the branch into main by one commit, if its rows are as expected.
 
@@ -143,7 +146,7 @@ def publish(
     main: TableStore,
     branch: Any,
     name: str,
-    expect: Sequence[str | Check],
+    expect: "Sequence[str | Check]",
     *,
     spark: "SparkSession | None" = None,
     force: bool = False,
@@ -160,6 +163,8 @@ def publish(
     """
     checked = branch.store.snapshots.latest_id()
     if expect:
+        from engine.versions.expectations import check_expectations, refuse_failures
+
         if checked is None:
             raise InvalidInputError(f"the branch is empty, there is nothing to check: table={branch.name}")
         refuse_failures(branch.name, check_expectations(branch, expect, snapshot_id=checked, spark=spark))

@@ -7,17 +7,18 @@ It comes from the statistics of the files that were written, so it costs nothing
 import datetime as dt
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlglot
-from sqlglot import exp
 
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.file_ranges import ranges_of
 from filestore.table_store import TableStore
 from filestore.types.data_types import arrow_scalar
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 _UNITS: Final = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "weeks")
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (event times are local, as if they were UTC)
@@ -54,13 +55,17 @@ def local_moment(value: pa.Scalar) -> dt.datetime | None:
 @lru_cache(64)
 def fixed_delay(text: str, column: str) -> dt.timedelta | None:
     """How far a watermark is behind its column: of ``column - INTERVAL 'n' UNIT`` and the like; None: of others."""
+    from sqlglot import ParseError, parse_one  # slow to import
+
     try:
-        return _delay(sqlglot.parse_one(text, read="spark"), column)
-    except sqlglot.ParseError:
+        return _delay(parse_one(text, read="spark"), column)
+    except ParseError:
         return None
 
 
-def _delay(tree: exp.Expr, column: str) -> dt.timedelta | None:
+def _delay(tree: "exp.Expr", column: str) -> dt.timedelta | None:
+    from sqlglot import exp
+
     if isinstance(tree, exp.Paren):
         return _delay(tree.this, column)
     if isinstance(tree, exp.Column):

@@ -15,7 +15,6 @@ from filestore.layout.paths import partition_path
 from filestore.manifest.entries import ManifestEntry
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.literals import compare
-from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import And, CompareOp, IsNull, Or, Predicate, columns_of
 from filestore.scan.snapshot_files import live_files
 from filestore.schema.row_counts import seen_schema
@@ -78,6 +77,8 @@ def partition_predicate(store: TableStore, *, partitions: str | None, where: str
     if partitions is not None and where is not None:
         raise InvalidInputError(f"give partitions or where, not both: partitions={partitions!r} where={where!r}")
     if where is not None:
+        from filestore.predicate.parser import parse_filter  # sqlglot is slow to import
+
         predicate = parse_filter(where, seen_schema(store.schema))
         others = sorted(columns_of(predicate) - {*store.schema.partition_keys})
         if others:

@@ -2,7 +2,6 @@
 
 from typing import get_args
 
-from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
@@ -14,6 +13,8 @@ def predicate_of(given: Predicate | str | None, schema: TableSchema) -> Predicat
     Raises: InvalidInputError: a text that cannot be read, see ``parse_filter``, or another kind of value.
     """
     if isinstance(given, str):
+        from filestore.predicate.parser import parse_filter  # sqlglot is slow to import
+
         return parse_filter(given, schema)
     if given is None or isinstance(given, get_args(Predicate)):
         return given

@@ -11,7 +11,7 @@ from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
 from engine.deploy.config.table_config import data_fields_of
 from engine.kafka.options import KafkaSourceOptions, ValueFormat
-from engine.kafka.source import RAW, KafkaSource
+from engine.kafka.source import KafkaSource
 from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
@@ -111,8 +111,8 @@ def source_spec(
     if source.format != KAFKA:
         needs_columns = source.columns or source.format in FILE_FORMATS
         return SourceSpec(format=source.format, options=options, schema=_nullable(fields) if needs_columns else None)
-    value_format = options.get(_VALUE_FORMAT, RAW)
-    if value_format == RAW:
+    value_format = options.get(_VALUE_FORMAT, ValueFormat.RAW.value)
+    if value_format == ValueFormat.RAW.value:
         return SourceSpec(format=KafkaSource.name(), options=options, schema=None)
     names = {field.name for field in fields}
     if value_format == ValueFormat.JSON.value and target.primary_keys and names.issuperset(target.primary_keys):

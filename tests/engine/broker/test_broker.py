@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from engine.broker.broker import Broker
+from engine.broker.class_archive import archive_of
+from engine.broker.jars import broker_jars, find_java
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
@@ -51,6 +53,12 @@ def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_a_broker_maps_the_classes_that_one_before_it_kept(own: Broker) -> None:
+    own.stop()  # which makes the archive, if none has
+    pid = own.start().status().pid
+    assert str(archive_of(find_java(), broker_jars())) in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_status_says_what_runs_where(own: Broker) -> None:

@@ -27,8 +27,9 @@ from engine.kafka.offsets import (
     without_topics,
 )
 from engine.kafka.options import KafkaSourceOptions, OnBadRecord, ValueFormat
+from engine.kafka.readers import KafkaStreamReader
 from engine.kafka.rows import decoder
-from engine.kafka.source import KafkaSource, KafkaStreamReader
+from engine.kafka.source import KafkaSource
 from engine.runtime.spark_messages import fluvial_error
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics

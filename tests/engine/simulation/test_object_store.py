@@ -17,9 +17,9 @@ from tests.engine.simulation.planted_bugs import plan
 from tests.engine.simulation.test_explorer import failures_text
 from tests.stores.object_store import ObjectStore
 
-EVERY = 15
+EVERY = 30
 """Of the histories of the matrix that are run: operations and those beside them come in other pairs."""
-PARTS = 3
+PARTS = 2
 
 
 def histories() -> list[HistoryPlan]:

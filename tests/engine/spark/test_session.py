@@ -36,7 +36,7 @@ def about_the_worker(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import sys
 
     facts = {"executable": [sys.executable], "frozen": [gc.get_freeze_count()]}
-    yield pa.RecordBatch.from_pydict(facts | {"has_engine": ["engine.kafka.source" in sys.modules]})
+    yield pa.RecordBatch.from_pydict(facts | {"has_engine": ["engine.kafka.readers" in sys.modules]})
 
 
 def output_of(home: Path, command: list[str]) -> str:

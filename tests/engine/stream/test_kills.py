@@ -1,6 +1,6 @@
 """Writer and reader die and come back while both run: every change comes once, and in the end none is missing.
 
-Deaths are exceptions in one process here, 240 of them in some seconds; `test_spark_stream.py` kills real processes.
+Deaths are exceptions in one process here, 160 of them in some seconds; `test_spark_stream.py` kills real processes.
 """
 
 import random
@@ -21,7 +21,7 @@ from engine.write.batch_writer import BatchWriter
 from tests.support.streams import Query, content, fold
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
-SEEDS = range(12)
+SEEDS = range(8)
 KILLS = 20
 
 

@@ -16,7 +16,7 @@ from tests.support.streams import Query, as_foreign, content, fold
 
 HISTORIES = os.environ.get("FLUVIAL_LAW_HISTORIES")  # for a soak: as many, and others each time
 law = settings(
-    max_examples=int(HISTORIES or 25),
+    max_examples=int(HISTORIES or 16),
     deadline=None,
     derandomize=HISTORIES is None,
     print_blob=True,

@@ -1,0 +1,370 @@
+"""Readers of topics for Spark: of a batch, and of a stream.
+
+Only committed records are read. Each topic partition is one Spark partition, read in bounded memory. Positions in
+Spark's checkpoint are those of ``engine.kafka.offsets``, and a repeated batch covers the same offsets.
+
+Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and columns.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
+
+from engine.kafka.dead_letters import DeadLetters
+from engine.kafka.offsets import (
+    LOSS_ADVICE,
+    UNSTARTED_OFFSET,
+    OffsetRange,
+    TopicIds,
+    TopicPosition,
+    begin_of,
+    checked_start,
+    from_json,
+    limited,
+    positioned,
+    ranges,
+    recreated_topics,
+    to_json,
+    topic_ids_of,
+    with_begin,
+    without_begin,
+    without_topics,
+)
+from engine.kafka.options import (
+    EARLIEST_WORD,
+    KafkaSourceOptions,
+    OnBadRecord,
+    StartPositions,
+    ValueFormat,
+    with_source_option_names,
+)
+from engine.kafka.rows import decoder, raw_rows, spark_rows
+from engine.types.rows import ROW_KIND_COLUMN
+from logstore.kafka.topics import LogTopics
+from logstore.log.log_reader import RecordsLostError, read_range
+from logstore.offsets import LogRange
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+
+RAW_SCHEMA: Final = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
+)
+"""Columns of undecoded records, those of Spark's own connector."""
+
+_TOPIC_CHECK_S: Final = 30.0  # how soon new partitions are found
+_TIMESTAMP_TYPES: Final = {"CreateTime": 0, "LogAppendTime": 1}
+
+logger = logging.getLogger("fluvial.kafka-source")
+
+
+def schema_of(options: Mapping[str, str]) -> StructType:
+    """The columns when the user gives no schema, which is possible for raw records only.
+
+    Raises: InvalidInputError: for values that are decoded.
+    """
+    parsed = KafkaSourceOptions.parse(options)
+    if parsed.value_format is not ValueFormat.RAW:
+        raise InvalidInputError(
+            f"columns to decode are missing: value.format={parsed.value_format.value} "
+            f"fix=add .schema('id BIGINT, ..., {ROW_KIND_COLUMN} STRING')"
+        )
+    return RAW_SCHEMA
+
+
+class _Topics:
+    """The current state of the subscribed topics. Keeps a connection; not picklable."""
+
+    def __init__(self, options: KafkaSourceOptions) -> None:
+        self._names = options.topics
+        self._topics = LogTopics(options.properties)
+        self._ids: dict[str, str] = {}
+        self._partition_counts: dict[str, int] = {}
+        self._checked_s = float("-inf")
+        if options.dead_letter_topic is not None and self._topics.find_topic(options.dead_letter_topic) is None:
+            raise InvalidInputError(f"topic does not exist: option=dead-letter.topic value={options.dead_letter_topic}")
+
+    def earliest(self) -> dict[TopicPosition, int]:
+        """First record that is left in every partition."""
+        return {
+            (name, partition): offset
+            for name, count in self._counts().items()
+            for partition, offset in self._topics.earliest_offsets(name, range(count)).items()
+        }
+
+    def latest(self) -> dict[TopicPosition, int]:
+        """Committed end offset of every partition."""
+        return {
+            (name, partition): offset
+            for name, count in self._counts().items()
+            for partition, offset in self._topics.end_offsets(name, range(count)).items()
+        }
+
+    def ids(self) -> TopicIds:
+        """The id of every topic."""
+        self._counts()
+        return dict(self._ids)
+
+    def positions(self, wanted: StartPositions, *, option: str) -> dict[TopicPosition, int]:
+        """The offsets for an option's value."""
+        if isinstance(wanted, str):
+            return self.earliest() if wanted == EARLIEST_WORD else self.latest()
+        return positioned(wanted, self.earliest(), self.latest(), option=option)
+
+    def timestamp_type(self, name: str) -> int | None:
+        """The timestamp type of a topic; None when access to its configuration is denied."""
+        try:
+            return _TIMESTAMP_TYPES.get(self._topics.topic_config(name).get("message.timestamp.type", ""))
+        except InvalidInputError:  # access denied, which is no reason to fail
+            return None
+
+    def _counts(self) -> Mapping[str, int]:
+        if time.monotonic() - self._checked_s < _TOPIC_CHECK_S:
+            return self._partition_counts
+        for name in self._names:
+            topic = self._topics.find_topic(name)
+            if topic is None:
+                raise InvalidInputError(
+                    f"topic does not exist: option=subscribe topic={name} fix=create it, or check the name"
+                )
+            if self._ids.setdefault(name, topic.topic_id) != topic.topic_id:
+                raise CorruptDataError(
+                    f"topic was deleted and recreated while it was read: topic={name} "
+                    f"cause=its offsets now refer to other records fix=start with a new checkpoint"
+                )
+            self._partition_counts[name] = topic.bucket_count
+        self._checked_s = time.monotonic()
+        return self._partition_counts
+
+
+class _Reader:
+    """Common to batch and stream readers: decoding a range of one partition, in a task."""
+
+    def __init__(self, options: KafkaSourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        _check_schema(options, schema)
+        self._connected: _Topics | None = None
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        # tasks get a copy; a connection stays in the process that opened it
+        return self.__dict__ | {"_connected": None}
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range, in batches."""
+        offset_range, timestamp_type = partition.value
+        letters = DeadLetters(self._options.properties, self._options.dead_letter_topic)
+        try:
+            for records in self._records(offset_range):
+                yield from self._rows(records, offset_range, timestamp_type, letters)
+            letters.flush()
+        except FluvialError as error:
+            raise with_source_option_names(error) from None
+
+    def _topics(self) -> _Topics:
+        if self._connected is None:
+            self._connected = _Topics(self._options)
+        return self._connected
+
+    def _partitions(self, offset_ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+        types: dict[str, int | None] = {}
+        if self._options.value_format is ValueFormat.RAW and "timestampType" in self._arrow_schema.names:
+            types = {each.topic: None for each in offset_ranges}
+            types = {topic: self._topics().timestamp_type(topic) for topic in types}
+        return [InputPartition((each, types.get(each.topic))) for each in offset_ranges]
+
+    def _records(self, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
+        start_offset = offset_range.start_offset
+        position = (offset_range.topic, offset_range.partition)
+        try:
+            yield from self._range(offset_range, start_offset)
+        except RecordsLostError as lost:  # with this source it is an option whether reading continues behind them
+            start, losses = checked_start(
+                {position: lost.wanted_offset},
+                {position: lost.earliest_offset},
+                {position: lost.end_offset},
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            )
+            if not losses:
+                raise
+            logger.warning("%s", losses[0])
+            yield from self._range(offset_range, start[position])
+
+    def _range(self, offset_range: OffsetRange, start_offset: int) -> Iterator[pa.RecordBatch]:
+        if start_offset < offset_range.end_offset:
+            log_range = LogRange(
+                bucket=offset_range.partition, start_offset=start_offset, end_offset=offset_range.end_offset
+            )
+            yield from read_range(self._options.properties, topic=offset_range.topic, log_range=log_range)
+
+    def _rows(
+        self, records: pa.RecordBatch, source: OffsetRange, timestamp_type: int | None, letters: DeadLetters
+    ) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        if options.value_format is ValueFormat.RAW:
+            yield raw_rows(
+                records,
+                schema=self._arrow_schema,
+                topic=source.topic,
+                partition=source.partition,
+                timestamp_type=timestamp_type,
+            )
+            return
+        columns = pa.schema([field for field in self._arrow_schema if field.name != ROW_KIND_COLUMN])
+        found = decoder(options, columns)(records["key"], records["value"])
+        if found.bad and options.on_bad_record is OnBadRecord.FAIL:
+            first = found.bad[0]
+            raise CorruptDataError(
+                f"record cannot be decoded: topic={source.topic} partition={source.partition} "
+                f"offset={records['offset'][first.index].as_py()} value.format={options.value_format.value} "
+                f"reason={first.reason} "
+                f"fix=correct the schema, or set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic"
+            )
+        letters.send(records, found.bad, source)
+        if found.rows.num_rows:
+            yield spark_rows(found, self._arrow_schema)
+
+
+class KafkaBatchReader(_Reader, DataSourceReader):
+    """Reads from ``startingOffsets`` to ``endingOffsets`` once."""
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each topic partition with a non-empty range."""
+        try:
+            topics = self._topics()
+            start = topics.positions(self._options.starting_offsets, option="startingOffsets")
+            end = topics.positions(self._options.ending_offsets, option="endingOffsets")
+            for position, offset in end.items():
+                if offset < start[position]:
+                    raise InvalidInputError(
+                        f"the range ends before it starts: topic={position[0]} partition={position[1]} "
+                        f"startingOffsets={start[position]} endingOffsets={offset}"
+                    )
+            return self._partitions(ranges(start, end))
+        except FluvialError as error:
+            raise with_source_option_names(error) from None
+
+
+class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows topics. All methods but ``read`` run in one process that lives as long as the query."""
+
+    def __init__(self, options: KafkaSourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._target: dict[TopicPosition, int] | None = None  # of a query with the trigger availableNow
+        self._latest: dict[TopicPosition, int] | None = None  # when last checked
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The same for every new query: its actual start is stored in the end of its first batch."""
+        return dict(UNSTARTED_OFFSET)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """``maxOffsetsPerTrigger``, if given."""
+        count = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if count is None else ReadMaxRows(count)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch; equal to ``start`` when there is nothing to read.
+
+        Raises:
+            CorruptDataError: records at ``start`` are gone.
+        """
+        try:
+            here = self._begin() if start == UNSTARTED_OFFSET else without_begin(start)
+            self._latest, ids = self._topics().latest(), self._topics().ids()
+            begin, losses = checked_start(
+                from_json(here),
+                self._topics().earliest(),
+                self._latest,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                recreated=recreated_topics(topic_ids_of(here), ids),
+            )
+        except FluvialError as error:
+            raise with_source_option_names(error) from None
+        for loss in losses:
+            logger.warning("%s", loss)
+        end = self._latest
+        if self._target is not None:
+            end = {position: max(begin[position], self._target.get(position, 0)) for position in end}
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begin, end, limit.max_rows)
+        reached = to_json(end, ids)
+        if start != UNSTARTED_OFFSET:
+            return start if reached == here else reached
+        if reached == here and not self._options.starts_at_latest:
+            return start  # a restart would begin there again
+        return with_begin(reached, here)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The end of the topics, for the progress report and its lag."""
+        return None if self._latest is None else to_json(self._latest, self._topics().ids())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember the current ends of the topics, where the query will end."""
+        try:
+            self._target = self._topics().latest()
+        except FluvialError as error:
+            raise with_source_option_names(error) from None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """One for each topic partition with records between two offsets.
+
+        Raises:
+            CorruptDataError: ``end`` was planned by an earlier run, for a topic that was deleted and recreated since.
+        """
+        try:
+            if start == UNSTARTED_OFFSET:
+                start = begin_of(end) or self._begin()
+            self._check_same_topics(topic_ids_of(end))
+            begin = without_topics(from_json(start), recreated_topics(topic_ids_of(start), topic_ids_of(end)))
+            return self._partitions(ranges(begin, from_json(end)))
+        except FluvialError as error:
+            raise with_source_option_names(error) from None
+
+    def _begin(self) -> dict[str, Any]:
+        topics = self._topics()
+        return to_json(topics.positions(self._options.starting_offsets, option="startingOffsets"), topics.ids())
+
+    def _check_same_topics(self, planned: TopicIds) -> None:
+        for topic in sorted(recreated_topics(planned, self._topics().ids())):
+            message = f"the topic was deleted and recreated since this batch was planned: topic={topic} {LOSS_ADVICE}"
+            if self._options.fail_on_data_loss:
+                raise CorruptDataError(message)
+            logger.warning("%s", message)
+
+
+def _check_schema(options: KafkaSourceOptions, schema: StructType) -> None:
+    names = schema.fieldNames()
+    if options.value_format is ValueFormat.RAW:
+        for field in schema.fields:
+            if field.name not in RAW_SCHEMA.names or RAW_SCHEMA[field.name].dataType != field.dataType:
+                raise InvalidInputError(
+                    f"raw records have no such column: column={field.name} type={field.dataType.simpleString()} "
+                    f"known={RAW_SCHEMA.simpleString()} fix=set value.format to decode records"
+                )
+        return
+    if ROW_KIND_COLUMN not in names or not isinstance(schema[ROW_KIND_COLUMN].dataType, StringType):
+        raise InvalidInputError(
+            f"without row kinds deletes would become inserts: value.format={options.value_format.value} "
+            f"fix=add '{ROW_KIND_COLUMN} STRING' to the schema"
+        )
+    for option, columns in (("key.columns", options.key_columns), ("epoch-units", options.epoch_units)):
+        for name in columns:
+            if name not in names:
+                raise InvalidInputError(f"no such column: option={option} column={name} known={', '.join(names)}")
