@@ -27,7 +27,7 @@ _MOST_ROWS: Final = 0.9
 Scale = Literal["value", "rows", "rank"]
 SCALE_WORDS: Final[dict[Scale, str]] = {"value": "by value", "rows": "by rows", "rank": "by rank"}
 Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
+_Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class KeyAxis:
 
     def overlap(self, runs: Sequence[SortedRun]) -> tuple[Stretch, ...]:
         """How many runs a read merges, along the axis from 0 to 1; stretches without a width are left out."""
-        steps: Counts = np.zeros(2 * len(self.ranks), np.int64)
+        steps: _Counts = np.zeros(2 * len(self.ranks), np.int64)
         for run in runs:
             for file in run.files:
                 steps[2 * self.ranks[file.min_key]] += 1

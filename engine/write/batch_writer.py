@@ -26,18 +26,18 @@ from engine.runtime.metrics import record_batch
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.write.batch_part import REPLACED, UPDATES, BatchSpec, BucketResult, committable
 from engine.write.event_time import watermark_of
-from engine.write.renumber import rewrite_with_higher_numbers
+from engine.write.renumber import renumbered
 from engine.write.turns.repeating import AwaitedWriterError, StaleReadError
 from engine.write.turns.ticket_queue import Turn
 from engine.write.unlogged.log_sync import LogSync, of_lost_snapshot
 from filestore.changelog.log_gap import is_sync_user, log_gap
-from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.committable import BATCH_IDENTIFIER, discard
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
-from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import delta_entries
-from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -362,42 +362,10 @@ class BatchWriter:
             if is_exclusive or changes_index(wanted.messages):  # with other numbers they are still in the wrong buckets
                 discard(self._store, wanted.messages)
                 raise conflict
-            wanted = self._renumbered(wanted, results, conflict)
+            starts = {each.bucket: each.log_slice.start_offset for each in results if each.log_slice is not None}
+            wanted = renumbered(self._store, self.live, wanted, starts, conflict)
 
         return retrying(lambda: commit.commit(wanted), attempts=_RENUMBER_ATTEMPTS + 1, replan=renumber)
-
-    def _renumbered(self, lost: Committable, results: Iterable[BucketResult], conflict: ConflictError) -> Committable:
-        """The same rows, numbered to follow the newest snapshot.
-
-        Changes that were looked up in an older snapshot are not true any more: streams skip them in the log, and get
-        them from the files.
-
-        Raises: the conflict, when other numbers do not resolve it.
-        """
-        self.live.advance()
-        moved = [
-            rewrite_with_higher_numbers(self._store, message, above=self._highest(message.partition, message.bucket))
-            for message in lost.messages
-        ]
-        if moved == lost.messages and not lost.changelog_base_snapshot:
-            raise conflict
-        following = replace(lost, messages=moved, base=self.live.ref)
-        if not lost.changelog_base_snapshot:
-            return following
-        logger.warning(
-            "streams get a batch from files, its changes in the log are stale: table=%s batch=%d",
-            self._store.name, lost.identifier,
-        )  # fmt: skip
-        starts = {each.bucket: each.log_slice.start_offset for each in results if each.log_slice is not None}
-        return replace(
-            following,
-            changelog_base_snapshot={},
-            changes=ChangeSource.FILES,
-            properties={**lost.properties, **skipped_log_property(starts)},
-        )
-
-    def _highest(self, partition: bytes, bucket: int) -> int:
-        return self.live.max_sequence_number(BucketKey(partition, bucket))
 
     def _check_run(self) -> None:
         if self._run is not None:

@@ -5,19 +5,65 @@ earlier one wrote; their order among themselves stays. The old files are left fo
 name them.
 """
 
+import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.commit.committable import Committable
 from filestore.datafile.data_file import read_data_file
 from filestore.datafile.rolling_writer import RollingWriter
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
+from filestore.scan.live_files import BucketKey, LiveFiles
+from filestore.snapshot.change_tracking import ChangeSource, skipped_log_property
 from filestore.table_store import TableStore
-from lsm.errors import OutcomeUnknownError
+from lsm.errors import ConflictError, OutcomeUnknownError
 from lsm.row_kind import SEQUENCE_NUMBER
 from lsm.undo import undoing
+
+logger = logging.getLogger("fluvial.batch")
+
+
+def renumbered(
+    store: TableStore, live: LiveFiles, lost: Committable, starts: Mapping[int, int], conflict: ConflictError
+) -> Committable:
+    """The same rows, numbered to follow the newest snapshot, to which the live files are advanced.
+
+    Changes that were looked up in an older snapshot are not true any more: streams skip them in the log, and get
+    them from the files.
+
+    Args:
+        store: the table.
+        live: its files as the batch knew them.
+        lost: what could not be committed.
+        starts: offsets of the first records of the batch in the log, by bucket.
+        conflict: the reason.
+
+    Raises: the conflict, when other numbers do not resolve it; OutcomeUnknownError: files of the batch are gone.
+    """
+    live.advance()
+    moved = []
+    for message in lost.messages:
+        highest = live.max_sequence_number(BucketKey(message.partition, message.bucket))
+        moved.append(rewrite_with_higher_numbers(store, message, above=highest))
+    if moved == lost.messages and not lost.changelog_base_snapshot:
+        raise conflict
+    following = replace(lost, messages=moved, base=live.ref)
+    if not lost.changelog_base_snapshot:
+        return following
+    logger.warning(
+        "streams get a batch from files, its changes in the log are stale: table=%s batch=%d",
+        store.name, lost.identifier,
+    )  # fmt: skip
+    return replace(
+        following,
+        changelog_base_snapshot={},
+        changes=ChangeSource.FILES,
+        properties={**lost.properties, **skipped_log_property(starts)},
+    )
 
 
 def rewrite_with_higher_numbers(store: TableStore, message: CommitMessage, *, above: int) -> CommitMessage:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -356,9 +355,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         if self._housekeeping is not None:
             self._housekeeping.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _follow_log(self) -> TableLog | None:

@@ -20,7 +20,7 @@ from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED
 from engine.cli.job_output import job_progress
 from engine.cli.signals import stop_on_signals
 from engine.deploy.config.job_config import parse_job
-from engine.deploy.job import _new_session
+from engine.deploy.job import job_session
 from engine.deploy.pipeline.pipeline import PipelineProgress
 from engine.runtime.metrics import REGISTRY
 from lsm.errors import UnavailableError
@@ -126,7 +126,7 @@ def test_a_jobs_session_leaves_ctrl_c_to_the_job(monkeypatch: pytest.MonkeyPatch
     pipeline = "{name: p, source: {format: rate}, target: db.t, checkpoint: /c}"
     text = f"name: j\nwarehouse: /w\npipelines: [{pipeline}]\n"
     try:
-        assert _new_session(parse_job(text, name="j.yaml", environment={})) == "a session"
+        assert job_session(parse_job(text, name="j.yaml", environment={})) == "a session"
         assert signal.getsignal(signal.SIGINT) is before
     finally:
         signal.signal(signal.SIGINT, before)

@@ -32,7 +32,7 @@ Row = tuple[str, str, int, str, int]  # run, job, barrier, table, snapshot
 
 
 @dataclass
-class History:
+class RandomCatalog:
     """A catalog, and what was done to it."""
 
     root: Path
@@ -212,7 +212,7 @@ def test_every_answer_is_what_the_snapshot_files_say(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LN-02, LN-06, LN-28, LN-29, LN-75: after every operation, whether the store answered meanwhile or not."""
-    world = History(tmp_path, Random(seed), Catalog(str(tmp_path)))
+    world = RandomCatalog(tmp_path, Random(seed), Catalog(str(tmp_path)))
     for name in NAMES:
         world.create(name)
     steps: tuple[Callable[[], None], ...] = (
@@ -250,7 +250,7 @@ def test_every_answer_is_what_the_snapshot_files_say(
     compare(world, done)
 
 
-def compare(world: History, done: list[str]) -> None:
+def compare(world: RandomCatalog, done: list[str]) -> None:
     lineage = lineage_of(world.catalog)
     assert lineage is not None
     sources, sinks = world.truth()

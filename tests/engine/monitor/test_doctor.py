@@ -103,12 +103,6 @@ SICK = {
         Severity.WARNING,
         "fewer buckets (bucket)",
     ),
-    "too few files to matter": (
-        seen(bucket(file_count=5, small_file_count=5)),
-        "small files",
-        Severity.OK,
-        "5 files: with fewer than 500, their size costs little",
-    ),
     "skew": (
         seen(bucket(size_bytes=3000 * MIB), bucket(bucket=1), bucket(bucket=2)),
         "bucket sizes",
@@ -175,6 +169,13 @@ def test_each_illness_is_found_alone(examined: Examined, check: str, severity: S
     assert list(findings) == [check]
     assert findings[check].severity is severity
     assert cure in (findings[check].fix or "")
+
+
+def test_few_files_are_not_a_problem_and_say_why() -> None:
+    examined = seen(bucket(file_count=5, small_file_count=5))
+    assert found(examined) == {}
+    (said,) = (each for each in diagnose(examined) if each.check == "small files")
+    assert said.fact == "5 files: with fewer than 500, their size costs little"
 
 
 def test_the_log_may_run_ahead_for_a_moment() -> None:

@@ -200,7 +200,7 @@ class State:
     kinds: Mapping[int, str]
 
 
-class History:
+class SchemaHistory:
     """A table that is written, altered and taken back, beside what each of its states held."""
 
     def __init__(self, seed: int) -> None:
@@ -334,7 +334,7 @@ def test_a_table_goes_back_across_all_that_changes_no_value() -> None:
     """Issue 16 point 1: random histories of writes, changes of the schema, tags, savepoints, expiry and going back."""
     seen = {"restored": 0, "refused": 0, "altered": 0}
     for seed in range(int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "40"))):
-        history = History(seed)
+        history = SchemaHistory(seed)
         try:
             history.run(18)
         except BaseException as error:

@@ -7,7 +7,7 @@ from filestore.evolution.schema_change import AddColumn
 from filestore.layout.branch_log import branch_options, read_branch_log, write_branch_log
 from filestore.layout.branch_names import agreed_branch, on_branch_name, split_branch
 from filestore.layout.paths import TablePaths
-from filestore.snapshot.change_tracking import CHANGES_KEY, UNLOGGED_KEY, off_main_log
+from filestore.snapshot.change_tracking import CHANGES_KEY, SYNCED_KEY, UNLOGGED_KEY, off_main_log
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -89,4 +89,4 @@ def test_a_snapshot_of_main_stands_before_the_first_record_of_the_log_of_a_branc
     )  # fmt: skip
     first = off_main_log(snapshot, bucket_count=3)
     assert first.log_offsets == {0: 0, 1: 0, 2: 0}
-    assert first.properties == {CHANGES_KEY: "files", UNLOGGED_KEY: "7", "theirs": "x"}
+    assert first.properties == {CHANGES_KEY: "files", UNLOGGED_KEY: "7", SYNCED_KEY: "7", "theirs": "x"}

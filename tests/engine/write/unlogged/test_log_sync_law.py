@@ -154,7 +154,7 @@ class Dying:
                 raise DiedError
 
 
-class History:
+class SyncHistory:
     """A table and all that happens to it."""
 
     def __init__(self, catalog: Catalog, kind: str, chance: random.Random, dying: Dying) -> None:
@@ -277,7 +277,7 @@ class History:
 def test_a_topic_alone_makes_the_table(catalog: Catalog, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = Dying(monkeypatch)
     for seed in SEEDS:
-        history = History(catalog, kind, random.Random(seed), dying)
+        history = SyncHistory(catalog, kind, random.Random(seed), dying)
         try:
             for _ in range(MOST_STEPS):
                 history.step()
