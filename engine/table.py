@@ -168,7 +168,7 @@ class Table:
 
     def handle_of(self, result: CommitResult) -> CommitHandle:
         """What a reader needs to wait for a commit of this table; as text it fits ``scan.at-least``."""
-        return CommitHandle.of(result)
+        return CommitHandle.of(result, self.store)
 
     def wait_for(self, handle: CommitHandle | str, timeout_s: float = 60.0) -> None:
         """Return once a commit is visible. Raises: UnavailableError naming what is visible instead."""

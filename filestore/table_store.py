@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Self
 
 from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
@@ -17,7 +18,7 @@ from filestore.manifest.manifest_store import ManifestStore
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.table.groups import DYNAMIC_BUCKET
 from filestore.options.table_options import TableOptions
-from filestore.schema.schema_store import SchemaStore
+from filestore.schema.schema_store import FIRST_SCHEMA_ID, SchemaStore
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.consumers import ConsumerStore
 from filestore.snapshot.snapshot import Snapshot, carried_offsets
@@ -123,6 +124,24 @@ class TableStore:
         """Whether the directory still is the table that was opened: not dropped, renamed or made again."""
         found = self.schemas.find(self.schema.id)
         return found is not None and found.identity == self.schema.identity
+
+    def table_id(self, name: str | None = None) -> str:
+        """What identifies a table, or a branch of one, whatever its name.
+
+        Args:
+            name: of the branch, as ``database.table$branch_b``; None: the one that is opened.
+
+        Returns:
+            Its UUID, or a digest of what its first schema has otherwise, and of a branch's name; "" when that schema is
+            not there.
+        """
+        try:
+            first = self.schema_of(FIRST_SCHEMA_ID)
+        except FileNotFoundError:
+            return ""
+        made = first.table_uuid or blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
+        branch = split_branch(name or self.name)[1]
+        return made if branch is None else f"{made}/{blake2b(branch.encode(), digest_size=8).hexdigest()}"
 
     def new_commit_user(self) -> str:
         """A commit user that no one has used before, with ``commit.user-prefix`` before it."""

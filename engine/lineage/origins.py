@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from engine.lineage.store.entities import LONGEST_NAME
 from engine.request.writer_options import WriterOptions
-from filestore.layout.branch_names import split_branch
-from filestore.schema.schema_store import FIRST_SCHEMA_ID
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
@@ -41,7 +39,7 @@ class SourceRead:
         if store.catalog is None or snapshot is None:
             return None
         warehouse, name = store.catalog.warehouse, store.name
-        return cls(warehouse=warehouse, table=name, snapshot_id=snapshot.id, table_id=table_id(store))
+        return cls(warehouse=warehouse, table=name, snapshot_id=snapshot.id, table_id=store.table_id())
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -90,26 +88,6 @@ class CommitOrigin:
             raise CorruptDataError(
                 f"lineage of a snapshot cannot be read: snapshot={snapshot.id} {PROPERTY}={text} reason={error!r}"
             ) from error
-
-
-def table_id(store: TableStore, name: str | None = None) -> str:
-    """What identifies a table, or a branch of one, whatever its name.
-
-    Args:
-        store: the table.
-        name: of the branch, as ``database.table$branch_b``; None: the one that is opened.
-
-    Returns:
-        Its UUID, or a digest of what its first schema has otherwise, and of a branch's name; "" when that schema is
-        not there.
-    """
-    try:
-        first = store.schema_of(FIRST_SCHEMA_ID)
-    except FileNotFoundError:
-        return ""
-    made = first.table_uuid or blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
-    branch = split_branch(name or store.name)[1]
-    return made if branch is None else f"{made}/{blake2b(branch.encode(), digest_size=8).hexdigest()}"
 
 
 def batch_barrier(now_ms: int, commit_user: str) -> int:

@@ -11,7 +11,7 @@ from engine.lineage.datasets import Dataset
 from engine.lineage.graph.columns import ColumnFlow
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import LineageEvents, events_of
-from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead, table_id
+from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead
 from engine.lineage.store.entities import JobStartup, LineageRecords, TableLineage, split_name, time_of
 from engine.lineage.store.store import of_columns
 from engine.lineage.truth.commit_records import CommitPlace, barrier_reads, commit_records
@@ -85,7 +85,7 @@ class Recorder:
         self._schema = seen_schema(store.schema)
         self._warehouse = store.catalog.warehouse
         self._name = lineage_name(store)
-        self._place = CommitPlace(warehouse=self._warehouse, table=store.name, table_id=table_id(store))
+        self._place = CommitPlace(warehouse=self._warehouse, table=store.name, table_id=store.table_id())
         self._recorded: set[tuple[str, str, tuple[str, str]]] = set()
         self._flow: ColumnFlow | None = None  # of the newest frame, for events
 

@@ -2,12 +2,14 @@
 
 from engine.read.log_state import at_offsets, at_time_with_log, newest_fresh, newest_with_log, wait_for_commit
 from engine.read.read_state import ReadState, Served, StateSource
+from engine.request.commit_handle import CommitHandle
 from engine.request.read_request import AtOffsets, AtTime, AtVersion, AtWord, Between, Newest, ReadRequest
 from filestore.diff.table_diff import TableDiff, open_diff
 from filestore.options.tag_schedule import TagSchedule
 from filestore.refs.versions import Version, find_version, parse_version
 from filestore.table import FileTable
 from filestore.tag.tags import previous_tag
+from lsm.errors import InvalidInputError
 
 
 def find_state(table: FileTable, request: ReadRequest) -> ReadState:
@@ -24,6 +26,28 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
     """
     if request.at_least is not None:
         wait_for_commit(table, request.at_least, timeout_s=request.at_least_timeout_s, in_log=request.reads_log)
+        found = _found(table, request)
+        if found.table.store.paths.branch == table.store.paths.branch:
+            _check_reaches(found, request, request.at_least)
+        return found
+    return _found(table, request)
+
+
+def _check_reaches(state: ReadState, request: ReadRequest, handle: CommitHandle) -> None:
+    """Refuse a state that was asked for by name and is older than the commit that the reader must see."""
+    newest_id = state.snapshot.id if state.snapshot is not None else 0
+    if isinstance(request.place, Newest) or newest_id >= handle.snapshot_id:
+        return
+    ends = request.place.next_offsets if isinstance(request.place, AtOffsets) else {}
+    if ends and all(ends.get(bucket, 0) >= end for bucket, end in handle.log_offsets.items()):
+        return
+    raise InvalidInputError(
+        f"the state that is asked for is older than the commit that must be visible: table={state.table.name} "
+        f"snapshot={newest_id} scan.at-least={handle} fix='remove scan.at-least, or read the newest state'"
+    )
+
+
+def _found(table: FileTable, request: ReadRequest) -> ReadState:
     match request.place:
         case Between():
             return difference(table, request.place)

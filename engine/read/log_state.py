@@ -16,8 +16,10 @@ from engine.read.read_state import ReadState, Served, StateSource
 from engine.read.tail_without_gap import without_bypassed
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import EVEN_UNTRACKED
+from filestore.changelog.log_gap import is_of_log
 from filestore.refs.versions import Version, find_version
 from filestore.scan.table_scan import TableScan
+from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore
@@ -240,9 +242,15 @@ def _position_after(table: FileTable, snapshot: Snapshot | None) -> LogOffsets:
 
 
 def _written_ms(table: FileTable, snapshot: Snapshot | None) -> int | None:
-    """When rows were last committed: a compaction makes no row fresher. None: never, or too long ago to know."""
+    """When the files last had all rows: of a table with a log only a commit of log records proves that.
+
+    Others say nothing of the rows that a dead or slow writer has in the log. A compaction makes no row fresher.
+    None: never, or too long ago to know.
+    """
+    has_log = table.store.has_log
     for each in islice(table.store.snapshots.back_from(snapshot), _MOST_SNAPSHOTS_BACK):
-        if each.commit_kind in _WRITES:
+        is_proof = not has_log or changes_of(each, has_log=is_of_log(table.store, each)) is ChangeSource.LOG
+        if each.commit_kind in _WRITES and is_proof:
             return each.time_ms
     return None
 

@@ -90,7 +90,7 @@ class StreamSink:
             frame = self._merge(frame, self._rules)
         if self._session is None:
             self._session = self._opened(frame, batch_id)
-        self._last_commit = CommitHandle.of(self._session.write(frame, batch_id=batch_id))
+        self._last_commit = CommitHandle.of(self._session.write(frame, batch_id=batch_id), self._table.store)
 
     def close(self) -> None:
         """Wait for the compaction that is running, and start no other. Call it after the query, before Spark stops."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
 
-from engine.lineage.origins import table_id
 from engine.lineage.settings import OpenCatalog
 from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.branch_state import is_hidden, main_branch, read_origin
@@ -116,8 +115,8 @@ def _with_branches(catalog: ListedTables, store: TableStore) -> Iterator[TableNo
     main = main_branch(store.io, store.paths.root)
     # a branch that has the name of one that became main is looked up first, see ``_by_id``
     former = {main, *former_mains(store.io, store.paths.root)} - {MAIN_BRANCH}
-    other_ids = frozenset(table_id(store, on_branch_name(store.name, each)) for each in former)
-    yield TableNow(name=store.name, store=store, table_id=table_id(store), other_ids=other_ids)
+    other_ids = frozenset(store.table_id(on_branch_name(store.name, each)) for each in former)
+    yield TableNow(name=store.name, store=store, table_id=store.table_id(), other_ids=other_ids)
     for branch in branch_names(store):
         if branch in (MAIN_BRANCH, main) or is_hidden(store.io, store.paths.with_branch(branch)):
             continue
@@ -128,4 +127,4 @@ def _with_branches(catalog: ListedTables, store: TableStore) -> Iterator[TableNo
             continue
         origin = read_origin(opened.io, opened.paths)
         before_id = 0 if origin is None else origin.snapshot_id or 0
-        yield TableNow(name=name, store=opened, table_id=table_id(opened), first_id=before_id + 1)
+        yield TableNow(name=name, store=opened, table_id=opened.table_id(), first_id=before_id + 1)

@@ -64,7 +64,7 @@ class ReadingOptions(OptionValues):
         "scan.at-least",
         text,
         None,
-        "Handle of a commit that must be visible: <snapshot>[:<bucket>=<offset>,...].",
+        "Handle of a commit that must be visible, as text.",
         at=At.READ,
     )
     scan_at_least_timeout_ms = Option("scan.at-least.timeout", duration_ms, 60_000, "Longest wait for it.", at=At.READ)

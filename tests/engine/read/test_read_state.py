@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from engine import Catalog, Table
+from engine import Catalog, Table, procedures
 from engine.broker.broker import Broker
 from engine.read.batch_read import BatchRead
 from engine.read.read_state import StateSource
@@ -134,7 +134,11 @@ def test_a_commit_is_passed_on_as_text(tmp_path: Path) -> None:
     table = plain_table(tmp_path)
     assert table.handle_of(table.write(one_row(1))) == CommitHandle(snapshot_id=1)
     assert table.handle_of(CommitResult(snapshot=None)).snapshot_id == 0
-    for text in ("", "x", "7:", "7:0", "7:0=a", "-1", "7:0=1,"):
+    whole = table.handle_of(table.write(one_row(2)))
+    again = CommitHandle.parse(str(whole))
+    assert (again.table_id, again.identity) == (table.store.table_id(), table.latest_snapshot().identity)  # type: ignore[union-attr]
+    assert str(again) == str(whole)
+    for text in ("", "x", "7:", "7:0", "7:0=a", "-1", "7:0=1,", "7@", "7@abc", "7@abc~"):
         with pytest.raises(InvalidInputError, match="not the handle of a commit"):
             CommitHandle.parse(text)
 
@@ -142,7 +146,49 @@ def test_a_commit_is_passed_on_as_text(tmp_path: Path) -> None:
 @pytest.mark.broker
 def test_a_handle_has_the_offsets_after_the_commit(broker: Broker, tmp_path: Path) -> None:
     table = new_table(tmp_path, broker=broker)
-    assert str(table.handle_of(table.write(one_row(1)))) == "1:0=1"
+    assert str(table.handle_of(table.write(one_row(1)))).startswith("1:0=1@")
+
+
+def test_a_handle_is_of_one_table_branch_and_history(tmp_path: Path) -> None:
+    """Numbers are used again: after a rollback, by branches, by tables of the same name."""
+    catalog = Catalog(str(tmp_path))
+    table = plain_table(tmp_path)
+    for number in (1, 2, 3):
+        newest = table.handle_of(table.write(one_row(number)))
+    other = catalog.create_table("d.other", table.schema.arrow_schema, primary_key=["id"])
+    for number in (1, 2, 3):
+        other.write(one_row(number))
+    with pytest.raises(InvalidInputError, match=r"another table or branch: table=d\.other .*snapshot=3 .* fix="):
+        other.read(at_least=newest)
+    procedures.create_branch(table, "dev", snapshot=2)
+    dev = catalog.table(f"{table.name}$branch_dev")
+    on_dev = dev.handle_of(dev.write(one_row(9)))
+    with pytest.raises(InvalidInputError, match="another table or branch"):
+        table.wait_for(str(on_dev), timeout_s=0)
+    dev.wait_for(on_dev, timeout_s=0)
+    table.wait_for(newest, timeout_s=0)
+    procedures.rollback(table, 2, force=True)
+    for _ in range(2):  # waiting, and once the number is used again
+        with pytest.raises(InvalidInputError, match=r"not in the table any more: .* cause='a rollback"):
+            table.wait_for(newest, timeout_s=5)
+        table.write(one_row(4))
+    catalog.drop_table(table.name)
+    made = plain_table(tmp_path)
+    for number in (1, 2, 3):
+        made.write(one_row(number))
+    with pytest.raises(InvalidInputError, match="another table or branch"):
+        made.read(at_least=newest)
+
+
+def test_a_place_that_is_older_than_the_handle_is_refused(tmp_path: Path) -> None:
+    table = plain_table(tmp_path)
+    for number in (1, 2, 3):
+        newest = table.handle_of(table.write(one_row(number)))
+    procedures.create_tag(table, "old", snapshot=1)
+    for travel in ({"snapshot_id": 1}, {"tag": "old"}, {"version": "old"}):
+        with pytest.raises(InvalidInputError, match=r"older than the commit .* snapshot=1 scan\.at-least=3@.* fix="):
+            table.read(at_least=newest, **travel)
+    assert table.read(at_least=newest, snapshot_id=3).to_arrow().num_rows == 3
 
 
 @pytest.mark.sweep
@@ -355,3 +401,22 @@ def test_a_spark_read_of_a_version_has_the_columns_of_its_time(tmp_path: Path) -
     old = ReadOptions.parse({**place, "scan.version": "old"}, BATCH_KEYS)
     assert old.spark_schema().fieldNames() == names
     assert ReadOptions.parse(place, BATCH_KEYS).spark_schema().fieldNames() == [*names, "later"]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("later", ["untracked", "overwrite"])
+def test_only_a_commit_of_the_log_proves_that_files_are_fresh(broker: Broker, tmp_path: Path, later: str) -> None:
+    """A dead writer's rows wait in the log; another one commits past it, and says nothing of them."""
+    table = new_table(tmp_path, broker=broker)
+    table.write(one_row(1))
+    write_log_only(table, one_row(2))
+    time.sleep(0.3)
+    if later == "overwrite":
+        table.overwrite(
+            one_row(3).drop_columns(["_row_kind"]) if "_row_kind" in one_row(3).schema.names else one_row(3)
+        )
+    else:
+        table.write(one_row(3), options={"change-tracking": "false"})
+    read = table.read(options={"scan.max-staleness": "250 ms"})
+    assert read.served.source is StateSource.SNAPSHOT_AND_LOG
+    assert 2 in by_key(read.to_arrow())
