@@ -99,6 +99,10 @@ class _Report:
 
     def done(self, history: SimulatedHistory) -> None:
         self._last = history
+        if history.problems:  # at once: the run may be stopped before its end
+            self._notes.print(
+                f"violation: {history.problems[0]} replay: {_replay(history)}", soft_wrap=True, markup=False
+            )
 
     def print(self, found: Exploration, *, as_json: bool, with_trace: bool) -> None:
         if as_json:
@@ -141,9 +145,13 @@ def _print_history(out: Console, history: SimulatedHistory) -> None:
         out.print(f"  violation: {problem}", soft_wrap=True, markup=False)
     for line in history.trace():
         out.print(f"  {line}", soft_wrap=True, markup=False)
+    out.print(f"  replay: {_replay(history)}", soft_wrap=True, markup=False)
+
+
+def _replay(history: SimulatedHistory) -> str:
     plan = history.plan
     how = f"--seed {plan.seed}" if plan.seed is not None else f"--history '{plan.to_json()}'"
-    out.print(f"  replay: fluvial simulate {how}", soft_wrap=True, markup=False)
+    return f"fluvial simulate {how}"
 
 
 @contextmanager
