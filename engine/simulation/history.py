@@ -288,7 +288,10 @@ class _Run:
         return deed
 
     def _begun(self, each: SimulatedOperation, actor: Actor) -> Deed:
-        deed = Deed(actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step, rows=each.rows)
+        deed = Deed(
+            actor=actor.index, name=each.name, effect=each.effect, began=self.scheduler.step, otherwise=each.otherwise,
+            rows=each.rows,
+        )  # fmt: skip
         self.deeds.append(deed)
         if each.removes_table:
             self.removals.append(deed)

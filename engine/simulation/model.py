@@ -11,6 +11,8 @@ ModelRows = Mapping[int, int]
 Frozen = tuple[tuple[int, int], ...]
 
 MAIN: Final = "main"
+_NUMBERED: Final = 2
+"""First commits of a created table that are remembered: snapshots up to this number are of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class ModelTable:
     bases: tuple[tuple[str, Frozen], ...] = ()  # rows of main that a branch has in common with it
     tags: tuple[tuple[str, int, Frozen], ...] = ()  # name, snapshot and rows
     savepoints: frozenset[Frozen] = frozenset()
+    early: tuple[Frozen, ...] | None = None  # main after its first commits; None: it has the snapshots of the setup
 
     def rows(self, branch: str) -> dict[int, int] | None:
         """The rows of a branch; None: there is no such branch."""
@@ -33,7 +36,10 @@ class ModelTable:
 
     def with_rows(self, branch: str, rows: ModelRows) -> "ModelTable":
         """The table with other rows in a branch."""
-        return replace(self, branches=_entered(self.branches, branch, frozen(rows)))
+        changed = replace(self, branches=_entered(self.branches, branch, frozen(rows)))
+        if self.early is None or branch != self.main or len(self.early) >= _NUMBERED:
+            return changed
+        return replace(changed, early=(*self.early, frozen(rows)))
 
     def with_base(self, branch: str, rows: ModelRows) -> "ModelTable":
         """The table with other common rows of a branch."""
@@ -50,7 +56,7 @@ class ModelTable:
     @property
     def visible(self) -> "ModelTable":
         """The table without what cannot be observed."""
-        return replace(self, bases=())
+        return replace(self, bases=(), early=None)
 
     @property
     def unnumbered(self) -> "ModelTable":
@@ -116,13 +122,23 @@ def overwrite(rows: ModelRows, *, branch: str = MAIN) -> Callable[..., ModelTabl
     return lambda table: table.with_rows(table.main if branch == MAIN else branch, rows)
 
 
-def rolled_back(snapshot: int, rows: ModelRows) -> Callable[..., ModelTable | None]:
-    """The table goes back to a snapshot; later tags go."""
+def rolled_back(snapshot: int, rows: ModelRows, *, compactions: int = 0) -> Callable[..., ModelTable | None]:
+    """The table goes back to a snapshot; later tags go.
+
+    Args:
+        snapshot: its number.
+        rows: of the snapshot with this number in the table that histories begin with.
+        compactions: how many of the snapshots up to this one changed no rows, in a table that was created since.
+    """
 
     def change(table: ModelTable) -> ModelTable | None:
-        return replace(
-            table.with_rows(table.main, rows), tags=tuple(each for each in table.tags if each[1] <= snapshot)
-        )
+        early, tags = table.early, tuple(each for each in table.tags if each[1] <= snapshot)
+        if early is None:
+            return None if compactions else replace(table.with_rows(table.main, rows), tags=tags)
+        left = early[: snapshot - compactions]
+        if len(left) < snapshot - compactions:
+            return None
+        return replace(table.with_rows(table.main, dict(left[-1])), tags=tags, early=left)
 
     return change
 
@@ -167,11 +183,14 @@ def branch_deleted(name: str) -> Callable[..., ModelTable | None]:
 
 
 def merge(name: str) -> Callable[..., ModelTable | None]:
-    """What changed in a branch changes in main."""
+    """What changed in a branch changes in main; refused where main changed the same key differently."""
 
     def change(table: ModelTable) -> ModelTable | None:
         main, on_branch, base = table.rows(table.main), table.rows(name), table.base(name)
         if main is None or on_branch is None:
+            return None
+        changed = {key for key in {*base, *on_branch} if base.get(key) != on_branch.get(key)}
+        if any(main.get(key) not in (base.get(key), on_branch.get(key)) for key in changed):
             return None
         merged = {key: value for key, value in main.items() if key in on_branch or key not in base}
         merged |= {key: value for key, value in on_branch.items() if base.get(key) != value}
@@ -200,7 +219,7 @@ def create(table: str) -> Effect:
     """A table without rows."""
 
     def effect(catalogue: Catalogue) -> Catalogue | None:
-        return None if table in dict(catalogue) else _with_table(catalogue, table, ModelTable())
+        return None if table in dict(catalogue) else _with_table(catalogue, table, ModelTable(early=()))
 
     return effect
 
@@ -231,6 +250,7 @@ class Deed:
     name: str
     effect: Effect
     began: int  # step
+    otherwise: tuple[Effect, ...] = ()  # effects that it may have instead
     ended: int = 0
     is_acknowledged: bool = False
     may_be_done: bool = False  # not acknowledged, but the caller cannot exclude that it took effect
@@ -265,9 +285,10 @@ def possible_states(start: Catalogue, deeds: list[Deed]) -> set[Catalogue]:
             if deeds[index].may_be_done and not deeds[index].is_acknowledged:
                 follow(left - {index}, state)  # it did not take effect
             if must is None or spans[index][0] <= must:
-                after = deeds[index].effect(state)
-                if after is not None:
-                    follow(left - {index}, after)
+                for effect in (deeds[index].effect, *deeds[index].otherwise):
+                    after = effect(state)
+                    if after is not None:
+                        follow(left - {index}, after)
 
     follow(frozenset(spans), start)
     return found

@@ -89,6 +89,7 @@ class SimulatedOperation:
     name: str
     effect: Effect
     run: Callable[[Session], object]
+    otherwise: tuple[Effect, ...] = ()  # effects that it may have instead
     is_repeated: bool = False  # after a crash or an unknown outcome, as its documentation asks for or allows
     publishes_rows: bool = False  # its effect is that of one snapshot, and of that moment
     repeats_apart: bool = False  # each repetition has an effect of its own: on what has the name by then
@@ -231,6 +232,10 @@ def file_operations(number: int) -> list[SimulatedOperation]:
             publishes_rows=True,
         ),
         make(
+            name="upsert-branch", effect=_on_table(model.put(value, branch=BRANCH)), run=_write(value, branch=BRANCH),
+            publishes_rows=True, keyed_only=True,
+        ),
+        make(
             name="merge", effect=_on_table(model.merge(BRANCH)),
             run=lambda session: merge_branch(session.table().store, BRANCH), is_repeated=True,
         ),
@@ -252,7 +257,7 @@ def file_operations(number: int) -> list[SimulatedOperation]:
         make(name="clean", effect=unchanged, run=_clean),
         make(
             name="rollback", effect=_on_table(model.rolled_back(2, SECOND)), run=_roll_back(2), is_repeated=True,
-            removes_table=True,
+            removes_table=True, otherwise=(_on_table(model.rolled_back(2, SECOND, compactions=1)),),
         ),
         make(
             name="drop", effect=model.drop(TABLE), run=lambda session: session.catalog.drop_table(TABLE),
@@ -273,7 +278,7 @@ def file_operations(number: int) -> list[SimulatedOperation]:
 
 
 WITH_BRANCH: Final = frozenset(
-    {"write-branch", "merge", "fast-forward", "replace-main", "delete-branch", "expire-branch"}
+    {"write-branch", "upsert-branch", "merge", "fast-forward", "replace-main", "delete-branch", "expire-branch"}
 )
 """Operations that need the branch of the setup."""
 

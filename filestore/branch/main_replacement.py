@@ -3,10 +3,10 @@
 The branch gets the missing snapshots of main, then main is sealed: commits, tags and savepoints that come later take
 themselves back, and those that came before are found. Tags and savepoints of the common history are copied; a
 savepoint of a commit that the branch does not have refuses the replacement. Then one small file is switched, and with
-it the default branch of readers and writers. After that the old main is dropped. The branch is not moved, so its
-readers and writers continue. Writers that still have the old main open get an error after their next commit. Other
-engines ignore that file: they find the data only under the branch's name (``t$branch_b``), until main is moved back
-into the table's directory.
+it the default branch of readers and writers. After that the old main is dropped, with the tags of what the branch
+merged. The branch is not moved, so its readers and writers continue. Writers that still have the old main open get an
+error after their next commit. Other engines ignore that file: they find the data only under the branch's name
+(``t$branch_b``), until main is moved back into the table's directory.
 
 A process that dies leaves ``OPERATION`` on the branch, and perhaps the seal. The same call, or a repair, completes it.
 """
@@ -24,6 +24,7 @@ from filestore.branch.merge_history import common_snapshot
 from filestore.commit.expired_commits import expired_commits_directory
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_log import branch_options, read_branch_log
+from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.branch_state import (
     Operation,
     Work,
@@ -40,8 +41,8 @@ from filestore.layout.branch_state import (
 )
 from filestore.layout.former_mains import add_former_main
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
-from filestore.refs.branch_origins import origin_of
-from filestore.refs.live_references import all_references, branch_names, on_branch
+from filestore.refs.branch_origins import branch_made_from, origin_of
+from filestore.refs.live_references import ReferenceKind, all_references, branch_names, on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
 from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -270,11 +271,18 @@ def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopt
 
 
 def _drop(store: TableStore, was: str) -> MainReplaced:
-    """Delete the former main branch, and the files that only it used."""
-    old = on_branch(store, was)
+    """Delete the former main branch with the merge tags of its successor, and the files that only these used."""
+    old, new = on_branch(store, was), on_branch(store, store.main_branch)
     if was != MAIN_BRANCH:
         replace_work(store.io, old.paths, _AFTER_MOVE)  # hides it, and fails its writers
-    unused = files_only_of(store, {each for each in all_references(store) if each.branch == was})
+    let_go = set(_merge_tags(old, new))
+    gone = {
+        each
+        for each in all_references(store)
+        if each.branch == was
+        or (each.branch == store.main_branch and each.kind is ReferenceKind.TAG and each.name in let_go)
+    }
+    unused = files_only_of(store, gone)
     done = MainReplaced(
         main=store.main_branch,
         dropped=was,
@@ -282,6 +290,8 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
         data=unused.data,
         size_bytes=size_of(store.io, unused),
     )
+    for name in let_go:
+        store.io.delete(new.paths.tag(name))
     delete_unused(store.io, unused)
     if was == MAIN_BRANCH:
         _clear_table_directory(store.io, old.paths)
@@ -289,6 +299,16 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
         clear_branch(store.io, old.paths)
         complete_work(store.io, old.paths)
     return done
+
+
+def _merge_tags(old: TableStore, new: TableStore) -> Iterator[str]:
+    """The tags that kept what was merged from a branch; without those that were tags of the old main too."""
+    for name in new.snapshots.tag_names():
+        kept, before = new.snapshots.find_tag(name), old.snapshots.find_tag(name)
+        if not is_merge_tag(name) or kept is None or (before is not None and before.ref == kept.ref):
+            continue
+        if branch_made_from(new, name, kept) is None:
+            yield name
 
 
 def _move_back(store: TableStore, main: str) -> MainReplaced:

@@ -8,6 +8,7 @@ Source: Paimon TagManager, BranchManager.
 import re
 from typing import Final
 
+from filestore.layout.branch_names import MERGE_TAG_PREFIX
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
 from lsm.errors import InvalidInputError
 
@@ -19,6 +20,7 @@ LONGEST_BRANCH: Final = LONGEST_TAG - len(BRANCH_PREFIX)
 _KINDS: Final = ("snapshot", "savepoint", "timestamp", "watermark")
 _WORDS: Final = frozenset({"latest", "earliest", MAIN_BRANCH, *_KINDS})
 _POSITION: Final = re.compile(rf"({'|'.join(_KINDS)}|{MAIN_BRANCH})\..*", re.IGNORECASE | re.DOTALL)
+_OF_MERGE: Final = re.compile(rf"{MERGE_TAG_PREFIX}\d+", re.IGNORECASE)
 _OF_SAVEPOINT: Final = re.compile(rf"{SAVEPOINT_PREFIX}\d+", re.IGNORECASE)
 # A colon ends Java's listing of the directory; commas separate names.
 _NOT_IN_TAGS: Final = frozenset("/\\:,")
@@ -35,6 +37,10 @@ def check_tag_name(name: str) -> None:
     if _OF_SAVEPOINT.fullmatch(name):
         raise InvalidInputError(
             f"the name is reserved for a savepoint's tag: tag={name} fix=choose another name, or create a savepoint"
+        )
+    if _OF_MERGE.fullmatch(name):
+        raise InvalidInputError(
+            f"the name is reserved for the merged state of a branch: tag={name} fix=choose another name"
         )
     if name.startswith(".") or f"{TAG_PREFIX}{name}" == TAG_SUCCESS_DIRECTORY:
         raise InvalidInputError(f"invalid tag name: tag={name!r} fix=use letters, digits, _ and -")

@@ -11,7 +11,7 @@ from engine.simulation.explorer import CRASH, PAUSE, every_place
 from engine.simulation.history import HistoryPlan, run_history
 from engine.simulation.scheduler import Fault, Intervention, Seam
 from engine.simulation.schedules import PlacedSchedule
-from filestore.branch import branches, main_replacement, merge
+from filestore.branch import branches, key_merge, main_replacement
 from filestore.commit import conflicts, expired_commits, history, table_commit
 from filestore.io.memory_files import MemoryFiles
 from filestore.layout import branch_state
@@ -305,8 +305,8 @@ BUGS = (
     ),
     PlantedBug(
         name="rows that both sides of a merge changed",
-        patch=returning(merge, "_check_no_conflict"),
-        plans=lambda: [plan("upsert merge", setup="versioned")],
+        patch=returning(key_merge._Merge, "_note"),
+        plans=lambda: [plan("upsert upsert-branch merge", setup="versioned")],
         most=1,
     ),
     PlantedBug(

@@ -1,5 +1,7 @@
 """The states that answers allow, against literals."""
 
+from dataclasses import replace
+
 from engine.simulation import model
 from engine.simulation.model import Catalogue, Deed, Effect, ModelTable, frozen, on_table, possible_states
 
@@ -48,3 +50,23 @@ def test_a_merge_brings_what_changed_on_the_branch_alone() -> None:
     merged = model.merge("b")(changed)
     assert merged is not None
     assert merged.rows("main") == {1: 10, 3: 3}
+
+
+def test_a_merge_is_refused_where_both_changed_a_key_differently() -> None:
+    branched = model.branch_off("b", {1: 1, 2: 2})(ModelTable(branches=(("main", frozen({1: 1, 2: 2})),)))
+    assert branched is not None
+    there = branched.with_rows("b", {1: 10})  # 2 was deleted
+    assert model.merge("b")(there.with_rows("main", {1: 11, 2: 2})) is None
+    assert model.merge("b")(there.with_rows("main", {1: 1, 2: 20})) is None
+    alike = model.merge("b")(there.with_rows("main", {1: 10, 3: 3}))
+    assert alike is not None
+    assert alike.rows("main") == {1: 10, 3: 3}
+
+
+def test_a_rollback_of_a_table_that_was_made_again_goes_back_to_what_its_numbers_are_there() -> None:
+    again = [deed(model.drop("t"), 0, 1), deed(model.create("t"), 2, 3), deed(PUT2, 4, 5), deed(PUT3, 6, 7)]
+    back = on_table("t", model.rolled_back(2, {1: 1, 9: 9}))
+    compacted = on_table("t", model.rolled_back(2, {1: 1, 9: 9}, compactions=1))
+    rolled_back = replace(deed(back, 10, 11), otherwise=(compacted,))
+    assert main_rows(*again, deed(CLEAR, 8, 9), rolled_back) == {((2, 2),), ((2, 2), (3, 3))}
+    assert main_rows(rolled_back) == {((1, 1), (9, 9))}

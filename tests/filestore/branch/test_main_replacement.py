@@ -8,14 +8,16 @@ import pytest
 from filestore.branch.branches import create_branch
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import interrupted_replacements, replace_main
+from filestore.branch.merge import merge_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, Operation, Work, main_branch, seal, set_main_branch
 from filestore.maintenance.rewriting import restore
+from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.refs.savepoint_files import SavedCheckpoint, list_savepoints, read_savepoint
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
-from filestore.tag.tags import create_tag, delete_tag, rename_tag, replace_tag
+from filestore.tag.tags import create_tag, delete_tag, hold_snapshot, rename_tag, replace_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.roots import files_there, used_files
@@ -192,6 +194,59 @@ def test_savepoints_of_the_common_history_survive_and_go_back_is_possible() -> N
     for each in (1, 2, 3, 4):
         delete_savepoint(table.store, each)
     assert key_values(table) == BASE
+
+
+def merged_table(io: MemoryFileIO) -> FileTable:
+    """The branch ``dev`` was merged at its fourth snapshot, compacted and expired since; ``other`` began at its end."""
+    table = key_table(io, bucket="1")
+    for pair in BASE:
+        table.write(rows(pair))
+    hold_snapshot(table.store, "merged-1", 1)  # a user's, from before the name was reserved
+    create_branch(table.store, "dev", snapshot_id=2)
+    branch = table.on_branch("dev")
+    branch.write(rows((3, 30)))
+    merge_branch(table.store, "dev")
+    assert set(branch.store.snapshots.tag_names()) == {"branch-dev", "merged-3"}
+    branch.compact(full=True)
+    for _ in expire_snapshots(branch.store, Retention(min_count=1, max_count=1, age_ms=0, limit=9)):
+        pass
+    return table
+
+
+def test_what_a_branch_merged_is_no_tag_of_main() -> None:
+    """It kept files for a next merge, which cannot come any more."""
+    table = merged_table(MemoryFileIO())
+    replace_main(table.store, "dev")
+    table = reopened(table, table.store.io)
+    assert sorted(table.store.snapshots.tag_names()) == ["branch-dev", "merged-1"]
+    assert key_values(table) == ON_DEV
+    assert used_files(table) == files_there(table)
+
+
+def test_a_merged_state_that_a_branch_began_at_stays() -> None:
+    table = merged_table(MemoryFileIO())
+    create_branch(table.on_branch("dev").store, "late", tag="merged-3")
+    replace_main(table.store, "dev")
+    table = reopened(table, table.store.io)
+    assert sorted(table.store.snapshots.tag_names()) == ["branch-dev", "merged-1", "merged-3"]
+    assert key_values(table.on_branch("late")) == ON_DEV
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_whatever_dies_the_next_call_leaves_no_merged_state(when: When) -> None:
+    table = merged_table(MemoryFileIO())
+    counted = FaultyFileIO(copied(table).store.io)
+    replace_main(reopened(table, counted).store, "dev")
+    for step in range(1, len(counted.log) + 1):
+        again = copied(table)
+        with suppress(FluvialError):
+            replace_main(reopened(again, FaultyFileIO(again.store.io, fail_at=step, when=when)).store, "dev")
+        with suppress(InvalidInputError):  # it had ended
+            replace_main(again.store, "dev")
+        again = reopened(again, again.store.io)
+        assert "merged-3" not in again.store.snapshots.tag_names()
+        assert key_values(again) == ON_DEV
 
 
 @pytest.mark.sweep

@@ -24,6 +24,7 @@ NUMBERS = ["7", " 12 ", "00", "٣"]
 NO_FILE = ["", " ", " a", "a ", "a/b", "a\\b", "a:b", "a,b", "a\nb", "a\tb", "a\0b", "\udc80", ".a"]
 NO_NAMES = {
     "tag": [*WORDS, *NUMBERS, *NO_FILE, "success-file", "snapshot.1", "Snapshot.x", "savepoint.1", "savepoint-1",
+            "merged-1", "Merged-12",
             "timestamp.5", "watermark.5", "main.eod", "a" * (LONGEST_TAG + 1), "日" * 54],
     "branch": [*WORDS, *NUMBERS, *NO_FILE, "a.b", "a$b", "a*", "a?", "a" * (LONGEST_BRANCH + 1)],
 }  # fmt: skip
@@ -58,7 +59,9 @@ def test_what_is_no_text_is_no_name(kind: str, wrong: object) -> None:
         CHECKS[kind](wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "1.5", "main2", "savepoint-x", "snapshots", "latest-eod", "dev.eod", "a.b"])
+@pytest.mark.parametrize(
+    "name", [*NAMES, "1.5", "main2", "savepoint-x", "merged-x", "merged", "snapshots", "latest-eod", "dev.eod", "a.b"]
+)
 def test_every_other_name_is_a_word_for_its_tag(name: str) -> None:
     table = key_table(bucket="1")
     table.write(rows((1, 1)))
