@@ -14,7 +14,7 @@ from engine.simulation.log.clients import connected
 from engine.simulation.log.invariants import StoredLog, deeds_by_log
 from engine.simulation.log.operations import SINKS, finish
 from engine.simulation.model import Catalogue, Deed
-from engine.simulation.operations import ON_BRANCHES, RENAMED, TABLE, LogRead, Session, SimulatedOperation
+from engine.simulation.operations import ON_BRANCHES, RENAMED, REPLACE_MAIN, TABLE, LogRead, Session, SimulatedOperation
 from engine.simulation.repertoire import operation
 from engine.simulation.scheduler import Actor, Crash, EndlessError, Event, Fault, Intervention, Schedule, Scheduler
 from engine.simulation.schedules import InterventionRates, PlacedSchedule, RandomSchedule
@@ -201,8 +201,11 @@ class _Run:
         return live
 
     def repair(self) -> None:
-        """Run again what was interrupted and has to be run again, without interventions."""
-        for interrupted, each in self.interrupted:
+        """Run again what was interrupted and has to be run again, without interventions.
+
+        Replacements of main come first: until they are completed main is sealed, or what is left of it misses files.
+        """
+        for interrupted, each in sorted(self.interrupted, key=lambda left: left[1].name != REPLACE_MAIN):
             deed = interrupted
             actor = Actor(Scheduler(PlacedSchedule()), deed.actor, "repair")
             self.scheduler.step += 1

@@ -202,6 +202,9 @@ def merge(name: str) -> Callable[..., ModelTable | None]:
 def main_replaced(name: str) -> Callable[..., ModelTable | None]:
     """A branch becomes main, and the old main goes; refused where main has a savepoint.
 
+    Savepoints of the common history would stay, but here none is: each publishes a snapshot of its own behind the
+    branch's origin, after which main cannot be fast-forwarded.
+
     Where it is main already, this one has completed another one that switched main and was interrupted.
     """
 

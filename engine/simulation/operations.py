@@ -44,6 +44,7 @@ TABLE: Final = "d.t"
 RENAMED: Final = "d.u"
 BRANCH: Final = "dev"
 TAG: Final = "old"
+REPLACE_MAIN: Final = "replace-main"
 SIMULATED_SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 FIRST: Final = {1: 10}
 SECOND: Final = {1: 10, 2: 20}
@@ -244,7 +245,7 @@ def file_operations(number: int) -> list[SimulatedOperation]:
             run=lambda session: fast_forward(session.table().store, BRANCH), is_repeated=True,
         ),
         make(
-            name="replace-main", effect=_on_table(model.main_replaced(BRANCH)),
+            name=REPLACE_MAIN, effect=_on_table(model.main_replaced(BRANCH)),
             run=lambda session: replace_main(session.table().store, BRANCH), is_repeated=True, removes_table=True,
         ),
         make(
@@ -278,10 +279,10 @@ def file_operations(number: int) -> list[SimulatedOperation]:
 
 
 WITH_BRANCH: Final = frozenset(
-    {"write-branch", "upsert-branch", "merge", "fast-forward", "replace-main", "delete-branch", "expire-branch"}
+    {"write-branch", "upsert-branch", "merge", "fast-forward", REPLACE_MAIN, "delete-branch", "expire-branch"}
 )
 """Operations that need the branch of the setup."""
 
 
-ON_BRANCHES: Final = frozenset({"branch", "merge", "fast-forward", "replace-main", "delete-branch"})
+ON_BRANCHES: Final = frozenset({"branch", "merge", "fast-forward", REPLACE_MAIN, "delete-branch"})
 """Operations on whole branches: what is left of an interrupted one is completed by running it again."""

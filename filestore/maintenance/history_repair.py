@@ -12,7 +12,7 @@ from typing import Final
 from filestore.commit.succession import continues
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
-from filestore.refs.file_references import metadata_files
+from filestore.refs.file_references import data_files, metadata_files
 from filestore.refs.live_references import tag_references
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
@@ -190,7 +190,7 @@ def _restored(store: TableStore, *, dry_run: bool) -> Iterator[Repair]:
 
 
 def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Repair]:
-    """Move a fork out of the history: to a tag, if its files are there."""
+    """Move a fork out of the history: to a tag, if its files are there; a rollback may have deleted its parents'."""
     subject, user = f"snapshot {fork.id}", f"user={fork.commit_user} identifier={fork.commit_identifier}"
     name = f"{FORK_TAG_PREFIX}{fork.id}-{fork.identity[:8]}"
     if _is_readable(store, fork):
@@ -205,7 +205,9 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
 
 def _is_readable(store: TableStore, snapshot: Snapshot) -> bool:
     try:
-        files = metadata_files(store, snapshot, with_changelog=False)
+        paths = metadata_files(store, snapshot, with_changelog=False).all | {
+            each.path for each in data_files(store, snapshot)
+        }
     except (FileNotFoundError, FluvialError):
         return False
-    return all(store.io.exists(path) for path in files.all)
+    return all(store.io.exists(path) for path in sorted(paths))
