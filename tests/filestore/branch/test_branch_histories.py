@@ -189,7 +189,11 @@ class BranchedTable(VersionedTable):
         assert self.table.store.paths.branch == name
         for snapshot_id in self.table.store.snapshots.ids():  # of before the branch began, or all of a main that moved
             self.states.setdefault((name, snapshot_id), self.states.get((old, snapshot_id), frozenset()))
-        for tag in self.table.store.snapshots.tag_names():
+        there = self.table.store.snapshots.tag_names()
+        gone = [key for key in self.tags if key[0] == name and is_merge_tag(key[1]) and key[1] not in there]
+        for key in gone:  # main is merged into nothing
+            del self.tags[key]
+        for tag in there:
             self.tags.setdefault((name, tag), self.tags.get((old, tag), frozenset()))
         for each in list_savepoints(self.table.store):  # a number of both sides is that of the branch
             content = saved.get((each.saved_snapshot_id, each.full_manifest_list), frozenset())
