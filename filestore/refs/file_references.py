@@ -164,6 +164,15 @@ class FileReferences:
         except FileNotFoundError as error:
             if not _is_live(table, reference):
                 return None
+            now = table.snapshots.find(snapshot.id)
+            if (
+                reference.kind is ReferenceKind.SNAPSHOT
+                and reference.snapshot is None
+                and now
+                and now.ref != snapshot.ref
+            ):
+                self._snapshots[reference] = now  # it was taken back or removed, and its number used again
+                return self._read_again(reference, self._data if files_of is _added_data else files_of)
             raise CorruptDataError(
                 "a file in use is missing, so it is unknown which other files are in use: "
                 f"table={table.name} reference={reference} missing={error.filename or error} {_fix(reference)}"
