@@ -151,14 +151,14 @@ class BatchWriter:
         self._report(Step.BATCH_STARTED, batch_id)
         self.live.advance()
         adopted = self._recover(batch_id)
-        if self._newest_in_table is not None and batch_id <= self._newest_in_table:
-            logger.info("batch is committed already, by its log: table=%s batch=%d", self._store.name, batch_id)
-            return CommitResult(snapshot=self.live.snapshot, already_committed=True)
-        if self._began_at is not None:
+        if self._began_at is not None:  # else its marker would prove the batch of which it is a part
             published = published_before(self._store, self._commit, batch_id, self._began_at)
             if published is not None:
                 found = CommitResult(snapshot=published, already_committed=True)
                 return self._complete(found, run_parts, properties, done_buckets)
+        if self._newest_in_table is not None and batch_id <= self._newest_in_table:
+            logger.info("batch is committed already, by its log: table=%s batch=%d", self._store.name, batch_id)
+            return CommitResult(snapshot=self.live.snapshot, already_committed=True)
         if not adopted:  # else a part of this batch is in the log already
             self._log_what_bypassed_it()
         spec = self._spec(batch_id, adopted.keys() | done_buckets)
