@@ -30,7 +30,7 @@ from tests.support.rows import id_rows
 from tests.support.streams import Query, content, fold, query, rows
 from tests.support.warehouses import ID_SCHEMA
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.interop, pytest.mark.soak]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.interop]
 NAME = "shop.orders"
 DAY_S = 45.0
 PER_WRITER = 1_000_000  # ids of one writer

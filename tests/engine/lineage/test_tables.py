@@ -210,10 +210,10 @@ def test_spark_reads_them_and_joins_two_catalogs(
     there.store(LineageRecords(sink_snapshots=tuple(DataLineage("job1", 1, "away", "copy", 40, TIME) for _ in "x")))
 
     asked: list[object] = []
-    from engine.lineage.store import jdbc
+    from engine.lineage import views
 
-    whole: Callable[..., object] = jdbc.JdbcLineageMeta._entities
-    monkeypatch.setattr(jdbc.JdbcLineageMeta, "_entities", lambda *given: (asked.append(given[3]), whole(*given))[1])
+    whole: Callable[..., object] = views.seed_rows
+    monkeypatch.setattr(views, "seed_rows", lambda *given: (asked.append(given[2]), whole(*given))[1])
     context = SqlContext(catalog=catalog, open_spark=lambda: spark, database="db")
 
     def rows(text: str) -> list[tuple[object, ...]]:

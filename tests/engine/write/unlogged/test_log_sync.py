@@ -11,7 +11,7 @@ from engine import Catalog
 from engine.log.table_log import TableLog
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.symptom import Severity, Symptom
-from engine.procedures import drop_partition, reset_log, rollback_to_as_latest, sync_log, verify
+from engine.procedures import drop_partition, expire_partitions, reset_log, rollback_to_as_latest, sync_log, verify
 from engine.procedures.versions.branches import create_branch, merge_branch
 from engine.table import Table
 from filestore.changelog.log_gap import log_gap
@@ -114,6 +114,32 @@ def test_every_operation_that_bypasses_the_log_comes_to_be_in_it(catalog: Catalo
     assert records(cluster, table)[5:] == ["-2 v", "+4 v"]
     table.overwrite(new(9, "b").slice(0, 0), partition={})
     assert sorted(records(cluster, table)[7:]) == ["-1 v", "-3 v", "-4 v"]
+
+
+def test_expired_partitions_and_a_published_branch_are_logged(catalog: Catalog, cluster: MemoryCluster) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False)])
+    options = {"bucket": "1", "partition.expiration-time": "1 d", "partition.timestamp-formatter": "yyyy-MM-dd"}
+    table = catalog.create_table(
+        "d.p", schema, primary_key=["id", "day"], partition_by=["day"], options={**options, **CHANGES}
+    )
+    table.write(pa.table({"id": [1, 2], "day": ["2020-01-01", "2999-01-01"]}, schema=schema))
+    assert expire_partitions(table).num_rows == 1
+    logged = cluster_bodies(cluster, table)
+    assert logged[2:] == [("d", 1)]
+    with table.audit_branch("fix") as fix:
+        fix.write(pa.table({"id": [3], "day": ["2999-01-01"]}, schema=schema))
+        fix.publish(expect=["count(*) = 2"])
+    table.write(pa.table({"id": [4], "day": ["2999-01-01"]}, schema=schema))
+    assert cluster_bodies(cluster, table)[3:] == [("c", 3), ("c", 4)]
+
+
+def cluster_bodies(cluster: MemoryCluster, table: Table) -> list[tuple[str, int]]:
+    """Operation and id of each record of bucket 0."""
+    cluster.settle()
+    assert table.log is not None
+    found = cluster.topic(table.log.topic).partitions[0].committed(0)
+    bodies = [json.loads(each.given.value) for each in found if each.given.value is not None]
+    return [(body["op"], (body["after"] or body["before"])["id"]) for body in bodies]
 
 
 def test_commits_of_another_engine_are_logged_by_the_next_batch(catalog: Catalog, cluster: MemoryCluster) -> None:
