@@ -6,6 +6,7 @@ the same slice of the log, whatever rows it computes. This module knows no Spark
 """
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -38,6 +39,8 @@ from logstore.log.marker import CommitMarker
 from logstore.offsets import LogSlice
 from lsm.row_kind import RowKind
 from lsm.undo import undoing
+
+logger = logging.getLogger("fluvial.batch")
 
 UPDATES: Final = "updates"
 REPLACED: Final = "replaced"
@@ -151,11 +154,15 @@ def committable(
         properties: of the snapshot, unless an empty batch of a batch job makes none.
     """
     messages = [message for result in results for message in result.messages]
-    offsets = {each.bucket: each.log_slice.end_offset for each in results if each.log_slice is not None}
+    slices = {each.bucket: each.log_slice for each in results if each.log_slice is not None}
+    offsets = {bucket: each.end_offset for bucket, each in slices.items()}
+    ends = {bucket: each.end_offset for bucket, each in slices.items() if each.end_offset > each.start_offset}
+    are_all_logged = all(each.bucket in ends for each in results if each.messages)
     return Committable(
         identifier=identifier,
         messages=messages,
         log_offsets={} if known_offsets is None else {**known_offsets, **offsets},
+        log_ends=ends if are_all_logged else {},
         base=base,
         changes=changes,
         properties=properties if messages or identifier != BATCH_IDENTIFIER else {},
@@ -166,6 +173,17 @@ def committable(
             if result.changelog_base_snapshot is not None
         },
     )
+
+
+def warn_of_kept_updates(store: TableStore, batch_id: int, results: Sequence[BucketResult]) -> None:
+    """Warn when counted rows stay that updates replaced. One pair of -U and +U may be split between two batches."""
+    updates, replaced = (sum(each.facts.get(name, 0) for each in results) for name in (UPDATES, REPLACED))
+    if updates > 1 and not replaced:
+        logger.warning(
+            "updates came without the rows that they replace, which stay in a table that counts rows: table=%s "
+            "batch=%d updates=%d fix='send -U, too (update-before=true of fluvial-kafka), or give the table a key'",
+            store.name, batch_id, updates,
+        )  # fmt: skip
 
 
 def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[BucketResult]:

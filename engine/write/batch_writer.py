@@ -24,21 +24,22 @@ from engine.log.bucket_log import check_not_shorter
 from engine.log.table_log import OrphanPolicy, TableLog
 from engine.runtime.metrics import record_batch
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
-from engine.write.batch_part import REPLACED, UPDATES, BatchSpec, BucketResult, committable
+from engine.write.batch_part import BatchSpec, BucketResult, committable, warn_of_kept_updates
 from engine.write.event_time import watermark_of
 from engine.write.renumber import renumbered
-from engine.write.turns.repeating import AwaitedWriterError, StaleReadError
+from engine.write.turns.repeating import AwaitedWriterError, check_not_stale, published_before
 from engine.write.turns.ticket_queue import Turn
 from engine.write.unlogged.log_sync import LogSync, of_lost_snapshot
 from filestore.changelog.log_gap import is_sync_user, log_gap
-from filestore.commit.committable import BATCH_IDENTIFIER, discard
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
+from filestore.commit.guards import published_buckets
 from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import ConflictError, CorruptDataError, TakenOverError
@@ -66,6 +67,7 @@ class BatchWriter:
         commit_user: str,
         tracks_changes: bool = True,
         run: QueryRun | None = None,
+        began_at: int | None = None,
         observe: Observer = ignore,
     ) -> None:
         """Prepare to write.
@@ -76,11 +78,13 @@ class BatchWriter:
             commit_user: stable over restarts of a streaming query, fresh for a batch job.
             tracks_changes: False: streams do not get these rows; then there must be no log either.
             run: of a streaming query, which is refused what it does once another run has taken over.
+            began_at: of a batch job that is tried again: the ``began_at`` of the writer before.
             observe: called with each step.
         """
         self._table, self._store = table, table.store
         self._log = log
         self._run = run
+        self._began_at = began_at
         self._batch_id: int | None = None  # the newest that was begun
         self._observe = observe
         self._commit_user = commit_user
@@ -90,6 +94,11 @@ class BatchWriter:
         self._newest_in_table: int | None = None  # batch of this user, by the log: its snapshot may have expired
         self._turn: Turn | None = None
         self._sync: LogSync | None = None
+
+    @property
+    def began_at(self) -> int | None:
+        """Of a batch job, the snapshot after which others may have published a part of it; None: none is in the log."""
+        return self._began_at
 
     @cached_property
     def _commit(self) -> TableCommit:
@@ -128,6 +137,7 @@ class BatchWriter:
             ConflictError: another writer holds a bucket of the log, or committed to the same buckets of the table:
                 nothing of this batch is visible in the table. Run the batch again.
             TakenOverError: another run of the query has taken over: end this one.
+            LostTraceError: what was published of an earlier attempt is not known any more.
             OutcomeUnknownError: the commit may be visible: run the same batch again.
         """
         self._batch_id, self._turn = batch_id, turn
@@ -141,21 +151,25 @@ class BatchWriter:
         self._report(Step.BATCH_STARTED, batch_id)
         self.live.advance()
         adopted = self._recover(batch_id)
+        if self._began_at is not None:  # else its marker would prove the batch of which it is a part
+            published = published_before(self._store, self._commit, batch_id, self._began_at)
+            if published is not None:
+                found = CommitResult(snapshot=published, already_committed=True)
+                return self._complete(found, run_parts, properties, done_buckets)
         if self._newest_in_table is not None and batch_id <= self._newest_in_table:
             logger.info("batch is committed already, by its log: table=%s batch=%d", self._store.name, batch_id)
             return CommitResult(snapshot=self.live.snapshot, already_committed=True)
         if not adopted:  # else a part of this batch is in the log already
             self._log_what_bypassed_it()
         spec = self._spec(batch_id, adopted.keys() | done_buckets)
-        if read_snapshot_id is not None and not spec.adopted_buckets and self._has_changed_since(read_snapshot_id):
-            raise StaleReadError(
-                f"the table changed while the rows were computed: table={self._store.name} "
-                f"read_snapshot={read_snapshot_id} newest={spec.base.id} fix=run it again"
-            )
+        if read_snapshot_id is not None and not spec.adopted_buckets:
+            check_not_stale(self._store, self.live.snapshot, read_snapshot_id)
+        if self._began_at is None and batch_id == BATCH_IDENTIFIER and self._log is not None:
+            self._began_at = spec.base.id
         began_s = time.perf_counter()
         results = [*run_parts(spec), *adopted.values()]
         self._report(Step.TASKS_DONE, batch_id)
-        self._check_updates(batch_id, results)
+        warn_of_kept_updates(self._store, batch_id, results)
         flushed_s = time.perf_counter()
         # adopted files were numbered by an earlier run, before commits that this run's base may include
         base = None if adopted else spec.base
@@ -176,25 +190,21 @@ class BatchWriter:
         if self._turn is None or self._batch_id != BATCH_IDENTIFIER or not done.already_committed:
             return done
         assert done.snapshot is not None
+        if done.snapshot.commit_user != self._commit_user:
+            return done  # by the log's offsets, which prove every bucket
         buckets = self._buckets_of(done.snapshot)
         logger.warning(
             "another writer committed what the log held of this batch: table=%s snapshot=%d buckets=%s",
             self._store.name, done.snapshot.id, sorted(buckets),
         )  # fmt: skip
-        rest = BatchWriter(self._table, self._log, commit_user=f"{self._commit_user}{_REST}", observe=self._observe)
+        rest = BatchWriter(
+            self._table, self._log, commit_user=f"{self._commit_user}{_REST}", began_at=done.snapshot.id,
+            observe=self._observe,
+        )  # fmt: skip
         written = rest.write(
             BATCH_IDENTIFIER, run_parts, properties=properties, turn=self._turn, done_buckets=done_buckets | buckets
         )
         return CommitResult(snapshot=written.snapshot, already_committed=True)
-
-    def _has_changed_since(self, snapshot_id: int) -> bool:
-        """Whether others changed rows; compactions do not."""
-        for snapshot in self._store.snapshots.back_from(self.live.snapshot):
-            if snapshot.id == snapshot_id:
-                return False
-            if snapshot.id < snapshot_id or snapshot.commit_kind is not CommitKind.COMPACT:
-                return True
-        return snapshot_id != 0
 
     def _record(
         self, results: Iterable[BucketResult], committed: CommitResult, *, flush_seconds: float, commit_seconds: float
@@ -209,16 +219,6 @@ class BatchWriter:
             commit_seconds=commit_seconds,
             snapshot_id=None if committed.snapshot is None else committed.snapshot.id,
         )
-
-    def _check_updates(self, batch_id: int, results: Iterable[BucketResult]) -> None:
-        """Warn when counted rows stay that updates replaced. One pair of -U and +U may be split between two batches."""
-        updates, replaced = (sum(each.facts.get(name, 0) for each in results) for name in (UPDATES, REPLACED))
-        if updates > 1 and not replaced:
-            logger.warning(
-                "updates came without the rows that they replace, which stay in a table that counts rows: table=%s "
-                "batch=%d updates=%d fix='send -U, too (update-before=true of fluvial-kafka), or give the table a key'",
-                self._store.name, batch_id, updates,
-            )  # fmt: skip
 
     def _spec(self, batch_id: int, done_buckets: Iterable[int]) -> BatchSpec:
         return BatchSpec(
@@ -342,30 +342,40 @@ class BatchWriter:
         properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> CommitResult:
         """Commit; rows of a bucket that another writer committed to first are numbered above its rows, or refused."""
-        wanted = committable(
-            identifier,
-            results,
-            base=base,
-            known_offsets=None if self._log is None else self._log_offsets(),
-            changes=self._changes,
-            properties=properties,
-        )
-        wanted = replace(wanted, watermark=watermark_of(self._store, wanted.messages))
+
+        def publishing(parts: Sequence[BucketResult], follows: SnapshotRef | None) -> Committable:
+            made = committable(
+                identifier,
+                parts,
+                base=follows,
+                known_offsets=None if self._log is None else self._log_offsets(),
+                changes=self._changes,
+                properties=properties,
+            )
+            return replace(made, watermark=watermark_of(self._store, made.messages))
+
+        wanted = publishing(results, base)
         self.live.check_bucket_counts(wanted.messages)
 
-        def renumber(conflict: ConflictError) -> None:
-            nonlocal wanted
+        def replan(conflict: ConflictError) -> None:
+            nonlocal commit, results, wanted
             if isinstance(conflict, TakenOverError):
                 if self._log is None:  # else the newer run may have found these files in the log
                     discard(self._store, wanted.messages)
                 raise conflict
+            published = published_buckets(self._store, self._store.snapshots.latest(), wanted)
+            if published:
+                results = [each for each in results if each.bucket not in published]
+                commit = TableCommit(self._store, f"{commit.commit_user}{_REST}", check=self._check_run)
+                wanted = publishing(results, None)
+                return
             if is_exclusive or changes_index(wanted.messages):  # with other numbers they are still in the wrong buckets
                 discard(self._store, wanted.messages)
                 raise conflict
             starts = {each.bucket: each.log_slice.start_offset for each in results if each.log_slice is not None}
             wanted = renumbered(self._store, self.live, wanted, starts, conflict)
 
-        return retrying(lambda: commit.commit(wanted), attempts=_RENUMBER_ATTEMPTS + 1, replan=renumber)
+        return retrying(lambda: commit.commit(wanted), attempts=_RENUMBER_ATTEMPTS + 1, replan=replan)
 
     def _check_run(self) -> None:
         if self._run is not None:

@@ -43,7 +43,6 @@ from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.write.row_deletion import DeletedPositions, replace_rows
-from lsm.errors import OutcomeUnknownError
 from lsm.undo import undoing_unless_visible
 
 RowsT = TypeVar("RowsT")
@@ -164,7 +163,8 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         """Write further batches at another version of the table's schema; compaction takes it from the files."""
         table = self._options.applied(table)
         self._table, self._store = table, table.store
-        self._writer, self._after = self._new_writer(table), AfterCommit(table.store)
+        self._writer = self._new_writer(table, self._writer.began_at)
+        self._after = AfterCommit(table.store)
 
     # ---- one batch
 
@@ -309,12 +309,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
     def _begin_again(self, batch_id: int) -> None:  # as a restart: the next attempt looks into the log first
         if self._run is not None:
             self._run.check(f"batch={batch_id}")
-        elif max(1, self._writer.live.snapshot_id) < self._store.snapshots.claimed_for_deletion():
-            raise OutcomeUnknownError(
-                "the snapshots that would show whether a part of the batch was published have expired: table="
-                f"{self._store.name} fix='look whether its rows are there before you write them again'"
-            )
-        self._writer = self._new_writer(self._table)
+        self._writer = self._new_writer(self._table, self._writer.began_at)
 
     def check_run(self, what: str) -> None:
         """Refuse to work for a query that another run has taken over. Raises: TakenOverError."""
@@ -367,13 +362,14 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             self.continue_at(table)
         return self._log
 
-    def _new_writer(self, table: FileTable) -> BatchWriter:
+    def _new_writer(self, table: FileTable, began_at: int | None = None) -> BatchWriter:
         return BatchWriter(
             table,
             self._log,
             commit_user=self._commit_user,
             tracks_changes=self._tracks_changes,
             run=self._run,
+            began_at=began_at,
             observe=self._observe,
         )
 

@@ -22,6 +22,9 @@ class Committable:
     identifier: int  # rises with every commit of one user; BATCH_IDENTIFIER for a batch write
     messages: Sequence[CommitMessage] = ()
     log_offsets: Mapping[int, int] = field(default_factory=dict)  # bucket -> next offset of the log
+    log_ends: Mapping[int, int] = field(default_factory=dict)
+    """By bucket the offset behind these rows in the log. Offsets of a table rise only with the rows before them: a
+    snapshot whose offset is not below this one has the rows of the bucket, whichever writer has published them."""
     watermark: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     base: SnapshotRef | None = None

@@ -1,8 +1,9 @@
-"""Limits that a user may set to commits: how long they retry, and which commits of others they may follow.
+"""What ends the attempts of a commit: limits that a user may set, and the log, by which others have published it.
 
 Source: Paimon ``commit.timeout`` and StrictModeChecker.
 """
 
+from filestore.commit.committable import Committable
 from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
@@ -18,6 +19,17 @@ def check_time(store: TableStore, began_ms: int, *, attempts: int) -> None:
             f"commit took too long: table={store.name} lost_races={attempts} passed_ms={passed_ms} "
             f"commit.timeout={limit_ms} ms: commit again"
         )
+
+
+def published_buckets(store: TableStore, latest: Snapshot | None, committable: Committable) -> frozenset[int]:
+    """Buckets of a commit that the table has already, by the offsets of its log; see ``Committable.log_ends``.
+
+    This proves what a writer has adopted from the log also when the snapshots in which it did so have expired.
+    """
+    if latest is None or not committable.log_ends:
+        return frozenset()
+    known = store.log_offsets_at(latest) or {}
+    return frozenset(bucket for bucket, end in committable.log_ends.items() if end <= known.get(bucket, 0))
 
 
 def check_safe(store: TableStore, latest: Snapshot | None, *, commit_user: str, kind: CommitKind) -> None:

@@ -39,7 +39,7 @@ from filestore.commit.confirmation import (
     confirm,
 )
 from filestore.commit.conflicts import Candidate, find_published, why_not
-from filestore.commit.guards import check_safe, check_time
+from filestore.commit.guards import check_safe, check_time, published_buckets
 from filestore.commit.history import CommitHistory
 from filestore.commit.snapshot_writer import changes_nothing, entries_of, write_snapshot
 from filestore.commit.succession import check_is_same_table
@@ -102,6 +102,11 @@ class TableCommit:
         self._commit_user = commit_user
         self._check_writer = check
         self._history = CommitHistory(store, commit_user, start=history_start)
+
+    @property
+    def commit_user(self) -> str:
+        """Who commits."""
+        return self._commit_user
 
     def commit(self, committable: Committable) -> CommitResult:
         """Make new files visible. A committed (user, identifier) is not committed again.
@@ -264,6 +269,14 @@ class TableCommit:
         done = None if request.kind is CommitKind.COMPACT else self._history.find(latest, committable.identifier)
         if done is not None:
             return CommitResult(snapshot=done, already_committed=True)
+        published = published_buckets(table, latest, committable)
+        if published and published >= committable.log_ends.keys():
+            return CommitResult(snapshot=latest, already_committed=True)
+        if published:
+            raise ConflictError(
+                f"another writer has published a part of the commit: table={table.name} user={self._commit_user} "
+                f"buckets={sorted(published)}: commit the other buckets"
+            )
         self._check_newest(request, latest)
         check_safe(self._table, latest, commit_user=self._commit_user, kind=request.kind)
         replaced = live_files(table, latest, keep_partition=request.replaces) if request.replaces else []

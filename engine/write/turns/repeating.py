@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from engine.write.turns.ticket_queue import TicketQueue, Turn
+from filestore.commit.table_commit import TableCommit
+from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError, TakenOverError
 
 logger = logging.getLogger("fluvial.turns")
@@ -21,6 +24,10 @@ class AwaitedWriterError(ConflictError):
 
 class StaleReadError(ConflictError):
     """Rows were computed from a state that has changed: only the caller can compute them again."""
+
+
+class LostTraceError(OutcomeUnknownError):
+    """Snapshots have expired that would show what other writers published of an attempt: no other attempt is made."""
 
 
 def write_in_turn(
@@ -53,7 +60,7 @@ def write_in_turn(
             while is_mine:
                 try:
                     return attempt(turn)
-                except (TakenOverError, StaleReadError):
+                except (TakenOverError, StaleReadError, LostTraceError):
                     raise
                 except (ConflictError, OutcomeUnknownError) as error:
                     failures += 1
@@ -63,3 +70,42 @@ def write_in_turn(
                     is_mine = not isinstance(error, AwaitedWriterError)
                 before_again()
                 is_mine = is_mine and turn.is_held()
+
+
+def published_before(store: TableStore, commit: TableCommit, batch_id: int, began_at: int) -> Snapshot | None:
+    """What others published of an earlier attempt of a batch job; behind the fence of the next one none does any more.
+
+    Args:
+        store: the table.
+        commit: of the job.
+        batch_id: of the job.
+        began_at: id of the snapshot on which its first attempt was made.
+
+    Raises: LostTraceError: it may have expired.
+    """
+    found = commit.find_committed(batch_id)
+    if found is None and began_at + 1 < store.snapshots.claimed_for_deletion():
+        raise LostTraceError(
+            "the snapshots that would show whether a part of the batch was published have expired: table="
+            f"{store.name} fix='look whether its rows are there before you write them again'"
+        )
+    return found
+
+
+def check_not_stale(store: TableStore, latest: Snapshot | None, read_snapshot_id: int) -> None:
+    """Refuse rows that were computed from a state that has changed since; compactions change no rows.
+
+    Raises: StaleReadError.
+    """
+    for snapshot in store.snapshots.back_from(latest):
+        if snapshot.id == read_snapshot_id:
+            return
+        if snapshot.id < read_snapshot_id or snapshot.commit_kind is not CommitKind.COMPACT:
+            break
+    else:
+        if read_snapshot_id == 0:
+            return
+    raise StaleReadError(
+        f"the table changed while the rows were computed: table={store.name} read_snapshot={read_snapshot_id} "
+        f"newest={0 if latest is None else latest.id} fix=run it again"
+    )
