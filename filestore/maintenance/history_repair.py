@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from filestore.commit.succession import continues
-from filestore.maintenance.rollback import plan_rollback, roll_back
+from filestore.maintenance.rollback import finish_without_target, plan_rollback, roll_back
 from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
 from filestore.refs.file_references import data_files, metadata_files
 from filestore.refs.live_references import tag_references
@@ -156,6 +156,8 @@ def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackR
     if target is None:
         tags = (each.snapshot for each in tag_references(store))
         target = next((each for each in tags if each is not None and each.id == found.target_id), None)
+    if target is None and finish_without_target(store, found):
+        return found
     if target is None:
         raise CorruptDataError(
             f"a rollback was interrupted, and its target is not there any more: table={store.name} "

@@ -7,9 +7,9 @@ compare more than ids.
 Source: Paimon RollbackHelper.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -33,44 +33,14 @@ from filestore.maintenance.rollback_run import (
     write_note,
 )
 from filestore.refs.branch_origins import branch_made_from
-from filestore.refs.file_references import (
-    FileReferences,
-    FileSize,
-    MetadataFiles,
-    added_files,
-    changelog_files,
-    data_files,
-    metadata_files,
-)
-from filestore.refs.live_references import (
-    DecidingReferences,
-    LiveReference,
-    ReferenceKind,
-    all_references,
-    tag_references,
-)
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, tag_references
+from filestore.refs.removals import TAG_KINDS, Removal, unused_of, with_unused_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 
 _ACTIVE_MS: Final = 600_000  # streams that committed since then are considered running
-_TAGS: Final = (ReferenceKind.TAG, ReferenceKind.PENDING)
 _OF_TAGS: Final = ("tagCreateTime", "tagTimeRetained")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """A snapshot or tag to remove, and the files that nothing else uses."""
-
-    reference: LiveReference
-    snapshot: Snapshot
-    data: tuple[FileSize, ...] = ()
-    metadata: MetadataFiles = field(default_factory=MetadataFiles)
-
-    @property
-    def size_bytes(self) -> int:
-        """Total size of data and changelog files."""
-        return sum(each.size_bytes for each in self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +99,7 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
         kept = [reference for reference in live if reference not in later]
         if not store.snapshots.exists(target.id):
             kept.append(_reference_to(store, target))
-        removals = _with_files(store, target, removals, kept)
+        removals = with_unused_files(store, target.id, removals, kept)
     return RollbackPlan(
         target=target,
         target_tag=None if store.snapshots.exists(target.id) else _tag_of(store, target),
@@ -225,11 +195,7 @@ def _carry_out(store: TableStore, plan: RollbackPlan, run: RollbackRun) -> None:
         ExpiredCommits(io, paths).forget_after(target.id)
         snapshots.release_claims(target.id)
     # from here on nothing new can refer to the removed snapshots
-    for done in _with_files(store, target, plan.removals, all_references(store)):
-        files = (file.path for file in done.data)
-        for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
-            io.delete(path)
-        delete_note(store, done.reference)
+    _delete_files(store, target.id, plan.removals)
     _check_same_table(store, plan, removed)
     align_bucket_count(store)
     end_run(store)
@@ -333,47 +299,35 @@ def _objections(store: TableStore, target: Snapshot, removed: Sequence[Snapshot]
 
 def _newest_first(store: TableStore, references: Sequence[LiveReference]) -> list[tuple[LiveReference, Snapshot]]:
     found = []
-    for reference in sorted(references, key=lambda each: (each.snapshot_id, each.kind in _TAGS), reverse=True):
+    for reference in sorted(references, key=lambda each: (each.snapshot_id, each.kind in TAG_KINDS), reverse=True):
         snapshot = reference.snapshot or store.snapshots.find(reference.snapshot_id)
         if snapshot is not None:
             found.append((replace(reference, snapshot=snapshot), snapshot))
     return found
 
 
-def _with_files(
-    store: TableStore, target: Snapshot, removals: Sequence[Removal], live: Sequence[LiveReference]
-) -> tuple[Removal, ...]:
-    """The removals with the files that no live reference uses; each belongs to the oldest removal that has it."""
-    known = {target.id, *(each.snapshot.id for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT)}
-    candidates = [_candidates(store, each, known) for each in removals]
-    partitions = {file.partition for data, _ in candidates for file in data}
-    references, deciding = (
-        FileReferences(store, partitions=partitions),
-        DecidingReferences(live, branch=store.paths.branch),
-    )
-    seen: set[str] = set()
-    found: list[Removal] = []
-    for removal, (data, metadata) in zip(reversed(removals), reversed(candidates), strict=True):
-        near = deciding.about(removal.snapshot.id, is_last=False)
-        used = (references.data(near) if data else set()) | references.metadata(near) | seen
-        unused = {file.path: file for file in data if file.path not in used}
-        own = MetadataFiles(leaves=metadata.leaves - used, lists=metadata.lists - used)
-        found.append(replace(removal, data=tuple(unused.values()), metadata=own))
-        seen |= unused.keys() | own.all
-    return tuple(reversed(found))
+def finish_without_target(store: TableStore, run: RollbackRun) -> bool:
+    """Complete a decided rollback that died behind its removals, when others have expired its target since.
+
+    Returns: False: what it removes is still there.
+    """
+    removals = tuple(_noted(store))
+    snapshots = (each.snapshot for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT)
+    if any(store.snapshots.find_ref(each.ref) is not None for each in snapshots):
+        return False
+    _delete_files(store, run.target_id, removals)
+    align_bucket_count(store)
+    end_run(store)
+    return True
 
 
-def _candidates(store: TableStore, removal: Removal, known: Collection[int]) -> tuple[list[FileSize], MetadataFiles]:
-    """Existing files of a snapshot or tag; none for a tag of a ``known`` snapshot, which is examined itself."""
-    snapshot, is_tag = removal.snapshot, removal.reference.kind in _TAGS
-    if is_tag and snapshot.id in known:
-        return [], MetadataFiles()
-    metadata = metadata_files(store, snapshot, is_partial=True, with_changelog=not is_tag)
-    try:
-        data = added_files(store, snapshot) if snapshot.id - 1 in known else data_files(store, snapshot)
-    except FileNotFoundError:  # an interrupted rollback deleted its lists, after its files
-        data = []
-    return [*data, *([] if is_tag else changelog_files(store, snapshot))], metadata
+def _delete_files(store: TableStore, target_id: int, removals: Sequence[Removal]) -> None:
+    """Delete what only removed snapshots and tags use, and their notes."""
+    for done in unused_of(store, target_id, removals):
+        files = (file.path for file in done.data)
+        for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
+            store.io.delete(path)
+        delete_note(store, done.reference)
 
 
 def _reference_to(store: TableStore, target: Snapshot) -> LiveReference:
