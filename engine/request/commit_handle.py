@@ -97,12 +97,9 @@ def wait_until_visible(store: TableStore, handle: CommitHandle, *, timeout_s: fl
     """
     deadline = time.monotonic() + timeout_s
     wait_s = _FIRST_WAIT_S
-    while True:
-        visible = store.snapshots.latest_id() or 0
-        if visible >= handle.snapshot_id or wait_s == _FIRST_WAIT_S:
-            handle.check_history(store)
-        if visible >= handle.snapshot_id:
-            return
+    if (store.snapshots.latest_id() or 0) < handle.snapshot_id:
+        handle.check_history(store)  # what is gone is not waited for
+    while (visible := store.snapshots.latest_id() or 0) < handle.snapshot_id:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise UnavailableError(
@@ -112,3 +109,4 @@ def wait_until_visible(store: TableStore, handle: CommitHandle, *, timeout_s: fl
             )
         store.clock.sleep(min(wait_s, left_s))
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+    handle.check_history(store)

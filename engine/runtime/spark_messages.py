@@ -11,10 +11,13 @@ from lsm import errors
 from lsm.errors import FluvialError, InvalidInputError, OverloadedError
 
 _FLUVIAL: Final = re.compile(r"^\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
-SPARK_ENDED: Final = "Spark has ended"
 _END_S: Final = 10.0  # of a JVM that has closed its connections
 _NO_CONNECTION: Final = "Python worker failed to connect back"
 _PYTHON: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+?)\s*$", re.MULTILINE)
+
+
+class SparkEndedError(FluvialError):
+    """The JVM of Spark has ended, so nothing more can be done in this process."""
 
 
 def fluvial_error(error: BaseException, doing: str) -> FluvialError:
@@ -49,7 +52,7 @@ def fluvial_error(error: BaseException, doing: str) -> FluvialError:
     return FluvialError(f"{doing} reason={_first_line(text)}")
 
 
-def spark_end(error: BaseException) -> FluvialError | None:
+def spark_end(error: BaseException) -> SparkEndedError | None:
     """The error that says that Spark's JVM, which this process started, has ended; None while it runs.
 
     Args:
@@ -59,8 +62,8 @@ def spark_end(error: BaseException) -> FluvialError | None:
     if code is None:
         return None
     cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return FluvialError(
-        f"{SPARK_ENDED}: cause='{cause}' fix='see the end of its log for the reason (no memory, or a long pause "
+    return SparkEndedError(
+        f"Spark has ended: cause='{cause}' fix='see the end of its log for the reason (no memory, or a long pause "
         "of the machine); run it again: it continues from its checkpoints'"
     )
 

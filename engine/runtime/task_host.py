@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Self
 
@@ -20,12 +21,24 @@ _LIBRARIES: Final = ("fluvial", "pyarrow", "pyspark")
 _seen: set[tuple[object, ...]] = set()  # roots and identities of tables that this process has looked at
 
 
+@cache
+def _versions() -> Mapping[str, str]:
+    """Python's release, and the major and minor numbers of libraries that are installed."""
+    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    for name in _LIBRARIES:
+        try:
+            found[name] = ".".join(version(name).split(".")[:2])
+        except PackageNotFoundError:  # in an archive on the path
+            continue
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHost:
     """What a task expects of its host. Made by the driver, sent with the task."""
 
     driver: str = field(default_factory=socket.gethostname)
-    versions: Mapping[str, str] = field(default_factory=lambda: _versions())
+    versions: Mapping[str, str] = field(default_factory=_versions)
 
     @classmethod
     def here(cls) -> Self:
@@ -58,14 +71,3 @@ class TaskHost:
                     f"driver_version={wanted} host={socket.gethostname()} python={sys.executable} "
                     "fix='install the same one, or send it with the job: fluvial package'"
                 )
-
-
-def _versions() -> Mapping[str, str]:
-    """Python's release, and the major and minor numbers of libraries that are installed."""
-    found = {"python": ".".join(platform.python_version_tuple()[:2])}
-    for name in _LIBRARIES:
-        try:
-            found[name] = ".".join(version(name).split(".")[:2])
-        except PackageNotFoundError:  # in an archive on the path
-            continue
-    return found

@@ -1,11 +1,11 @@
 """The buckets that are merged by key: their states on both sides, and the conflicts that were found in them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from filestore.manifest.lists import IndexManifestEntry, vectors_of
-from filestore.scan.bucket_states import BucketState
+from filestore.manifest.lists import IndexManifestEntry
+from filestore.scan.bucket_states import BucketState, states_of_files
 from filestore.table_store import TableStore
 from lsm.levels import sections
 
@@ -77,7 +77,10 @@ def narrowed_place(store: TableStore, place: KeyPlace) -> KeyPlace:
         if names & different:
             wanted |= names
     return replace(
-        place, base=_only(place.base, wanted), main=_only(place.main, wanted), branch=_only(place.branch, wanted)
+        place,
+        base=states_of_files(place.base, wanted),
+        main=states_of_files(place.main, wanted),
+        branch=states_of_files(place.branch, wanted),
     )
 
 
@@ -87,12 +90,3 @@ def _versions(states: Iterable[BucketState]) -> Mapping[str, object]:
         for index in state.deletion_vectors:
             found |= {each.data_file_name: (index.file_name, each) for each in index.index_vectors}
     return found
-
-
-def _only(states: Sequence[BucketState], names: set[str]) -> tuple[BucketState, ...]:
-    kept = []
-    for state in states:
-        files = tuple(file for file in state.files if file.file_name in names)
-        if files:
-            kept.append(replace(state, files=files, deletion_vectors=vectors_of(files, state.deletion_vectors)))
-    return tuple(kept)

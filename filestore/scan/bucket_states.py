@@ -112,7 +112,7 @@ def _differing(
             names = {file.file_name for run in runs for file in run.files}
             if names & different:
                 different |= names
-    return _only(old, different), _only(new, different)
+    return states_of_files(old, different), states_of_files(new, different)
 
 
 def _versions(states: Sequence[BucketState]) -> Mapping[str, object]:
@@ -125,7 +125,8 @@ def _versions(states: Sequence[BucketState]) -> Mapping[str, object]:
     return versions
 
 
-def _only(states: Sequence[BucketState], names: Collection[str]) -> tuple[BucketState, ...]:
+def states_of_files(states: Sequence[BucketState], names: Collection[str]) -> tuple[BucketState, ...]:
+    """The states, reduced to files with these names; without empty ones."""
     kept = []
     for state in states:
         files = tuple(file for file in state.files if file.file_name in names)

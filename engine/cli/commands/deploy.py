@@ -35,7 +35,7 @@ from engine.deploy.plan import DeployPlan, make_plan
 from engine.deploy.shipping import write_shipment
 from engine.runtime.logs import Form, configure_logging
 from engine.runtime.spark_log import last_lines, spark_output
-from engine.runtime.spark_messages import SPARK_ENDED
+from engine.runtime.spark_messages import SparkEndedError
 from engine.spark.session import submit_settings
 from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
@@ -123,7 +123,7 @@ def run(
         try:
             results = run_job(job, on_progress=on_progress, stop=stop)
         except Exception as error:
-            has_ended = not isinstance(error, FluvialError) or str(error).startswith(SPARK_ENDED)
+            has_ended = not isinstance(error, FluvialError) or isinstance(error, SparkEndedError)
             if has_ended and stop.wait(_SIGNAL_S):
                 # a signal to the whole process group has ended the JVM, perhaps before it had started
                 logger.info("stopped while Spark started or stopped: reason=%r spark_log=%s", error, log_file)
@@ -144,7 +144,7 @@ def run(
 
 def _end_of(log_file: str, error: FluvialError) -> str:
     """The last lines of Spark's log, where Spark itself has ended."""
-    said = shown_line(" | ".join(last_lines(log_file))) if str(error).startswith(SPARK_ENDED) else ""
+    said = shown_line(" | ".join(last_lines(log_file))) if isinstance(error, SparkEndedError) else ""
     return said and f" last_lines={said!r}"
 
 

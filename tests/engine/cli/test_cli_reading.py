@@ -67,6 +67,6 @@ def test_columns_are_those_of_the_state(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_lag_without_streams_says_how_to_name_one(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["lag", "db.t", "--warehouse", warehouse]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("db.t: snapshot ")
-    assert "name a query by --checkpoint DIR" in told
+    out = capsys.readouterr().out
+    assert out.startswith("db.t: snapshot ")
+    assert "name a query by --checkpoint DIR" in out

@@ -26,6 +26,7 @@ from engine.deploy.config.json_schema import schema_text
 from engine.deploy.pipeline.pipeline import PipelineResult
 from logstore.kafka.topics import LogTopics
 from tests.support.commands import parse_command, shown_commands
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "conf" / "deploy"
@@ -105,11 +106,9 @@ def test_the_end_of_spark_is_named_with_the_last_lines_of_its_log(job: Path, tmp
     command = [*shlex.split(FLUVIAL), "run", str(job), "--json", "--spark-log", str(tmp_path / "spark.log")]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = subprocess.Popen(command, cwd=tmp_path, env=environment(), **streams)  # type: ignore[call-overload]
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "checkpoint" / "commits" / "0").exists():
-        assert running.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    first = tmp_path / "checkpoint" / "commits" / "0"
+    wait_until(lambda: first.exists() or running.poll() is not None, "no batch was committed", 120)
+    assert running.poll() is None
     (jvm,) = (int(each) for each in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split())
     os.kill(jvm, signal.SIGKILL)
     _, err = running.communicate(timeout=60)

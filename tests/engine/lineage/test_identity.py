@@ -135,8 +135,8 @@ def test_a_branch_that_becomes_main_brings_its_lineage(catalog: Catalog, capsys:
     procedures.replace_main_branch(table, "fix")
     assert written(catalog) == [("a", "t", 1), ("fix1", "t", 2), ("fix2", "t", 3)]
     assert run_command(["lineage", "shop.t", "--snapshot", "2", "--warehouse", catalog.warehouse]) == 0
-    assert "job fix1 batch" in (told := capsys.readouterr().out), told
-    assert "job b" not in told
+    assert "job fix1 batch" in (out := capsys.readouterr().out), out
+    assert "job b" not in out
 
 
 def test_a_merge_is_a_job_that_has_read_the_branch(catalog: Catalog) -> None:

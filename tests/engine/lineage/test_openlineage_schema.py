@@ -111,7 +111,7 @@ def test_a_catalog_is_named_by_a_uri(warehouse: str, uri: str) -> None:
     assert catalog_uri(warehouse) == uri
 
 
-class _Told:
+class _Events:
     """The events of a catalog."""
 
     def __init__(self, home: Path) -> None:
@@ -132,13 +132,13 @@ class _Told:
 def test_a_write_starts_before_its_work_and_completes_after_it(registry: Registry[Any], tmp_path: Path) -> None:
     """The time of START is before the snapshot, and it knows neither the snapshot nor its rows; a refused write fails,
     one without rows completes without a snapshot."""
-    told = _Told(tmp_path)
-    table = told.table("orders")
+    sent = _Events(tmp_path)
+    table = sent.table("orders")
     table.write(pa.table({"id": [1, 2], "n": [1, 2]}, schema=SCHEMA))
     table.write(SCHEMA.empty_table())
     with pytest.raises(InvalidInputError):
         table.write(pa.table({"id": pa.array([None], pa.int64()), "n": [1]}))
-    events = told.read(table)
+    events = sent.read(table)
     assert [problems(registry, each) for each in events] == [[]] * len(events)
     assert [each["eventType"] for each in events] == ["START", "COMPLETE", "START", "COMPLETE", "START", "FAIL"]
     runs = [each["run"]["runId"] for each in events]
@@ -154,23 +154,23 @@ def test_a_write_starts_before_its_work_and_completes_after_it(registry: Registr
 
 
 def test_a_write_that_is_interrupted_is_aborted(tmp_path: Path) -> None:
-    told = _Told(tmp_path)
-    table = told.table("orders")
+    sent = _Events(tmp_path)
+    table = sent.table("orders")
 
     origin = CommitOrigin(job="load", barrier_id=1)
     with pytest.raises(KeyboardInterrupt), AfterCommit(table.store).emitting(origin, BATCH_IDENTIFIER, None):
         raise KeyboardInterrupt
-    assert [each["eventType"] for each in told.read(table)] == ["START", "ABORT"]
+    assert [each["eventType"] for each in sent.read(table)] == ["START", "ABORT"]
 
 
 def test_a_stream_with_two_tables_is_one_run(tmp_path: Path) -> None:
-    told = _Told(tmp_path)
-    one, two = told.table("one"), told.table("two")
+    sent = _Events(tmp_path)
+    one, two = sent.table("one"), sent.table("two")
     for table in (one, two, one):
         recorder = Recorder.of(table.store)
         assert recorder is not None
         recorder.opened("enrich")
-    events = told.read(one)
+    events = sent.read(one)
     assert [each["eventType"] for each in events] == ["START", "RUNNING", "COMPLETE", "START", "COMPLETE"]
     first, restarted = events[:3], events[3:]
     assert len({each["run"]["runId"] for each in first}) == 1
@@ -182,8 +182,8 @@ def test_columns_of_statements_and_streams_come_from_columns(
     registry: Registry[Any], spark: SparkSession, tmp_path: Path
 ) -> None:
     """Through joins, subqueries, aggregates and views; a frame whose plan says nothing is written as well."""
-    told = _Told(tmp_path)
-    raw, wide = told.table("raw"), told.table("wide")
+    sent = _Events(tmp_path)
+    raw, wide = sent.table("raw"), sent.table("wide")
     raw.write(pa.table({"id": [1, 2], "n": [3, 4]}, schema=SCHEMA))
     raw.dataframe(spark).createOrReplaceTempView("raw")
     text = """
@@ -192,13 +192,13 @@ def test_columns_of_statements_and_streams_come_from_columns(
         FROM raw JOIN sums ON raw.id = sums.id WHERE raw.n > 0"""
     wide.append(spark.sql(text), {"pipeline.name": "sums"})
     stream = spark.readStream.format("fluvial").options(
-        **{"warehouse": told.catalog.warehouse, "table": "shop.raw", "read.changelog": "true"}
+        **{"warehouse": sent.catalog.warehouse, "table": "shop.raw", "read.changelog": "true"}
     )
     doubled = stream.load().selectExpr("id", "n * 2 AS n", "_row_kind")
     writer = doubled.writeStream.foreachBatch(sink(wide)).queryName("doubled").trigger(availableNow=True)
     assert writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(120)
     wide.append(spark.createDataFrame([(9, 9)], "id BIGINT, n BIGINT"), {"pipeline.name": "unknown"})
-    events = told.read(wide)
+    events = sent.read(wide)
     assert [problems(registry, each) for each in events] == [[]] * len(events)
     last = {each["job"]["name"]: each for each in events if each["eventType"] != "START" and each["outputs"]}
     assert column_inputs(last["sums"]) == {

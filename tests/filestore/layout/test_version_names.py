@@ -128,9 +128,10 @@ def test_what_exists_under_another_name_is_listed_read_renamed_and_deleted(name:
 
 
 PARTS = ["snapshot", "savepoint", "timestamp", "main", "latest", "dev", "eod", ".", "-", "1", "07", " ", ":", ",", "/"]
+ANY_NAME = st.text(max_size=6) | st.lists(st.sampled_from(PARTS), max_size=4).map("".join)
 
 
-@given(st.text(max_size=6) | st.lists(st.sampled_from(PARTS), max_size=4).map("".join))
+@given(ANY_NAME)
 def test_any_text_is_refused_without_a_trace_or_means_its_tag_and_no_other_state(name: str) -> None:
     table = _copy()
     before = dict(table.store.io.files)  # type: ignore[attr-defined]
@@ -147,7 +148,7 @@ def test_any_text_is_refused_without_a_trace_or_means_its_tag_and_no_other_state
     assert table.store.io.files == before  # type: ignore[attr-defined]
 
 
-@given(st.text(max_size=6) | st.lists(st.sampled_from(PARTS), max_size=4).map("".join))
+@given(ANY_NAME)
 def test_any_text_is_refused_without_a_trace_or_means_its_branch_and_no_other_state(name: str) -> None:
     table = _copy()
     before = dict(table.store.io.files)  # type: ignore[attr-defined]

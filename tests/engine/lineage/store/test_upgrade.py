@@ -75,7 +75,7 @@ def test_a_store_of_the_former_version_is_taken_over(
 
 @pytest.mark.parametrize("dialect", ["postgres", "mysql"])
 def test_several_that_open_a_new_store_at_once_get_it(dialect: str, request: pytest.FixtureRequest) -> None:
-    """LN-42: schema, tables, views and owner are made by whoever is first; the others find them."""
+    """LN-42: schema, tables, views and owner are made by the first one; the others find them."""
     url = SqlDatabase.of(request.getfixturevalue(dialect), dialects=ALL_DIALECTS).url
     start, taking = Barrier(6), Barrier(6)
 
