@@ -23,7 +23,7 @@ from filestore.options.catalog_options import CatalogPlace
 from filestore.options.log_login import login_for
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
-from filestore.scan.live_files import LiveFiles
+from filestore.scan.bucket_numbers import BucketNumbers
 from filestore.scan.table_scan import Filter, Plan, TableScan
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.validation import check_readable
@@ -257,12 +257,12 @@ class FileTable(TableView):
         """Write rows and publish them; after a conflict both again, numbered behind the rows that came first."""
 
         def attempt() -> CommitResult:
-            live = (
-                LiveFiles.latest(self.store) if keeps_rows and (self.store.has_key or self.options.bucket > 0) else None
-            )
+            live = None
+            if keeps_rows and (self.store.has_key or self.options.bucket > 0):
+                live = BucketNumbers(self.store, self.store.snapshots.latest())
             base = live.ref if live else self.store.snapshots.latest_ref()
             writer = self.new_write(
-                max_sequence_numbers=live.max_sequence_numbers() if live else {},
+                max_sequence_numbers=live or {},
                 index=bucket_index(self.store, live.snapshot) if live else (),
             )
             with undoing(writer.abort):

@@ -1,10 +1,12 @@
 """What one opened table consists of: its stored schema and options, its files, and the world it lives in."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Self
+
+import pyarrow as pa
 
 from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
 from filestore.io.file_io import Clock, FileIO, NameSource
@@ -23,6 +25,7 @@ from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.consumers import ConsumerStore
 from filestore.snapshot.snapshot import Snapshot, carried_offsets
 from filestore.snapshot.snapshot_store import SnapshotStore
+from filestore.types.binary_columns import decode_columns
 from filestore.types.binary_row import decode_row
 from filestore.types.data_types import DataType
 from lsm.keys.keys import KeyTuple, comparable
@@ -227,6 +230,13 @@ class TableStore:
         """A file's first or last key as something that Python compares in key order."""
         return tuple(comparable(value) for value in decode_row(key, self.key_types))
 
+    def keys_of(self, keys: Sequence[bytes]) -> list[KeyTuple]:
+        """``key_of`` of many."""
+        if not keys or not self.key_types:
+            return [()] * len(keys)
+        columns = map(_comparables, decode_columns(keys, self.key_types))
+        return list(zip(*columns, strict=True))
+
     def bucket_dir(self, partition: bytes, bucket: int) -> str:
         """Directory of a bucket's data files."""
         return self.paths.bucket_dir(self.partition_values(partition), bucket)
@@ -259,3 +269,12 @@ class TableStore:
             max_sequence_number=file.max_sequence_number,
             creation_time_ms=file.creation_time_ms or 0,
         )
+
+
+def _comparables(column: pa.Array) -> list[Any]:
+    """The values as ``comparable`` gives them, of a column without nulls."""
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    values: list[Any] = column.to_pylist() if not pa.types.is_integer(column.type) else column.to_numpy().tolist()
+    return list(map(comparable, values)) if pa.types.is_floating(kind) else values

@@ -69,9 +69,12 @@ class BlockWriter:
             return
         body = BytesIO()
         fastavro.schemaless_writer(body, self._array, rows)
-        count = encode_long(len(rows))
-        block = self._pack(body.getvalue()[len(count) : -1])
-        self._sink.write(count + encode_long(len(block)) + block + self._sync)
+        self.write_encoded(len(rows), body.getvalue()[len(encode_long(len(rows))) : -1])
+
+    def write_encoded(self, count: int, body: bytes) -> None:
+        """Append rows, one after the other in Avro's encoding, as one block."""
+        block = self._pack(body)
+        self._sink.write(encode_long(count) + encode_long(len(block)) + block + self._sync)
 
 
 def read_blocks(source: Any, reading_schema: Callable[[Any], Any]) -> tuple[Any, Iterator[list[dict[str, Any]]]]:
@@ -84,12 +87,21 @@ def read_blocks(source: Any, reading_schema: Callable[[Any], Any]) -> tuple[Any,
     Raises:
         ValueError: the file is corrupt. Also EOFError, KeyError, IndexError and TypeError from fastavro.
     """
+    text, blocks = read_encoded(source)
+    schema, array = _parsed(text, reading_schema)
+    return schema, _rows(blocks, array)
+
+
+def read_encoded(source: Any) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
+    """The schema of a container file as JSON, and its blocks: the number of rows, and their bytes one after the other.
+
+    Raises: as ``read_blocks``.
+    """
     header: Any = fastavro.schemaless_reader(source, _HEADER, None)
     if header["magic"] != _MAGIC:
         raise ValueError("not an avro container")
-    schema, array = _parsed(header["meta"]["avro.schema"], reading_schema)
     unpack = _UNPACKERS[header["meta"].get("avro.codec", b"null").decode()]
-    return schema, _blocks(source, array, unpack, header["sync"])
+    return header["meta"]["avro.schema"], _blocks(source, unpack, header["sync"])
 
 
 @lru_cache(64)  # the files of a table have a few schemas, and parsing one costs more than reading a small file
@@ -99,7 +111,13 @@ def _parsed(text: bytes, reading_schema: Callable[[Any], Any]) -> tuple[Any, Any
     return schema, fastavro.parse_schema({"type": "array", "items": reading_schema(schema)})
 
 
-def _blocks(source: Any, array: Any, unpack: Callable[[bytes], bytes], sync: bytes) -> Iterator[list[dict[str, Any]]]:
+def _rows(blocks: Iterator[tuple[int, bytes]], array: Any) -> Iterator[list[dict[str, Any]]]:
+    for count, body in blocks:
+        rows: Any = fastavro.schemaless_reader(BytesIO(encode_long(count) + body + b"\x00"), array, None)
+        yield rows
+
+
+def _blocks(source: Any, unpack: Callable[[bytes], bytes], sync: bytes) -> Iterator[tuple[int, bytes]]:
     while first := source.read(1):
         count = _read_long(source, first)
         size = _read_long(source, source.read(1))
@@ -107,9 +125,7 @@ def _blocks(source: Any, array: Any, unpack: Callable[[bytes], bytes], sync: byt
         if len(block) != size or marker != sync:
             raise ValueError("block is truncated or not followed by the file's marker")
         if count:
-            body = BytesIO(encode_long(count) + unpack(block) + b"\x00")
-            rows: Any = fastavro.schemaless_reader(body, array, None)
-            yield rows
+            yield count, unpack(block)
 
 
 def _read_long(source: Any, first: bytes) -> int:

@@ -1,6 +1,7 @@
 """Whole Avro files in memory, the format of all Paimon metadata except schemas and snapshots."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, Final, TypeVar
 
@@ -49,9 +50,16 @@ def avro_records(body: bytes, *, source: str, decode: Callable[[Record], T]) -> 
     Raises:
         CorruptDataError: the bytes are not a whole Avro file, or ``decode`` failed for a record.
     """
-    try:
+    with corrupt_as(source, body):
         _, blocks = read_blocks(BytesIO(body), _without_logical_types)
         return [decode(record) for block in blocks for record in block]
+
+
+@contextmanager
+def corrupt_as(source: str, body: bytes) -> Iterator[None]:
+    """Whatever fails in a block is the fault of a file. Raises: CorruptDataError naming it."""
+    try:
+        yield
     except Exception as error:
         raise CorruptDataError(
             f"avro file cannot be decoded: file={source} size_bytes={len(body)} error={error!r}"

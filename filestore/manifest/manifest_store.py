@@ -3,21 +3,37 @@
 Every known size is verified before contents are used: a truncated manifest would silently lose rows.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from filestore.io.file_io import FileIO, NameSource
 from filestore.layout.file_names import is_below
 from filestore.layout.paths import TablePaths
-from filestore.manifest.avro_files import avro_bytes, avro_records
+from filestore.manifest.avro_files import avro_bytes, avro_records, corrupt_as
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import EntryKind, ManifestEntry
+from filestore.manifest.entry_columns import (
+    Encoded,
+    EntryColumns,
+    columns_of,
+    columns_of_entries,
+    encoded_of_entries,
+    encoded_of_file,
+)
 from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
+from filestore.manifest.live_rows import Rows
+from filestore.manifest.manifest_cache import ManifestCache
 from filestore.snapshot.lost_files import FileRole, missing_file
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
 
 T = TypeVar("T")
+
+_FEW_ENTRIES: Final = 64  # so many are decoded about as fast one by one as as columns
 
 
 class ManifestStore:
@@ -52,6 +68,7 @@ class ManifestStore:
         self._partition_types = tuple(partition_types)
         self._compression = compression
         self._external_roots = tuple(external_roots)
+        self._cache = ManifestCache()
 
     def write_manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         """Write a manifest with these entries in this order.
@@ -74,16 +91,43 @@ class ManifestStore:
             MissingFileError: there is no such file.
         """
         if isinstance(manifest, str):
-            return self._read(manifest, None, self._entry)
-        entries = self._read(manifest.file_name, manifest.size_bytes, self._entry)
-        added = sum(entry.kind is EntryKind.ADD for entry in entries)
-        if (added, len(entries) - added) != (manifest.added_count, manifest.deleted_count):
-            raise CorruptDataError(
-                f"manifest entries do not match its list: file={self._paths.manifest(manifest.file_name)} "
-                f"added={added} deleted={len(entries) - added} "
-                f"expected_added={manifest.added_count} expected_deleted={manifest.deleted_count}"
-            )
+            return self._decoded(manifest, self._body(manifest, None))
+        if _entry_count(manifest) > _FEW_ENTRIES:
+            return self.entries_of([Rows(each, np.arange(len(each))) for each in self.read_columns([manifest])])
+        entries = self._decoded_of(manifest)
+        self._check_counts(manifest, sum(entry.kind is EntryKind.ADD for entry in entries), len(entries))
         return entries
+
+    def read_columns(self, manifests: Sequence[ManifestFileMeta]) -> list[EntryColumns]:
+        """All entries of manifests as columns, in order; small manifests that follow each other come as one.
+
+        Raises: as ``read_manifest``.
+        """
+        found = []
+        for is_small, group in groupby(manifests, lambda each: _entry_count(each) <= _FEW_ENTRIES):
+            for together in [list(group)] if is_small else [[each] for each in group]:
+                names = tuple(each.file_name for each in together)
+                found.append(self._cache.get(names, partial(self._columns, together)))
+        return found
+
+    def entries_of(self, parts: Iterable[Rows]) -> list[ManifestEntry]:
+        """Entries that were read as columns, as objects.
+
+        Raises: CorruptDataError: a name is none, or a path is outside of the table.
+        """
+        found: list[ManifestEntry] = []
+        try:
+            for part in parts:
+                entries = part.entries()
+                if not part.columns.is_plain[part.rows].all():
+                    for path in filter(None, (each.file.external_path for each in entries)):
+                        self._check_external(path)
+                found += entries
+        except ValueError as error:
+            raise CorruptDataError(
+                f"manifest entries cannot be decoded: directory={self._paths.manifest_dir} error={error!r}"
+            ) from error
+        return found
 
     def write_list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
         """Write a manifest list, chronological, possibly empty. Returns its name and exact size."""
@@ -137,7 +181,44 @@ class ManifestStore:
         self._io.write_new(self._paths.manifest(name), body)
         return name, len(body)
 
+    def _columns(self, manifests: Sequence[ManifestFileMeta]) -> EntryColumns:
+        if len(manifests) == 1:
+            encoded = [self._encoded(manifests[0])]
+        else:  # the next commit adds one to them
+            encoded = [self._cache.get(each.file_name, partial(self._encoded, each)) for each in manifests]
+        columns = columns_of(encoded)
+        if columns is None:  # bytes that are no entries, which is an error, or look like too many
+            columns = columns_of_entries([entry for each in manifests for entry in self._decoded_of(each)])
+        ends = np.cumsum([each.count for each in encoded])
+        for manifest, end, each in zip(manifests, ends.tolist(), encoded, strict=True):
+            added = int((columns.kinds[end - each.count : end] == EntryKind.ADD).sum())
+            self._check_counts(manifest, added, each.count)
+        return columns
+
+    def _encoded(self, manifest: ManifestFileMeta) -> Encoded:
+        body = self._body(manifest.file_name, manifest.size_bytes)
+        with corrupt_as(self._paths.manifest(manifest.file_name), body):
+            encoded = encoded_of_file(body)
+        return encoded_of_entries(self._decoded(manifest.file_name, body)) if encoded is None else encoded
+
+    def _decoded_of(self, manifest: ManifestFileMeta) -> list[ManifestEntry]:
+        return self._decoded(manifest.file_name, self._body(manifest.file_name, manifest.size_bytes))
+
+    def _decoded(self, name: str, body: bytes) -> list[ManifestEntry]:
+        return avro_records(body, source=self._paths.manifest(name), decode=self._entry)
+
+    def _check_counts(self, manifest: ManifestFileMeta, added: int, count: int) -> None:
+        if (added, count - added) != (manifest.added_count, manifest.deleted_count):
+            raise CorruptDataError(
+                f"manifest entries do not match its list: file={self._paths.manifest(manifest.file_name)} "
+                f"added={added} deleted={count - added} "
+                f"expected_added={manifest.added_count} expected_deleted={manifest.deleted_count}"
+            )
+
     def _read(self, name: str, size_bytes: int | None, decode: Callable[[Mapping[str, Any]], T]) -> list[T]:
+        return avro_records(self._body(name, size_bytes), source=self._paths.manifest(name), decode=decode)
+
+    def _body(self, name: str, size_bytes: int | None) -> bytes:
         path = self._paths.manifest(name)
         try:
             body = self._io.read_bytes(path)
@@ -149,4 +230,8 @@ class ManifestStore:
                 f"file does not have its recorded size: file={path} "
                 f"size_bytes={len(body)} expected_size_bytes={size_bytes}"
             )
-        return avro_records(body, source=path, decode=decode)
+        return body
+
+
+def _entry_count(manifest: ManifestFileMeta) -> int:
+    return manifest.added_count + manifest.deleted_count

@@ -69,7 +69,7 @@ class LiveFiles:
         try:
             yield
         except FileNotFoundError as error:
-            if not _is_gone(self._table, self.ref):
+            if not snapshot_is_gone(self._table, self.ref):
                 raise
             raise ConflictError(
                 f"the snapshot was removed while its files were read: table={self._table.name} "
@@ -156,11 +156,7 @@ class LiveFiles:
         for message in messages:
             live = counts.get(message.partition, message.total_buckets)
             if live != message.total_buckets and message.bucket >= 0:
-                raise InvalidInputError(
-                    f"a partition was written with another bucket count: table={self._table.name} "
-                    f"partition={self._table.partition_values(message.partition)} live={live} "
-                    f"now={message.total_buckets} fix='overwrite the partition to rescale it'"
-                )
+                raise bucket_count_error(self._table, message, live)
 
     def _changes_until(self, latest: Snapshot | None) -> dict[int, list[ManifestEntry]] | None:
         if latest is None or self.snapshot is None:
@@ -185,7 +181,16 @@ class LiveFiles:
                 del self._buckets[key]
 
 
-def _is_gone(store: TableStore, ref: SnapshotRef) -> bool:
+def bucket_count_error(store: TableStore, message: CommitMessage, live: int) -> InvalidInputError:
+    """What is wrong with a message for a partition whose live files have another bucket count."""
+    return InvalidInputError(
+        f"a partition was written with another bucket count: table={store.name} "
+        f"partition={store.partition_values(message.partition)} live={live} "
+        f"now={message.total_buckets} fix='overwrite the partition to rescale it'"
+    )
+
+
+def snapshot_is_gone(store: TableStore, ref: SnapshotRef) -> bool:
     """Whether a snapshot was removed, or is about to be: an expiry deletes its files first."""
     return ref.id < store.snapshots.claimed_up_to() or store.snapshots.find_ref(ref) is None
 
@@ -200,6 +205,6 @@ def _at_latest(store: TableStore, read: Callable[[Snapshot | None], T]) -> T:
         except FileNotFoundError as error:
             if latest is None or latest == before:
                 raise
-            if not isinstance(error, SnapshotExpiredError) and not _is_gone(store, latest.ref):
+            if not isinstance(error, SnapshotExpiredError) and not snapshot_is_gone(store, latest.ref):
                 raise
             before = latest

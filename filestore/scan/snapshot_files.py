@@ -5,12 +5,14 @@ Source: Paimon AbstractFileStoreScan.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from filestore.format.statistics import ColumnRange
-from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
+from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.lists import DELETION_VECTORS, IndexManifestEntry, ManifestFileMeta
+from filestore.manifest.live_rows import Rows, chosen_rows, live_rows
 from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
@@ -77,7 +79,7 @@ def live_files(
     *,
     keep_ranges: Callable[[Ranges], bool] = lambda _: True,
     keep_partition: Callable[[bytes], bool] = lambda _: True,
-    keep_bucket: Callable[[int, int], bool] = lambda _, __: True,
+    keep_bucket: Callable[[int, int], bool] | None = None,
     bucket_range: tuple[int, int] | None = None,
     min_level: int = 0,
 ) -> list[ManifestEntry]:
@@ -89,32 +91,48 @@ def live_files(
         keep_ranges: whether partitions within these value ranges (by column name) may be wanted; else skips whole
             manifests.
         keep_partition: whether a partition (BinaryRow bytes) is wanted; called once per partition.
-        keep_bucket: whether a (bucket, total buckets) is wanted.
+        keep_bucket: whether a (bucket, total buckets) is wanted; None is all.
         bucket_range: lowest and highest wanted bucket; None is all.
         min_level: files of lower levels are omitted.
     """
+    parts = live_parts(
+        store,
+        snapshot,
+        keep_ranges=keep_ranges,
+        keep_partition=keep_partition,
+        keep_bucket=keep_bucket,
+        bucket_range=bucket_range,
+        min_level=min_level,
+    )
+    return store.manifests.entries_of(parts)
+
+
+def live_parts(
+    store: TableStore,
+    snapshot: Snapshot | None,
+    *,
+    manifests: Sequence[ManifestFileMeta] | None = None,
+    keep_ranges: Callable[[Ranges], bool] = lambda _: True,
+    keep_partition: Callable[[bytes], bool] = lambda _: True,
+    keep_bucket: Callable[[int, int], bool] | None = None,
+    bucket_range: tuple[int, int] | None = None,
+    min_level: int = 0,
+) -> list[Rows]:
+    """The live files of a snapshot as columns, in parts; see ``live_files``. ``manifests`` are all of the snapshot."""
     if snapshot is None:
         return []
-    wanted: dict[bytes, bool] = {}
-
-    def entries() -> Iterator[ManifestEntry]:
-        for manifest in manifests_of(store, snapshot):
-            if not _may_hold_wanted(manifest, bucket_range, min_level) or not keep_ranges(
-                partition_ranges(store, manifest)
-            ):
-                continue
-            for entry in store.manifests.read_manifest(manifest):
-                if entry.partition not in wanted:
-                    wanted[entry.partition] = keep_partition(entry.partition)
-                if (
-                    wanted[entry.partition]
-                    and entry.file.level >= min_level
-                    and keep_bucket(entry.bucket, entry.total_buckets)
-                ):
-                    yield entry
-
+    keep_partition = cache(keep_partition)
     with naming_missing_files(store.snapshots, store.name, snapshot.id):
-        return live_entries(entries())
+        wanted = [
+            manifest
+            for manifest in (manifests_of(store, snapshot) if manifests is None else manifests)
+            if _may_hold_wanted(manifest, bucket_range, min_level) and keep_ranges(partition_ranges(store, manifest))
+        ]
+        parts = [
+            chosen_rows(each, keep_partition=keep_partition, keep_bucket=keep_bucket, min_level=min_level)
+            for each in store.manifests.read_columns(wanted)
+        ]
+        return live_rows(parts)
 
 
 def live_files_of_partitions(
@@ -128,14 +146,7 @@ def live_files_of_partitions(
 
     Manifests that cannot hold any of them are skipped.
     """
-    values = [store.partition_values(each) for each in partitions]
-    names = store.schema.partition_keys
-
-    def keep_ranges(ranges: Ranges) -> bool:
-        return any(
-            all(_within(value, ranges.get(name)) for name, value in zip(names, each, strict=True)) for each in values
-        )
-
+    keep_ranges = ranges_that_hold(store, partitions)
     keep_partition = frozenset(partitions).__contains__
     if buckets is None:
         return live_files(store, snapshot, keep_ranges=keep_ranges, keep_partition=keep_partition)
@@ -147,6 +158,19 @@ def live_files_of_partitions(
         keep_bucket=lambda bucket, _: bucket in buckets,
         bucket_range=(min(buckets, default=0), max(buckets, default=0)),
     )
+
+
+def ranges_that_hold(store: TableStore, partitions: Collection[bytes]) -> Callable[[Ranges], bool]:
+    """Whether value ranges of partition columns may hold one of these partitions."""
+    values = [store.partition_values(each) for each in partitions]
+    names = store.schema.partition_keys
+
+    def keep_ranges(ranges: Ranges) -> bool:
+        return any(
+            all(_within(value, ranges.get(name)) for name, value in zip(names, each, strict=True)) for each in values
+        )
+
+    return keep_ranges
 
 
 def deletion_indexes(

@@ -5,9 +5,13 @@ Source: Paimon MergeTreeSplitGenerator.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from filestore.manifest.entries import DataFileMeta
+from lsm.keys.keys import KeyTuple
 from lsm.levels import SortedFile, sections
+
+KeyRange: TypeAlias = tuple[KeyTuple, KeyTuple]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,7 @@ def pack_plain(files: Iterable[DataFileMeta], limits: PackLimits) -> list[Pack]:
 def pack_sorted(
     files: Iterable[DataFileMeta],
     *,
+    key_range: Callable[[DataFileMeta], KeyRange],
     sorted_file: Callable[[DataFileMeta], SortedFile],
     keep: Callable[[DataFileMeta], bool],
     limits: PackLimits,
@@ -46,26 +51,48 @@ def pack_sorted(
 
     Args:
         files: files of one bucket, in any order.
-        sorted_file: converts file metadata for the LSM tree.
+        key_range: first and last key of a file.
+        sorted_file: converts file metadata for the LSM tree; called only for files that share keys with others.
         keep: whether the file, considered alone, may hold wanted rows; called only where no other file has its keys.
         limits: size limits of the splits.
     """
-    by_name = {file.file_name: file for file in files}
     plain: list[list[DataFileMeta]] = []
     merged: list[list[DataFileMeta]] = []
-    for runs in sections(sorted_file(file) for file in by_name.values()):
-        section = [by_name[each.file_name] for run in runs for each in run.files]
-        if len(runs) > 1:
+    for section in _sections(files, key_range, sorted_file):
+        if isinstance(section, list):
             merged.append(section)
+        elif not keep(section):
             continue
-        section = [file for file in section if keep(file)]
-        # The count is missing in files of old writers.
-        plain.extend([file] for file in section if file.delete_row_count == 0)
-        merged.extend([file] for file in section if file.delete_row_count != 0)
+        elif section.delete_row_count == 0:  # the count is missing in files of old writers
+            plain.append([section])
+        else:
+            merged.append([section])
     if merged and sum(_weight(group, limits) for group in plain) <= limits.open_cost_bytes:
         plain, merged = [], [*merged, *plain]
     raw = [Pack(files=tuple(group), is_raw=True) for group in _packed(plain, limits)]
     return [*raw, *(Pack(files=tuple(group), is_raw=False) for group in _packed(merged, limits))]
+
+
+def _sections(
+    files: Iterable[DataFileMeta],
+    key_range: Callable[[DataFileMeta], KeyRange],
+    sorted_file: Callable[[DataFileMeta], SortedFile],
+) -> Iterator[DataFileMeta | list[DataFileMeta]]:
+    """See ``lsm.levels.sections``: most consist of one file."""
+    ranges = sorted((*key_range(file), place, file) for place, file in enumerate(files))
+    first = 0
+    while first < len(ranges):
+        reach, end = ranges[first][1], first + 1
+        while end < len(ranges) and ranges[end][0] <= reach:
+            reach = max(reach, ranges[end][1])
+            end += 1
+        if end == first + 1:
+            yield ranges[first][3]
+        else:
+            by_name = {file.file_name: file for _, _, _, file in ranges[first:end]}
+            (runs,) = sections(map(sorted_file, by_name.values()))
+            yield [by_name[each.file_name] for run in runs for each in run.files]
+        first = end
 
 
 def _packed(groups: Sequence[Sequence[DataFileMeta]], limits: PackLimits) -> Iterator[list[DataFileMeta]]:

@@ -6,8 +6,10 @@ KeyValueFileStoreScan, SnapshotReader.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 from filestore.manifest.entries import DataFileMeta, ManifestEntry
 from filestore.manifest.lists import vectors_of
@@ -17,12 +19,14 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.pruning import Pruner
 from filestore.scan.row_expiry import may_expire, moment_of
 from filestore.scan.snapshot_files import deletion_indexes, live_files
-from filestore.scan.split_packing import Pack, PackLimits, pack_plain, pack_sorted
+from filestore.scan.split_packing import KeyRange, Pack, PackLimits, pack_plain, pack_sorted
 from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
 Filter = Predicate | str | None
+
+_NO_KEYS: Final[KeyRange] = ((), ())  # of a file that is alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,14 @@ class TableScan:
         splits = self._splits(snapshot, [entry for entry in entries if pruner.keep_by_key(entry.file)], pruner)
         return Plan(snapshot=snapshot, splits=tuple(splits), filter=predicate)
 
+    @cached_property
+    def _limits(self) -> PackLimits:
+        options = self._table.options
+        return PackLimits(
+            target_bytes=options.source_split_target_size_bytes,
+            open_cost_bytes=options.source_split_open_file_cost_bytes,
+        )
+
     @property
     def skips_level0(self) -> bool:
         """Whether level 0 is skipped, since its rows are not merged with older rows of their keys before compaction."""
@@ -105,10 +117,11 @@ class TableScan:
         for entry in entries:
             by_bucket[entry.partition, entry.bucket].append(entry)
         splits = []
+        key_ranges = self._key_ranges(by_bucket.values())
         for (partition, bucket), group in by_bucket.items():
             index = indexes.get((partition, bucket), ())
             with_vectors = {each.data_file_name for entry in index for each in entry.index_vectors}
-            for pack in self._packs([entry.file for entry in group], pruner, with_vectors):
+            for pack in self._packs([entry.file for entry in group], pruner, with_vectors, key_ranges):
                 vectors = vectors_of(pack.files, index)
                 expires = moment_ms is not None and (not pack.is_raw or may_expire(self._table, pack.files, moment_ms))
                 splits.append(
@@ -126,14 +139,35 @@ class TableScan:
                 )
         return splits
 
-    def _packs(self, files: Sequence[DataFileMeta], pruner: Pruner, with_vectors: Collection[str]) -> list[Pack]:
-        table = self._table
-        limits = PackLimits(
-            target_bytes=table.options.source_split_target_size_bytes,
-            open_cost_bytes=table.options.source_split_open_file_cost_bytes,
-        )
-        if table.has_key and not (table.options.deletion_vectors_enabled and self.skips_level0):
-            return pack_sorted(files, sorted_file=table.sorted_file, keep=pruner.keep_by_value, limits=limits)
+    def _key_ranges(self, groups: Iterable[Sequence[ManifestEntry]]) -> Mapping[str, KeyRange]:
+        """First and last keys of the files, by name, that share a bucket with others."""
+        if not self._merges:
+            return {}
+        files = [entry.file for group in groups if len(group) > 1 for entry in group]
+        firsts = self._table.keys_of([file.min_key for file in files])
+        lasts = self._table.keys_of([file.max_key for file in files])
+        return dict(zip((file.file_name for file in files), zip(firsts, lasts, strict=True), strict=True))
+
+    @property
+    def _merges(self) -> bool:
+        return self._table.has_key and not (self._table.options.deletion_vectors_enabled and self.skips_level0)
+
+    def _packs(
+        self,
+        files: Sequence[DataFileMeta],
+        pruner: Pruner,
+        with_vectors: Collection[str],
+        key_ranges: Mapping[str, KeyRange],
+    ) -> list[Pack]:
+        table, limits = self._table, self._limits
+        if self._merges:
+            return pack_sorted(
+                files,
+                key_range=lambda file: key_ranges.get(file.file_name, _NO_KEYS),
+                sorted_file=table.sorted_file,
+                keep=pruner.keep_by_value,
+                limits=limits,
+            )
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
         kept = [file for file in ordered if pruner.keep_by_value(file)]
         # files without deletion vectors can be read directly by their format: they are not packed with others

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logstore.format.avro_schema import AvroType
-from logstore.format.varints import bit_lengths, varint_bytes
+from lsm.varints import bit_lengths, varint_bytes
 from logstore.json.arrow_bytes import ByteArray, array_of_bytes, flags, running_sum, value_bytes
 from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray

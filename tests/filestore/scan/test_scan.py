@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from filestore.manifest.entries import DataFileMeta
 from filestore.scan.data_split import DataSplit
-from filestore.scan.split_packing import PackLimits, pack_plain, pack_sorted
+from filestore.scan.split_packing import KeyRange, PackLimits, pack_plain, pack_sorted
 from filestore.scan.table_scan import TableScan
 from filestore.table import FileTable
 from filestore.types.binary_row import decode_row, encode_row
@@ -35,10 +35,14 @@ def sorted_file(data: DataFileMeta) -> SortedFile:
     )
 
 
+def key_range(data: DataFileMeta) -> KeyRange:
+    return decode_row(data.min_key, (INT,)), decode_row(data.max_key, (INT,))
+
+
 def packed(
     files: list[DataFileMeta], limits: PackLimits = LIMITS, keep: Callable[[DataFileMeta], bool] = lambda _: True
 ) -> list[tuple[list[str], bool]]:
-    packs = pack_sorted(files, sorted_file=sorted_file, keep=keep, limits=limits)
+    packs = pack_sorted(files, key_range=key_range, sorted_file=sorted_file, keep=keep, limits=limits)
     return [([each.file_name for each in pack.files], pack.is_raw) for pack in packs]
 
 
@@ -103,6 +107,7 @@ def test_no_key_is_in_two_splits_and_no_file_is_lost(ranges: list[tuple[int, int
     files = [file(str(n), keys=(low, low + length), deletes=d) for n, (low, length, d) in enumerate(ranges)]
     packs = pack_sorted(
         files,
+        key_range=key_range,
         sorted_file=sorted_file,
         keep=lambda _: True,
         limits=PackLimits(target_bytes=target, open_cost_bytes=1),

@@ -6,17 +6,17 @@ set. The groups of up to 8 bytes are spread over, and gathered from, one 64-bit 
 Source: Avro 1.12 "Binary Encoding".
 """
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logstore.json.arrow_bytes import ByteArray
 from lsm.keys.words import BoolArray, IndexArray
 
 MAX_BYTES: Final = 10
 WORD_BYTES: Final = 8
 
+ByteArray: TypeAlias = NDArray[np.uint8]
 _Words = NDArray[np.uint64]
 
 _CONTINUED: Final = np.uint64(0x8080808080808080)
