@@ -168,20 +168,20 @@ def _write_base(store: TableStore, latest: Snapshot | None, new_files: list[str]
     merged = merge_manifests(
         manifests,
         limits,
-        read=store.manifests.read_manifest,
-        write=lambda entries: _write_manifest(store, entries, new_files),
+        read=store.manifests.read_rows,
+        write=lambda rows: _written(store, store.manifests.write_rows(rows), new_files),
     )
     return _write_list(store, merged, new_files)
 
 
 def _write_entries(store: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> _List:
     starts = range(0, len(entries), _ENTRIES_PER_MANIFEST)
-    manifests = [_write_manifest(store, entries[start : start + _ENTRIES_PER_MANIFEST], new_files) for start in starts]
+    chunks = (entries[start : start + _ENTRIES_PER_MANIFEST] for start in starts)
+    manifests = [_written(store, store.manifests.write_manifest(chunk), new_files) for chunk in chunks]
     return _write_list(store, manifests, new_files)
 
 
-def _write_manifest(store: TableStore, entries: Sequence[ManifestEntry], new_files: list[str]) -> ManifestFileMeta:
-    manifest = store.manifests.write_manifest(entries)
+def _written(store: TableStore, manifest: ManifestFileMeta, new_files: list[str]) -> ManifestFileMeta:
     new_files.append(store.paths.manifest(manifest.file_name))
     return manifest
 

@@ -27,6 +27,15 @@ def avro_bytes(schema: Any, records: Sequence[dict[str, Any]], *, compression: s
     Raises:
         InvalidInputError: unsupported compression.
     """
+    return _file(schema, compression, lambda writer: writer.write(list(records)))
+
+
+def avro_bytes_of(schema: Any, count: int, body: bytes, *, compression: str) -> bytes:
+    """A whole Avro file with records that are encoded already, one after the other; see ``avro_bytes``."""
+    return _file(schema, compression, lambda writer: writer.write_encoded(count, body))
+
+
+def _file(schema: Any, compression: str, write: Callable[[BlockWriter], None]) -> bytes:
     codec = compression.lower()
     if codec not in _WRITABLE:
         raise InvalidInputError(
@@ -34,7 +43,7 @@ def avro_bytes(schema: Any, records: Sequence[dict[str, Any]], *, compression: s
         )
     buffer = BytesIO()
     codec = "zstd" if codec == "zstandard" else codec
-    BlockWriter(buffer, schema, compression=codec, zstd_level=ZSTD_LEVEL).write(list(records))
+    write(BlockWriter(buffer, schema, compression=codec, zstd_level=ZSTD_LEVEL))
     return buffer.getvalue()
 
 

@@ -4,6 +4,7 @@ Source: Paimon ManifestFileMeta, IndexManifestEntry.
 """
 
 import base64
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -79,27 +80,49 @@ def describe_manifest(
     file_name: str, size_bytes: int, entries: Sequence[ManifestEntry], partition_types: Sequence[DataType]
 ) -> ManifestFileMeta:
     """The metadata of a manifest with these entries (at least one) for a manifest list."""
-    added = sum(entry.kind is EntryKind.ADD for entry in entries)
     buckets = [entry.bucket for entry in entries]
     levels = [entry.file.level for entry in entries]
-    return ManifestFileMeta(
-        file_name=file_name,
-        size_bytes=size_bytes,
-        added_count=added,
-        deleted_count=len(entries) - added,
-        partition_stats=_partition_stats(entries, partition_types),
+    return manifest_meta(
+        file_name,
+        size_bytes,
+        added_count=sum(entry.kind is EntryKind.ADD for entry in entries),
+        entry_count=len(entries),
+        partition_counts=Counter(entry.partition for entry in entries),
+        partition_types=partition_types,
         schema_id=max(entry.file.schema_id for entry in entries),
-        min_bucket=min(buckets),
-        max_bucket=max(buckets),
-        min_level=min(levels),
-        max_level=max(levels),
+        buckets=(min(buckets), max(buckets)),
+        levels=(min(levels), max(levels)),
     )
 
 
-def _partition_stats(entries: Sequence[ManifestEntry], types: Sequence[DataType]) -> SimpleStats:
-    counts: dict[bytes, int] = {}
-    for entry in entries:
-        counts[entry.partition] = counts.get(entry.partition, 0) + 1
+def manifest_meta(
+    file_name: str,
+    size_bytes: int,
+    *,
+    added_count: int,
+    entry_count: int,
+    partition_counts: Mapping[bytes, int],
+    partition_types: Sequence[DataType],
+    schema_id: int,
+    buckets: tuple[int, int],
+    levels: tuple[int, int],
+) -> ManifestFileMeta:
+    """The metadata of a manifest, from what is known of all its entries; ranges are lowest and highest."""
+    return ManifestFileMeta(
+        file_name=file_name,
+        size_bytes=size_bytes,
+        added_count=added_count,
+        deleted_count=entry_count - added_count,
+        partition_stats=_partition_stats(partition_counts, partition_types),
+        schema_id=schema_id,
+        min_bucket=buckets[0],
+        max_bucket=buckets[1],
+        min_level=levels[0],
+        max_level=levels[1],
+    )
+
+
+def _partition_stats(counts: Mapping[bytes, int], types: Sequence[DataType]) -> SimpleStats:
     decoded = [(decode_row(partition, types), count) for partition, count in counts.items()]
     low: list[Any] = []
     high: list[Any] = []

@@ -13,7 +13,7 @@ import numpy as np
 from filestore.io.file_io import FileIO, NameSource
 from filestore.layout.file_names import is_below
 from filestore.layout.paths import TablePaths
-from filestore.manifest.avro_files import avro_bytes, avro_records, corrupt_as
+from filestore.manifest.avro_files import avro_bytes, avro_bytes_of, avro_records, corrupt_as
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.entry_columns import (
@@ -24,6 +24,7 @@ from filestore.manifest.entry_columns import (
     encoded_of_entries,
     encoded_of_file,
 )
+from filestore.manifest.entry_rows import EntryRow, describe_rows, encoded_rows, entry_rows
 from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
 from filestore.manifest.live_rows import Rows
 from filestore.manifest.manifest_cache import ManifestCache
@@ -77,8 +78,20 @@ class ManifestStore:
         """
         if not entries:
             raise InvalidInputError("a manifest needs at least one entry")
-        name, size_bytes = self._write("manifest", MANIFEST_SCHEMA, [entry.to_avro() for entry in entries])
+        name, size_bytes = self._write_records("manifest", MANIFEST_SCHEMA, [entry.to_avro() for entry in entries])
         return describe_manifest(name, size_bytes, entries, self._partition_types)
+
+    def write_rows(self, rows: Sequence[EntryRow]) -> ManifestFileMeta:
+        """Write a manifest with copies of these entries in this order; see ``write_manifest``."""
+        if not rows:
+            raise InvalidInputError("a manifest needs at least one entry")
+        body = avro_bytes_of(MANIFEST_SCHEMA, len(rows), encoded_rows(rows), compression=self._compression)
+        name = self._write("manifest", body)
+        return describe_rows(name, len(body), rows, self._partition_types)
+
+    def read_rows(self, manifest: ManifestFileMeta) -> list[EntryRow]:
+        """All entries of a manifest, in file order, to be written again. Raises: as ``read_manifest``."""
+        return [row for each in self.read_columns([manifest]) for row in entry_rows(each)]
 
     def read_manifest(self, manifest: ManifestFileMeta | str) -> list[ManifestEntry]:
         """All entries of a manifest, in file order.
@@ -93,7 +106,8 @@ class ManifestStore:
         if isinstance(manifest, str):
             return self._decoded(manifest, self._body(manifest, None))
         if _entry_count(manifest) > _FEW_ENTRIES:
-            return self.entries_of([Rows(each, np.arange(len(each))) for each in self.read_columns([manifest])])
+            parts = [Rows(each, np.arange(len(each))) for each in self.read_columns([manifest])]
+            return self.entries_of(parts, source=self._paths.manifest(manifest.file_name))
         entries = self._decoded_of(manifest)
         self._check_counts(manifest, sum(entry.kind is EntryKind.ADD for entry in entries), len(entries))
         return entries
@@ -110,8 +124,8 @@ class ManifestStore:
                 found.append(self._cache.get(names, partial(self._columns, together)))
         return found
 
-    def entries_of(self, parts: Iterable[Rows]) -> list[ManifestEntry]:
-        """Entries that were read as columns, as objects.
+    def entries_of(self, parts: Iterable[Rows], *, source: str | None = None) -> list[ManifestEntry]:
+        """Entries that were read as columns, as objects; ``source`` for messages.
 
         Raises: CorruptDataError: a name is none, or a path is outside of the table.
         """
@@ -125,13 +139,13 @@ class ManifestStore:
                 found += entries
         except ValueError as error:
             raise CorruptDataError(
-                f"manifest entries cannot be decoded: directory={self._paths.manifest_dir} error={error!r}"
+                f"manifest entries cannot be decoded: file={source or self._paths.manifest_dir} error={error!r}"
             ) from error
         return found
 
     def write_list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
         """Write a manifest list, chronological, possibly empty. Returns its name and exact size."""
-        return self._write("manifest-list", MANIFEST_LIST_SCHEMA, [each.to_avro() for each in manifests])
+        return self._write_records("manifest-list", MANIFEST_LIST_SCHEMA, [each.to_avro() for each in manifests])
 
     def read_list(self, name: str, size_bytes: int | None) -> list[ManifestFileMeta]:
         """The manifests of a list, chronological.
@@ -148,7 +162,7 @@ class ManifestStore:
 
     def write_index_manifest(self, entries: Sequence[IndexManifestEntry]) -> str:
         """Write the complete list of index files of a snapshot. Returns its name."""
-        return self._write("index-manifest", INDEX_MANIFEST_SCHEMA, [entry.to_avro() for entry in entries])[0]
+        return self._write_records("index-manifest", INDEX_MANIFEST_SCHEMA, [entry.to_avro() for entry in entries])[0]
 
     def read_index_manifest(self, name: str) -> list[IndexManifestEntry]:
         """All index files of a snapshot. Raises: CorruptDataError naming the file; MissingFileError."""
@@ -175,20 +189,27 @@ class ManifestStore:
                 "fix='add its directory to that option, if the table really has files there'"
             )
 
-    def _write(self, prefix: str, schema: Any, records: Sequence[dict[str, Any]]) -> tuple[str, int]:
-        name = f"{prefix}-{self._names.uuid()}-0"
+    def _write_records(self, prefix: str, schema: Any, records: Sequence[dict[str, Any]]) -> tuple[str, int]:
         body = avro_bytes(schema, records, compression=self._compression)
+        return self._write(prefix, body), len(body)
+
+    def _write(self, prefix: str, body: bytes) -> str:
+        name = f"{prefix}-{self._names.uuid()}-0"
         self._io.write_new(self._paths.manifest(name), body)
-        return name, len(body)
+        return name
 
     def _columns(self, manifests: Sequence[ManifestFileMeta]) -> EntryColumns:
         if len(manifests) == 1:
             encoded = [self._encoded(manifests[0])]
         else:  # the next commit adds one to them
             encoded = [self._cache.get(each.file_name, partial(self._encoded, each)) for each in manifests]
-        columns = columns_of(encoded)
-        if columns is None:  # bytes that are no entries, which is an error, or look like too many
-            columns = columns_of_entries([entry for each in manifests for entry in self._decoded_of(each)])
+        try:
+            columns = columns_of(encoded)
+            if columns is None:  # bytes that are no entries, which is an error, or look like too many
+                columns = columns_of_entries([entry for each in manifests for entry in self._decoded_of(each)])
+        except ValueError as error:
+            files = ",".join(self._paths.manifest(each.file_name) for each in manifests)
+            raise CorruptDataError(f"manifest entries cannot be decoded: file={files} error={error!r}") from error
         ends = np.cumsum([each.count for each in encoded])
         for manifest, end, each in zip(manifests, ends.tolist(), encoded, strict=True):
             added = int((columns.kinds[end - each.count : end] == EntryKind.ADD).sum())

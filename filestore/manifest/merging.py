@@ -5,14 +5,29 @@ verbatim. The result is chronological: an ADD never follows its DELETE, as old r
 Paimon ManifestFileMerger, with one change: see ``_newest_tier``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from filestore.manifest.entries import EntryKind, ManifestEntry
+from filestore.manifest.entries import EntryKind
 from filestore.manifest.lists import ManifestFileMeta
 
-Read = Callable[[ManifestFileMeta], Sequence[ManifestEntry]]
-Write = Callable[[Sequence[ManifestEntry]], ManifestFileMeta]
+
+class Mergeable(Protocol):
+    """An entry, or what stands for one."""
+
+    @property
+    def kind(self) -> EntryKind:
+        """Whether it adds or deletes a file."""
+
+    @property
+    def identity(self) -> Hashable:
+        """The key that matches a DELETE with its ADD."""
+
+
+E = TypeVar("E", bound=Mergeable)
+Read = Callable[[ManifestFileMeta], Sequence[E]]
+Write = Callable[[Sequence[E]], ManifestFileMeta]
 
 _TIER_RATIO = 2  # an older manifest joins a merge when it is at most this many times the bytes of the newer ones
 
@@ -77,9 +92,9 @@ def _newest_tier(sizes: Sequence[int]) -> int:
     return first
 
 
-def cancel_pairs(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+def cancel_pairs(entries: Iterable[E]) -> list[E]:
     """The entries without ADDs cancelled by a later DELETE; other DELETEs remain."""
-    left: dict[tuple[EntryKind, object], ManifestEntry] = {}
+    left: dict[tuple[EntryKind, object], E] = {}
     for entry in entries:
         added = (EntryKind.ADD, entry.identity)
         if entry.kind is EntryKind.DELETE and added in left:
@@ -90,7 +105,7 @@ def cancel_pairs(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 
 
 def merge_manifests(
-    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read, write: Write
+    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read[E], write: Write[E]
 ) -> list[ManifestFileMeta]:
     """Merge manifests into a base list with the same live files.
 
@@ -109,7 +124,7 @@ def merge_manifests(
 
 
 def _merge_fully(
-    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read, write: Write
+    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read[E], write: Write[E]
 ) -> list[ManifestFileMeta]:
     """Rewrite manifests that are small, have deletes or a deleted file; holds one manifest at a time in memory."""
     deleted = {
@@ -121,7 +136,7 @@ def _merge_fully(
     }
     kept: list[ManifestFileMeta] = []
 
-    def survivors() -> Iterator[ManifestEntry]:
+    def survivors() -> Iterator[E]:
         for each in manifests:
             wasteful = _is_wasteful(each, limits)
             entries = read(each) if deleted or wasteful else ()
@@ -144,8 +159,8 @@ def _entries_per_file(manifests: Sequence[ManifestFileMeta], limits: MergeLimits
     return max(1, entries * limits.target_bytes // max(1, size_bytes))
 
 
-def _chunks(entries: Iterable[ManifestEntry], length: int) -> Iterator[list[ManifestEntry]]:
-    chunk: list[ManifestEntry] = []
+def _chunks(entries: Iterable[E], length: int) -> Iterator[list[E]]:
+    chunk: list[E] = []
     for entry in entries:
         chunk.append(entry)
         if len(chunk) >= length:

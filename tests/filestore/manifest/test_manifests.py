@@ -24,7 +24,7 @@ from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.types.binary_row import decode_row, encode_row
 from filestore.types.data_types import DataType, parse_data_type
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
-from tests.support import hostile
+from tests.support.entries import any_entries, any_files
 from tests.support.faults import CountedNames, MemoryFileIO
 from tests.support.vectors import GOLDEN, PROPERTY, golden_tables, typed_rows
 
@@ -67,54 +67,12 @@ def entry(name: str = "data-1.parquet", kind: EntryKind = EntryKind.ADD, **chang
     return ManifestEntry(kind=kind, file=file(name, **changes), **where)
 
 
-@st.composite
-def stats(draw: st.DrawFn) -> SimpleStats:
-    counts = draw(st.none() | st.lists(st.none() | st.integers(0, 2**40), max_size=3).map(tuple))
-    return SimpleStats(min_values=draw(st.binary()), max_values=draw(st.binary()), null_counts=counts)
-
-
-names = st.none() | st.lists(st.text(max_size=5), max_size=2).map(tuple)
-longs = st.integers(-(2**63), 2**63 - 1)
-ints = st.integers(-(2**31), 2**31 - 1)
-files = st.builds(
-    DataFileMeta,
-    file_name=hostile.NAMES,
-    size_bytes=longs,
-    row_count=longs,
-    min_key=st.binary(),
-    max_key=st.binary(),
-    key_stats=stats(),
-    value_stats=stats(),
-    min_sequence_number=longs,
-    max_sequence_number=longs,
-    schema_id=longs,
-    level=ints,
-    extra_files=st.lists(hostile.NAMES, max_size=2).map(tuple),
-    creation_time_ms=st.none() | longs,
-    delete_row_count=st.none() | longs,
-    embedded_index=st.none() | st.binary(),
-    file_source=st.none() | ints,
-    value_stats_cols=names,
-    external_path=st.none() | hostile.NAMES.map("/elsewhere/{}".format),
-    first_row_id=st.none() | longs,
-    write_cols=names,
-)
-entries = st.builds(
-    ManifestEntry,
-    kind=st.sampled_from(EntryKind),
-    partition=st.just(bytes(12)),
-    bucket=ints,
-    total_buckets=ints,
-    file=files,
-)
-
-
 # ---- round trips
 
 
 @pytest.mark.sweep
 @PROPERTY
-@given(st.lists(entries, min_size=1, max_size=5), st.sampled_from(["zstd", "deflate", "none"]))
+@given(st.lists(any_entries(), min_size=1, max_size=5), st.sampled_from(["zstd", "deflate", "none"]))
 def test_manifests_give_back_their_entries(written: list[ManifestEntry], compression: str) -> None:
     """FL-150, FL-151, FL-152, FL-153, FL-154, FL-155, FL-156."""
     store = store_of(compression=compression)
@@ -124,7 +82,7 @@ def test_manifests_give_back_their_entries(written: list[ManifestEntry], compres
 
 @pytest.mark.sweep
 @PROPERTY
-@given(files)
+@given(any_files())
 def test_files_cross_processes_as_json(each: DataFileMeta) -> None:
     """FL-163: part of a task's message."""
     assert DataFileMeta.from_json(json.loads(json.dumps(each.to_json()))) == each

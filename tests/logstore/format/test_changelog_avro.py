@@ -22,9 +22,9 @@ from logstore.format.avro_schema import avro_row_schema
 from logstore.format.changelog_avro import LogChanges
 from logstore.format.record_codec import LogFormat, RecordCodec
 from logstore.format.schema_registry import SchemaRegistry
-from lsm.varints import read_varints, varint_bytes, word_view
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.row_kind import RowKind
+from lsm.varints import read_varints, varint_bytes, word_view
 from tests.logstore.columns import SCALAR_TYPES, batches, internal
 from tests.stores.schema_registry import SchemaRegistryServer
 
