@@ -4,7 +4,7 @@ Nothing is changed and no row is read. What cannot be read is a finding, and the
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.index.index_manifest import index_files
@@ -40,6 +40,7 @@ def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> 
         store: the table to verify.
         progress: called with the numbers of checked and of all live references.
     """
+    store = replace(store)  # manifests that were read before are read again
     for branch in branch_names(store):
         there = on_branch(store, branch)
         yield from _guarded("branch", branch, _operation(there, branch))

@@ -11,11 +11,14 @@ from filestore.hashing.buckets import bucket_ids
 from filestore.index.file_index import embedded_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.file_ranges import key_ranges_of, ranges_of
+from filestore.manifest.live_rows import Rows
 from filestore.predicate.evaluation import may_match
 from filestore.predicate.predicate import Predicate, equal_values, on_columns_only
+from filestore.scan.key_pruning import KeyPruner
 from filestore.scan.snapshot_files import Ranges
 from filestore.table_store import TableStore
 from filestore.types.data_types import arrow_type
+from lsm.keys.words import BoolArray
 
 _MAX_BUCKET_KEYS: Final = 10_000  # combinations of equal values to hash for bucket pruning
 _ALL_ROWS: Final = 2**62
@@ -29,6 +32,7 @@ class Pruner:
         self._predicate = predicate
         self._by_partition = on_columns_only(predicate, store.schema.partition_keys)
         self._by_key = on_columns_only(predicate, store.schema.trimmed_primary_keys)
+        self._keys = KeyPruner(store, self._by_key)
         self._uses_key_indexes = uses_indexes(self._by_key, store.options)
         self._uses_indexes = uses_indexes(predicate, store.options)
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
@@ -51,6 +55,10 @@ class Pruner:
             self._wanted_buckets[total_buckets] = self._buckets(total_buckets)
         wanted = self._wanted_buckets[total_buckets]
         return wanted is None or bucket in wanted
+
+    def keep_rows(self, part: Rows) -> BoolArray:
+        """(n,) whether files may hold a matching key, as far as columns tell; ``keep_by_key`` tells the rest."""
+        return self._keys.keep(part)
 
     def keep_by_key(self, file: DataFileMeta) -> bool:
         """Whether a file may hold a matching key; tests only conditions on keys, the same for all versions of a row."""

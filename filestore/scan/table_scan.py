@@ -18,7 +18,7 @@ from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.scan.pruning import Pruner
 from filestore.scan.row_expiry import may_expire, moment_of
-from filestore.scan.snapshot_files import deletion_indexes, live_files
+from filestore.scan.snapshot_files import deletion_indexes, live_parts
 from filestore.scan.split_packing import KeyRange, Pack, PackLimits, pack_plain, pack_sorted
 from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
@@ -73,7 +73,7 @@ class TableScan:
         if snapshot is None:
             return Plan(snapshot=None, splits=(), filter=predicate)
         pruner = Pruner(table, predicate)
-        entries = live_files(
+        parts = live_parts(
             table,
             snapshot,
             keep_ranges=pruner.keep_ranges,
@@ -84,6 +84,7 @@ class TableScan:
             bucket_range=(min(buckets), max(buckets)) if buckets else None,
             min_level=self.min_level,
         )
+        entries = table.manifests.entries_of(part.where(pruner.keep_rows(part)) for part in parts)
         splits = self._splits(snapshot, [entry for entry in entries if pruner.keep_by_key(entry.file)], pruner)
         return Plan(snapshot=snapshot, splits=tuple(splits), filter=predicate)
 
