@@ -6,6 +6,7 @@ Source: Paimon KeyValue.schema, SpecialFields, ParquetSchemaConverter.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -34,24 +35,30 @@ def file_fields(schema: TableSchema, *, key_values: bool, thin: bool = False) ->
     """
     if not key_values:
         return tuple(schema.fields)
-    keys = (
-        ()
-        if thin
-        else tuple(
-            replace(
-                field,
-                id=KEY_FIELD_ID_START + field.id,
-                name=KEY_PREFIX + field.name,
-                type=replace(field.type, nullable=False),
-            )
-            for field in schema.key_fields
-        )
-    )
+    keys = () if thin else _key_columns(tuple(schema.key_fields))
     return (*keys, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, *schema.fields)
+
+
+@lru_cache(256)
+def _key_columns(fields: tuple[DataField, ...]) -> tuple[DataField, ...]:
+    return tuple(
+        replace(
+            field,
+            id=KEY_FIELD_ID_START + field.id,
+            name=KEY_PREFIX + field.name,
+            type=replace(field.type, nullable=False),
+        )
+        for field in fields
+    )
 
 
 def file_schema(fields: Sequence[DataField]) -> pa.Schema:
     """Arrow schema as it is written, with field ids on every level."""
+    return _file_schema(tuple(fields))
+
+
+@lru_cache(256)  # a write of many buckets makes many files of one schema
+def _file_schema(fields: tuple[DataField, ...]) -> pa.Schema:
     return pa.schema([_file_field(field) for field in fields])
 
 

@@ -21,6 +21,7 @@ from filestore.table_view import TableView
 from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.write.bucket_writer import BucketWriter, bucket_writer
 from filestore.write.dynamic_buckets import BucketAssigner
+from filestore.write.finishing import finish_all
 from filestore.write.row_checks import check_kinds, conform_batch, row_kinds_of_column
 from lsm.byte_sizes import pieces_within
 from lsm.errors import InvalidInputError
@@ -112,8 +113,8 @@ class TableWrite:
 
         Buckets without files are left out.
         """
-        for writer in self._writers.values():
-            writer.finish()  # all of them before the first hands over: when one fails, ``abort`` still knows every file
+        # all of them before the first hands over: when one fails, ``abort`` still knows every file
+        finish_all([*self._writers.values()])
         messages = [writer.prepare_commit() for writer in self._writers.values()]
         if self._assigner is not None:
             messages = [self._assigner.with_index(message) for message in messages]
