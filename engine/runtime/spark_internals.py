@@ -43,6 +43,15 @@ def jvm_exit_code(wait_s: float) -> int | None:
         return None
 
 
+def end_jvm() -> None:
+    """End the JVM that this process started, in order, and wait for it; its session has been stopped."""
+    from pyspark import SparkContext
+
+    process = SparkContext._gateway.proc
+    process.stdin.close()
+    process.wait()
+
+
 def jvm_frame(frame: "DataFrame") -> Any:
     """The JVM's object of a frame; None with Spark Connect."""
     return getattr(frame, "_jdf", None)

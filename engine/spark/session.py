@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from engine.kafka.source import KafkaSource
 from engine.runtime.spark_internals import hadoop_setting, has_context, start_jvm
+from engine.spark.class_archive import class_sharing
 from engine.spark.data_source import FluvialDataSource
 from engine.spark.worker_python import set_worker_python
 
@@ -98,7 +99,8 @@ def session(
     _make_importable()
     given["spark.app.name"] = app_name
     # Once the JVM runs, the settings of spark-defaults.conf and spark-submit can be read.
-    start_jvm(given)
+    with class_sharing():
+        start_jvm(given)
     settled = dict(SparkConf().getAll()) | given
     is_local = settled.get("spark.master", "local").startswith("local")
     defaults = {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}
