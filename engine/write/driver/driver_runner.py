@@ -29,6 +29,7 @@ logger = logging.getLogger("fluvial.sink")
 
 _MOST_BATCHES: Final = 64  # for tasks, before the driver looks again
 _HEAP_SHARE: Final = 8  # a task's rows are on the heap as rows, as its result, and on their way
+_ALONE_ROWS: Final = 5_000  # less work than starting threads; with a log they wait for the broker side by side
 _LEAST_BYTES: Final = 4 * MIB
 _MOST_BYTES: Final = 256 * MIB
 
@@ -68,7 +69,9 @@ class DriverRunner:
             return self._tasks.write(spec, rows)
         self._turns.keep()
         local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
-        return write_in_threads(spec, found if local is None else list(local(iter(found))), most_threads=threads)
+        batches = found if local is None else list(local(iter(found)))
+        is_tiny = spec.log is None and sum(batch.num_rows for batch in batches) <= _ALONE_ROWS
+        return write_in_threads(spec, batches, most_threads=1 if is_tiny else threads)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """See ``Runner``."""
