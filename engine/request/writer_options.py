@@ -50,6 +50,14 @@ class WriterOptions(OptionValues):
         "What to do about a batch of another query that is in the log and in no snapshot.",
         at=At.WRITE,
     )
+    sink_writer = Option(
+        "sink.writer",
+        choice("auto", "driver", "tasks"),
+        "auto",
+        "What writes the micro-batches of a sink: threads of the driver (on a local master; tasks write batches above "
+        "write-buffer-size for each thread), or Spark tasks. auto: the driver on a local master of up to 8 cores.",
+        at=At.STREAM_WRITE,
+    )
     turn_timeout_ms = _of_table(TableOptions.log_turn_timeout_ms)
     write_only = _of_table(TableOptions.write_only)
     merge_schema = _of_table(TableOptions.write_merge_schema)

@@ -4,8 +4,9 @@
 """
 
 import subprocess
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +43,15 @@ def jvm_exit_code(wait_s: float) -> int | None:
         return None
 
 
+def end_jvm() -> None:
+    """End the JVM that this process started, in order, and wait for it; its session has been stopped."""
+    from pyspark import SparkContext
+
+    process = SparkContext._gateway.proc
+    process.stdin.close()
+    process.wait()
+
+
 def jvm_frame(frame: "DataFrame") -> Any:
     """The JVM's object of a frame; None with Spark Connect."""
     return getattr(frame, "_jdf", None)
@@ -56,3 +66,43 @@ def hadoop_setting(spark: "SparkSession", key: str) -> str | None:
     """A setting of Hadoop's configuration, which includes core-site.xml; None when it is not set."""
     found = spark.sparkContext._jsc.hadoopConfiguration().get(key)
     return None if found is None else str(found)
+
+
+def heap_bytes(spark: "SparkSession") -> int:
+    """The most memory that the heap of this process's JVM can take."""
+    jvm: Any = spark.sparkContext._jvm
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+
+
+def planned_bytes(frame: "DataFrame") -> int:
+    """Bytes that a frame is computed from, as its plan knows: of files as they are stored; 2^63 - 1: unknown."""
+    return int(jvm_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
+
+
+@contextmanager
+def arrow_results(frame: "DataFrame") -> Iterator[IO[bytes]]:
+    """Compute a frame; within the block its rows can be read: one Arrow stream, batches as partitions are computed.
+
+    Behind it are 4-byte numbers, big endian: how many batches there are, or -1 when the job failed, then the places of
+    the batches in the frame's order. The block may end early, which fails the job.
+
+    Raises:
+        PySparkException: the frame cannot be computed.
+    """
+    from pyspark.errors.exceptions.captured import unwrap_spark_exception
+    from pyspark.util import _load_from_socket
+
+    port, secret, server = jvm_frame(frame).collectAsArrowToPython()
+    try:
+        with _load_from_socket((port, secret), _AsItIs()) as stream:
+            yield stream
+    finally:
+        with unwrap_spark_exception():
+            server.getResult()
+
+
+class _AsItIs:
+    """In place of a serializer of PySpark."""
+
+    def load_stream(self, stream: IO[bytes]) -> IO[bytes]:
+        return stream

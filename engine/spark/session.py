@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from engine.kafka.source import KafkaSource
 from engine.runtime.spark_internals import hadoop_setting, has_context, start_jvm
+from engine.spark.class_archive import class_sharing
 from engine.spark.data_source import FluvialDataSource
 from engine.spark.worker_python import set_worker_python
 
@@ -52,6 +53,9 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     # Driver and executor are one process: a machine that was asleep for minutes has lost none of them. With Spark's
     # default of two minutes the JVM ends itself, up to ten minutes later.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "2592000000",
+    # Else tasks of sources and tasks of frames differ in their environment, and each kind gets a daemon of its own with
+    # workers of its own: 0.6 s of processor time. Errors show the whole traceback.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # See engine/worker_daemon.py; elsewhere it is not known whether the executors have it.
     "spark.python.daemon.module": "engine.worker_daemon",
 }
@@ -98,7 +102,8 @@ def session(
     _make_importable()
     given["spark.app.name"] = app_name
     # Once the JVM runs, the settings of spark-defaults.conf and spark-submit can be read.
-    start_jvm(given)
+    with class_sharing():
+        start_jvm(given)
     settled = dict(SparkConf().getAll()) | given
     is_local = settled.get("spark.master", "local").startswith("local")
     defaults = {**SETTINGS, **(LOCAL_SETTINGS if is_local else {})}

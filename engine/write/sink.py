@@ -25,9 +25,9 @@ from engine.request.commit_handle import CommitHandle
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.types.spark_types import cast_frame, fields_of_frame
+from engine.write.driver.choice import runner_of_sink
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
-from engine.write.spark_runner import SparkRunner
 from filestore.evolution.schema_merge import MergeRules
 from filestore.schema.validation import check_writable
 from filestore.table import FileTable
@@ -133,7 +133,7 @@ class StreamSink:
         self._recorder, self._job = recorder, job
         return WriteSession(
             self._table,
-            SparkRunner(frame.sparkSession),
+            runner_of_sink(frame.sparkSession, self._options, self._table.name),
             commit_user=user,
             options=self._options,
             upkeep=Upkeep.STREAM,

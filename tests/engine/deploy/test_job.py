@@ -182,13 +182,10 @@ def test_an_error_of_a_task_ends_the_job_with_its_own_words(
 def test_a_compaction_that_fails_is_in_the_summary_and_the_rows_are_in_the_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(spark: SparkSession, store: object) -> Callable[[object], object]:
-        def run(tasks: object) -> object:
-            raise RuntimeError("no room\nfor the output")
+    def fails(store: object, tasks: object, *, most_threads: int) -> object:
+        raise RuntimeError("no room\nfor the output")
 
-        return run
-
-    monkeypatch.setattr("engine.write.spark_runner.SparkUnits", fails)
+    monkeypatch.setattr("engine.write.driver.driver_runner.compact_in_threads", fails)
     (tmp_path / "input").mkdir()
     for number in range(4):
         rows = pa.table({"id": pa.array([number], pa.int64()), "amount": pa.array([number], pa.int32())})

@@ -15,6 +15,7 @@ from engine.broker.broker import Broker
 from engine.catalog import Catalog
 from engine.cli.app import run_command
 from engine.runtime.spark_settings import spark_setting
+from engine.spark.class_archive import SUBMIT_OPTIONS, SWITCH
 from engine.spark.session import (
     LOCAL_CHECKPOINT_SETTINGS,
     LOCAL_SETTINGS,
@@ -136,7 +137,7 @@ def environment_of(home: Path, *paths: Path) -> dict[str, str]:
     And what makes a JVM of tests quick to start, see class_archive.py.
     """
     shell = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": ":".join(map(str, paths))}
-    return shell | {"SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"]}
+    return shell | {key: os.environ[key] for key in (SUBMIT_OPTIONS, SWITCH)}
 
 
 @pytest.mark.broker

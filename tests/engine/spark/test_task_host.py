@@ -31,7 +31,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
 def streamed(spark: SparkSession, table: Table, rows: Any, tmp_path: Path) -> None:
     rows.write.parquet(str(tmp_path / "in"))
     source = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "in"))
-    query = source.writeStream.foreachBatch(sink(table)).trigger(availableNow=True)
+    query = source.writeStream.foreachBatch(sink(table, {"sink.writer": "tasks"})).trigger(availableNow=True)
     query.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination(120)
 
 

@@ -50,7 +50,7 @@ class Lane:
     def __init__(self, spark: SparkSession, config: dict[str, Any], lane: dict[str, Any], trap: Trap) -> None:
         self.name = lane["name"]
         self.restarts = config["restarts"]
-        self._start = self._of_sink if lane["writer"] == "sink" else self._of_format
+        self._start = self._of_format if lane["writer"] == "format" else self._of_sink
         self._spark, self._config, self._lane, self._trap = spark, config, lane, trap
         self._sink: Any = None
         if lane["writer"] == "format":
@@ -79,7 +79,8 @@ class Lane:
             self._sink.close()
 
     def _of_sink(self, changes: Any) -> Any:
-        self._sink = sink(Catalog(self._config["warehouse"]).table(self._lane["table"]), observe=self._trap)
+        options = {"sink.writer": "driver" if self._lane["writer"] == "driver" else "tasks"}
+        self._sink = sink(Catalog(self._config["warehouse"]).table(self._lane["table"]), options, observe=self._trap)
         return changes.writeStream.foreachBatch(self._sink)
 
     def _of_format(self, changes: Any) -> Any:

@@ -44,7 +44,7 @@ class Lane:
     """One query and its table."""
 
     name: str
-    writer: str  # "sink" or "format"
+    writer: str  # "sink" (by tasks), "driver" (the sink by threads of the driver) or "format"
     log: bool
     source: Source
     table: Table

@@ -1,0 +1,62 @@
+"""Which runner writes the micro-batches of a sink."""
+
+import logging
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from engine.request.writer_options import WriterOptions
+from engine.write.driver.driver_runner import DriverRunner
+from engine.write.session import Runner
+from engine.write.spark_runner import SparkRunner
+from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.sink")
+
+_DRIVER: Final = "driver"
+_TASKS: Final = "tasks"
+_MOST_CORES: Final = 8
+"""Up to which threads of one Python process keep the cores busy: what is not in Arrow's kernels has one at a time."""
+
+
+def runner_of_sink(spark: SparkSession, options: WriterOptions, table: str) -> Runner[DataFrame]:
+    """The runner for a session's master, or the one that is asked for; the log says which and why.
+
+    Args:
+        spark: the session.
+        options: of the sink.
+        table: its name, for the log.
+
+    Raises:
+        InvalidInputError: ``sink.writer=driver`` where rows are on other machines.
+    """
+    master = spark.sparkContext.master
+    writer, reason = choose_writer(options.sink_writer, master, spark.sparkContext.defaultParallelism)
+    logger.info("micro-batches are written by the %s: table=%s reason='%s'", writer, table, reason)
+    return DriverRunner(spark) if writer == _DRIVER else SparkRunner(spark)
+
+
+def choose_writer(wanted: str, master: str, cores: int) -> tuple[str, str]:
+    """The writer, and why.
+
+    Args:
+        wanted: option ``sink.writer``.
+        master: of the session.
+        cores: of the master, if it is local.
+
+    Raises:
+        InvalidInputError: see ``runner_of_sink``.
+    """
+    is_local = master.startswith("local") and not master.startswith("local-cluster")
+    if wanted == _DRIVER and not is_local:
+        raise InvalidInputError(
+            f"the driver writes on a local master only: sink.writer={wanted} master={master} "
+            "fix='leave sink.writer out: on a cluster rows stay where they are'"
+        )
+    if wanted in (_DRIVER, _TASKS):
+        return wanted, f"sink.writer={wanted}"
+    if not is_local:
+        return _TASKS, f"master={master}: rows stay where they are"
+    if cores > _MOST_CORES:
+        return _TASKS, f"master={master}: more than {_MOST_CORES} cores, for which one Python process is too slow"
+    return _DRIVER, f"master={master}: neither a shuffle nor other processes"

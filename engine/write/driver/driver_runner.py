@@ -1,0 +1,104 @@
+"""The runner of a stream's session that writes micro-batches in the driver: no shuffle, no other process.
+
+A batch that does not fit into the memory of its threads is written by Spark tasks, before a row of it is written here;
+so are those that follow it, for a while.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from engine.runtime.spark_internals import heap_bytes
+from engine.runtime.spark_messages import fluvial_error
+from engine.types.spark_types import aligned
+from engine.write.batch_part import BatchSpec, BucketResult
+from engine.write.driver.bucket_threads import compact_in_threads, write_in_threads
+from engine.write.driver.frame_rows import collect_rows
+from engine.write.local_merge import LocalMerge
+from engine.write.spark_runner import SparkRunner
+from filestore.compact.task import CompactionTask
+from filestore.manifest.commit_message import CommitMessage
+from filestore.options.table.common import MIB
+from filestore.table_store import TableStore
+from lsm.errors import ConflictError, OutcomeUnknownError
+
+logger = logging.getLogger("fluvial.sink")
+
+_MOST_BATCHES: Final = 64  # for tasks, before the driver looks again
+_HEAP_SHARE: Final = 8  # a task's rows are on the heap as rows, as its result, and on their way
+_ALONE_ROWS: Final = 5_000  # less work than starting threads; with a log they wait for the broker side by side
+_LEAST_BYTES: Final = 4 * MIB
+_MOST_BYTES: Final = 256 * MIB
+
+
+class DriverRunner:
+    """Threads of this process, as many as the local master has cores; Spark tasks for what is too large."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Nothing is started."""
+        self._cores = max(1, spark.sparkContext.defaultParallelism)
+        self._partition_bytes = min(max(heap_bytes(spark) // (_HEAP_SHARE * self._cores), _LEAST_BYTES), _MOST_BYTES)
+        self._tasks = SparkRunner(spark)
+        self._turns = Turns()
+
+    def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
+        """See ``Runner``."""
+        if not self._turns.driver_is_next():
+            return self._tasks.write(spec, rows)
+        options = spec.table.options
+        threads = max(1, min(self._cores, options.bucket))
+        most_bytes: int = options.write_buffer_bytes * threads
+        try:
+            found = collect_rows(
+                aligned(rows, spec.table.schema), most_bytes=most_bytes, most_partition_bytes=self._partition_bytes
+            )
+        except PySparkException as error:
+            known = fluvial_error(error, f"write failed: table={spec.table.name}")
+            if isinstance(known, ConflictError | OutcomeUnknownError):
+                raise known from error
+            raise
+        if found is None:
+            count = self._turns.hand_over()
+            logger.info(
+                "tasks write a batch that is too large for the driver: table=%s batch=%d most_bytes=%d next_batches=%d",
+                spec.table.name, spec.batch_id, most_bytes, count,
+            )  # fmt: skip
+            return self._tasks.write(spec, rows)
+        self._turns.keep()
+        local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
+        batches = found if local is None else list(local(iter(found)))
+        is_tiny = spec.log is None and sum(batch.num_rows for batch in batches) <= _ALONE_ROWS
+        return write_in_threads(spec, batches, most_threads=1 if is_tiny else threads)
+
+    def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        """See ``Runner``."""
+        return compact_in_threads(store, tasks, most_threads=self._cores - 1)
+
+
+class Turns:
+    """Whether the driver writes the next batch: not after one that was too large, then after twice as many."""
+
+    def __init__(self) -> None:
+        """The driver is next."""
+        self._left = 0  # batches for tasks
+        self._next = 1
+
+    def driver_is_next(self) -> bool:
+        """Count a batch."""
+        if self._left == 0:
+            return True
+        self._left -= 1
+        return False
+
+    def hand_over(self) -> int:
+        """A batch was too large; how many after it are for tasks."""
+        self._left = self._next
+        self._next = min(2 * self._next, _MOST_BATCHES)
+        return self._left
+
+    def keep(self) -> None:
+        """A batch was small enough."""
+        self._next = 1
