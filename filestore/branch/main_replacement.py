@@ -41,6 +41,7 @@ from filestore.layout.branch_state import (
 )
 from filestore.layout.former_mains import add_former_main
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.options.table_options import TableOptions
 from filestore.refs.branch_origins import branch_made_from, origin_of
 from filestore.refs.live_references import ReferenceKind, all_references, branch_names, on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
@@ -169,11 +170,15 @@ def _check_nothing_is_lost(old: TableStore, branch: TableStore, common: Snapshot
 
 
 def _has_log(store: TableStore) -> bool:
+    return _options_of(store).log_system != "none"
+
+
+def _options_of(store: TableStore) -> TableOptions:
+    """The options in force on a branch."""
     schema = store.schemas.latest()
     if schema is None:
-        return False
-    effective = replace(schema, options=branch_options(store.io, store.paths, schema.options))
-    return effective.table_options.log_system != "none"
+        return TableOptions({})
+    return replace(schema, options=branch_options(store.io, store.paths, schema.options)).table_options
 
 
 @contextmanager
@@ -245,7 +250,8 @@ def _adopting(old: TableStore, branch: TableStore) -> Callable[[str], bytes]:
 def _adopted(old: TableStore, branch: TableStore) -> Callable[[bytes], bytes]:
     """Contents of a snapshot file of main as the branch has it."""
     bucket_count = None if read_branch_log(old.io, branch.paths) is None else old.options.bucket
-    return lambda body: without_main_log(body, bucket_count)
+    main = _options_of(old)
+    return lambda body: without_main_log(body, main, bucket_count)
 
 
 def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopted: Callable[[str], bytes]) -> None:
