@@ -165,8 +165,16 @@ class _Merge:
         written = self._written(rows, conflicts, main, ())
         if conflicts.count and not self._force:
             return MergedKeys((), conflicts)
+        settled = [
+            replace(each, new_files=tuple(replace(file, level=main.level_count - 1) for file in each.new_files))
+            for each in written
+        ]
+        if not place.main:  # main has nothing there any more
+            return MergedKeys(
+                tuple(replace(each, new_files=(), compact_after=each.new_files) for each in settled), conflicts
+            )
         (state,) = place.main
-        new = tuple(replace(file, level=main.level_count - 1) for each in written for file in each.new_files)
+        new = tuple(file for each in settled for file in each.new_files)
         gone = {file.file_name for file in state.files}
         index = change_index(main, place.partition, state.bucket, place.indexes, removed=gone)
         message = CommitMessage(

@@ -58,7 +58,7 @@ class BranchedTable(VersionedTable):
     def __init__(self, rng: random.Random, options: Mapping[str, str]) -> None:
         super().__init__(rng, options)
         self.seen |= dict.fromkeys(SEEN, 0)
-        self.base: dict[str, Content] = {}  # what a branch and main had in common at last
+        self.common: dict[str, list[tuple[int, Content]]] = {}  # of a branch and main, with main's snapshot; 0: begun
 
     def actions(self) -> Mapping[Callable[[FileTable], None], int]:
         return {
@@ -68,7 +68,7 @@ class BranchedTable(VersionedTable):
 
     def create(self, _: FileTable) -> None:
         name, main = self.rng.choice(["dev", "fix", "new", "odd"]), self.table.store.paths.branch
-        tags, ids = self.table.store.snapshots.tag_names(), self.table.store.snapshots.ids()
+        tags, ids = self.table.store.snapshots.tag_names(), self.whole_ids(self.table)
         if (
             not ids
             or any(each.store.paths.branch == name for each in branches_of(self.table))
@@ -85,7 +85,8 @@ class BranchedTable(VersionedTable):
         assert made.tag is not None
         assert made.snapshot_id is not None
         known = self.tags[main, made.tag]
-        self.states[name, made.snapshot_id] = self.tags[name, made.tag] = self.base[name] = known
+        self.states[name, made.snapshot_id] = self.tags[name, made.tag] = known
+        self.common[name] = [(0, known)]
         self.seen["created"] += 1
 
     def delete(self, _: FileTable) -> None:
@@ -113,8 +114,8 @@ class BranchedTable(VersionedTable):
             there = on_branch(self.table.store, where).snapshots
             if (where, f"branch-{name}") in self.tags and there.find_tag(f"branch-{name}") is None:
                 self.tags[where, f"branch-{target}"] = self.tags.pop((where, f"branch-{name}"))
-        if name in self.base:
-            self.base[target] = self.base.pop(name)
+        if name in self.common:
+            self.common[target] = self.common.pop(name)
         self.seen["renamed"] += 1
         self.check()
 
@@ -131,15 +132,16 @@ class BranchedTable(VersionedTable):
             assert self.newest(self.table) == before
         else:
             after = self.newest(self.table)
-            if name in self.base:
-                assert after == merged_by_key(self.base[name], before, theirs, force=force)
-            if done.snapshot is not None:
-                self.base[name] = theirs
+            if name in self.common:
+                assert after == merged_by_key(self.common[name][-1][1], before, theirs, force=force)
+            if name in self.common and done.snapshot is not None:
+                self.common[name].append((done.snapshot.id, theirs))
             self.seen["merged"] += done.snapshot is not None
             self.states.setdefault((self.table.store.paths.branch, self.table.store.snapshots.latest_id() or 0), after)
-            self.tags = {key: each for key, each in self.tags.items() if key[0] != name or not is_merge_tag(key[1])}
-            for tag in filter(is_merge_tag, on_branch(self.table.store, name).snapshots.tag_names()):
-                self.tags[name, tag] = theirs
+            there = list(filter(is_merge_tag, on_branch(self.table.store, name).snapshots.tag_names()))
+            known = {key: each for key, each in self.tags.items() if key[0] == name and is_merge_tag(key[1])}
+            self.tags = {key: each for key, each in self.tags.items() if key not in known}
+            self.tags |= {(name, tag): known.get((name, tag), theirs) for tag in there}
         self.check()
 
     def forward(self, _: FileTable) -> None:
@@ -154,13 +156,16 @@ class BranchedTable(VersionedTable):
             self.seen["refused"] += 1
             self.check()
             return
-        changed = (*done.removed[:1], *done.published[:1])
-        if changed:
-            floor = min(changed) - 1
+        if done.removed or done.published:
+            floor = done.common_id
             self.states = {key: each for key, each in self.states.items() if key[0] != main or key[1] <= floor}
             self.tags = {key: each for key, each in self.tags.items() if key[0] != main or ids[key[1]] <= floor}
             self.states |= {(main, each): self.states[name, each] for each in done.published}
-            self.base[name] = self.newest(there)
+            if done.removed and floor:  # if it had expired, main has it again
+                self.states[main, floor] = self.states[name, floor]
+            self.common = {key: [e for e in each if e[0] <= floor] for key, each in self.common.items()}
+            if name in self.common and done.published:
+                self.common[name].append((done.published[-1], self.newest(there)))
             self.seen["forwarded"] += 1
             self.seen["forced"] += bool(done.removed)
         for tag in there.store.snapshots.tag_names():
@@ -203,7 +208,7 @@ class BranchedTable(VersionedTable):
             self.tags.setdefault((name, each.tag_name), content)
         self.seen["saved over"] += len(list_savepoints(self.table.store)) > count and name != "main"
         self.forget(old)
-        self.base.clear()
+        self.common.clear()
         self.seen["moved back" if name == "main" else "replaced"] += 1
         self.check()
 
@@ -237,7 +242,7 @@ class BranchedTable(VersionedTable):
         for known in (self.states, self.tags, self.savepoints):
             for key in [key for key in known if key[0] == branch]:
                 del known[key]  # type: ignore[arg-type]
-        self.base.pop(branch, None)
+        self.common.pop(branch, None)
 
 
 def history(kind: str, seed: int, *, steps: int = 80) -> Mapping[str, int]:
