@@ -40,6 +40,7 @@ from filestore.layout.branch_state import (
     working,
 )
 from filestore.layout.former_mains import add_former_main
+from filestore.layout.nearest_names import some_text
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.table_options import TableOptions
 from filestore.refs.branch_origins import branch_made_from, origin_of
@@ -159,7 +160,7 @@ def _check_nothing_is_lost(old: TableStore, branch: TableStore, common: Snapshot
     lost = [each.id for each in list_savepoints(old) if common is None or each.saved_snapshot_id > common.id]
     if lost:
         raise InvalidInputError(
-            f"main has savepoints of commits that the branch does not have: {facts} savepoints={lost} "
+            f"main has savepoints of commits that the branch does not have: {facts} {some_text('savepoints', lost)} "
             "fix=delete them first"
         )
     if _has_log(old) and not _has_log(branch) and not force:
