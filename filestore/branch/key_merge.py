@@ -257,8 +257,9 @@ class _Merge:
             if state.files
         }
         options = {"changelog-producer": "none"}  # streams get the difference of two states
-        if not main.has_dynamic_buckets:
-            options["bucket"] = str((*place.main, *place.branch)[0].total_buckets)
+        states = (*place.main, *place.branch)  # none of both: each has emptied the bucket, and no row is written
+        if states and not main.has_dynamic_buckets:
+            options["bucket"] = str(states[0].total_buckets)
         writer = TableWrite(
             TableView(main).with_options(options),
             max_sequence_numbers=lambda *key: known.get(BucketKey(*key), NO_SEQUENCE_NUMBER),

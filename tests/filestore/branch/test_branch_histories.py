@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from filestore.branch.branches import create_branch, delete_branch, list_branches, rename_branch
+from filestore.branch.branches import create_branch, delete_branch, list_branches, read_branch, rename_branch
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
@@ -106,14 +106,15 @@ class BranchedTable(VersionedTable):
             return
         if self.has_tag(f"branch-{target}"):
             return
-        rename_branch(self.table.store, name, target)
+        before = read_branch(self.table.store, name).tag
+        after = rename_branch(self.table.store, name, target).tag
         for known in (self.states, self.tags, self.savepoints):
             for where, what in [key for key in known if key[0] == name]:
                 known[target, what] = known.pop((where, what))  # type: ignore[index]
         for where in (self.table.store.paths.branch, target):
             there = on_branch(self.table.store, where).snapshots
-            if (where, f"branch-{name}") in self.tags and there.find_tag(f"branch-{name}") is None:
-                self.tags[where, f"branch-{target}"] = self.tags.pop((where, f"branch-{name}"))
+            if before and after and (where, before) in self.tags and there.find_tag(before) is None:
+                self.tags[where, after] = self.tags.pop((where, before))  # it was made for the branch
         if name in self.common:
             self.common[target] = self.common.pop(name)
         self.seen["renamed"] += 1
@@ -179,10 +180,7 @@ class BranchedTable(VersionedTable):
             name = "main"
         if name is None:
             return
-        saved = {
-            (each.saved_snapshot_id, each.full_manifest_list): self.savepoints[old, each.id]
-            for each in list_savepoints(self.table.store)
-        }
+        saved = {each.saved_snapshot_id: self.savepoints[old, each.id] for each in list_savepoints(self.table.store)}
         count = len(list_savepoints(on_branch(self.table.store, name)))
         try:
             replace_main(self.table.store, name)
@@ -200,12 +198,12 @@ class BranchedTable(VersionedTable):
         gone = [key for key in self.tags if key[0] == name and is_merge_tag(key[1]) and key[1] not in there]
         for key in gone:  # main is merged into nothing
             del self.tags[key]
-        for tag in there:
-            self.tags.setdefault((name, tag), self.tags.get((old, tag), frozenset()))
         for each in list_savepoints(self.table.store):  # a number of both sides is that of the branch
-            content = saved.get((each.saved_snapshot_id, each.full_manifest_list), frozenset())
+            content = saved.get(each.saved_snapshot_id, frozenset())
             self.savepoints.setdefault((name, each.id), content)
             self.tags.setdefault((name, each.tag_name), content)
+        for tag in there:
+            self.tags.setdefault((name, tag), self.tags.get((old, tag), frozenset()))
         self.seen["saved over"] += len(list_savepoints(self.table.store)) > count and name != "main"
         self.forget(old)
         self.common.clear()

@@ -83,3 +83,21 @@ def test_a_bucket_that_main_emptied_gets_the_rows_of_the_branch() -> None:
     drop_partitions(table.store, [partition])
     merge_branch(table.store, "dev")
     assert sorted(rows_by(["p", "id"], table)) == [("a", 2), ("b", 1)]
+
+
+def test_a_bucket_that_both_sides_emptied_stays_empty() -> None:
+    """The merge ended with an error that was none of Fluvial's."""
+    table = memory_catalog().create_table(
+        "db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options={"bucket": "1"}
+    )
+    table.write(changed(("a", 1, 1), ("b", 1, 1)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    partition = next(key.partition for key in LiveFiles.latest(table.store).buckets())
+    for side in (table, table.on_branch("dev")):
+        side.write(changed(("a", 3, 3)))
+        side.compact(full=True)
+        drop_partitions(side.store, [partition])
+    table.on_branch("dev").write(changed(("b", 2, 2)))
+    expire_all_but(table, 1)
+    merge_branch(table.store, "dev")
+    assert sorted(rows_by(["p", "id"], table)) == [("b", 1), ("b", 2)]
