@@ -44,6 +44,7 @@ def create_origin(
         first_schema_id=schema.id + bool(changed),
         options=changed,
         created_ms=store.clock.now_ms(),
+        id=store.names.uuid(),
     )
 
 

@@ -30,6 +30,7 @@ from filestore.layout.branch_state import (
     Work,
     begin_work,
     complete_work,
+    creation_id,
     is_sealed,
     main_branch,
     read_work,
@@ -39,7 +40,7 @@ from filestore.layout.branch_state import (
     unseal,
     working,
 )
-from filestore.layout.former_mains import add_former_main
+from filestore.layout.former_mains import FormerMain, add_former_main
 from filestore.layout.nearest_names import some_text
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.table_options import TableOptions
@@ -101,7 +102,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         _copy_savepoints(old, branch, common)
         _copy_tags(old, branch, common)
         _check_sealed(old, sealer)
-        add_former_main(store.io, store.paths.root, name)
+        add_former_main(store.io, store.paths.root, FormerMain(name, creation_id(store.io, branch.paths)))
         set_main_branch(store.io, store.paths.root, name)
         return _drop(replace(now, main_branch=name), main)
 
