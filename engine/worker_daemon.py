@@ -56,6 +56,10 @@ _PRELOADED_FOR: Final = {
 }
 
 
+_REPORT: Final = "handle_worker_exception"
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+
+
 def modules_for(arguments: Sequence[str]) -> Sequence[str]:
     """The modules for the kind of work that the last of a daemon's arguments names: all, but for short ones."""
     return _PRELOADED_FOR.get(arguments[-1], PRELOADED) if arguments else PRELOADED
@@ -86,12 +90,42 @@ def quiet(worker: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
+def brief(report: Callable[..., None]) -> Callable[..., None]:
+    """Spark's function that reports the error of a task: a mistake of the user is one line, without a traceback."""
+    from lsm.errors import InvalidInputError
+
+    def run(error: BaseException, *arguments: Any, **named: Any) -> None:
+        if not isinstance(error, InvalidInputError):
+            report(error, *arguments, **named)
+            return
+        before = os.environ.get(_HIDE_TRACEBACK)
+        os.environ[_HIDE_TRACEBACK] = "1"
+        try:
+            report(error, *arguments, **named)
+        finally:
+            os.environ.pop(_HIDE_TRACEBACK)
+            os.environ.update({} if before is None else {_HIDE_TRACEBACK: before})
+
+    return run
+
+
+def report_briefly() -> None:
+    """Let every worker that was imported report errors by ``brief``."""
+    from pyspark import util
+
+    original: Callable[..., None] = vars(util)[_REPORT]
+    for module in [*sys.modules.values()]:
+        if getattr(module, "__name__", "").startswith("pyspark") and vars(module).get(_REPORT) is original:
+            setattr(module, _REPORT, brief(original))
+
+
 def main() -> None:
     """Fork workers until Spark ends."""
     prefer_installed_pyspark()
     from pyspark import daemon
 
     preload(modules_for(sys.argv[1:]))
+    report_briefly()
     daemon.worker = quiet(daemon.worker)
     daemon.manager()
 

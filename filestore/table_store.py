@@ -12,7 +12,9 @@ from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit
 from filestore.io.file_io import Clock, FileIO, NameSource
 from filestore.io.object_store import is_object_path, under_lock
 from filestore.layout.branch_names import split_branch
+from filestore.layout.branch_state import creation_id
 from filestore.layout.file_names import external_roots, local_path
+from filestore.layout.former_mains import FormerMain
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
@@ -128,23 +130,35 @@ class TableStore:
         found = self.schemas.find(self.schema.id)
         return found is not None and found.identity == self.schema.identity
 
-    def table_id(self, name: str | None = None) -> str:
-        """What identifies a table, or a branch of one, whatever its name.
+    def table_id(self) -> str:
+        """What identifies a table, or a branch of one, whatever its name: see ``table_id_of``."""
+        branch = split_branch(self.name)[1]
+        return self.table_id_of(None if branch is None else FormerMain(branch, self._creation_id))
+
+    @cached_property
+    def _creation_id(self) -> str:
+        """Of the branch that the name names."""
+        return creation_id(self.io, self.paths.with_branch(split_branch(self.name)[1] or MAIN_BRANCH))
+
+    def table_id_of(self, branch: FormerMain | None) -> str:
+        """What identifies a branch.
 
         Args:
-            name: of the branch, as ``database.table$branch_b``; None: the one that is opened.
+            branch: its name and creation; None: main.
 
         Returns:
-            Its UUID, or a digest of what its first schema has otherwise, and of a branch's name; "" when that schema is
-            not there.
+            The table's UUID, or a digest of what its first schema has otherwise, then for a branch a digest of its
+            creation, or of its name if that is not known; "" when that schema is not there.
         """
         try:
             first = self.schema_of(FIRST_SCHEMA_ID)
         except FileNotFoundError:
             return ""
         made = first.table_uuid or blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
-        branch = split_branch(name or self.name)[1]
-        return made if branch is None else f"{made}/{blake2b(branch.encode(), digest_size=8).hexdigest()}"
+        if branch is None:
+            return made
+        own = branch.creation_id or branch.name
+        return f"{made}/{blake2b(own.encode(), digest_size=8).hexdigest()}"
 
     def new_commit_user(self) -> str:
         """A commit user that no one has used before, with ``commit.user-prefix`` before it."""

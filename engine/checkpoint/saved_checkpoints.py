@@ -18,6 +18,7 @@ from engine.checkpoint.checkpoint_files import METADATA_FILE, CheckpointFiles, c
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.history import CommitHistory
+from filestore.layout.nearest_names import names_text
 from filestore.refs.savepoint_files import CHECKPOINT_PREFIX, SavedCheckpoint, Savepoint
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -124,7 +125,8 @@ def chosen_checkpoint(savepoint: Savepoint, query: str | None) -> SavedCheckpoin
     if len(fits) != 1:
         word = "keeps no such checkpoint" if not fits else "keeps several checkpoints"
         raise InvalidInputError(
-            f"the savepoint {word}: savepoint={savepoint.id} query={query} queries={names} "
+            f"the savepoint {word}: savepoint={savepoint.id} query={query} "
+            f"{names_text('queries', query or '', names)} "
             "fix=save it with checkpoints, and name one of its queries"
         )
     return fits[0]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -14,6 +14,7 @@ from lsm.errors import InvalidInputError
 from lsm.secret_names import without_value
 
 Command = Callable[..., Any]
+_Function = TypeVar("_Function", bound="Command | click.Command")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,16 @@ class WarehousePlace:
     def table(self, name: str) -> Table:
         """Open ``database.table``."""
         return self.catalog.table(name)
+
+
+def at_option(command: _Function) -> _Function:
+    """Adds the option that says which state a command is about: one word, the same for every command."""
+    return click.option(
+        "--at",
+        metavar="VERSION",
+        help="Another state: 5, eod, savepoint.3, timestamp.2026-01-31T12:00:00, watermark.N, dev.eod. "
+        "[default: latest]",
+    )(command)
 
 
 def with_place(command: Command) -> Command:

@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from engine.cli.output import console, first_rows, grid, json_option, print_json, print_rows
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import WarehousePlace, at_option, with_place
 from engine.system_tables.names import is_system_table
 from filestore.options.secrets import without_secrets
 from filestore.schema.table_schema import TableSchema
@@ -17,12 +17,17 @@ _SHOWN_ROWS: Final = 20
 
 @click.command()
 @click.argument("table")
+@at_option
 @json_option
 @with_place
-def describe(place: WarehousePlace, table: str, as_json: bool) -> None:
-    """Show columns, keys and options of a table (named database.table)."""
+def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -> None:
+    """Show columns, keys and options of a table (named database.table), newest or as of a version."""
     found = place.table(table)
     schema = found.schema
+    if at is not None:
+        state = found.read(version=at)
+        assert state.snapshot is not None
+        schema = state.table.store.schema_of(state.snapshot.schema_id)
     columns = [
         {
             "name": field.name,
@@ -56,11 +61,7 @@ def describe(place: WarehousePlace, table: str, as_json: bool) -> None:
 @click.option(
     "--limit", type=click.IntRange(0), help=f"Maximum number of rows. [default: {_SHOWN_ROWS} for a table, else all]"
 )
-@click.option(
-    "--at",
-    metavar="VERSION",
-    help="Another state: 5, eod, savepoint.3, timestamp.2026-01-31T12:00:00, watermark.N, dev.eod. [default: latest]",
-)
+@at_option
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @json_option
 @with_place

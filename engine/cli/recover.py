@@ -21,6 +21,7 @@ from engine.cli.output import console, grid, json_option, notes, print_json
 from engine.cli.signals import stop_on_signals
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.job import job_session
+from engine.deploy.recovery.abandonment import abandon as abandon_recovery
 from engine.deploy.recovery.corrections import statements_of
 from engine.deploy.recovery.execution import Execution, Stage, StepReport, seen_tables, write_overlays
 from engine.deploy.recovery.job_files import JobFiles
@@ -58,6 +59,7 @@ _BRANCH: Final = "fix"
 )
 @click.option("--publish", is_flag=True, help="Make the branches main, when all checks have passed.")
 @click.option("--drop-later", is_flag=True, help="Publish even if main of --table was written since the plan was made.")
+@click.option("--abandon", is_flag=True, help="Give the recovery up: remove its branches, checkpoints and plan.")
 @click.option("--dry-run", is_flag=True, help="Print the steps, and what is done, without doing anything.")
 @click.option("--spark-log", metavar="FILE", help="File for Spark's log messages. [default: a temporary file]")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
@@ -70,6 +72,7 @@ def recover(
     plan_path: str | None,
     until: str,
     publish: bool,
+    abandon: bool,
     drop_later: bool,
     dry_run: bool,
     spark_log: str | None,
@@ -80,13 +83,17 @@ def recover(
     """Correct a table after a snapshot, and compute everything downstream again by the pipelines of job files.
 
     Corrections and new results go to branches. With --publish they become main, all of them. The plan is kept in a
-    file: run the command again to continue, with the same arguments or with --plan alone.
+    file: run the command again to continue, with the same arguments or with --plan alone. Until it is published,
+    --abandon takes back all that it has made.
 
     Exit codes: 0 done, up to where it was asked for; 1 a step failed, run it again; 2 the request is wrong, or a check
     failed; 143 stopped by SIGTERM.
     """
     path = Path(plan_path or f"recover-{given['branch'] or _BRANCH}.json")
     import_from_here()
+    if abandon:
+        _abandon(path, given, dry_run=dry_run, publish=publish, as_json=as_json)
+        return 0
     if dry_run:
         _print_all(_file(path, _request(configs, **given)), as_json=as_json)
         return 0
@@ -117,6 +124,23 @@ def recover(
 
 for _option in LAYER_OPTIONS:
     recover = _option(recover)
+
+
+def _abandon(path: Path, given: dict[str, Any], *, dry_run: bool, publish: bool, as_json: bool) -> None:
+    others = [key for key, value in given.items() if value and key != "branch"]
+    if publish or others:
+        raise InvalidInputError(
+            f"a recovery that is given up is named by its plan alone: given={','.join(others) or 'publish'} "
+            f"fix='fluvial recover --abandon --plan {path}'"
+        )
+    done: list[dict[str, str]] = []
+    with alone_with(path):
+        for each in abandon_recovery(_file(path, None), dry_run=dry_run):
+            done.append({"what": each.what, "name": each.name, "fact": each.fact})
+            if not as_json:
+                console().print(f"{each.what} {each.name}: {each.fact}", soft_wrap=True, markup=False)
+    if as_json:
+        print_json({"plan": str(path), "abandoned": not dry_run, "removed": done})
 
 
 def _request(configs: tuple[str, ...], **given: Any) -> RecoveryRequest | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import orjson
 
+from filestore.layout.nearest_names import names_text
 from filestore.layout.version_names import check_tag_name
 from filestore.maintenance.rewriting import partitions_to_restore
 from filestore.snapshot.snapshot import Snapshot
@@ -134,7 +135,9 @@ def cut_tables(store: TableStore, tag: str) -> CutRecord:
     """The cut of a tag. Raises: InvalidInputError when the tag is missing or belongs to no cut."""
     found = read_cut(store, tag)
     if found is None:
-        raise InvalidInputError(f"no such tag: table={store.name} tag={tag} tags={store.snapshots.tag_names()}")
+        raise InvalidInputError(
+            f"no such tag: table={store.name} tag={tag} {names_text('tags', tag, store.snapshots.tag_names())}"
+        )
     return found
 
 

@@ -114,16 +114,24 @@ class TablePicture:
         return max((run.level for bucket in self.buckets for run in bucket.runs), default=0)
 
 
-def picture_of(store: TableStore, *, snapshot_limit: int = 200, bucket_limit: int = 400) -> TablePicture:
+def picture_of(
+    store: TableStore, *, snapshot_limit: int = 200, bucket_limit: int = 400, until: Snapshot | None = None
+) -> TablePicture:
     """The picture of a table.
 
     Args:
         store: the table.
         snapshot_limit: number of newest snapshots.
         bucket_limit: number of buckets, those with the most sorted runs.
+        until: the newest snapshot that counts, which may have expired and be kept by a tag; None: the newest there is.
     """
     ids = store.snapshots.ids()
-    read = [store.snapshots.find(each) for each in ids[-snapshot_limit - _PAST :]]
+    if until is not None:
+        ids = [*(each for each in ids if each < until.id), until.id]
+    read = [
+        until if until is not None and each == until.id else store.snapshots.find(each)
+        for each in ids[-snapshot_limit - _PAST :]
+    ]
     found = [each for each in read if each is not None]
     columns = FileColumns.of(store, found[-1] if found else None)
     boxes = _buckets(columns)

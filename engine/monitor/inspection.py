@@ -47,7 +47,7 @@ class BucketTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table at its newest snapshot."""
+    """A table at one snapshot."""
 
     table: str
     snapshots: tuple[Snapshot, ...]  # the requested ones, newest first
@@ -86,21 +86,23 @@ class TableState:
         }
 
 
-def inspect_table(store: TableStore, *, snapshot_limit: int = 10) -> TableState:
+def inspect_table(store: TableStore, *, snapshot_limit: int = 10, until: Snapshot | None = None) -> TableState:
     """The state of a table.
 
     Args:
         store: the opened table.
         snapshot_limit: number of newest snapshots to read.
+        until: the newest one that counts, which may have expired and be kept by a tag; None: the newest there is.
     """
-    ids = sorted(store.snapshots.ids(), reverse=True)
-    found = (store.snapshots.find(each) for each in ids[:snapshot_limit])
-    live = LiveFiles.latest(store)
+    ids = sorted((each for each in store.snapshots.ids() if until is None or each < until.id), reverse=True)
+    known = [] if until is None else [until]
+    found = [*known, *(store.snapshots.find(each) for each in ids[: snapshot_limit - len(known)])]
+    live = LiveFiles.latest(store) if until is None else LiveFiles(store, until)
     states = [_bucket_state(store, live, key) for key in live.buckets()]
     return TableState(
         table=store.name,
         snapshots=tuple(each for each in found if each is not None),
-        snapshot_count=len(ids),
+        snapshot_count=len(ids) + len(known),
         buckets=tuple(sorted(states, key=lambda each: (_natural(each.partition), each.bucket))),
     )
 

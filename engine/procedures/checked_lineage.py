@@ -12,6 +12,7 @@ from engine.lineage.tables import require_lineage
 from engine.lineage.truth.checked import checked_meta, missing_commits
 from engine.lineage.truth.tables_now import TablesNow
 from engine.table import Table
+from filestore.layout.nearest_names import some_text
 from lsm.errors import InvalidInputError
 
 _SHOWN: Final = 5
@@ -38,7 +39,7 @@ class CheckedLineage:
         ]
         if found:
             raise InvalidInputError(
-                f"lineage of commits is not in the store: tables={sorted(tables)} commits={len(found)} "
+                f"lineage of commits is not in the store: {some_text('tables', sorted(tables))} commits={len(found)} "
                 f"first={found[:_SHOWN]} fix='fluvial repair-lineage --all, then ask again'"
             )
 

@@ -8,6 +8,7 @@ from engine.procedures.registry import procedure, rows_table
 from engine.procedures.values import pattern
 from engine.stream.position.place import BASE_SUFFIX
 from engine.table import Table
+from filestore.layout.nearest_names import names_text
 from lsm.errors import InvalidInputError
 
 _CONSUMERS: Final = pa.schema(
@@ -39,7 +40,10 @@ def reset_consumer(table: Table, consumer_id: str, next_snapshot_id: int | None 
     known = consumers.next_snapshots()
     rows = [(consumer_id, known.get(consumer_id), next_snapshot_id)]
     if next_snapshot_id is None and not {consumer_id, consumer_id + BASE_SUFFIX} & {*known}:
-        raise InvalidInputError(f"no such consumer: table={table.name} consumer_id={consumer_id} known={sorted(known)}")
+        raise InvalidInputError(
+            f"no such consumer: table={table.name} consumer_id={consumer_id} "
+            f"{names_text('consumers', consumer_id, sorted(known))}"
+        )
     base = None
     if next_snapshot_id is not None:
         base = _base_of(table, next_snapshot_id)

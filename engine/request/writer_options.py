@@ -6,7 +6,7 @@ A writer's word comes before its table's: what the writer does not say is None h
 from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
-from engine.request.option_check import unknown_option
+from engine.request.option_check import unknown_write_option
 from filestore.options.option import At, Option, OptionValues
 from filestore.options.parsing import any_text, choice, text
 from filestore.options.table_options import TableOptions, canonical_options
@@ -84,7 +84,7 @@ class WriterOptions(OptionValues):
         texts = canonical_options(options or {})
         for key in texts:
             if key not in keys and not key.startswith(CLIENT_PREFIX):
-                raise unknown_option(key, keys, what)
+                raise unknown_write_option(key, texts[key], keys, what)
         return cls(texts)
 
     @property

@@ -10,7 +10,7 @@ from engine.runtime.spark_internals import jvm_exit_code
 from lsm import errors
 from lsm.errors import FluvialError, InvalidInputError, OverloadedError
 
-_FLUVIAL: Final = re.compile(r"^\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
+_FLUVIAL: Final = re.compile(r"(?:^|: )\s*(?:\w+\.)*lsm\.errors\.(\w+): (.+?)\s*$", re.MULTILINE)
 _END_S: Final = 10.0  # of a JVM that has closed its connections
 _NO_CONNECTION: Final = "Python worker failed to connect back"
 _PYTHON: Final = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.+?)\s*$", re.MULTILINE)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from engine.request.branch_choice import BRANCH_KEY
-from engine.request.option_check import unknown_option
+from engine.request.option_check import unknown_write_option
 from engine.request.place_options import TABLE_PLACE_KEYS
 from engine.request.writer_options import BATCH_WRITE_KEYS, CLIENT_PREFIX, SINK_KEYS, WriterOptions
 from engine.spark.named_table import is_place_key, named_table
@@ -54,9 +54,9 @@ class WriteOptions:
         known = (*TABLE_PLACE_KEYS, *keys)
         spelled = {key.lower(): key for key in (*known, *_SPARKS_KEYS)}
         named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
-        for key in named:
+        for key, value in named.items():
             if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(CLIENT_PREFIX) and not is_place_key(key):
-                raise unknown_option(key, known, "write option")
+                raise unknown_write_option(key, value, known)
         table = named_table(named).files
         writer = WriterOptions(
             {key: value for key, value in named.items() if key not in _SPARKS_KEYS and not is_place_key(key)}

@@ -15,7 +15,9 @@ from engine.stream.options import StreamOptions, log_to_read
 from engine.stream.position.alignment import holds, snapshot_read
 from engine.stream.position.position import Phase, Position
 from filestore.schema.table_schema import TableSchema
+from filestore.snapshot.left_logs import left_logs
 from filestore.snapshot.lost_files import SnapshotExpiredError
+from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
 
@@ -89,6 +91,22 @@ class LogViews:
             filter=self._options.filter,
         )
         return LogView(history=history, table_log=log, log=None if log is None else StreamLog(log))
+
+
+def left_log_at(here: Position, store: TableStore, to: LogView) -> Position | None:
+    """The same place on a branch, of a stream that has followed the log of the branch's parent; None: it is elsewhere.
+
+    Args:
+        here: what is delivered.
+        store: the table, on the branch.
+        to: the view to cross over to.
+    """
+    snapshot = store.snapshots.find(here.snapshot_id) if here.phase is Phase.LOG and here.topic_id else None
+    left = {} if snapshot is None else left_logs(snapshot)
+    if here.topic_id is None or here.topic_id not in left or not here.offsets.is_at(left[here.topic_id]):
+        return None
+    offsets = to.history.facts(here.snapshot_id).offsets
+    return replace(here.in_other_log(to.topic_id, offsets), is_jump=True)
 
 
 def boundary(here: Position, newest_id: int, history: TableHistory) -> int:

@@ -10,7 +10,7 @@ from engine.request.commit_handle import wait_until_visible
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import StreamLog
-from engine.stream.log_views import LogView, LogViews, boundary, crossed
+from engine.stream.log_views import LogView, LogViews, boundary, crossed, left_log_at
 from engine.stream.loss import after_loss, at_whole_snapshot
 from engine.stream.options import Alignment, StreamOptions
 from engine.stream.position.alignment import next_aligned_id, snapshot_read
@@ -175,8 +175,11 @@ class TableWatch:
         """The next position of a stream whose table has another log now: in that log, or on the way there."""
         at, loss = self._view, None
         try:
-            boundary_id = boundary(here, target.snapshot_id, at.history) if here.phase is Phase.LOG else 0
-            end = crossed(here, at, to, boundary_id)
+            end = left_log_at(here, self._store, to)
+            boundary_id = 0
+            if end is None:
+                boundary_id = boundary(here, target.snapshot_id, at.history) if here.phase is Phase.LOG else 0
+                end = crossed(here, at, to, boundary_id)
             if end is None:
                 reachable = ReadTarget(snapshot_id=boundary_id)
                 return self.with_commit(

@@ -14,9 +14,10 @@ from filestore.layout.branch_log import is_log_option, write_branch_log
 from filestore.layout.branch_state import BranchOrigin, write_origin
 from filestore.layout.paths import TablePaths
 from filestore.maintenance.rollback_run import is_tag_leaving
-from filestore.options.table_options import canonical_options, check_option
+from filestore.options.table_options import TableOptions, canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import off_main_log
+from filestore.snapshot.left_logs import leaving_log
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.tags import hold_snapshot, read_tag
@@ -43,6 +44,7 @@ def create_origin(
         first_schema_id=schema.id + bool(changed),
         options=changed,
         created_ms=store.clock.now_ms(),
+        id=store.names.uuid(),
     )
 
 
@@ -69,7 +71,7 @@ def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log:
     if origin.tag is not None and origin.snapshot_id is not None:
         with suppress(FileNotFoundError):
             body = without_main_log(
-                io.read_bytes(main_paths.tag(origin.tag)), None if log is None else store.options.bucket
+                io.read_bytes(main_paths.tag(origin.tag)), store.options, None if log is None else store.options.bucket
             )
             io.replace(there.tag(origin.tag), body)
             io.replace(there.snapshot(origin.snapshot_id), _without_retention(body))
@@ -87,16 +89,22 @@ def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log:
         io.replace(there.schema(first.id), first.to_json().encode())
 
 
-def without_main_log(body: bytes, bucket_count: int | None) -> bytes:
-    """A snapshot file without the offsets of main's log, otherwise unchanged.
+def without_main_log(body: bytes, main: TableOptions, bucket_count: int | None) -> bytes:
+    """A snapshot file without the offsets of main's log, which a property keeps; otherwise unchanged.
 
     Args:
         body: contents of a snapshot or tag file of main.
+        main: the options of main, which name its log.
         bucket_count: bucket count of the branch's own log; None: it has none.
     """
+    snapshot = Snapshot.from_json(body)
+    left = leaving_log(snapshot, main.log_topic_id if main.log_system != "none" else None, main.log_generation)
     if bucket_count is None:
-        return _without(body, "logOffsets")
-    known = orjson.loads(off_main_log(Snapshot.from_json(body), bucket_count=bucket_count).to_json())
+        bare = _without(body, "logOffsets")
+        kept = {"properties": {**snapshot.properties, **left}}
+        return orjson.dumps({**orjson.loads(bare), **kept}, option=orjson.OPT_INDENT_2) if left else bare
+    known: dict[str, Any] = orjson.loads(off_main_log(snapshot, bucket_count=bucket_count).to_json())
+    known["properties"] = {**known.get("properties", {}), **left}
     return orjson.dumps({**orjson.loads(body), **known}, option=orjson.OPT_INDENT_2)
 
 

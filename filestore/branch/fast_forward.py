@@ -47,6 +47,7 @@ class FastForward:
     branch: str
     published: tuple[int, ...]  # snapshot ids, ascending
     removed: tuple[int, ...] = ()  # removed snapshots of main
+    common_id: int = 0  # the last snapshot that both had; main has it again if it had expired there; 0: none
 
 
 def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastForward:
@@ -91,8 +92,10 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             merged_schemas(main, branch, origin, keeps_ids=True).publish()
         if wanted:
             _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
+        elif force and common is not None and not main.snapshots.exists(common.id):
+            _publish(main, branch, EMPTY_TABLE, [common.id], is_sealed=True)  # it had expired in main
         _copy_tags(main, branch)
-    return FastForward(branch=name, published=tuple(wanted), removed=removed)
+    return FastForward(branch=name, published=tuple(wanted), removed=removed, common_id=floor)
 
 
 def _check_no_gap(branch: TableStore, first: int, *, needed: int) -> None:
@@ -149,7 +152,8 @@ def _check_tags(main: TableStore, branch: TableStore, floor: int, *, force: bool
 def _publish(
     main: TableStore, branch: TableStore, parent: SnapshotRef, wanted: Sequence[int], *, is_sealed: bool
 ) -> None:
-    if main.snapshots.claimed_up_to() > wanted[0]:  # the claimed snapshots have been removed
+    earliest_hint, _ = main.snapshots.hints()
+    if max(main.snapshots.claimed_up_to(), earliest_hint or 0) > wanted[0]:  # the claimed snapshots have been removed
         ExpiredCommits(main.io, main.paths).forget_after(wanted[0] - 1)
         main.snapshots.release_claims(wanted[0])
     for done, snapshot_id in enumerate(wanted):
@@ -212,6 +216,8 @@ def _remove_newer(
                 main.io.delete(pending_path(main.paths, reference.name))
         while left := [each for each in reversed(main.snapshots.ids()) if each > lowest]:
             for each in left:
+                if each > floor and (snapshot := main.snapshots.find(each)) is not None:
+                    main.snapshots.removed.add(snapshot.identity)  # a merge that is undone counts no more
                 main.io.delete(main.paths.snapshot(each))
         for schema_id in reversed(main.schemas.ids()):
             if schema_id > origin.schema_id:

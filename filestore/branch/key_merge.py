@@ -165,8 +165,16 @@ class _Merge:
         written = self._written(rows, conflicts, main, ())
         if conflicts.count and not self._force:
             return MergedKeys((), conflicts)
+        settled = [
+            replace(each, new_files=tuple(replace(file, level=main.level_count - 1) for file in each.new_files))
+            for each in written
+        ]
+        if not place.main:  # main has nothing there any more
+            return MergedKeys(
+                tuple(replace(each, new_files=(), compact_after=each.new_files) for each in settled), conflicts
+            )
         (state,) = place.main
-        new = tuple(replace(file, level=main.level_count - 1) for each in written for file in each.new_files)
+        new = tuple(file for each in settled for file in each.new_files)
         gone = {file.file_name for file in state.files}
         index = change_index(main, place.partition, state.bucket, place.indexes, removed=gone)
         message = CommitMessage(
@@ -249,8 +257,9 @@ class _Merge:
             if state.files
         }
         options = {"changelog-producer": "none"}  # streams get the difference of two states
-        if not main.has_dynamic_buckets:
-            options["bucket"] = str((*place.main, *place.branch)[0].total_buckets)
+        states = (*place.main, *place.branch)  # none of both: each has emptied the bucket, and no row is written
+        if states and not main.has_dynamic_buckets:
+            options["bucket"] = str(states[0].total_buckets)
         writer = TableWrite(
             TableView(main).with_options(options),
             max_sequence_numbers=lambda *key: known.get(BucketKey(*key), NO_SEQUENCE_NUMBER),

@@ -30,6 +30,7 @@ from filestore.layout.branch_state import (
     Work,
     begin_work,
     complete_work,
+    creation_id,
     is_sealed,
     main_branch,
     read_work,
@@ -39,8 +40,10 @@ from filestore.layout.branch_state import (
     unseal,
     working,
 )
-from filestore.layout.former_mains import add_former_main
+from filestore.layout.former_mains import FormerMain, add_former_main
+from filestore.layout.nearest_names import some_text
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.options.table_options import TableOptions
 from filestore.refs.branch_origins import branch_made_from, origin_of
 from filestore.refs.live_references import ReferenceKind, all_references, branch_names, on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
@@ -99,7 +102,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         _copy_savepoints(old, branch, common)
         _copy_tags(old, branch, common)
         _check_sealed(old, sealer)
-        add_former_main(store.io, store.paths.root, name)
+        add_former_main(store.io, store.paths.root, FormerMain(name, creation_id(store.io, branch.paths)))
         set_main_branch(store.io, store.paths.root, name)
         return _drop(replace(now, main_branch=name), main)
 
@@ -158,7 +161,7 @@ def _check_nothing_is_lost(old: TableStore, branch: TableStore, common: Snapshot
     lost = [each.id for each in list_savepoints(old) if common is None or each.saved_snapshot_id > common.id]
     if lost:
         raise InvalidInputError(
-            f"main has savepoints of commits that the branch does not have: {facts} savepoints={lost} "
+            f"main has savepoints of commits that the branch does not have: {facts} {some_text('savepoints', lost)} "
             "fix=delete them first"
         )
     if _has_log(old) and not _has_log(branch) and not force:
@@ -169,11 +172,15 @@ def _check_nothing_is_lost(old: TableStore, branch: TableStore, common: Snapshot
 
 
 def _has_log(store: TableStore) -> bool:
+    return _options_of(store).log_system != "none"
+
+
+def _options_of(store: TableStore) -> TableOptions:
+    """The options in force on a branch."""
     schema = store.schemas.latest()
     if schema is None:
-        return False
-    effective = replace(schema, options=branch_options(store.io, store.paths, schema.options))
-    return effective.table_options.log_system != "none"
+        return TableOptions({})
+    return replace(schema, options=branch_options(store.io, store.paths, schema.options)).table_options
 
 
 @contextmanager
@@ -245,7 +252,8 @@ def _adopting(old: TableStore, branch: TableStore) -> Callable[[str], bytes]:
 def _adopted(old: TableStore, branch: TableStore) -> Callable[[bytes], bytes]:
     """Contents of a snapshot file of main as the branch has it."""
     bucket_count = None if read_branch_log(old.io, branch.paths) is None else old.options.bucket
-    return lambda body: without_main_log(body, bucket_count)
+    main = _options_of(old)
+    return lambda body: without_main_log(body, main, bucket_count)
 
 
 def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopted: Callable[[str], bytes]) -> None:

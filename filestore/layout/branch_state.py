@@ -52,6 +52,7 @@ class BranchOrigin:
     first_schema_id: int  # the branch's schema id at creation: one higher if options were given
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # these options
     created_ms: int  # epoch milliseconds
+    id: str = ""  # of this creation: another branch of the same name has another one; "": of an earlier version
 
 
 def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
@@ -70,9 +71,19 @@ def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
             first_schema_id=int(body["firstSchemaId"]),
             options=dict(body["options"]),
             created_ms=int(body["createdMs"]),
+            id=str(body.get("id", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(f"origin of a branch cannot be decoded: file={path} error={error!r}") from error
+
+
+def creation_id(io: FileIO, paths: TablePaths) -> str:
+    """The id of a branch's creation; "" when nothing that can be read says it."""
+    try:
+        origin = read_origin(io, paths)
+    except CorruptDataError:
+        return ""
+    return "" if origin is None else origin.id
 
 
 def write_origin(io: FileIO, paths: TablePaths, origin: BranchOrigin) -> None:
@@ -86,6 +97,7 @@ def write_origin(io: FileIO, paths: TablePaths, origin: BranchOrigin) -> None:
         "firstSchemaId": origin.first_schema_id,
         "options": dict(origin.options),
         "createdMs": origin.created_ms,
+        **({"id": origin.id} if origin.id else {}),
     }
     io.replace(f"{paths.branch_root}/{ORIGIN_FILE}", orjson.dumps(body, option=orjson.OPT_INDENT_2))
 

@@ -26,3 +26,10 @@ def names_text(kind: str, wanted: str, names: Iterable[str]) -> str:
         return matcher.ratio()
 
     return f"nearest_{kind}={nlargest(_MOST, known, key=likeness)} count={len(known)}"
+
+
+def some_text(kind: str, names: Iterable[object]) -> str:
+    """``branches=['a', 'b']``, or the first of many and how many there are: for errors that none of them answers."""
+    known = list(names)
+    more = f" count={len(known)}" if len(known) > _MOST else ""
+    return f"{kind}={known[:_MOST]}{more}"

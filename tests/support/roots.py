@@ -1,8 +1,13 @@
 """What a table refers to, found the long way: every live reference of every branch, read whole."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
 
 from filestore.maintenance.orphans import delete_orphans, find_orphans
+from filestore.manifest import manifest_store
+from filestore.manifest.avro_files import avro_records
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
@@ -65,13 +70,24 @@ def used_by(table: FileTable, snapshot: Snapshot, *, with_changelog: bool) -> se
     return found | {path for entry in live for path in _paths(table, entry)}
 
 
-def used_files(table: FileTable) -> set[str]:
+KnownUse = dict[tuple[object, ...], frozenset[str]]
+"""What each snapshot that was read before refers to: its files never change, except that a changelog may go."""
+
+
+def used_files(table: FileTable, known: KnownUse | None = None) -> set[str]:
     """Data, changelog, index, manifest and list files that anything refers to."""
-    return {
-        path
-        for branch, snapshot, with_changelog in roots_of(table)
-        for path in used_by(branch, snapshot, with_changelog=with_changelog)
-    }
+    known = {} if known is None else known
+    found: set[str] = set()
+    for branch, snapshot, with_changelog in roots_of(table):
+        changelog = snapshot.changelog_manifest_list
+        has_changelog = (
+            with_changelog and changelog is not None and table.store.io.exists(table.store.paths.manifest(changelog))
+        )
+        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, changelog, snapshot.index_manifest)
+        if (*lists, has_changelog) not in known:
+            known[*lists, has_changelog] = frozenset(used_by(branch, snapshot, with_changelog=with_changelog))
+        found |= known[*lists, has_changelog]
+    return found
 
 
 def files_there(table: FileTable) -> set[str]:
@@ -88,6 +104,21 @@ def _paths(table: FileTable, entry: ManifestEntry) -> list[str]:
     assert entry.kind is EntryKind.ADD
     directory = table.store.bucket_dir(entry.partition, entry.bucket)
     return [f"{directory}/{name}" for name in (entry.file.file_name, *entry.file.extra_files)]
+
+
+@contextmanager
+def decoding_once() -> Iterator[None]:
+    """Manifests of the same bytes are decoded once: for long histories, where that is most of the work."""
+    known: dict[tuple[bytes, object], list[Any]] = {}
+
+    def records(body: bytes, *, source: str, decode: Callable[[Mapping[str, Any]], Any]) -> list[Any]:
+        key = (body, getattr(decode, "__func__", decode))
+        if key not in known:
+            known[key] = avro_records(body, source=source, decode=decode)
+        return list(known[key])
+
+    with patch.object(manifest_store, "avro_records", records):
+        yield
 
 
 def check_orphans_go(table: FileTable) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from engine.cli.output import console, json_option, notes, print_json, print_state
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import WarehousePlace, at_option, with_place
 from engine.drawing.model import TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
 from engine.drawing.png import png_picture
@@ -22,6 +22,7 @@ _LISTED_BUCKETS: Final = 4
 
 @click.command()
 @click.argument("table")
+@at_option
 @click.option(
     "--snapshots",
     type=click.IntRange(1),
@@ -40,6 +41,7 @@ _LISTED_BUCKETS: Final = 4
 def inspect(
     place: WarehousePlace,
     table: str,
+    at: str | None,
     snapshots: int | None,
     buckets: int | None,
     svg: str | None,
@@ -47,25 +49,29 @@ def inspect(
     png: str | None,
     as_json: bool,
 ) -> None:
-    """Show snapshots, and the sorted runs, key ranges and bytes of each bucket, of a table."""
-    store = place.table(table).store
+    """Show snapshots, and the sorted runs, key ranges and bytes of each bucket, newest or as of a version."""
+    opened, until = place.table(table), None
+    store = opened.store
+    if at is not None:
+        state_at = opened.read(version=at)
+        store, until = state_at.table.store, state_at.snapshot
     if not (svg is html is png is None):
         picture = picture_of(
-            store, snapshot_limit=snapshots or _DRAWN_SNAPSHOTS, bucket_limit=buckets or _DRAWN_BUCKETS
+            store, snapshot_limit=snapshots or _DRAWN_SNAPSHOTS, bucket_limit=buckets or _DRAWN_BUCKETS, until=until
         )
         for path, draw in ((svg, _svg), (html, _html), (png, _png)):
             if path is not None:
                 write_picture(Path(path), draw(picture))
         if not as_json:
             return
-    state = inspect_table(store, snapshot_limit=snapshots or _LISTED_SNAPSHOTS)
+    state = inspect_table(store, snapshot_limit=snapshots or _LISTED_SNAPSHOTS, until=until)
     if as_json:
         print_json(state.as_json())
         return
     print_state(state)
     most = _LISTED_BUCKETS if buckets is None else buckets
     if most and store.has_key:
-        for line in tree_lines(picture_of(store, snapshot_limit=1), most=most):
+        for line in tree_lines(picture_of(store, snapshot_limit=1, until=until), most=most):
             console().print(line, soft_wrap=True)
 
 

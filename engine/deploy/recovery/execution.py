@@ -104,12 +104,18 @@ class Execution:
             False when it was stopped; then the next attempt continues.
 
         Raises:
+            InvalidInputError: the recovery was given up.
             ExpectationError: the branches are not as expected; nothing is published.
             ConflictError: main of the corrected table was written since the plan was made, or a branch since it was
                 checked; nothing is published.
             FluvialError: a step failed; the next attempt begins with it. Once the publication has begun, the message
                 says what readers see of each table.
         """
+        if self._file.state.is_abandoned:
+            raise InvalidInputError(
+                f"the recovery was given up: plan={self._file.path} "
+                f"fix='fluvial recover --plan {self._file.path} --abandon completes that'"
+            )
         if not self._file.state.is_publishing:
             for stage in (Stage.PREPARE, Stage.COMPUTE):
                 if stage <= until and not self._run_stage(stage):

@@ -26,6 +26,7 @@ class RecoveryState:
     facts: Mapping[int, str] = field(default_factory=dict)  # of the steps that are done, by index
     checked: Mapping[str, int] = field(default_factory=dict)  # newest snapshot of each branch when it was checked
     is_publishing: bool = False  # from then on there is no way back
+    is_abandoned: bool = False  # and from then on no way forward
 
     def with_fact(self, index: int, fact: str) -> "RecoveryState":
         """The state after a step."""
@@ -48,6 +49,7 @@ class PlanFile:
             "done": {str(index): fact for index, fact in state.facts.items()},
             "checked": dict(state.checked),
             "publishing": state.is_publishing,
+            "abandoned": state.is_abandoned,
         }
         write_whole(self.path, json.dumps(body, indent=2, ensure_ascii=False))
 
@@ -67,6 +69,7 @@ def read_plan(path: Path) -> PlanFile | None:
             facts={int(index): fact for index, fact in body["done"].items()},
             checked=body["checked"],
             is_publishing=body["publishing"],
+            is_abandoned=body.get("abandoned", False),
         )
         return PlanFile(path, RecoveryPlan.from_json(body["plan"]), state)
     except (KeyError, TypeError, ValueError) as error:

@@ -28,6 +28,7 @@ from engine.procedures.recovery_steps import (
     reviewing_steps,
 )
 from filestore.branch.branches import list_branches
+from filestore.layout.nearest_names import names_text
 from lsm.errors import InvalidInputError
 
 
@@ -229,7 +230,8 @@ def _expected(
 ) -> dict[str, list[str]]:
     unknown = sorted(set(request.expected) - set(tables))
     if unknown:
-        raise InvalidInputError(f"a condition is about a table that is not recovered: tables={unknown} known={tables}")
+        known = names_text("recovered_tables", unknown[0], tables)
+        raise InvalidInputError(f"a condition is about a table that is not recovered: table={unknown[0]} {known}")
     found: dict[str, list[str]] = {}
     for table in tables:
         conditions = [

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from engine.dialect.ddl.ddl_text import type_text
-from engine.dialect.ddl.partition_spec import check_complete, named_partitions
+from engine.dialect.ddl.partition_spec import check_complete, named_partitions, nearest_partitions
 from engine.dialect.ddl.table_parts import TableParts
 from engine.dialect.ddl.watermark import latest_watermark
 from engine.dialect.grammar.places import did_you_mean
@@ -46,8 +46,8 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
         found = named_partitions(table.store, statement.partition, partitions)
         if not found:
             raise InvalidInputError(
-                f"no such partition: table={table.name} partition={dict(statement.partition)} "
-                f"partitions={[path_of(table.store, each) for each in partitions[:5]]}"
+                f"no such partition: table={table.name} "
+                f"{nearest_partitions(table.store, statement.partition, partitions)}"
             )
         named: list[DescribeRow] = [("partition", path_of(table.store, found[0]).replace("/", ","), None)]
         return texts_table(_COLUMNS, [*named, *_partition_rows(table, live, found[0])])

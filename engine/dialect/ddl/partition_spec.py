@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from engine.dialect.grammar.places import did_you_mean
 from engine.dialect.grammar.statements import PartitionSpec
+from filestore.layout.nearest_names import names_text
 from filestore.maintenance.partitions import path_of
 from filestore.table_store import TableStore
 from filestore.types.casts import cast_array
@@ -50,6 +51,12 @@ def check_complete(store: TableStore, spec: PartitionSpec) -> None:
             f"one partition must be named: table={store.name} given={dict(spec)} missing={missing} "
             f"partition_columns={list(store.schema.partition_keys)}"
         )
+
+
+def nearest_partitions(store: TableStore, spec: PartitionSpec, partitions: list[bytes]) -> str:
+    """The wanted partition, and those that are named most like it, for an error that it is not there."""
+    wanted = "/".join(f"{name}={value}" for name, value in spec.items())
+    return f"partition={dict(spec)} {names_text('partitions', wanted, (path_of(store, each) for each in partitions))}"
 
 
 def named_partitions(store: TableStore, spec: PartitionSpec, partitions: list[bytes]) -> list[bytes]:

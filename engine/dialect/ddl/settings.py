@@ -9,6 +9,7 @@ from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.results import DONE, texts_table
 from engine.lineage.tables import DATABASE as LINEAGE_DATABASE
 from filestore.catalog.catalog import DEFAULT_DATABASE
+from filestore.layout.nearest_names import names_text
 from filestore.options.secrets import without_secrets
 from filestore.options.table_options import SESSION_PREFIX, canonical_options, check_option
 from lsm.errors import InvalidInputError
@@ -29,7 +30,8 @@ def use(context: SqlContext, statement: Use) -> pa.Table:
     database = context.database_name(statement.name)
     databases = context.catalog.list_databases()
     if database not in (DEFAULT_DATABASE, LINEAGE_DATABASE, *databases):
-        raise InvalidInputError(f"no such database: database={database} databases={databases} fix=create it first")
+        known = names_text("databases", database, databases)
+        raise InvalidInputError(f"no such database: database={database} {known} fix=create it first")
     context.database = database
     return DONE
 

@@ -5,7 +5,13 @@ from typing import Final
 import pyarrow as pa
 
 from engine.dialect.ddl.expressions import followed
-from engine.dialect.ddl.partition_spec import check_complete, named_partitions, partition_test, spec_values
+from engine.dialect.ddl.partition_spec import (
+    check_complete,
+    named_partitions,
+    nearest_partitions,
+    partition_test,
+    spec_values,
+)
 from engine.dialect.grammar.statements import (
     AlterTable,
     CompactTable,
@@ -27,7 +33,7 @@ from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
 from filestore.compact.compactor import compact_buckets
 from filestore.evolution.schema_change import AddColumn, DropColumn, RemoveOption, SchemaChange, SetOption
 from filestore.maintenance.partitions import drop_partitions as drop_rows_of
-from filestore.maintenance.partitions import list_partitions, path_of
+from filestore.maintenance.partitions import list_partitions
 from filestore.options.parsing import boolean_of
 from filestore.options.table_options import TableOptions
 from filestore.schema.column_paths import field_at
@@ -160,8 +166,7 @@ def run_drop_partitions(context: SqlContext, statement: DropPartitions) -> pa.Ta
         found = named_partitions(table.store, spec, live)
         if not found and not statement.if_partition_exists:
             raise InvalidInputError(
-                f"no such partition: table={name} partition={dict(spec)} "
-                f"partitions={[path_of(table.store, each) for each in live[:5]]} fix=IF EXISTS"
+                f"no such partition: table={name} {nearest_partitions(table.store, spec, live)} fix=IF EXISTS"
             )
         doomed.update(found)
     if doomed:

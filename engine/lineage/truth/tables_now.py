@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from engine.lineage.settings import OpenCatalog
 from filestore.layout.branch_names import on_branch_name, split_branch
-from filestore.layout.branch_state import is_hidden, main_branch, read_origin
-from filestore.layout.former_mains import former_mains
+from filestore.layout.branch_state import creation_id, is_hidden, main_branch, read_origin
+from filestore.layout.former_mains import FormerMain, former_mains
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import branch_names
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID
@@ -100,7 +100,7 @@ class TablesNow:
         if renamed is not None:
             return renamed.name
         former = name.partition(DROPPED)[0]
-        return former if former not in self.by_name else f"{former}{DROPPED}{given_id[:_ID_CHARS]}"
+        return former if former not in self.by_name else f"{former}{DROPPED}{given_id.rpartition('/')[2][:_ID_CHARS]}"
 
     def is_unreadable(self, name: str) -> bool:
         """Whether nothing is known of a table, or of its branches."""
@@ -114,8 +114,10 @@ class TablesNow:
 def _with_branches(catalog: ListedTables, store: TableStore) -> Iterator[TableNow]:
     main = main_branch(store.io, store.paths.root)
     # a branch that has the name of one that became main is looked up first, see ``_by_id``
-    former = {main, *former_mains(store.io, store.paths.root)} - {MAIN_BRANCH}
-    other_ids = frozenset(store.table_id(on_branch_name(store.name, each)) for each in former)
+    former = {*former_mains(store.io, store.paths.root)}
+    if main != MAIN_BRANCH:
+        former.add(FormerMain(main, creation_id(store.io, store.paths.with_branch(main))))
+    other_ids = frozenset(map(store.table_id_of, former))
     yield TableNow(name=store.name, store=store, table_id=store.table_id(), other_ids=other_ids)
     for branch in branch_names(store):
         if branch in (MAIN_BRANCH, main) or is_hidden(store.io, store.paths.with_branch(branch)):

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.table import Table
+from filestore.layout.nearest_names import some_text
 from filestore.maintenance.changelog_expiry import expire_changelogs
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.refs.file_references import data_files
@@ -54,7 +55,8 @@ def purge_files(table: Table, dry_run: bool = False, progress: Progress = silent
     branches = [name for name in branch_names(store) if name != store.paths.branch]
     if branches:
         raise InvalidInputError(
-            f"branches share the files of a table: table={table.name} branches={branches} fix=delete the branches first"
+            f"branches share the files of a table: table={table.name} {some_text('branches', sorted(branches))} "
+            "fix=delete the branches first"
         )
     latest = table.latest_snapshot()
     if latest is None:

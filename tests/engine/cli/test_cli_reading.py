@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from engine import Catalog
 from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_INVALID
 from engine.procedures import create_branch, create_savepoint, create_tag
+from tests.support.tables import expire_all_but
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,43 @@ def test_columns_are_those_of_the_state(tmp_path: Path, capsys: pytest.CaptureFi
     for at, columns in ((["--at", "old"], '"id"'), ([], '"id","v"')):
         assert run_command(["read", "db.u", *at, "--format", "csv", "--warehouse", str(tmp_path)]) == 0
         assert capsys.readouterr().out.splitlines()[0] == columns
+
+
+def test_a_table_is_described_and_inspected_as_of_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The words of ``fluvial read``; also of a snapshot that only its tag keeps."""
+    catalog = Catalog(str(tmp_path))
+    table = catalog.create_table("db.u", pa.schema([("id", pa.int64())]), primary_key=["id"], options={"bucket": "1"})
+    table.write(pa.table({"id": [1]}))
+    create_tag(table, "old")
+    from engine import sql
+
+    sql(None, "ALTER TABLE db.u ADD COLUMN v STRING", catalog)
+    table = catalog.table("db.u")
+    for number in (2, 3):
+        table.write(pa.table({"id": [number], "v": ["x"]}))
+
+    def shown(command: str, *words: str) -> dict[str, Any]:
+        assert run_command([command, "db.u", *words, "--json", "--warehouse", str(tmp_path)]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert [each["name"] for each in shown("describe", "--at", "old")["columns"]] == ["id"]
+    assert [each["name"] for each in shown("describe")["columns"]] == ["id", "v"]
+    for is_expired in (False, True):
+        if is_expired:
+            expire_all_but(table.files, 1)
+        old, newest = shown("inspect", "--at", "old"), shown("inspect")
+        assert [each["id"] for each in old["snapshots"]] == [1]
+        assert [(each["file_count"], each["row_count"]) for each in old["buckets"]] == [(1, 1)]
+        assert newest["buckets"][0]["file_count"] == 3
+        assert run_command(["inspect", "db.u", "--at", "old", "--warehouse", str(tmp_path)]) == 0
+        capsys.readouterr()
+    picture = tmp_path / "old.svg"
+    words = ["inspect", "db.u", "--at", "old", "--svg", str(picture), "--warehouse", str(tmp_path)]
+    assert run_command(words) == 0
+    assert "<svg" in picture.read_text(encoding="utf-8")
+    assert run_command(["inspect", "db.u", "--at", "eon", "--warehouse", str(tmp_path)]) == EXIT_INVALID
+    assert "no such version" in capsys.readouterr().err
 
 
 def test_lag_without_streams_says_how_to_name_one(warehouse: str, capsys: pytest.CaptureFixture[str]) -> None:

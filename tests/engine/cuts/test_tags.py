@@ -71,6 +71,10 @@ def test_a_cut_that_was_begun_is_completed_as_it_was() -> None:
         find_incomplete_cut({"db.a": tables["db.a"].store}, "cut")
     with pytest.raises(InvalidInputError, match=r"no such tag: table=db\.b tag=cut"):
         plan_cut_rollback(stores(tables), "cut")
+    for number in range(30):
+        create_tag(tables["db.b"].store, f"daily-{number}")
+    with pytest.raises(InvalidInputError, match=r"tag=cut nearest_tags=\['daily-.*\] count=30$"):
+        plan_cut_rollback(stores(tables), "cut")
     tag_cut(stores(tables), "cut", RECORD)
     assert tags_of(tables) == ["db.a", "db.b"]
 

@@ -139,6 +139,45 @@ def test_a_branch_that_becomes_main_brings_its_lineage(catalog: Catalog, capsys:
     assert "job b" not in out
 
 
+def test_a_branch_that_is_made_again_begins_without_lineage(catalog: Catalog) -> None:
+    """LN-28, LN-75: what was read from the former one was not read from this one, whatever became main meanwhile."""
+    table = loaded_table(catalog, "shop.t", snapshots=1)
+    loaded_table(catalog, "shop.orders")
+    for job, run in (("one", "query-1"), ("two", "query-2")):
+        procedures.create_branch(table, "fix", snapshot=1)
+        catalog.table("shop.t$branch_fix").write(ROWS, options={"pipeline.name": job})
+        stream(catalog, "shop.orders", "shop.t$branch_fix", 2, job=f"of-{job}", run=run)
+        assert written(catalog, job) == [(job, "t$branch_fix", 2)]
+        if job == "one":
+            procedures.delete_branch(table, "fix")
+    assert written(catalog, "one") == []
+    branch = catalog.table("shop.t$branch_fix")
+    assert hit(branch, 2) == {("shop.orders", 2)}
+    assert made_of(catalog, "orders", 2) == {("of-two", "t$branch_fix", 2)}
+    ((_, former, _),) = made_of(catalog, "orders", 1)
+    assert former.startswith("t$branch_fix$dropped_")
+    procedures.replace_main_branch(table, "fix")
+    assert hit(catalog.table("shop.t"), 2) == {("shop.orders", 2)}
+    table = catalog.table("shop.t")
+    procedures.replace_main_branch(table, "main")
+    procedures.create_branch(catalog.table("shop.t"), "fix", snapshot=1)
+    assert hit(catalog.table("shop.t"), 2) == {("shop.orders", 2)}
+    assert made_of(catalog, "orders", 2) == {("of-two", "t", 2)}
+    assert made_of(catalog, "orders", 1) == {("of-one", former, 2)}
+
+
+def test_a_branch_keeps_its_lineage_under_another_name(catalog: Catalog) -> None:
+    """LN-28: its creation counts, not its name."""
+    table = loaded_table(catalog, "shop.t", snapshots=1)
+    loaded_table(catalog, "shop.orders")
+    procedures.create_branch(table, "fix", snapshot=1)
+    catalog.table("shop.t$branch_fix").write(ROWS, options={"pipeline.name": "one"})
+    stream(catalog, "shop.orders", "shop.t$branch_fix", 2)
+    procedures.rename_branch(table, "fix", "other")
+    assert written(catalog, "one") == [("one", "t$branch_other", 2)]
+    assert hit(catalog.table("shop.t$branch_other"), 2) == {("shop.orders", 1)}
+
+
 def test_a_merge_is_a_job_that_has_read_the_branch(catalog: Catalog) -> None:
     """LN-75: main takes what the branch has."""
     table = loaded_table(catalog, "shop.t", snapshots=1)

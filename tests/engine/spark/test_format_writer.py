@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from engine import Table
 from engine.broker.broker import Broker
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
+from engine.runtime.spark_messages import fluvial_error
 from engine.runtime.steps import Step, StepEvent
 from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.staged_rows import StagedFile, stage_rows, staged_rows
@@ -569,6 +570,39 @@ def test_a_stream_without_a_checkpoint_of_its_own_is_refused(spark: SparkSession
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("scan.branch", "an option of reads, not a write option: scan.branch=dev fix='branch=dev'"),
+        ("scan.tag-name", "an option of reads, not a write option: scan.tag-name=dev fix='leave it out"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_options_of_reads_are_refused_in_one_line(
+    spark: SparkSession, tmp_path: Path, key: str, said: str, streaming: bool
+) -> None:
+    """L8: Spark's message has no traceback, and what a command shows of it is this line."""
+    given = {**place(keyed_table(tmp_path)), key: "dev"}
+
+    def write() -> None:
+        if streaming:
+            frame = spark.readStream.format("rate").load().selectExpr("value AS k", "value AS v")
+            writer = frame.writeStream.format("fluvial").options(**given)
+            writer.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+        else:
+            frame = spark.range(3).selectExpr("id AS k", "id AS v")
+            frame.write.format("fluvial").options(**given).mode("append").save()
+
+    with pytest.raises(PySparkException) as caught:
+        write()
+    assert said in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    shown = fluvial_error(caught.value, "write failed:")
+    assert isinstance(shown, InvalidInputError)
+    assert str(shown).startswith(said)
+    assert "\n" not in str(shown)
+
+
 def test_what_spark_refuses(spark: SparkSession, tmp_path: Path) -> None:
     """Partitions are the table's; neither save mode error nor ignore has a meaning for a table that exists."""
     write = spark.range(3).selectExpr("id AS k").write.format("fluvial").options(**place(keyed_table(tmp_path)))

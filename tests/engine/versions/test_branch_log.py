@@ -187,6 +187,26 @@ def test_streams_of_a_branch_go_on_while_it_becomes_main(catalog: Catalog, main:
     assert topics.find_topic(f"{main.log.topic}.b") is None
 
 
+@pytest.mark.parametrize("has_log", [True, False])
+def test_a_stream_of_main_continues_on_a_branch_that_began_where_it_stands(
+    catalog: Catalog, main: Table, has_log: bool
+) -> None:
+    """LN-38: as one with a rewound checkpoint does; of another place in main's log the branch knows nothing."""
+    here = Query(catalog.warehouse, main.name)
+    assert ids(here.available()) == [1, 2, 3, 4]
+    create_branch(main.store, "b", snapshot_id=3, log=has_log)
+    create_branch(main.store, "early", snapshot_id=2, log=has_log)
+    main.write(rows([5]))
+    there = {}
+    for branch in ("b", "early"):
+        there[branch] = Query(catalog.warehouse, f"{main.name}$branch_{branch}")
+        there[branch].planned, there[branch].committed = list(here.planned), here.committed
+    catalog.table(f"{main.name}$branch_b").write(rows([7]))
+    assert ids(there["b"].available()) == [7]
+    with pytest.raises(InvalidInputError, match="the table was rolled back below the stream's position"):
+        there["early"].available()
+
+
 law = settings(
     max_examples=int(os.environ.get("FLUVIAL_LAW_HISTORIES") or 8),
     deadline=None,

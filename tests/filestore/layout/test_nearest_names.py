@@ -2,7 +2,7 @@
 
 import pytest
 
-from filestore.layout.nearest_names import names_text
+from filestore.layout.nearest_names import names_text, some_text
 from lsm.errors import InvalidInputError
 from tests.support.tables import key_table, rows
 
@@ -29,3 +29,8 @@ def test_errors_stay_short_with_a_thousand_tags() -> None:
             table.read(**asked)  # type: ignore[arg-type]
         assert len(str(caught.value)) < 400
         assert "nearest_tags=['daily-" in str(caught.value)
+
+
+def test_the_first_of_many_are_shown_where_none_is_looked_for() -> None:
+    assert some_text("branches", ["b", "a"]) == "branches=['b', 'a']"
+    assert some_text("savepoints", range(1, 100)) == "savepoints=[1, 2, 3, 4, 5] count=99"

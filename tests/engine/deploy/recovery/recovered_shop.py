@@ -5,12 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from engine import Catalog, Table
+from engine.deploy.config.job_config import load_job
+from engine.deploy.job import run_job
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState
+from tests.support.logs import folded, log_changes
+from tests.support.streams import Query, fold
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
 TABLES = ("shop.raw", "shop.orders", "shop.daily")
+WRONG = [{1: 1, 2: -2, 3: -3}, {1: 10, 2: -20, 3: -30}, {1: 11, 2: -19, 3: -29}]
+RIGHT = [{1: 1, 2: 2, 3: 3}, {1: 10, 2: 20, 3: 30}, {1: 11, 2: 21, 3: 31}]
 PAGE = Path(__file__).resolve().parents[4] / "docs/recovery.md"
 
 
@@ -42,13 +49,17 @@ class DyingFile(PlanFile):
             raise Died(f"{when} {self.plan.steps[index].command}")
 
 
-def make_shop(home: Path) -> tuple[Catalog, Path]:
-    """The job file, and ``raw`` with two right snapshots and a wrong one."""
+def make_shop(home: Path, *, servers: str | None = None) -> tuple[Catalog, Path]:
+    """The job file, and ``raw`` with two right snapshots and a wrong one; with ``servers`` its tables have a log."""
     path = home / "shop.yaml"
     text = block_of_page("yaml").replace("warehouse: ", f"warehouse: {home}/")
+    log = {} if servers is None else {"log.kafka.bootstrap.servers": servers}
+    options = "".join(f", {key}: '{value}'" for key, value in log.items())
+    assert "{bucket: 1}" in text
+    text = text.replace("{bucket: 1}", f"{{bucket: 1{options}}}")
     path.write_text(text.replace("checkpoint: ", f"checkpoint: {home}/"))
     catalog = Catalog(str(home / "warehouse"))
-    raw = catalog.create_table("shop.raw", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    raw = catalog.create_table("shop.raw", SCHEMA, primary_key=["id"], options={"bucket": "1", **log})
     for rows in ({1: 1}, {2: 2}, {2: -2, 3: -3}):
         load_rows(raw, rows)
     return catalog, path
@@ -63,3 +74,26 @@ def shown_rows(catalog: Catalog) -> list[dict[int, int]]:
     """What readers of the three tables see."""
     tables = (catalog.table(name).read().to_arrow().to_pylist() for name in TABLES)
     return [{row["id"]: row["n"] for row in rows} for rows in tables]
+
+
+def run_in_turn(spark: SparkSession, path: Path, *overlays: str) -> None:
+    """Each pipeline after the one before, so that all barriers are where they always are."""
+    job = load_job(str(path), overlays=overlays, environment={})
+    for each in job.pipelines:
+        run_job(job.chosen([each.name]), spark=spark)
+
+
+def agreed_rows(catalog: Catalog, onto: list[dict[int, int]]) -> list[dict[int, int]]:
+    """What every kind of reader sees of the three tables: they must agree. ``onto``: the rows before each topic."""
+    tables = [catalog.table(name) for name in TABLES]
+    for table, before in zip(tables, onto, strict=True):
+        rows = {row["id"]: row["n"] for row in table.read().to_arrow().to_pylist()}
+        union = table.read(options={"scan.log.union": "true"}).to_arrow().to_pylist()
+        assert {row["id"]: row["n"] for row in union} == rows
+        topic = folded(log_changes(table), "id")
+        gone = {row["id"] for kind, row in log_changes(table) if kind.is_retract} - topic.keys()
+        kept = {key: value for key, value in before.items() if key not in gone}
+        assert kept | {key: row["n"] for key, row in topic.items()} == rows, table.name
+        stream = fold(Query(catalog.warehouse, table.name).available())
+        assert {key: row["n"] for (key,), row in stream.items()} == rows
+    return shown_rows(catalog)

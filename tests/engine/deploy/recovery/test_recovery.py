@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from engine import Catalog
-from engine.deploy.config.job_config import load_job
-from engine.deploy.job import run_job
+from engine.broker.broker import Broker
 from engine.deploy.recovery.execution import Execution, Stage, StepReport, write_overlays
 from engine.deploy.recovery.job_files import JobFiles
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
@@ -24,21 +24,23 @@ from engine.lineage.truth.checked import checked_meta
 from engine.procedures import impact
 from engine.procedures.recovery import validate_snapshot
 from engine.procedures.recovery_steps import StepKind
-from tests.engine.deploy.recovery.recovered_shop import Died, DyingFile, block_of_page, load_rows, make_shop, shown_rows
+from tests.engine.deploy.recovery.recovered_shop import (
+    RIGHT,
+    WRONG,
+    Died,
+    DyingFile,
+    agreed_rows,
+    block_of_page,
+    load_rows,
+    make_shop,
+    run_in_turn,
+    shown_rows,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[4]
-WRONG = [{1: 1, 2: -2, 3: -3}, {1: 10, 2: -20, 3: -30}, {1: 11, 2: -19, 3: -29}]
-RIGHT = [{1: 1, 2: 2, 3: 3}, {1: 10, 2: 20, 3: 30}, {1: 11, 2: 21, 3: 31}]
-
-
-def run_in_turn(spark: SparkSession, path: Path, *overlays: str) -> None:
-    """Each pipeline after the one before, so that all barriers are where they always are."""
-    job = load_job(str(path), overlays=overlays, environment={})
-    for each in job.pipelines:
-        run_job(job.chosen([each.name]), spark=spark)
 
 
 def stored_links(catalog: Catalog) -> set[tuple[str, str, str, int]]:
@@ -128,12 +130,15 @@ def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_
     assert shown_rows(catalog) == wrong  # the new jobs continued, on what was published
 
 
-def test_a_full_recovery_by_the_command_is_killed_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.broker
+def test_a_full_recovery_by_the_command_is_killed_and_run_again(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
     """LN-35 to LN-37: without checkpoints of the old jobs, for which the tables are computed from the beginning."""
-    catalog, path = make_shop(tmp_path)
+    catalog, path = make_shop(tmp_path, servers=broker.bootstrap_servers)
     run_in_turn(spark, path)
     _recover_fully(tmp_path, path)
-    assert shown_rows(Catalog(catalog.warehouse)) == RIGHT
+    assert agreed_rows(Catalog(catalog.warehouse), [{1: 1, 2: 2}, {}, {}]) == RIGHT
     assert {(job, table) for kind, job, table, _ in stored_links(catalog) if kind == "writes"} == {
         ("clean-again", "orders"), ("report-again", "daily"), ("recover-again-1", "raw"),
     }  # fmt: skip
@@ -145,15 +150,21 @@ def _recover_fully(home: Path, path: Path) -> None:
     command += ["--snapshot", "2", "--branch", "again", "--correct", block_of_page("sql").replace("_fix", "_again")]
     command += ["--publish", "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "engine" / "plugin")])}
-    with (home / "killed.log").open("w") as log:
-        killed = subprocess.Popen(command, cwd=home, env=environment, stdout=log, stderr=log)
-        started = home / "checkpoints" / "clean-again" / "offsets" / "0"
-        wait_until(lambda: started.exists() or killed.poll() is not None, "no pipeline was started", 200)
-        assert killed.poll() is None, (home / "killed.log").read_text()
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
+    started = home / "checkpoints" / "clean-again" / "offsets" / "0"
+    plan = home / "recover-again.json"
+    _killed(command, home, environment, lambda: started.exists())
+    _killed(command, home, environment, lambda: json.loads(plan.read_text())["publishing"])
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["published"], set(result["tables"].values())) == (True, {"new"})
     assert result["overlays"] == {str(path): str(Path("recover-again.shop.yaml"))}
+
+
+def _killed(command: list[str], home: Path, environment: dict[str, str], when: Callable[[], bool]) -> None:
+    with (home / "killed.log").open("w") as log:
+        killed = subprocess.Popen(command, cwd=home, env=environment, stdout=log, stderr=log)
+        wait_until(lambda: when() or killed.poll() is not None, "nothing to kill", 200)
+        assert killed.poll() is None, (home / "killed.log").read_text()
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()

@@ -155,8 +155,12 @@ def test_a_reader_is_not_put_where_nothing_is(new_table: Callable[..., Table]) -
     table = new_table()
     with pytest.raises(InvalidInputError, match=r"no such place: .*next_snapshot_id=9 earliest=1 latest=2"):
         reset_consumer(table, "etl", 9)
-    with pytest.raises(InvalidInputError, match=r"no such consumer: .*consumer_id=etl"):
+    with pytest.raises(InvalidInputError, match=r"no such consumer: .*consumer_id=etl consumers=\[\]"):
         reset_consumer(table, "etl")
+    for number in range(50):
+        table.store.consumers.write(f"etl-{number}", 1)
+    with pytest.raises(InvalidInputError, match=r"consumer_id=etl-99 nearest_consumers=\['etl-9', .* count=50$"):
+        reset_consumer(table, "etl-99")
 
 
 def test_tags_that_are_due_are_made_by_hand(new_table: Callable[..., Table], call: Call) -> None:

@@ -1,0 +1,103 @@
+"""Histories of branches that failed once, as ``test_branch_histories`` found them, cut down to what matters."""
+
+import pyarrow as pa
+
+from filestore.branch.branches import create_branch
+from filestore.branch.fast_forward import fast_forward
+from filestore.branch.merge import merge_branch
+from filestore.maintenance.partitions import drop_partitions
+from filestore.scan.live_files import LiveFiles
+from filestore.table import FileTable
+from filestore.tag.tags import create_tag
+from tests.filestore.refs.test_file_references import SCHEMA
+from tests.support.roots import files_there, used_files
+from tests.support.rows import rows_by
+from tests.support.tables import expire_all_but, key_table, key_values, memory_catalog, rows
+
+
+def branched(*branches: str) -> FileTable:
+    """A snapshot with rows 1 and 2 from which the branches begin, and two more with rows 3 and 4."""
+    table = key_table()
+    table.write(rows((1, 10), (2, 20)))
+    for name in branches:
+        create_branch(table.store, name, snapshot_id=1)
+    table.write(rows((3, 30)))
+    table.write(rows((4, 40)))
+    return table
+
+
+def changed(*values: tuple[str, int, int]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, each, strict=True)) for each in values], schema=SCHEMA)
+
+
+def test_force_brings_back_a_state_that_has_expired_in_main() -> None:
+    """Main became empty, and its next commit was snapshot 1 once more."""
+    table = branched("dev")
+    expire_all_but(table, 1)
+    done = fast_forward(table.store, "dev", force=True)
+    assert (done.removed, done.published, done.common_id) == ((3,), (), 1)
+    assert (table.store.snapshots.ids(), table.store.snapshots.hints()) == ([1], (1, 1))
+    assert key_values(table) == [(1, 10), (2, 20)]
+    table.write(rows((5, 50)))
+    assert table.store.snapshots.ids() == [1, 2]
+    create_tag(table.store, "again", snapshot_id=1)
+    assert used_files(table) == files_there(table)
+
+
+def test_what_an_expiry_had_claimed_is_free_after_a_forced_fast_forward() -> None:
+    """The hint said 3 once there was a snapshot 3 again, so that snapshot 2 counted as expired."""
+    table = branched("dev")
+    expire_all_but(table, 1)
+    table.store.io.delete_tree(table.store.paths.expiry_dir)  # as when another engine expires: the hint is all there is
+    table.on_branch("dev").write(rows((2, 21)))
+    assert fast_forward(table.store, "dev", force=True).published == (2,)
+    table.write(rows((5, 50)))
+    assert table.store.snapshots.ids() == [2, 3]
+    assert table.store.snapshots.claimed_up_to() <= 2
+    create_tag(table.store, "kept", snapshot_id=2)
+    assert key_values(table, tag="kept") == [(1, 10), (2, 21)]
+
+
+def test_a_merge_that_a_forced_fast_forward_took_back_is_made_again() -> None:
+    """The branch's rows counted as merged for ever."""
+    table = branched("dev", "other")
+    table.on_branch("dev").write(rows((2, 21)))
+    assert merge_branch(table.store, "dev").snapshot is not None
+    expire_all_but(table, 1)
+    fast_forward(table.store, "other", force=True)
+    assert key_values(table) == [(1, 10), (2, 20)]
+    table.on_branch("dev").write(rows((6, 60)))
+    table.write(rows((7, 70)))
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 10), (2, 21), (6, 60), (7, 70)]
+
+
+def test_a_bucket_that_main_emptied_gets_the_rows_of_the_branch() -> None:
+    """With deletion vectors: the merge ended with an error that was none of Fluvial's."""
+    options = {"bucket": "1", "deletion-vectors.enabled": "true"}
+    table = memory_catalog().create_table("db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options=options)
+    table.write(changed(("a", 1, 1), ("b", 1, 1)))
+    create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+    table.on_branch("dev").write(changed(("a", 2, 2)))
+    partition = next(key.partition for key in LiveFiles.latest(table.store).buckets())
+    drop_partitions(table.store, [partition])
+    merge_branch(table.store, "dev")
+    assert sorted(rows_by(["p", "id"], table)) == [("a", 2), ("b", 1)]
+
+
+def test_a_bucket_that_both_sides_emptied_stays_empty() -> None:
+    """The merge ended with an error that was none of Fluvial's."""
+    table = memory_catalog().create_table(
+        "db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options={"bucket": "1"}
+    )
+    table.write(changed(("a", 1, 1), ("b", 1, 1)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    partition = next(key.partition for key in LiveFiles.latest(table.store).buckets())
+    for side in (table, table.on_branch("dev")):
+        side.write(changed(("a", 3, 3)))
+        side.compact(full=True)
+        drop_partitions(side.store, [partition])
+    table.on_branch("dev").write(changed(("b", 2, 2)))
+    expire_all_but(table, 1)
+    merge_branch(table.store, "dev")
+    assert sorted(rows_by(["p", "id"], table)) == [("b", 1), ("b", 2)]
