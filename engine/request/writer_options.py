@@ -50,6 +50,14 @@ class WriterOptions(OptionValues):
         "What to do about a batch of another query that is in the log and in no snapshot.",
         at=At.WRITE,
     )
+    files_by = Option(
+        "write.files-by",
+        choice("auto", "tasks", "commit"),
+        "auto",
+        'Who writes data files in format("fluvial"): the tasks that have the rows, the process that commits, or what '
+        "suits the batch.",
+        at=At.WRITE,
+    )
     turn_timeout_ms = _of_table(TableOptions.log_turn_timeout_ms)
     write_only = _of_table(TableOptions.write_only)
     merge_schema = _of_table(TableOptions.write_merge_schema)
