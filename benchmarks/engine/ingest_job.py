@@ -1,15 +1,23 @@
 """The whole ingest as Fluvial does it, as a process of its own: run by bench_ingest.py.
 
 usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT] [--writer format]
+           [--master MASTER] [--files N] [--files-by auto]
 
-The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch into a key table, with
-compaction. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
-``writeStream.format("fluvial")`` instead of the sink. Prints one JSON line.
+The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch, or ``--files``, into a
+key table, with compaction. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
+``writeStream.format("fluvial")`` instead of the sink. Prints one JSON line; ``cpu_seconds`` are those of the query, of
+executors with their Python workers, and of all other processes of the job.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import time
+from pathlib import Path
+
+import psutil
+import pyspark
 
 from engine import Catalog, session, sink
 
@@ -22,10 +30,14 @@ def main() -> None:
     parser.add_argument("--bootstrap")
     parser.add_argument("--table", default="bench.t")
     parser.add_argument("--writer", choices=["sink", "format"], default="sink")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--files", default="1")
+    parser.add_argument("--files-by", default="auto")
     args = parser.parse_args()
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))  # of a local-cluster's executors
     spark = session(
         "ingest",
-        master="local[2]",
+        master=args.master,
         conf={
             "spark.driver.memory": "4g",
             "spark.ui.enabled": "false",
@@ -40,20 +52,37 @@ def main() -> None:
     catalog = Catalog(f"{args.work}/warehouse")
     schema = spark.createDataFrame([], rows.schema).toArrow().schema
     table = catalog.create_table(args.table, schema, primary_key=["id"], options=options)
-    changes = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(args.input)
+    changes = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", args.files).parquet(args.input)
     write = sink(table)
-    started = time.perf_counter()
+    before, started = cpu_seconds(), time.perf_counter()
     stream = changes.writeStream.foreachBatch(write)
     if args.writer == "format":
         stream = changes.writeStream.format("fluvial").options(warehouse=catalog.warehouse, table=args.table)
+        stream = stream.option("write.files-by", args.files_by)
     query = stream.option("checkpointLocation", f"{args.work}/checkpoint").trigger(availableNow=True).start()
     query.awaitTermination()
     write.close()
     seconds = time.perf_counter() - started
+    spent = {place: round(now - before[place], 2) for place, now in cpu_seconds().items()}
     batches = [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"]]
     count = table.dataframe(spark).count()
-    print(json.dumps({"seconds": seconds, "batch_seconds": batches, "rows_in_table": count}))
+    print(json.dumps({"seconds": seconds, "batch_seconds": batches, "rows_in_table": count, "cpu_seconds": spent}))
     spark.stop()
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Processor time of this process and all below it until now; what has ended counts for the process it was of."""
+    found = {"executors": 0.0, "others": 0.0}
+    waiting = [(psutil.Process(), "others")]
+    while waiting:
+        process, place = waiting.pop()
+        with contextlib.suppress(psutil.Error):
+            if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
+                place = "executors"
+            times = process.cpu_times()
+            found[place] += times.user + times.system + times.children_user + times.children_system
+            waiting += [(child, place) for child in process.children()]
+    return found
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from engine.lineage.stream_job import StreamJob
 from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.spark.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
-from engine.spark.task_files import TaskFiles
+from engine.spark.task_files import FilesOfTask
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.renumber import rewrite_with_higher_numbers
 from engine.write.session import Upkeep, WriteSession, compact_here
@@ -37,7 +37,7 @@ from filestore.table_store import TableStore
 from lsm.errors import ConflictError
 from lsm.undo import undoing
 
-StagedBatch = Sequence[StagedFile | TaskFiles]
+StagedBatch = Sequence[StagedFile | FilesOfTask]
 """Of the tasks that had rows, in the order of the frame's partitions."""
 
 _MOST_THREADS: Final = 4  # each has a write buffer of its own
@@ -57,7 +57,7 @@ class ThreadRunner:
             ConflictError: tasks wrote files, and the table got a log meanwhile.
             CorruptDataError: what a task left is gone.
         """
-        store, written = spec.table.store, [task for task in rows if isinstance(task, TaskFiles)]
+        store, written = spec.table.store, [task for task in rows if isinstance(task, FilesOfTask)]
         if not written:
             return self._write_staged(spec, [task for task in rows if isinstance(task, StagedFile)])
         if spec.log is not None:
@@ -243,11 +243,11 @@ def _bucket_groups(files: Sequence[StagedFile]) -> list[frozenset[int]]:
     return [frozenset(buckets[start::count]) for start in range(count)]
 
 
-def _file_count(task: TaskFiles) -> int:
+def _file_count(task: FilesOfTask) -> int:
     return sum(len(message.new_files) for result in task.results for message in result.messages)
 
 
-def _in_order(rows: StagedBatch) -> Iterator[tuple[TaskFiles | None, list[StagedFile]]]:
+def _in_order(rows: StagedBatch) -> Iterator[tuple[FilesOfTask | None, list[StagedFile]]]:
     """Each task that wrote files, and those between two of them together."""
     waiting: list[StagedFile] = []
     for task in rows:

@@ -29,9 +29,9 @@ from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.runtime.task_host import TaskHost
 from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged
-from engine.spark.task_files import TaskFiles, TaskPlan
+from engine.spark.task_files import FilesOfTask, TaskPlan
 from engine.spark.write_options import PARTITION_KEY, WriteOptions
-from engine.spark.writing_way import Choice, FilesBy
+from engine.spark.writing_way import FilesBy, FilesChoice
 from engine.write.sink import NO_CHECKPOINT
 from filestore.commit.query_run import QueryRun
 from filestore.schema.validation import check_writable
@@ -44,7 +44,7 @@ logger = logging.getLogger("fluvial.batch")
 class StagedTask(WriterCommitMessage):
     """The answer of a task, for the committing process."""
 
-    file: StagedFile | TaskFiles | None  # None: the task had no rows
+    file: StagedFile | FilesOfTask | None  # None: the task had no rows
     commit_user: str
     run_id: str  # of this start of the query; of a batch job ""
     job: str = ""  # in the catalog's lineage; of a batch job ""
@@ -165,7 +165,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         store, left = self._options.table.store, _files(messages)
         delete_staged(store, [each for each in left if isinstance(each, StagedFile)])
         for each in left:
-            if isinstance(each, TaskFiles):
+            if isinstance(each, FilesOfTask):
                 each.attempt.delete(store)
 
 
@@ -196,7 +196,7 @@ def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:
     return [message for message in messages if isinstance(message, StagedTask)]
 
 
-def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile | TaskFiles]:
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile | FilesOfTask]:
     return [task.file for task in _tasks(messages) if task.file is not None]
 
 
@@ -206,7 +206,7 @@ def _partition() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _report(options: WriteOptions, choice: Choice, batch_id: int | None) -> None:
+def _report(options: WriteOptions, choice: FilesChoice, batch_id: int | None) -> None:
     logger.info(
         "files of a task: table=%s batch=%s task=%d by=%s reason='%s'",
         options.table.name, batch_id, _partition(), choice.by.value, choice.reason,

@@ -5,9 +5,9 @@ committing process. It does not say which attempts it dropped, and a killed one 
 a note beside the staged rows before its first file: ``staging/<commit user>/<batch>/<id>.files``, empty, and with the
 files' paths once it is done. The names of its files begin with its id.
 
-Files of an attempt belong to whoever creates ``<id>.claim`` beside the note while the note is there: the committing
-process, which publishes or discards them; else a cleaner, which deletes them and the note. So no file that may be
-published is deleted, and no file that may be deleted is published.
+Files of an attempt belong to the process that creates ``<id>.claim`` beside the note while the note is there: the
+committing process, which publishes or discards them; else a cleaner, which deletes them and the note. So no file that
+may be published is deleted, and no file that may be deleted is published.
 """
 
 import json
@@ -116,7 +116,7 @@ def _delete(store: TableStore, directory: str, attempt: str, known: Sequence[str
         for path in paths:
             with suppress(FluvialError, OSError):
                 store.io.delete(f"{store.paths.root}/{path}")
-        store.io.delete(f"{place}{_NOTE}")  # before the claim: whoever claims from now on misses it
+        store.io.delete(f"{place}{_NOTE}")  # before the claim: a claim from now on misses it
         store.io.delete(f"{place}{_CLAIM}")
 
 

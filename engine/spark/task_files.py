@@ -16,7 +16,7 @@ import pyarrow as pa
 from engine.runtime.steps import Observer, ignore
 from engine.spark.staged_rows import StagedFile, batch_directory, look_ahead_bytes, stage_rows
 from engine.spark.task_attempt import TaskAttempt
-from engine.spark.writing_way import Choice, FilesBy, TaskShare, WrittenTable, chosen
+from engine.spark.writing_way import FilesBy, FilesChoice, TaskShare, WrittenTable, chosen
 from engine.types.rows import bucket_places, change_rows
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey, LiveFiles
@@ -32,7 +32,7 @@ _MOST_TABLES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFiles:
+class FilesOfTask:
     """Data files of one task. Picklable."""
 
     attempt: TaskAttempt
@@ -56,7 +56,7 @@ class TaskPlan:
         commit_user: str,
         batch_id: int,
         partition: int,
-    ) -> tuple[StagedFile | TaskFiles | None, Choice]:
+    ) -> tuple[StagedFile | FilesOfTask | None, FilesChoice]:
         """Stage a task's rows or write their files. Nothing is left behind when it fails.
 
         Args:
@@ -84,7 +84,7 @@ class TaskPlan:
 
     def _write_files(
         self, rows: Iterable[pa.RecordBatch], commit_user: str, batch_id: int, partition: int
-    ) -> TaskFiles:
+    ) -> FilesOfTask:
         store = self.table.store
         base, highest = EMPTY_TABLE, NO_SEQUENCE_NUMBER
         if store.has_key and not self.replaces:  # else numbers are in no file, or may begin anywhere
@@ -103,7 +103,7 @@ class TaskPlan:
         with undoing(lambda: attempt.delete(store)):
             results = tuple(write_part(spec, rows))
             attempt.note(store, [message for result in results for message in result.messages])
-        return TaskFiles(attempt=attempt, results=results)
+        return FilesOfTask(attempt=attempt, results=results)
 
 
 class _InEveryBucket(Mapping[BucketKey, int]):

@@ -68,14 +68,14 @@ class TaskShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FilesChoice:
     """Who writes, and why, for the log."""
 
     by: FilesBy
     reason: str
 
 
-def chosen(wanted: FilesBy | None, table: WrittenTable, share: TaskShare) -> Choice:
+def chosen(wanted: FilesBy | None, table: WrittenTable, share: TaskShare) -> FilesChoice:
     """Who writes the files of a task's rows.
 
     Args:
@@ -84,11 +84,11 @@ def chosen(wanted: FilesBy | None, table: WrittenTable, share: TaskShare) -> Cho
         share: of the task.
     """
     if table.obstacle is not None:
-        return Choice(FilesBy.COMMIT, table.obstacle)
+        return FilesChoice(FilesBy.COMMIT, table.obstacle)
     if wanted is not None:
-        return Choice(wanted, "as the option says")
+        return FilesChoice(wanted, "as the option says")
     if share.size_bytes < share.bucket_count * _SMALL_FILE_BYTES or not share.size_bytes:
-        return Choice(FilesBy.COMMIT, "files of a task would be small")
+        return FilesChoice(FilesBy.COMMIT, "files of a task would be small")
     if table.has_key and share.is_whole and share.partition >= table.most_runs:
-        return Choice(FilesBy.COMMIT, "tasks would make too many sorted runs")
-    return Choice(FilesBy.TASKS, "files of a task are large enough")
+        return FilesChoice(FilesBy.COMMIT, "tasks would make too many sorted runs")
+    return FilesChoice(FilesBy.TASKS, "files of a task are large enough")
