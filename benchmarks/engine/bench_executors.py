@@ -6,7 +6,7 @@ job (``local-cluster``), taking turns; the better run of each counts. Budget: wi
 what more executors cannot make faster, also where the machine has no core for each of them. The format writer runs
 also with all files written by the committing process (``write.files-by=commit``), to compare.
 
-usage: python -m benchmarks executors [--quick | --tiny]
+usage: python -m benchmarks executors [--quick | --tiny]; tiny starts one cluster, and compares it with itself
 """
 
 import itertools
@@ -32,21 +32,23 @@ WRITERS = {
 def main() -> None:
     batches, rows, keys, turns = sized((8, 100_000, 1_000_000, 2), quick=(3, 50_000, 100_000, 1), tiny=(1, 100, 50, 1))
     writers = sized(tuple(WRITERS), quick=tuple(WRITERS), tiny=("format",))
+    counts = sized((1, 2), quick=(1, 2), tiny=(2,))
     best: dict[tuple[str, int], dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="fluvial-executors-") as work:
         source = Path(work) / "input"
         write_input(source, batches=batches * 4, rows=rows, keys=keys)
-        for turn, writer, count in itertools.product(range(turns), writers, (1, 2)):
+        for turn, writer, count in itertools.product(range(turns), writers, counts):
             job = [sys.executable, str(Path(__file__).with_name("ingest_job.py"))]
             job += ["--master", f"local-cluster[{count},1,1536]", "--files", "4", *WRITERS[writer]]
             home = Path(work) / f"{writer.replace(', ', '-').replace(' ', '-')}-{count}-{turn}"
             found = run(job, source, home, f"bench.t{turn}", buckets=BUCKETS)
             before = best.get((writer, count), found)
             best[writer, count] = min(before, found, key=lambda each: each["seconds"])
-    counts = {found["rows_in_table"] for found in best.values()}
-    assert len(counts) == 1, counts
-    figures = {writer: figure(best[writer, 1], best[writer, 2]) for writer in writers}
-    print(json.dumps({"benchmark": "executors", "commit": commit(), "machine": machine(), **figures}))
+    held = {found["rows_in_table"] for found in best.values()}
+    assert len(held) == 1, held
+    figures = {writer: figure(best[writer, counts[0]], best[writer, 2]) for writer in writers}
+    line = {"benchmark": "executors", "commit": commit(), "machine": machine(), "rows": batches * 4 * rows}
+    print(json.dumps({**line, "peer": "one executor", **figures}))
 
 
 def figure(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 GONE = [*range(0, 390, 3), 399]  # of the table without a key
 
 
-def rows(keys: list[int], value: int, *, width: int = 40) -> pa.Table:
+def wide_rows(keys: list[int], value: int, *, width: int = 40) -> pa.Table:
     chance = np.random.default_rng(value)
     texts = ["".join(f"{word:016x}" for word in chance.integers(0, 2**62, width)) for _ in keys]
     columns = [[key % 2 for key in keys], keys, [value] * len(keys), texts]
@@ -43,13 +43,13 @@ def table_with_vectors(tmp_path: Path, *, key: bool, width: int = 40) -> Table:
     table = new_table(
         tmp_path / "warehouse", SCHEMA, key=["p", "k"] if key else [], partition_by=["p"], options=options
     )
-    table.write(rows(list(range(400)), 1, width=width))
+    table.write(wide_rows(list(range(400)), 1, width=width))
     if key:
         table.compact(full=True)
-        table.write(rows([*range(0, 400, 7), 399], 2, width=width))
+        table.write(wide_rows([*range(0, 400, 7), 399], 2, width=width))
         table.compact()
     else:
-        table.write(rows(list(range(400, 500)), 2, width=width))
+        table.write(wide_rows(list(range(400, 500)), 2, width=width))
         delete_rows(table.store, f"k IN ({', '.join(map(str, GONE))})")
     return table
 
