@@ -67,9 +67,9 @@ def peer_command() -> list[str]:
     return [str(PEER_PYTHON), str(script), "--jar", str(jar)]
 
 
-def run(command: list[str], source: Path, home: Path, table: str) -> dict[str, Any]:
+def run(command: list[str], source: Path, home: Path, table: str, *, buckets: int = BUCKETS) -> dict[str, Any]:
     home.mkdir()
-    full = [*command, "--input", str(source), "--work", str(home), "--buckets", str(BUCKETS)]
+    full = [*command, "--input", str(source), "--work", str(home), "--buckets", str(buckets)]
     if "--bootstrap" in command:
         full += ["--table", table]
     done = subprocess.run(full, capture_output=True, text=True, check=False, cwd=home)

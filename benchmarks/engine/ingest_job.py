@@ -1,16 +1,24 @@
 """The whole ingest as Fluvial does it, as a process of its own: run by bench_ingest.py.
 
 usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT] [--writer format | bare]
+           [--master MASTER] [--files N] [--files-by auto]
 
-The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch into a key table, with
-compaction. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
+The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch, or ``--files``, into a
+key table, with compaction. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
 ``writeStream.format("fluvial")`` instead of the sink; with ``--writer bare`` a session of plain PySpark only takes each
-batch to the driver, with ``toArrow``, and writes nothing. Prints one JSON line.
+batch to the driver, with ``toArrow``, and writes nothing. Prints one JSON line; ``cpu_seconds`` are those of the query,
+of executors with their Python workers, and of all other processes of the job.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import time
+from pathlib import Path
+
+import psutil
+import pyspark
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -34,13 +42,17 @@ def main() -> None:
     parser.add_argument("--bootstrap")
     parser.add_argument("--table", default="bench.t")
     parser.add_argument("--writer", choices=["sink", "format", "bare"], default="sink")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--files", default="1")
+    parser.add_argument("--files-by", default="auto")
     args = parser.parse_args()
     print(json.dumps(bare(args) if args.writer == "bare" else fluvial(args)))
 
 
 def fluvial(args: argparse.Namespace) -> dict[str, object]:
     """Into a table, until it has all."""
-    spark = session("ingest", master="local[2]", conf=CONF)
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))  # of a local-cluster's executors
+    spark = session("ingest", master=args.master, conf=CONF)
     rows = spark.read.parquet(args.input)
     options = {"bucket": str(args.buckets), "log.system": "none"}
     if args.bootstrap:
@@ -49,16 +61,19 @@ def fluvial(args: argparse.Namespace) -> dict[str, object]:
     schema = to_arrow_schema(rows.schema, timezone="UTC")
     table = catalog.create_table(args.table, schema, primary_key=["id"], options=options)
     write = sink(table)
-    started = time.perf_counter()
+    before, started = cpu_seconds(), time.perf_counter()
     stream = changes(spark, args).foreachBatch(write)
     if args.writer == "format":
         stream = changes(spark, args).format("fluvial").options(warehouse=catalog.warehouse, table=args.table)
+        stream = stream.option("write.files-by", args.files_by)
     query = run(stream, args)
     write.close()
     seconds = time.perf_counter() - started
+    spent = {place: round(now - before[place], 2) for place, now in cpu_seconds().items()}
     count = table.dataframe(spark).count()
     spark.stop()
-    return {"seconds": seconds, "batch_seconds": batch_seconds(query), "rows_in_table": count}
+    figures = {"seconds": seconds, "batch_seconds": batch_seconds(query), "rows_in_table": count}
+    return figures | {"cpu_seconds": spent}
 
 
 def bare(args: argparse.Namespace) -> dict[str, object]:
@@ -80,7 +95,7 @@ def take(frame: DataFrame, _: int) -> None:
 
 def changes(spark: SparkSession, args: argparse.Namespace) -> DataStreamWriter:
     schema = spark.read.parquet(args.input).schema
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(args.input).writeStream
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", args.files).parquet(args.input).writeStream
 
 
 def run(stream: DataStreamWriter, args: argparse.Namespace) -> StreamingQuery:
@@ -91,6 +106,21 @@ def run(stream: DataStreamWriter, args: argparse.Namespace) -> StreamingQuery:
 
 def batch_seconds(query: StreamingQuery) -> list[float]:
     return [each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress if each["numInputRows"]]
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Processor time of this process and all below it until now; what has ended counts for the process it was of."""
+    found = {"executors": 0.0, "others": 0.0}
+    waiting = [(psutil.Process(), "others")]
+    while waiting:
+        process, place = waiting.pop()
+        with contextlib.suppress(psutil.Error):
+            if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
+                place = "executors"
+            times = process.cpu_times()
+            found[place] += times.user + times.system + times.children_user + times.children_system
+            waiting += [(child, place) for child in process.children()]
+    return found
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """A state of a table as a Spark frame.
 
 Files that need no merging are given to Spark's own vectorised Parquet scan, so a compacted table reads as fast as
-plain Parquet, with Spark's column pruning and push-down intact. Only the rest goes through Python, which merges it.
+plain Parquet, with Spark's column pruning and push-down intact; also files with deletion vectors, if their rows are
+wide (``surviving_rows``). Only the rest goes through Python, which merges it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,11 +21,13 @@ from engine.lineage.frame_sources import note_frame
 from engine.lineage.origins import SourceRead
 from engine.read.batch_plan import BatchPlan
 from engine.read.pieces import Piece
+from engine.read.surviving_rows import drops_in_spark, has_only_deletions, without_deleted
 from engine.runtime.spark_settings import spark_setting
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
+from filestore.index.deletion_vectors import Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.predicate import Predicate, columns_of
@@ -61,16 +66,16 @@ def table_frame(
     wanted = {*names, *(columns_of(plan.filter) if plan.filter is not None else ())}
     read = [name for name in schema.column_names if name in wanted]
     kinds = [ROW_KIND_COLUMN] if plan.has_changes and ROW_KIND_COLUMN in added else []
-    paths, rest = divided(spark, plan, read)
+    divided = divided_plan(spark, plan, read)
     parts = []
-    if paths:
-        # not listed in a job of its own, which costs more than the looks unless files are far
-        with spark_setting(spark, _LISTING_KEY, _MOST_LISTED):
-            frame = spark.read.schema(spark_schema(schema.fields_of(read))).parquet(*paths)
-        parts.append(frame.filter(F.expr(filter_text)) if filter_text else frame)
-    if rest or not parts:
-        parts.append(_merged(spark, plan, rest, [*read, *kinds]))
-    frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    if divided.plain:
+        parts.append(_scan(spark, divided.plain, schema, read, filter_text))
+    if divided.vectored:
+        scan = _scan(spark, list(divided.vectored), schema, read, filter_text)
+        parts.append(without_deleted(spark, scan, divided.deleted(), read))
+    if divided.rest or not parts:
+        parts.append(_merged(spark, plan, divided.rest, [*read, *kinds]))
+    frame = reduce(DataFrame.unionByName, parts)
     read_state = SourceRead.of(plan.table.store, plan.snapshot)
     if read_state is not None:
         note_frame(frame, read_state)
@@ -91,8 +96,40 @@ def _spark_opens(spark: SparkSession, root: str) -> bool:
     return not scheme or spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", None) is not None
 
 
-def divided(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> tuple[list[str], list[Piece]]:
-    """Paths for Spark's own scan, and the pieces that Fluvial reads.
+def _scan(
+    spark: SparkSession, paths: Sequence[str], schema: TableSchema, names: Sequence[str], filter_text: str | None
+) -> DataFrame:
+    # not listed in a job of its own, which costs more than the looks unless files are far
+    with spark_setting(spark, _LISTING_KEY, _MOST_LISTED):
+        frame = spark.read.schema(spark_schema(schema.fields_of(names))).parquet(*paths)
+    return frame.filter(F.expr(filter_text)) if filter_text else frame
+
+
+_PlacedFile = tuple[TableStore, DataSplit, DataFileMeta]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DividedPlan:
+    """Who reads what."""
+
+    plain: Sequence[str]  # paths for Spark's own scan
+    vectored: Mapping[str, _PlacedFile]  # likewise, of files some rows of which are deleted
+    rest: Sequence[Piece]  # for Fluvial
+
+    def deleted(self) -> Mapping[str, Positions]:
+        """Deleted positions of the files with some, by name. Raises: CorruptDataError."""
+        names = {file.file_name for _, _, file in self.vectored.values()}
+        stores = {
+            (store.paths.branch_root, entry.file_name): (store, entry)
+            for store, split, _ in self.vectored.values()
+            for entry in split.deletion_vectors
+        }
+        found = [read_deletion_vectors(store, [entry]) for store, entry in stores.values()]
+        return {name: positions for each in found for name, positions in each.items() if name in names}
+
+
+def divided_plan(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> DividedPlan:
+    """What Spark's own scan reads of a plan, and what Fluvial does.
 
     Args:
         spark: the session that reads.
@@ -100,28 +137,45 @@ def divided(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> tuple
         names: of the columns that are read.
     """
     if not _spark_opens(spark, plan.table.store.paths.root):
-        return [], list(plan.pieces)
-    plain: list[tuple[TableStore, DataSplit, DataFileMeta]] = []
+        return DividedPlan(plain=[], vectored={}, rest=plan.pieces)
+    plain: list[_PlacedFile] = []
+    vectored: list[tuple[Piece, TableStore, DataSplit]] = []
     rest: list[Piece] = []
     for piece in plan.pieces:
         found = piece.plain_files(plan.table)
-        if found is not None and all(_spark_can_read(*found, file, names) for file in found[1].files):
+        if found is None or not all(_spark_can_read(found[0], file, names) for file in found[1].files):
+            rest.append(piece)
+        elif found[1].raw_convertible and not found[1].deletion_vectors:
             plain.extend((found[0].store, found[1], file) for file in found[1].files)
+        elif has_only_deletions(found[1], found[0].store):
+            vectored.append((piece, found[0].store, found[1]))
         else:
             rest.append(piece)
-    paths = [
-        store.file_path(split.partition, split.bucket, file)
-        for store, split, file in _without_useless(plain, plan.filter)
-    ]
-    return [f"file://{path}" if path.startswith("/") else path for path in paths], rest
+    if not drops_in_spark([split for _, _, split in vectored], names):
+        rest += [piece for piece, _, _ in vectored]
+        vectored = []
+    with_vectors: list[_PlacedFile] = []
+    for _, store, split in vectored:
+        named = {each.data_file_name for entry in split.deletion_vectors for each in entry.index_vectors}
+        for file in split.files:
+            (with_vectors if file.file_name in named else plain).append((store, split, file))
+    return DividedPlan(
+        plain=[_path(each) for each in _without_useless(plain, plan.filter)],
+        vectored={_path(each): each for each in _without_useless(with_vectors, plan.filter)},
+        rest=rest,
+    )
 
 
-def _without_useless(
-    plain: Sequence[tuple[TableStore, DataSplit, DataFileMeta]], predicate: Predicate | None
-) -> Sequence[tuple[TableStore, DataSplit, DataFileMeta]]:
+def _path(placed: _PlacedFile) -> str:
+    store, split, file = placed
+    path = store.file_path(split.partition, split.bucket, file)
+    return f"file://{path}" if path.startswith("/") else path
+
+
+def _without_useless(plain: Sequence[_PlacedFile], predicate: Predicate | None) -> Sequence[_PlacedFile]:
     """Those that no file index rules out: Spark does not know such indexes, so they are asked before."""
 
-    def is_useful(each: tuple[TableStore, DataSplit, DataFileMeta]) -> bool:
+    def is_useful(each: _PlacedFile) -> bool:
         store, split, file = each
         return may_hold_rows(store, split.partition, split.bucket, file, predicate)
 
@@ -132,9 +186,9 @@ def _without_useless(
         return [each for each, is_kept in zip(plain, pool.map(is_useful, plain), strict=True) if is_kept]
 
 
-def _spark_can_read(table: TableView, split: DataSplit, file: Any, names: Sequence[str]) -> bool:
-    """Whether Spark's Parquet scan gives exactly the rows that Fluvial's would."""
-    if not split.raw_convertible or split.deletion_vectors or not file.file_name.endswith(".parquet"):
+def _spark_can_read(table: TableView, file: DataFileMeta, names: Sequence[str]) -> bool:
+    """Whether Spark's Parquet scan gives exactly the rows of the file that Fluvial's would."""
+    if not file.file_name.endswith(".parquet"):
         return False
     then = table.store.schema_of(file.schema_id)
     return all(_unchanged(then, table.store.schema, name) for name in names)

@@ -58,6 +58,14 @@ class WriterOptions(OptionValues):
         "write-buffer-size for each thread), or Spark tasks. auto: the driver on a local master of up to 8 cores.",
         at=At.STREAM_WRITE,
     )
+    files_by = Option(
+        "write.files-by",
+        choice("auto", "tasks", "commit"),
+        "auto",
+        'Who writes data files in format("fluvial"): the tasks that have the rows, the process that commits, or what '
+        "suits the batch.",
+        at=At.WRITE,
+    )
     turn_timeout_ms = _of_table(TableOptions.log_turn_timeout_ms)
     write_only = _of_table(TableOptions.write_only)
     merge_schema = _of_table(TableOptions.write_merge_schema)

@@ -4,7 +4,8 @@ driver   BATCH_STARTED → LOG_RECOVERED → (tasks) → TASKS_DONE → TABLE_CO
 task     PART_STARTED → per bucket BUCKET_FENCED → ROWS_WRITTEN … → FILES_FLUSHED → per bucket LOG_COMMITTED → PART_DONE
          (where the log gets exact changes: FILES_FLUSHED → per bucket CHANGES_EMITTED → LOG_COMMITTED)
 
-With ``format("fluvial")`` tasks reach ROWS_STAGED only; all other steps happen in the committing process.
+With ``format("fluvial")`` tasks reach ROWS_STAGED, and before it the task's steps if they write files themselves; all
+other steps happen in the committing process.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ class Step(Enum):
     BATCH_STARTED = "batch-started"  # driver: not committed before, nothing written yet
     # driver: first batch of a run with a log: every bucket is fenced and its marker read
     LOG_RECOVERED = "log-recovered"
-    ROWS_STAGED = "rows-staged"  # task of format("fluvial"): its rows wait for the committing process
+    ROWS_STAGED = "rows-staged"  # task of format("fluvial"): its rows or files wait for the committing process
     PART_STARTED = "part-started"  # task: before its first row
     BUCKET_FENCED = "bucket-fenced"  # task: older writers of the bucket cannot write any more
     ROWS_WRITTEN = "rows-written"  # task: some rows are in the memtable and in the open Kafka transaction

@@ -1,17 +1,20 @@
-"""What the committing process of ``format("fluvial")`` does with staged rows: write them, commit, clean up.
+"""What the committing process of ``format("fluvial")`` does with what tasks left: write rows, commit, clean up.
 
-Rows become files, log and snapshot by the session that every writer uses, here in threads of one process, each with its
-own buckets. So a large batch is written by one machine; ``sink`` spreads it over all.
+Staged rows become files, log and snapshot by the session that every writer uses, here in threads of one process, each
+with its own buckets. Files that tasks wrote are only published: rows of partition i are numbered below those of
+partition i + 1 and above what the table holds, or they get other numbers here, when others have committed meanwhile.
 
 Compaction: this process has no Spark session and should answer soon, so it compacts only when the next batch must wait
 for it, at ``num-sorted-run.stop-trigger``, and then by itself. Everything before that is left to ``fluvial compact`` or
 to a ``sink``.
 """
 
+import logging
 import os
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 
 from engine.lineage.batch_origin import batch_origin, unnamed_job
@@ -20,29 +23,74 @@ from engine.lineage.stream_job import StreamJob
 from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.spark.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
+from engine.spark.task_files import FilesOfTask
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
+from engine.write.renumber import rewrite_with_higher_numbers
 from engine.write.session import Upkeep, WriteSession, compact_here
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
+from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
 from filestore.table import FileTable
 from filestore.table_store import TableStore
+from lsm.errors import ConflictError
 from lsm.undo import undoing
 
-StagedFiles = Sequence[StagedFile]
-"""Of one batch, in the order of the frame's partitions."""
+StagedBatch = Sequence[StagedFile | FilesOfTask]
+"""Of the tasks that had rows, in the order of the frame's partitions."""
 
 _MOST_THREADS: Final = 4  # each has a write buffer of its own
 _MOST_SESSIONS: Final = 8
 _BATCH_JOB: Final = "spark"  # of a batch write without pipeline.name: this process does not know the application
 
+logger = logging.getLogger("fluvial.batch")
+
 
 class ThreadRunner:
-    """Threads of this process, every bucket in one of them."""
+    """Threads of this process, every bucket in one of them; files that tasks wrote are taken as they are."""
 
-    def write(self, spec: BatchSpec, rows: StagedFiles) -> Iterable[BucketResult]:
+    def write(self, spec: BatchSpec, rows: StagedBatch) -> Iterable[BucketResult]:
+        """See ``Runner``.
+
+        Raises:
+            ConflictError: tasks wrote files, and the table got a log meanwhile.
+            CorruptDataError: what a task left is gone.
+        """
+        store, written = spec.table.store, [task for task in rows if isinstance(task, FilesOfTask)]
+        if not written:
+            return self._write_staged(spec, [task for task in rows if isinstance(task, StagedFile)])
+        if spec.log is not None:
+            raise ConflictError(
+                f"the table got a log while tasks wrote files of a batch: table={store.name} batch={spec.batch_id} "
+                "fix=start the query or job again"
+            )
+        logger.info(
+            "files of a batch were written by tasks: table=%s batch=%d tasks=%d of=%d files=%d",
+            store.name, spec.batch_id, len(written), len(rows), sum(_file_count(task) for task in written),
+        )  # fmt: skip
+        owned: list[BucketResult] = []  # whose files are to be published, or discarded by this process
+        highest = dict(spec.max_sequence_numbers)
+        with undoing(lambda: discard(store, [message for result in owned for message in result.messages])):
+            for task in written:
+                task.attempt.claim(store)
+                owned += task.results
+            made: list[BucketResult] = []
+            for done, files in _in_order(rows):
+                if done is None:
+                    results = self._write_staged(replace(spec, max_sequence_numbers=dict(highest)), files)
+                else:
+                    results = [_following(store, each, highest) for each in done.results]
+                _raise_to(highest, results)
+                made += results
+                owned += results
+        return one_of_each_bucket(made)
+
+    def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """See ``Runner``."""
+        return compact_here(store, tasks)
+
+    def _write_staged(self, spec: BatchSpec, rows: Sequence[StagedFile]) -> list[BucketResult]:
         groups = _bucket_groups(rows)
         with ThreadPoolExecutor(max(len(groups), 1), thread_name_prefix="fluvial-part") as pool:
             parts = [pool.submit(write_part, spec, staged_rows(spec.table, rows, group)) for group in groups]
@@ -55,10 +103,6 @@ class ThreadRunner:
         with undoing(undo):
             return [result for part in parts for result in part.result()]
 
-    def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
-        """See ``Runner``."""
-        return compact_here(store, tasks)
-
 
 class StreamSessions:
     """The write sessions of the streaming queries that one process commits for.
@@ -69,13 +113,13 @@ class StreamSessions:
 
     def __init__(self) -> None:
         """Without any session."""
-        self._sessions: OrderedDict[object, WriteSession[StagedFiles]] = OrderedDict()
+        self._sessions: OrderedDict[object, WriteSession[StagedBatch]] = OrderedDict()
 
     def commit(
         self,
         table: FileTable,
         options: WriterOptions,
-        files: StagedFiles,
+        files: StagedBatch,
         *,
         commit_user: str,
         run_id: str,
@@ -136,7 +180,7 @@ class StreamSessions:
         return result
 
 
-def append_batch(table: FileTable, options: WriterOptions, files: StagedFiles, *, commit_user: str) -> CommitResult:
+def append_batch(table: FileTable, options: WriterOptions, files: StagedBatch, *, commit_user: str) -> CommitResult:
     """Commit the rows of a batch job, as ``Table.append`` does, then delete what it staged.
 
     Raises:
@@ -153,7 +197,7 @@ def append_batch(table: FileTable, options: WriterOptions, files: StagedFiles, *
 def overwrite_batch(
     table: FileTable,
     options: WriterOptions,
-    files: StagedFiles,
+    files: StagedBatch,
     *,
     commit_user: str,
     partition: Mapping[str, object] | None,
@@ -181,7 +225,7 @@ def overwrite_batch(
 
 def _batch_session(
     table: FileTable, options: WriterOptions, commit_user: str, upkeep: Upkeep
-) -> WriteSession[StagedFiles]:
+) -> WriteSession[StagedBatch]:
     job = options.pipeline_name or unnamed_job(_BATCH_JOB, table.store.name)
     return WriteSession(
         table,
@@ -193,7 +237,75 @@ def _batch_session(
     )
 
 
-def _bucket_groups(files: StagedFiles) -> list[frozenset[int]]:
+def _bucket_groups(files: Sequence[StagedFile]) -> list[frozenset[int]]:
     buckets = sorted({bucket for file in files for bucket in file.buckets})
     count = min(len(buckets), os.cpu_count() or 1, _MOST_THREADS)
     return [frozenset(buckets[start::count]) for start in range(count)]
+
+
+def _file_count(task: FilesOfTask) -> int:
+    return sum(len(message.new_files) for result in task.results for message in result.messages)
+
+
+def _in_order(rows: StagedBatch) -> Iterator[tuple[FilesOfTask | None, list[StagedFile]]]:
+    """Each task that wrote files, and those between two of them together."""
+    waiting: list[StagedFile] = []
+    for task in rows:
+        if isinstance(task, StagedFile):
+            waiting.append(task)
+            continue
+        if waiting:
+            yield None, waiting
+            waiting = []
+        yield task, []
+    if waiting:
+        yield None, waiting
+
+
+def _following(store: TableStore, result: BucketResult, highest: Mapping[BucketKey, int]) -> BucketResult:
+    """What a task wrote in a bucket, numbered above the highest number."""
+    if not store.has_key and store.options.bucket <= 0:
+        return result  # rows without buckets have no order
+    messages = []
+    for each in result.messages:
+        above = highest.get(BucketKey(each.partition, each.bucket), NO_SEQUENCE_NUMBER)
+        moved = rewrite_with_higher_numbers(store, each, above=above)
+        if store.has_key and moved is not each:
+            discard(store, [each])
+        messages.append(moved)
+    return replace(result, messages=tuple(messages))
+
+
+def _raise_to(highest: dict[BucketKey, int], results: Iterable[BucketResult]) -> None:
+    for message in (each for result in results for each in result.messages):
+        key = BucketKey(message.partition, message.bucket)
+        numbers = (file.max_sequence_number for file in message.new_files)
+        highest[key] = max(numbers, default=highest.get(key, NO_SEQUENCE_NUMBER))
+
+
+def one_of_each_bucket(results: Iterable[BucketResult]) -> list[BucketResult]:
+    """The results of several tasks as those of one: a message for each bucket, whose files move together if at all."""
+    messages: dict[BucketKey, CommitMessage] = {}
+    facts: dict[int, Counter[str]] = {}
+    for result in results:
+        facts.setdefault(result.bucket, Counter()).update(result.facts)
+        for each in result.messages:
+            key = BucketKey(each.partition, each.bucket)
+            known = messages.get(key)
+            messages[key] = each if known is None else _joined(known, each)
+    return [
+        BucketResult(
+            bucket=bucket,
+            messages=tuple(message for key, message in messages.items() if key.bucket == bucket),
+            facts=dict(counts),
+        )
+        for bucket, counts in facts.items()
+    ]
+
+
+def _joined(first: CommitMessage, second: CommitMessage) -> CommitMessage:
+    return replace(
+        first,
+        new_files=(*first.new_files, *second.new_files),
+        changelog_files=(*first.changelog_files, *second.changelog_files),
+    )

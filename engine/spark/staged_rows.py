@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from engine.spark.task_attempt import delete_attempts
 from engine.types.rows import ROW_KIND_COLUMN, bucket_places, change_rows
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
@@ -51,7 +52,7 @@ def stage_rows(
     Raises:
         InvalidInputError: a row that the table cannot hold.
     """
-    name = f"{_user_directory(commit_user)}/{batch_id}/{table.store.names.uuid()}.arrow"
+    name = f"{batch_directory(commit_user, batch_id)}/{table.store.names.uuid()}.arrow"
     stage = _Stage(table, f"{table.store.paths.root}/{name}")
     with undoing(stage.abort):
         for batch in batches:
@@ -94,6 +95,16 @@ def staged_rows(
                 yield _with_symbols(reader.get_batch(place), table)
 
 
+def batch_directory(commit_user: str, batch_id: int) -> str:
+    """Where the tasks of a batch leave what the committing process needs, from the table's directory."""
+    return f"{_user_directory(commit_user)}/{batch_id}"
+
+
+def look_ahead_bytes(table: TableView) -> int:
+    """Bytes of rows that a task holds in memory before it writes any."""
+    return min(_BUFFER_BYTES, table.options.write_buffer_bytes // 2)
+
+
 def delete_staged(store: TableStore, files: Iterable[StagedFile]) -> None:
     """Delete files; what cannot be deleted stays, and costs space only."""
     for file in files:
@@ -102,7 +113,7 @@ def delete_staged(store: TableStore, files: Iterable[StagedFile]) -> None:
 
 
 def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None = None) -> None:
-    """Delete what attempts of a commit user staged, dead ones too.
+    """Delete what attempts of a commit user staged or wrote, dead ones too; files that were published stay.
 
     Args:
         store: the table.
@@ -111,19 +122,19 @@ def clear_staged(store: TableStore, commit_user: str, *, up_to_batch: int | None
     """
     directory = f"{store.paths.root}/{_user_directory(commit_user)}"
     with suppress(FluvialError, OSError):
+        for name in store.io.list_names(directory):
+            if name.isdigit() and (up_to_batch is None or int(name) <= up_to_batch):
+                delete_attempts(store, f"{directory}/{name}")
+                store.io.delete_tree(f"{directory}/{name}")
         if up_to_batch is None:
             store.io.delete_tree(directory)
-            return
-        for name in store.io.list_names(directory):
-            if name.isdigit() and int(name) <= up_to_batch:
-                store.io.delete_tree(f"{directory}/{name}")
 
 
 def clear_abandoned(store: TableStore, commit_user: str) -> None:
     """Delete what dead jobs and queries staged: those whose files have not changed for a day.
 
     One that is alive after all loses nothing: its commit fails because staged rows are gone, and a query that is
-    restarted stages its batch again.
+    restarted stages its batch again. Data files that tasks wrote are left to the cleaning of orphans.
 
     Args:
         store: the table.
@@ -147,7 +158,7 @@ class _Stage:
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._waiting_bytes = 0
-        self._most_bytes = min(_BUFFER_BYTES, table.options.write_buffer_bytes // 2)
+        self._most_bytes = look_ahead_bytes(table)
 
     def add(self, batch: pa.RecordBatch) -> None:
         rows, kinds = change_rows(batch, self._table)

@@ -1,8 +1,10 @@
 """``df.write.format("fluvial")`` and ``df.writeStream.format("fluvial")``: exactly once, however the frame is spread.
 
-Spark asks a Python data source for no distribution of rows, so tasks only stage their rows (``staged_rows``), and the
-process in which Spark calls ``commit`` writes them into the table (``staged_commit``). That process is neither the
-driver nor a task, and ``abort`` is called in yet another: all they know is the options and what the tasks returned.
+Spark asks a Python data source for no distribution of rows, so every task has rows of any bucket. It stages them
+(``staged_rows``), and the process in which Spark calls ``commit`` writes them into the table (``staged_commit``); or it
+writes their data files itself (``task_files``), and that process only publishes: ``writing_way`` says when. That
+process is neither the driver nor a task, and ``abort`` is called in yet another: all they know is the options and what
+the tasks returned.
 
 A streaming query is known by the id in its checkpoint. Tasks get it from Spark and pass it on: the committing process
 need not reach the checkpoint.
@@ -11,6 +13,7 @@ Save modes error and ignore, and ``partitionBy`` of a batch, are refused by Spar
 gets here. Rows go to the partitions that the table was made with.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,19 +28,23 @@ from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.runtime.task_host import TaskHost
 from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
-from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged, stage_rows
+from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged
+from engine.spark.task_files import FilesOfTask, TaskPlan
 from engine.spark.write_options import PARTITION_KEY, WriteOptions
+from engine.spark.writing_way import FilesBy, FilesChoice
 from engine.write.sink import NO_CHECKPOINT
 from filestore.commit.query_run import QueryRun
 from filestore.schema.validation import check_writable
 from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTask(WriterCommitMessage):
     """The answer of a task, for the committing process."""
 
-    file: StagedFile | None  # None: the task had no rows
+    file: StagedFile | FilesOfTask | None  # None: the task had no rows
     commit_user: str
     run_id: str  # of this start of the query; of a batch job ""
     job: str = ""  # in the catalog's lineage; of a batch job ""
@@ -62,13 +69,16 @@ class StagedBatchWriter(DataSourceArrowWriter):
             raise InvalidInputError(f'option is for mode("overwrite") only: {PARTITION_KEY}={dict(options.partition)}')
         self._options = _checked(options, schema)
         self._overwrite = overwrite
+        self._plan = task_plan(self._options, replaces=overwrite)
         self._commit_user = options.table.store.new_commit_user()
         self._host = TaskHost.here()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
-        """Stage the rows of one task."""
+        """Stage the rows of one task, or write their files."""
         self._host.check(self._options.table.store)
-        file = stage_rows(self._options.table, self._options.rows(iterator), commit_user=self._commit_user, batch_id=0)
+        rows = self._options.rows(iterator)
+        file, choice = self._plan.write(rows, commit_user=self._commit_user, batch_id=0, partition=_partition())
+        _report(self._options, choice, batch_id=None)
         return StagedTask(file=file, commit_user=self._commit_user, run_id="")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -115,17 +125,20 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             raise InvalidInputError(NO_CHECKPOINT)
         self._options = _checked(options, schema)
         self._observe = observe
+        self._plan = task_plan(self._options, observe=observe)
         self._host = TaskHost.here()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
-        """Stage the rows of one task; the first one of a run takes over from earlier runs of the query."""
+        """Stage the rows of one task, or write their files; a run's first one takes over from earlier runs."""
         self._host.check(self._options.table.store)
         query_id, run_id, batch_id = _place()
         given = self._options.given
         user, named = given.commit_user or query_id, task_job(given.pipeline_name)
         if run_id:
             QueryRun(store=self._options.table.store, commit_user=user, run_id=run_id).take_over(batch_id)
-        file = stage_rows(self._options.table, self._options.rows(iterator), commit_user=user, batch_id=batch_id)
+        rows = self._options.rows(iterator)
+        file, choice = self._plan.write(rows, commit_user=user, batch_id=batch_id, partition=_partition())
+        _report(self._options, choice, batch_id=batch_id)
         self._observe(StepEvent(step=Step.ROWS_STAGED, batch_id=batch_id))
         job = query_id if named is None else named[0]
         return StagedTask(file=file, commit_user=user, run_id=run_id, job=job, query_id=query_id)
@@ -148,8 +161,25 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the finished tasks staged; what dead ones left is deleted when a later batch is committed."""
-        delete_staged(self._options.table.store, _files(messages))
+        """Delete what the finished tasks left; what dead ones left is deleted when a later batch is committed."""
+        store, left = self._options.table.store, _files(messages)
+        delete_staged(store, [each for each in left if isinstance(each, StagedFile)])
+        for each in left:
+            if isinstance(each, FilesOfTask):
+                each.attempt.delete(store)
+
+
+def task_plan(options: WriteOptions, *, replaces: bool = False, observe: Observer = ignore) -> TaskPlan:
+    """How the tasks of a writer write.
+
+    Args:
+        options: of the writer.
+        replaces: rows of the table, instead of adding some: these do not go to the log.
+        observe: called with each step.
+    """
+    has_log = not replaces and TableLog.of(options.table, options.given) is not None
+    wanted = None if options.given.files_by == "auto" else FilesBy(options.given.files_by)
+    return TaskPlan(table=options.table, has_log=has_log, wanted=wanted, replaces=replaces, observe=observe)
 
 
 def _checked(options: WriteOptions, schema: StructType) -> WriteOptions:
@@ -166,8 +196,21 @@ def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:
     return [message for message in messages if isinstance(message, StagedTask)]
 
 
-def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile | FilesOfTask]:
     return [task.file for task in _tasks(messages) if task.file is not None]
+
+
+def _partition() -> int:
+    """Number of the task among those of the frame; 0 outside of Spark."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def _report(options: WriteOptions, choice: FilesChoice, batch_id: int | None) -> None:
+    logger.info(
+        "files of a task: table=%s batch=%s task=%d by=%s reason='%s'",
+        options.table.name, batch_id, _partition(), choice.by.value, choice.reason,
+    )  # fmt: skip
 
 
 def _place() -> tuple[str, str, int]:

@@ -13,7 +13,7 @@ from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText
 from engine.dialect.query.reads import ReadPlan, StatementReads
 from engine.dialect.scope.context import SqlContext
-from engine.read.frames import divided
+from engine.read.frames import divided_plan
 from filestore.predicate.predicate import columns_of
 
 _CONDITION: Final = pa.struct([("condition", pa.string()), ("used", pa.bool_()), ("reason", pa.string())])
@@ -84,7 +84,8 @@ def _result(plan: str, tables: Sequence[dict[str, Any]]) -> pa.Table:
 def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
     read, store = each.read, each.read.table
     names = [name for name in store.schema.column_names if name in {*each.columns, *_filter_columns(each)}]
-    spark_files, rest = divided(spark, each.plan, names)
+    divided = divided_plan(spark, each.plan, names)
+    rest = divided.rest
     kept, whole = each.plan.splits, read.plan().splits
     return {
         "table": read.table.name,
@@ -105,7 +106,7 @@ def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
             {"level": level, "files": count}
             for level, count in sorted(Counter(file.level for split in kept for file in split.files).items())
         ],
-        "files_of_spark": len(spark_files),
+        "files_of_spark": len(divided.plain) + len(divided.vectored),
         "merged_splits": len(rest),
         "merged_files": sum(len(split.files) for piece in rest for split in piece.splits),
         "merged_because": sorted({reason for piece in rest for reason in piece.merge_reasons(read.table)}),

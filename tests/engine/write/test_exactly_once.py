@@ -85,6 +85,7 @@ def test_killed_workers_broker_and_driver_and_a_paused_driver_repeat_and_lose_no
     unlogged = [
         world.point("sink_files", Step.FILES_FLUSHED.value, Strike.SELF),
         world.point("sink_files", Step.PART_STARTED.value, Strike.BROKER, after=1),
+        world.point("format_files", Step.FILES_FLUSHED.value, Strike.SELF),  # a task that writes files itself
         world.point("format_files", Step.TABLE_COMMITTED.value, Strike.SELF, after=1),
     ]
     second = world.start(held, *unlogged)

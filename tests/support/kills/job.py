@@ -85,6 +85,7 @@ class Lane:
 
     def _of_format(self, changes: Any) -> Any:
         writer = changes.repartition(3, "id").writeStream.format(self.name)
+        writer = writer.option("write.files-by", self._lane["files_by"])
         return writer.option("warehouse", self._config["warehouse"]).option("table", self._lane["table"])
 
 

@@ -145,6 +145,7 @@ class World:
                 {
                     "name": lane.name,
                     "writer": lane.writer,
+                    "files_by": "commit" if lane.log else "tasks",  # of format("fluvial")
                     "table": lane.table.name,
                     "input": str(lane.source.directory),
                     "checkpoint": str(self.root / "checkpoints" / lane.name),
