@@ -1,8 +1,8 @@
 """The announcement of a publication: several snapshots of a branch that a fast-forward creates in main, as one commit.
 
 Each is created exclusively, so the first number decides: main either has this snapshot there, or that of a writer, and
-then the publication is refused. From the first one on no other commit may come between: whoever plans on one of them
-finds the announcement, and waits. It stays when its process dies, and the same fast-forward completes it.
+then the publication is refused. From the first one on no other commit may come between: a writer that plans on one of
+them finds the announcement, and waits. It stays when its process dies, and the same fast-forward completes it.
 
 It is kept where main is sealed, so that a replacement of main and a fast-forward exclude each other.
 """
