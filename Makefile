@@ -104,10 +104,12 @@ $(AUDIT)/.stamp: $(AUDIT_CONSTRAINTS)
 	@touch $@
 
 # Strict: a pin that the service does not know is an error, or a service that answers nothing would look like no advisory.
+# A service that cannot be reached (2) is asked once, not for each file of pins.
 audit: $(AUDIT)/.stamp ## compare every pinned version with published advisories (ARGS='-s osv': with another service's)
 	@failed=0; for pins in $(PINS); do \
 	  $(PYTHON) -I $(PREFLIGHT) run "auditing $$pins" $(AUDIT)/bin/python -m pip_audit --strict --no-deps --disable-pip \
-	    --progress-spinner off --requirement $$pins $(ARGS) || failed=1; \
+	    --progress-spinner off --requirement $$pins $(ARGS) || failed=$$?; \
+	  if [ $$failed = 2 ]; then break; fi; \
 	done; exit $$failed
 
 format: venv ## rewrite the code in the house's format

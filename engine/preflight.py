@@ -20,6 +20,9 @@ MIN_JAVA = 17
 MIN_FREE_BYTES = 3 << 30  # both environments, jars, and pip's build of the Spark wheel
 KEPT_LINES = 200  # of a failing command's output; enough for the errors of pip and Ivy
 
+NO_ANSWER = "the network did not answer"
+EXIT_NO_ANSWER = 2
+
 NETWORK_SIGNS = (
     "Temporary failure in name resolution",
     "Name or service not known",
@@ -144,7 +147,7 @@ def failure_advice(output: str, purpose: str) -> str:
         ),
         (
             NETWORK_SIGNS,
-            "the network did not answer",
+            NO_ANSWER,
             "check the connection (behind a proxy or mirror: configure pip and Java for it)",
         ),
         (
@@ -219,7 +222,7 @@ def make_venv(directory: str, constraints: str, arguments: "list[str]") -> "list
 
 
 def main(arguments: "list[str]") -> int:
-    """Run one command; 0 on success, else 1 with the problems on stderr."""
+    """Run one command; 0 on success, else 1 with the problems on stderr, or 2 where the network did not answer."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("check", [])
     if command == "check":
         problems = check()
@@ -231,7 +234,7 @@ def main(arguments: "list[str]") -> int:
         problems = [f"unknown command: {' '.join(arguments)}; known: check, venv, run"]
     for problem in problems:
         sys.stderr.write(f"fluvial: {problem}\n")
-    return 1 if problems else 0
+    return EXIT_NO_ANSWER if any(NO_ANSWER in problem for problem in problems) else 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def test_a_wrong_java_home_is_reported_before_anything_is_installed(tmp_path: Pa
 def test_a_commands_output_is_passed_on_and_its_failure_explained() -> None:
     program = "print('line'); raise SystemExit('ConnectTimeoutError')"
     done = preflight("run", "fetching", sys.executable, "-c", program)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == "line\nConnectTimeoutError\n"
     assert done.stderr.startswith("fluvial: fetching failed: the network did not answer")
     assert preflight("run", "fetching", sys.executable, "-c", "").returncode == 0
@@ -105,5 +105,38 @@ def test_an_environment_without_network_fails_with_the_reason(tmp_path: Path) ->
     constraints.write_text("six==1.0\n")
     closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "1", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": ""}
     done = preflight("venv", str(tmp_path / "venv"), str(constraints), "six", **closed)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "the network did not answer" in done.stderr
+
+
+@pytest.mark.sweep
+def test_an_audit_that_cannot_reach_the_index_says_so_in_one_line_and_fails(tmp_path: Path) -> None:
+    """The environment of the audit cannot be made, or is there and the service does not answer."""
+    closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "1", "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": ""}
+    (tmp_path / "new").mkdir()
+    done = audit(tmp_path / "new", **closed)
+    assert done.returncode != 0
+    assert [line for line in done.stderr.splitlines() if line.startswith("fluvial: ")] == [
+        f"fluvial: installing into {tmp_path / 'new'} failed: the network did not answer; check the connection (behind "
+        "a proxy or mirror: configure pip and Java for it), then run make again: files already fetched are kept"
+    ]
+    # one that is there, of which the interpreter has pip's own client instead of the auditor
+    there = tmp_path / "there"
+    (there / "bin").mkdir(parents=True)
+    (there / ".stamp").touch()
+    os.utime(there / ".stamp", (2**32, 2**32))
+    script = there / "bin" / "python"
+    script.write_text(f"#!/bin/sh\nexec {sys.executable} -m pip download --no-deps --no-cache-dir six==1.0\n")
+    script.chmod(0o755)
+    done = audit(there, **closed)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if line.startswith("fluvial: ")]
+    assert len(lines) == 1, "one for all files of pins"
+    assert lines[0].startswith("fluvial: auditing conf/constraints.txt failed: the network did not answer; ")
+
+
+def audit(directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "audit", f"AUDIT={directory}", f"PYTHON={sys.executable}"]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import psutil
 import pyspark
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery

@@ -10,7 +10,7 @@ records and get the difference of the two snapshots instead.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -19,11 +19,14 @@ from filestore.changelog.batch_changes import batch_changes
 from filestore.commit.committable import discard
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.manifest.commit_message import CommitMessage
-from filestore.manifest.entries import DataFileMeta
-from filestore.manifest.lists import vectors_of
-from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey
+from filestore.manifest.entries import DataFileMeta, ManifestEntry
+from filestore.manifest.lists import IndexManifestEntry, vectors_of
+from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey, at_latest, reading_snapshot
 from filestore.scan.snapshot_files import deletion_indexes, live_files_of_partitions
+from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot
 from filestore.table_store import TableStore
+
+_Indexes = Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]
 
 
 class ExactChanges:
@@ -37,17 +40,25 @@ class ExactChanges:
             messages: the new files.
         """
         keys = {BucketKey(message.partition, message.bucket) for message in messages}
-        buckets = {key.bucket for key in keys}
-        latest = store.snapshots.latest()
-        entries = live_files_of_partitions(store, latest, {key.partition for key in keys}, buckets=buckets)
+        partitions, buckets = {key.partition for key in keys}, {key.bucket for key in keys}
+
+        def look(latest: Snapshot | None) -> tuple[Snapshot | None, list[ManifestEntry], _Indexes]:
+            entries = live_files_of_partitions(store, latest, partitions, buckets=buckets)
+            return latest, entries, deletion_indexes(store, latest)
+
+        latest, entries, self._indexes = at_latest(store, look)
         self._store = store
         self._live: defaultdict[BucketKey, list[DataFileMeta]] = defaultdict(list)
         for entry in entries:
             self._live[BucketKey(entry.partition, entry.bucket)].append(entry.file)
-        self._indexes = deletion_indexes(store, latest)
-        self.snapshot_id = 0 if latest is None else latest.id
+        self._ref = EMPTY_TABLE if latest is None else latest.ref
         # of the changes: files that are newer than the opened table have columns that the rows must keep
         self.schema_id = store.with_columns_of(entry.file for entry in entries).schema.id
+
+    @property
+    def snapshot_id(self) -> int:
+        """Id of the snapshot; 0: the table was empty."""
+        return self._ref.id
 
     def numbered(self, message: CommitMessage) -> CommitMessage:
         """The message with its rows numbered above those of the bucket; files that are rewritten are deleted."""
@@ -59,9 +70,13 @@ class ExactChanges:
         return moved
 
     def of(self, message: CommitMessage) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-        """Rows and int8 kinds; see ``batch_changes``. The message is ``numbered``."""
+        """Rows and int8 kinds; see ``batch_changes``. The message is ``numbered``.
+
+        Raises: ConflictError: the snapshot was removed meanwhile: abort the transactions and write the batch again.
+        """
         key = BucketKey(message.partition, message.bucket)
         vectors = vectors_of(self._live[key], self._indexes.get(key, ()))
-        deleted = read_deletion_vectors(self._store, vectors)
         table = self._store if self.schema_id == self._store.schema.id else self._store.at_version(self.schema_id)
-        return batch_changes(table, message, self._live[key], deleted=deleted)
+        with reading_snapshot(self._store, self._ref):
+            deleted = read_deletion_vectors(self._store, vectors)
+            yield from batch_changes(table, message, self._live[key], deleted=deleted)

@@ -1,7 +1,8 @@
 """Fast-forward: publishes a branch's snapshots, tags and schemas in main, under the same ids, sharing their files.
 
-Safe only if main has not advanced since the branch's origin; then each snapshot is published like a commit, and a
-concurrent writer of main stops it. With force, main's newer snapshots are removed first, and their commits are lost.
+Safe only if main has not advanced since the branch's origin; then the first snapshot is published like a commit, and a
+concurrent writer of main stops it. The others follow without a commit between them: several are announced before.
+With force, main's newer snapshots are removed first, and their commits are lost.
 Files are shared from then on: of two branches that share files, only Fluvial may expire either.
 Source: Paimon BranchManager.fastForward.
 """
@@ -9,6 +10,7 @@ Source: Paimon BranchManager.fastForward.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from filestore.branch.branches import opened_on_main, read_branch
 from filestore.branch.files import delete_unused, files_only_of
@@ -29,6 +31,7 @@ from filestore.layout.branch_state import (
     unseal,
     working,
 )
+from filestore.layout.publication import Publication, announce, end_publication, read_publication
 from filestore.refs.branch_origins import origin_of, parent_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.refs.pending_tags import pending_path
@@ -38,6 +41,8 @@ from filestore.table_store import TableStore
 from filestore.tag.tags import check_no_branch
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 from lsm.retry import LostRaceError
+
+_LOOKS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +67,10 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             of its own: then main is as it was when the branch began.
 
     Raises:
-        ConflictError: main has newer snapshots than the branch's origin, or got one concurrently; lists the
-            published ones.
+        ConflictError: main has newer snapshots than the branch's origin, or got one concurrently; nothing is published.
         InvalidInputError: the branch has its own log, or has expired snapshots that main would need; or, with
             force, main's commits cannot be undone.
+        OutcomeUnknownError: a part may be published, and writers of main wait for the rest: run it again.
     """
     main = opened_on_main(store)
     read_branch(main, name)
@@ -75,27 +80,84 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             f"parent={parent_of(main, name)} fix=merge it"
         )
     branch = on_branch(main, name)
-    with working(store.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _unsealing(main):
+    with working(store.io, branch.paths, Work(operation=Operation.FAST_FORWARD)), _unsealing(main, name):
         read_branch(main, name)  # it may have been deleted before this operation began
         origin = origin_of(main, name)
-        common = common_snapshot(main, branch, origin)
-        floor = 0 if common is None else common.id
-        wanted = [each for each in branch.snapshots.ids() if each > floor]
-        _check_tags(main, branch, floor, force=force)
+        plan = _plan(main, branch, origin, force=force)
+        if len(plan.wanted) > 1 and not force:
+            plan = _announced(main, branch, origin, plan)
+        wanted, common = plan.wanted, plan.common
         removed: tuple[int, ...] = ()
-        if wanted:
-            _check_no_gap(branch, wanted[0], needed=floor + 1)
-        elif force:
-            _check_not_empty(branch, common)
         if wanted or force:
-            removed = _remove_newer(main, branch, common, origin, force=force)
+            if force:
+                removed = _remove_newer(main, branch, common, origin)
             merged_schemas(main, branch, origin, keeps_ids=True).publish()
         if wanted:
             _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
         elif force and common is not None and not main.snapshots.exists(common.id):
-            _publish(main, branch, EMPTY_TABLE, [common.id], is_sealed=True)  # it had expired in main
+            _publish(main, branch, EMPTY_TABLE, (common.id,), is_sealed=True)  # it had expired in main
         _copy_tags(main, branch)
-    return FastForward(branch=name, published=tuple(wanted), removed=removed, common_id=floor)
+    floor = 0 if common is None else common.id
+    return FastForward(branch=name, published=wanted, removed=removed, common_id=floor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be published."""
+
+    common: Snapshot | None
+    wanted: tuple[int, ...]  # ids of snapshots of the branch behind the common one, ascending
+
+
+def _plan(main: TableStore, branch: TableStore, origin: BranchOrigin, *, force: bool) -> _Plan:
+    """Look at both sides, and decide everything that can be refused. Nothing is changed.
+
+    Raises: as ``fast_forward``.
+    """
+    common = common_snapshot(main, branch, origin)
+    floor = 0 if common is None else common.id
+    wanted = tuple(each for each in branch.snapshots.ids() if each > floor)
+    _check_tags(main, branch, floor, force=force)
+    if wanted:
+        _check_no_gap(branch, wanted[0], needed=floor + 1)
+    elif force:
+        _check_not_empty(branch, common)
+    newer = [each for each in main.snapshots.ids() if each > floor] if wanted and not force else []
+    if newer:
+        raise ConflictError(
+            f"main has advanced since the branch began: table={main.name} "
+            f"branch={branch.paths.branch} common={floor} newer={newer[:10]} count={len(newer)} "
+            "fix=merge the branch; or force, which loses these snapshots"
+        )
+    return _Plan(common, wanted)
+
+
+def _announced(main: TableStore, branch: TableStore, origin: BranchOrigin, plan: _Plan) -> _Plan:
+    """Announce a publication of several snapshots; returns what is to be published, by a look behind it.
+
+    Raises: ConflictError: main is sealed, or the branch or main changed at each look.
+    """
+    for _ in range(_LOOKS):
+        if not _has_begun(main, branch):
+            first = branch.snapshots.read(plan.wanted[0])
+            publication = Publication(branch=branch.paths.branch, first_id=first.id, identity=first.identity)
+            announce(main.io, main.paths, publication)
+        check_is_same_table(main)
+        before, plan = plan, _plan(main, branch, origin, force=False)
+        if plan == before or not plan.wanted:
+            return plan
+    raise ConflictError(
+        f"main and the branch change at each look: table={main.name} branch={branch.paths.branch} fix=run it again"
+    )
+
+
+def _has_begun(main: TableStore, branch: TableStore) -> bool:
+    """Whether main has the first snapshot of a publication of the branch that was announced and has not ended."""
+    known = read_publication(main.io, main.paths)
+    if known is None or known.branch != branch.paths.branch:
+        return False
+    first = main.snapshots.find(known.first_id)
+    return first is not None and first.identity == known.identity
 
 
 def _check_no_gap(branch: TableStore, first: int, *, needed: int) -> None:
@@ -183,19 +245,11 @@ def _publish(
 
 
 def _remove_newer(
-    main: TableStore, branch: TableStore, common: Snapshot | None, origin: BranchOrigin, *, force: bool
+    main: TableStore, branch: TableStore, common: Snapshot | None, origin: BranchOrigin
 ) -> tuple[int, ...]:
     """Remove main's snapshots after the common one (with force). Returns their ids."""
     floor = 0 if common is None else common.id
     newer = [each for each in main.snapshots.ids() if each > floor]
-    if not force:
-        if newer:
-            raise ConflictError(
-                f"main has advanced since the branch began: table={main.name} "
-                f"branch={branch.paths.branch} common={floor} newer={newer[:10]} count={len(newer)} "
-                "fix=merge the branch; or force, which loses these snapshots"
-            )
-        return ()
     # snapshots claimed by an expiry may be incomplete, so these are removed as well
     lowest = floor if main.snapshots.claimed_up_to() <= floor else 0
     removed = {
@@ -244,11 +298,24 @@ def _check_removable(main: TableStore, common: Snapshot | None, references: set[
 
 
 @contextmanager
-def _unsealing(main: TableStore) -> Iterator[None]:
-    """Unseal main, if it was sealed, when all is done or refused."""
+def _unsealing(main: TableStore, name: str) -> Iterator[None]:
+    """Unseal main, if it was sealed, when all is done or refused; take back what was announced."""
     try:
         yield
-    except (InvalidInputError, ConflictError):
-        unseal(main.io, main.paths, FAST_FORWARD_SEAL)
+    except InvalidInputError as error:
+        if _has_begun(main, on_branch(main, name)):  # by a run that died, or still runs
+            raise OutcomeUnknownError(
+                f"a part of the branch is published, and no one can write main before the rest is: table={main.name} "
+                f"branch={name} fix='see the reason, then run it again' reason='{error}'"
+            ) from error
+        _end(main, name)
         raise
+    except ConflictError:
+        _end(main, name)
+        raise
+    _end(main, name)
+
+
+def _end(main: TableStore, name: str) -> None:
     unseal(main.io, main.paths, FAST_FORWARD_SEAL)
+    end_publication(main.io, main.paths, name)

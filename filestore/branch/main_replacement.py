@@ -22,7 +22,7 @@ from filestore.branch.creation import without_main_log
 from filestore.branch.files import clear_branch, copy_files, delete_unused, files_only_of, size_of
 from filestore.branch.merge_history import common_snapshot
 from filestore.commit.expired_commits import expired_commits_directory
-from filestore.io.file_io import FileIO
+from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import branch_options, read_branch_log
 from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.branch_state import (
@@ -51,7 +51,7 @@ from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.savepoints import adopt_savepoints
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 
 _WAS: Final = "was"
 _TO_MAIN: Final = Work(operation=Operation.REWRITE, arguments={"to": MAIN_BRANCH})
@@ -92,18 +92,26 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
     read_branch(now, name)
     old, branch = on_branch(now, main), on_branch(now, name)
     work = Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})
-    with working(store.io, branch.paths, work), _sealing(old, by=name) as sealer:
+    with working(store.io, branch.paths, work), _sealing(old, branch) as sealer:
         read_branch(now, name)  # it may have been deleted before this operation began
         common = _common(old, branch)
         _check_nothing_is_lost(old, branch, common, force=force)
         _complete_history(old, branch, common)
-        seal(store.io, old.paths, sealer)
+        try:
+            seal(store.io, old.paths, sealer)
+        except ConflictError as error:
+            _check_not_switched(now, name, error)
+            raise
+        check_is_same_table(old)  # the seal may be in another one
         _check_nothing_is_lost(old, branch, common, force=force)
         _copy_savepoints(old, branch, common)
-        _copy_tags(old, branch, common)
+        _copy_tags(old, branch, common, sealer)
         _check_sealed(old, sealer)
         add_former_main(store.io, store.paths.root, FormerMain(name, creation_id(store.io, branch.paths)))
         set_main_branch(store.io, store.paths.root, name)
+        if not branch.schemas.ids():  # the table was made again under its name: nothing of it is dropped
+            set_main_branch(store.io, store.paths.root, MAIN_BRANCH)
+            check_is_same_table(old)
         return _drop(replace(now, main_branch=name), main)
 
 
@@ -184,24 +192,46 @@ def _options_of(store: TableStore) -> TableOptions:
 
 
 @contextmanager
-def _sealing(old: TableStore, *, by: str) -> Iterator[Work]:
-    """The operation that seals the old main in the block; a refusal unseals it, also one of a run that continues it."""
+def _sealing(old: TableStore, branch: TableStore) -> Iterator[Work]:
+    """The operation that seals the old main in the block; a refusal unseals it, also one of a run that continues it.
+
+    What was copied for the branch into a table that was made again under the name is removed.
+    """
     operation = Operation.REPLACE_MAIN if old.paths.branch == MAIN_BRANCH else Operation.REWRITE
-    sealer = Work(operation=operation, arguments={"to": by})
+    sealer = Work(operation=operation, arguments={"to": branch.paths.branch})
     try:
         yield sealer
     except (InvalidInputError, ConflictError):
         unseal(old.io, old.paths, sealer)
+        if not branch.schemas.ids() and read_work(branch.io, branch.paths) is None:
+            clear_branch(branch.io, branch.paths)
         raise
 
 
 def _check_sealed(old: TableStore, sealer: Work) -> None:
-    """Raises: ConflictError; another run of the same replacement has ended, or was refused and took the seal back."""
+    """For another run of the same replacement, which has ended, or was refused and took the seal back.
+
+    Raises: ConflictError; or as ``_check_not_switched``.
+    """
     if not is_sealed(old.io, old.paths, sealer):
-        raise ConflictError(
+        error = ConflictError(
             f"another run of the same replacement has ended or was refused: table={old.name} operation={sealer} "
             "fix=look which branch is main, and run it again"
         )
+        _check_not_switched(old, str(sealer.arguments["to"]), error)
+        raise error
+
+
+def _check_not_switched(store: TableStore, name: str, error: ConflictError) -> None:
+    """What another run of the same replacement has switched and not dropped yet must stay to be completed.
+
+    Raises: OutcomeUnknownError: so the operation of the branch does not end with this run.
+    """
+    if main_branch(store.io, store.paths.root) == name:
+        raise OutcomeUnknownError(
+            f"another run of the same replacement has made the branch main, and may not have dropped the former main: "
+            f"table={store.name} branch={name} fix='wait for it; if it was interrupted, run it again'"
+        ) from error
 
 
 def _common(old: TableStore, branch: TableStore) -> Snapshot | None:
@@ -228,8 +258,8 @@ def _copy_savepoints(old: TableStore, branch: TableStore, common: Snapshot | Non
         adopt_savepoints(old, branch, up_to=common.id, adopted=_adopted(old, branch))
 
 
-def _copy_tags(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
-    """Copy the tags of main from before the branch, without log offsets."""
+def _copy_tags(old: TableStore, branch: TableStore, common: Snapshot | None, sealer: Work) -> None:
+    """Copy the tags of main from before the branch, without log offsets. Raises: as ``_check_sealed``."""
     if common is None:
         return
     adopted = _adopting(old, branch)
@@ -239,7 +269,8 @@ def _copy_tags(old: TableStore, branch: TableStore, common: Snapshot | None) -> 
         if tagged is not None and tagged.id <= common.id and not is_own and branch.snapshots.find_tag(name) is None:
             with suppress(FileNotFoundError):
                 old.io.replace(branch.paths.tag(name), adopted(old.paths.tag(name)))
-            if old.snapshots.find_tag(name) is None:  # deleted concurrently, possibly with its files
+            if old.snapshots.find_tag(name) is None:  # deleted concurrently, possibly with its files; or main is gone
+                _check_sealed(old, sealer)
                 old.io.delete(branch.paths.tag(name))
 
 
@@ -302,7 +333,7 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
         store.io.delete(new.paths.tag(name))
     delete_unused(store.io, unused)
     if was == MAIN_BRANCH:
-        _clear_table_directory(store.io, old.paths)
+        _clear_table_directory(store, old.paths)
     else:
         clear_branch(store.io, old.paths)
         complete_work(store.io, old.paths)
@@ -323,7 +354,7 @@ def _move_back(store: TableStore, main: str) -> MainReplaced:
     """Move the main branch into the table's directory."""
     io, here, there = store.io, store.paths.with_branch(main), store.paths.with_branch(MAIN_BRANCH)
     begin_work(io, here, _TO_MAIN)  # from now on its writers fail
-    _clear_table_directory(io, there)  # files of writers that had not noticed the replacement of main
+    _clear_table_directory(store, there)  # files of writers that had not noticed the replacement of main
     for source, target in _directories(here, there):
         copy_files(io, source, target)
     schema = SchemaStore(io, there).latest()
@@ -348,6 +379,12 @@ def _directories(source: TablePaths, target: TablePaths) -> list[tuple[str, str]
     ]
 
 
-def _clear_table_directory(io: FileIO, paths: TablePaths) -> None:
+def _clear_table_directory(store: TableStore, paths: TablePaths) -> None:
+    """Delete what a former main has left; not of a table that was made again under the name."""
     for directory, _ in reversed(_directories(paths, paths)):
-        io.delete_tree(directory)
+        for name in store.io.list_names(directory):
+            if main_branch(store.io, paths.root) != store.main_branch:
+                return
+            path = f"{directory}/{name}"
+            (store.io.delete_tree if store.io.is_directory(path) else store.io.delete)(path)
+        store.io.delete_empty_directory(directory)

@@ -1,13 +1,15 @@
-"""What ends the attempts of a commit: limits that a user may set, and the log, by which others have published it.
+"""What ends the attempts of a commit: limits that a user may set, and what others have published or are publishing.
 
 Source: Paimon ``commit.timeout`` and StrictModeChecker.
 """
 
 from filestore.commit.committable import Committable
+from filestore.layout.publication import read_publication
 from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError
+from lsm.retry import LostRaceError
 
 
 def check_time(store: TableStore, began_ms: int, *, attempts: int) -> None:
@@ -18,6 +20,22 @@ def check_time(store: TableStore, began_ms: int, *, attempts: int) -> None:
         raise ConflictError(
             f"commit took too long: table={store.name} lost_races={attempts} passed_ms={passed_ms} "
             f"commit.timeout={limit_ms} ms: commit again"
+        )
+
+
+def check_not_between(store: TableStore, latest: Snapshot) -> None:
+    """No commit comes between the snapshots that a fast-forward publishes; asked for behind the look at the newest one.
+
+    Raises: LostRaceError.
+    """
+    publication = read_publication(store.io, store.paths)
+    if publication is None or latest.id < publication.first_id:
+        return  # the first of them is created exclusively, as a commit is
+    first = store.snapshots.find(publication.first_id)
+    if first is None or first.identity == publication.identity:
+        raise LostRaceError(
+            f"a fast-forward is publishing its snapshots: table={store.name} branch={publication.branch} "
+            f"newest={latest.id} fix='commit again; if it was interrupted, which verify says, run it again'"
         )
 
 

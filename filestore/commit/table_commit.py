@@ -39,7 +39,7 @@ from filestore.commit.confirmation import (
     confirm,
 )
 from filestore.commit.conflicts import Candidate, find_published, why_not
-from filestore.commit.guards import check_safe, check_time, published_buckets
+from filestore.commit.guards import check_not_between, check_safe, check_time, published_buckets
 from filestore.commit.history import CommitHistory
 from filestore.commit.snapshot_writer import changes_nothing, entries_of, write_snapshot
 from filestore.commit.succession import check_is_same_table
@@ -102,6 +102,7 @@ class TableCommit:
         self._commit_user = commit_user
         self._check_writer = check
         self._history = CommitHistory(store, commit_user, start=history_start)
+        self._own = EMPTY_TABLE  # the newest commit
 
     @property
     def commit_user(self) -> str:
@@ -263,6 +264,8 @@ class TableCommit:
         if settled is not None:
             return settled
         self._check_writer()
+        if latest is not None and latest.ref != self._own:  # what follows an own commit is not another one's
+            check_not_between(table, latest)
         if progress.unknown is None:
             self._delete(progress.scratch)  # the attempt before is known to have lost
         progress.scratch.clear()
@@ -354,6 +357,7 @@ class TableCommit:
             progress.unknown = None
             check_is_same_table(self._table)
             raise
+        self._own = snapshot.ref
         return CommitResult(snapshot=snapshot)
 
     def _check(self, candidate: Candidate) -> None:

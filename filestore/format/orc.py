@@ -5,7 +5,10 @@ before 1970 as negative nanoseconds, which Java cannot read. Therefore neither k
 Source: Paimon OrcTypeUtil, which stores TIME as an INT of milliseconds.
 """
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +25,9 @@ from lsm.errors import InvalidInputError
 
 STRIPE_BYTES: Final = 16 * 1024 * 1024  # writers and readers hold one stripe in memory
 
+_ARENA_MAX: Final = -8  # M_ARENA_MAX of malloc.h
+_MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD
+_OWN_PAGES: Final = 256 * 1024  # buffers from this size on get pages of their own
 _FIRST_ROWS: Final = 8  # that say how wide rows are
 _COPIES: Final = 4  # of a batch that the library has in memory while it decodes the next ones
 
@@ -161,6 +167,19 @@ def _rows_of_batch(source: pa.NativeFile, schema: pa.Schema, names: Sequence[str
     return rows_within(first.nbytes / first.num_rows, most_rows=limit.rows, most_bytes=limit.size_bytes // _COPIES)
 
 
+@cache
+def _share_freed_memory() -> None:
+    """Let all threads allocate from one arena of glibc, and large buffers be returned as soon as they are freed.
+
+    The library does not use Arrow's memory pool, and decodes in any thread: each would keep what it has freed. C
+    libraries without these settings are left as they are.
+    """
+    with suppress(AttributeError, OSError, TypeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_ARENA_MAX, 1)
+        library.mallopt(_MMAP_THRESHOLD, _OWN_PAGES)
+
+
 def _is_fixed(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
@@ -169,6 +188,7 @@ def _scanned(source: pa.NativeFile, names: Sequence[str], rows: int) -> Iterator
     """Batches that are decoded one by one, unlike those of ``ORCFile``."""
     from pyarrow import dataset  # tens of megabytes: only for wide rows
 
+    _share_freed_memory()
     source.seek(0)
     fragment = dataset.OrcFileFormat().make_fragment(source)
     scanner = fragment.scanner(

@@ -258,9 +258,14 @@ def main_branch(io: FileIO, root: str) -> str:
 def is_open_main(io: FileIO, root: str) -> bool:
     """Whether commits in the table's directory itself are commits to main, and main is not sealed.
 
+    A fast-forward without force only announces itself there: see ``publication``.
+
     Raises: CorruptDataError.
     """
-    return _lines(io, root) == [MAIN_BRANCH]
+    lines = _lines(io, root)
+    return lines == [MAIN_BRANCH] or (
+        lines[:2] == [MAIN_BRANCH, _SEALED] and "".join(lines[2:]).startswith(f"{Operation.FAST_FORWARD} to=")
+    )
 
 
 def seal_of_main(io: FileIO, root: str) -> str | None:
@@ -296,6 +301,14 @@ def seal(io: FileIO, paths: TablePaths, work: Work) -> None:
         f"another operation on the branch is in progress: branch={paths.branch} main={_lines(io, paths.root)} "
         f"wanted={work} fix=wait for it; if it was interrupted, run it again first"
     )
+
+
+def replace_seal(io: FileIO, paths: TablePaths, work: Work) -> None:
+    """Seal a main branch in place of another seal."""
+    if paths.branch != MAIN_BRANCH:
+        replace_work(io, paths, work)
+    else:
+        io.replace(f"{paths.root}/{MAIN_BRANCH_FILE}", _seal_body(work).encode())
 
 
 def is_sealed(io: FileIO, paths: TablePaths, work: Work) -> bool:

@@ -8,11 +8,10 @@ import numpy as np
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import ManifestFileMeta
 from filestore.manifest.live_rows import Rows
-from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey, bucket_count_error, snapshot_is_gone
+from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey, bucket_count_error, reading_snapshot
 from filestore.scan.snapshot_files import live_parts, manifests_of, ranges_that_hold
 from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError
 
 _FEW: Final = 8  # buckets that are looked up one by one; with more, all of the snapshot are
 
@@ -86,7 +85,7 @@ class BucketNumbers:
     ) -> list[Rows]:
         if self.snapshot is None:
             return []
-        try:
+        with reading_snapshot(self._table, self.ref):
             if self._manifests is None:
                 self._manifests = manifests_of(self._table, self.snapshot)
             return live_parts(
@@ -98,13 +97,6 @@ class BucketNumbers:
                 keep_bucket=None if bucket is None else lambda each, _: each == bucket,
                 bucket_range=None if bucket is None else (bucket, bucket),
             )
-        except FileNotFoundError as error:
-            if not snapshot_is_gone(self._table, self.ref):
-                raise
-            raise ConflictError(
-                f"the snapshot was removed while its files were read: table={self._table.name} "
-                f"snapshot={self.ref.id}: plan again"
-            ) from error
 
     def _take(self, parts: Iterable[Rows]) -> None:
         for part in parts:

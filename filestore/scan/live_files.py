@@ -1,7 +1,7 @@
 """A view of a table's live files, which long-lived writers advance incrementally to newer snapshots."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -48,7 +48,7 @@ class LiveFiles:
     @classmethod
     def latest(cls, store: TableStore) -> "LiveFiles":
         """The view at the newest snapshot."""
-        return _at_latest(store, lambda snapshot: cls(store, snapshot))
+        return at_latest(store, lambda snapshot: cls(store, snapshot))
 
     @property
     def ref(self) -> SnapshotRef:
@@ -60,28 +60,16 @@ class LiveFiles:
         """Id of the current snapshot; 0 for the empty table."""
         return 0 if self.snapshot is None else self.snapshot.id
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read files of this snapshot in a block.
-
-        Raises: ConflictError when one is missing because the snapshot was removed meanwhile: plan again.
-        """
-        try:
-            yield
-        except FileNotFoundError as error:
-            if not snapshot_is_gone(self._table, self.ref):
-                raise
-            raise ConflictError(
-                f"the snapshot was removed while its files were read: table={self._table.name} "
-                f"snapshot={self.snapshot_id}: plan again"
-            ) from error
+    def reading(self) -> AbstractContextManager[None]:
+        """Read files of this snapshot in a block; see ``reading_snapshot``."""
+        return reading_snapshot(self._table, self.ref)
 
     def advance(self) -> frozenset[BucketKey]:
         """Move to the newest snapshot and return the buckets that changed.
 
         Reads only the deltas since, or everything if the history was rolled back or has expired in the meantime.
         """
-        return _at_latest(self._table, self._advance_to)
+        return at_latest(self._table, self._advance_to)
 
     def _advance_to(self, latest: Snapshot | None) -> frozenset[BucketKey]:
         changes = self._changes_until(latest)
@@ -195,7 +183,23 @@ def snapshot_is_gone(store: TableStore, ref: SnapshotRef) -> bool:
     return ref.id < store.snapshots.claimed_up_to() or store.snapshots.find_ref(ref) is None
 
 
-def _at_latest(store: TableStore, read: Callable[[Snapshot | None], T]) -> T:
+@contextmanager
+def reading_snapshot(store: TableStore, ref: SnapshotRef) -> Iterator[None]:
+    """Read files of a snapshot in a block, to plan a commit.
+
+    Raises: ConflictError when one is missing because the snapshot was removed meanwhile: plan again.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not snapshot_is_gone(store, ref):
+            raise
+        raise ConflictError(
+            f"the snapshot was removed while its files were read: table={store.name} snapshot={ref.id}: plan again"
+        ) from error
+
+
+def at_latest(store: TableStore, read: Callable[[Snapshot | None], T]) -> T:
     """Read the newest snapshot; again, when it was removed or has expired while its files were read."""
     before: Snapshot | None = None
     while True:

@@ -99,7 +99,11 @@ def test_wide_rows_are_written_read_and_compacted_in_the_memory_of_the_buffers(t
 
 @pytest.mark.soak
 @pytest.mark.parametrize("runs", [2, 6, 10])
-@pytest.mark.parametrize("how", [{}, {"keyed": "append"}, {"file.format": "avro"}], ids=["key", "append", "avro"])
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"keyed": "append"}, {"file.format": "avro"}, {"file.format": "orc"}],
+    ids=["key", "append", "avro", "orc"],
+)
 def test_peaks_do_not_grow_with_the_runs(tmp_path: Path, runs: int, how: dict[str, str]) -> None:
     """FL-144: 250 keys of 1 MB in 6 runs cost 4.5 GB once."""
     peaks = {step: peak_mb(tmp_path, step, runs, 250, **how) for step in ("write", "read", "compact")}

@@ -144,6 +144,12 @@ class FluvialParser(SparkParser):
         return found, self._index
 
 
+MAX_CHARACTERS: Final = 16_000_000
+"""Of a statement."""
+MAX_TOKENS: Final = 200_000
+"""Of a statement: a list of 100,000 values. Reading a word takes 9 microseconds, and Spark reads them again."""
+
+
 class FluvialDialect(Spark):
     """Spark's grammar with tables of Fluvial."""
 
@@ -152,11 +158,26 @@ class FluvialDialect(Spark):
 
 
 def tokens_of(source: SourceText) -> list[Token]:
-    """The tokens of a text. Raises: InvalidInputError at a quote or comment that is not closed."""
+    """The tokens of a text.
+
+    Raises: InvalidInputError at a quote or comment that is not closed; a text that takes seconds to be parsed.
+    """
+    if len(source.text) > MAX_CHARACTERS:
+        raise _too_long(f"characters={len(source.text)} most={MAX_CHARACTERS}")
     try:
-        return FluvialDialect().tokenize(source.text)
+        tokens = FluvialDialect().tokenize(source.text)
     except TokenError as error:
         raise _unreadable(source, error) from error
+    if len(tokens) > MAX_TOKENS:
+        raise _too_long(f"words={len(tokens)} most={MAX_TOKENS}")
+    return tokens
+
+
+def _too_long(size: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"statement is too long: {size} fix='put the values into a view of a DataFrame, or a table, and write "
+        "IN (SELECT ...), or INSERT ... SELECT'"
+    )
 
 
 def read_options(cursor: Cursor) -> dict[str, str]:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,25 @@ def test_an_operation_on_a_branch_beside_a_rename_of_the_table_is_completed_ther
         plan(name, "rename", setup=setup), (PAUSE, CRASH), is_wanted=lambda _, path: "OPERATION" in path
     )
     assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+def test_no_commit_comes_between_the_snapshots_that_a_fast_forward_publishes() -> None:
+    """It was refused with a part of the branch in main; now the writer waits, also for one that died."""
+    is_wanted = lambda _, path: "/snapshot/" in path or "MAIN-BRANCH" in path  # noqa: E731
+    two = plan("write-branch fast-forward", "write", setup="versioned")
+    found = explore(every_place(two, (PAUSE, CRASH), changes_only=True, is_wanted=is_wanted))
+    assert failures_text(found.failed) == ""
+    assert 0 < found.operations["fast-forward"] < found.histories
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("others", ["replace-main", "drop create"])
+def test_a_replacement_of_main_that_is_paused_takes_nothing_from_another_run_or_another_table(others: str) -> None:
+    """A second run ended the operation of the first, or lost its tags; the table that was made again was dropped."""
+    is_wanted = lambda _, path: not path.endswith("/t/schema/schema-0")  # noqa: E731  (a look, then the deletion)
+    plans = every_place(plan("replace-main", others, setup="versioned"), (PAUSE,), is_wanted=is_wanted)
+    assert failures_text(explore(islice(plans, 0, None, 3)).failed) == ""
 
 
 @pytest.mark.sweep

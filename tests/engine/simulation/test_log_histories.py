@@ -55,6 +55,20 @@ def test_a_reader_of_files_and_log_gets_a_prefix_of_the_log() -> None:
         assert found.operations["log-read"] == found.histories
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["log-upsert", "log-sink"])
+def test_changes_that_were_looked_up_in_a_snapshot_that_expired_are_looked_up_again(name: str) -> None:
+    """A writer of exact changes slept before or while it read the state before its batch: a missing file, no conflict.
+
+    With a compaction beside it no file of that state is left.
+    """
+    others = "log-write compact-full log-write expire"
+    reads = at(plan(name, others, setup="logged-exact"), "/manifest/", "/bucket-", of=("read_bytes", "open_input"))
+    found = explore(reads())
+    assert failures_text(found.failed) == ""
+    assert found.histories > 10
+
+
 def test_a_batch_has_a_row_in_each_bucket() -> None:
     history = run_history(plan("log-write", setup="logged"))
     assert history.problems == ()
