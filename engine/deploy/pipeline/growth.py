@@ -7,6 +7,7 @@ then starts again, whatever ``on_failure`` says, and looks at that very record: 
 as after a column was dropped. Where records carry no types (plain JSON, Avro), columns cannot be added.
 """
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,13 +26,16 @@ from filestore.evolution.schema_change import apply_changes
 from filestore.evolution.schema_merge import MergeRules, merge_changes
 from filestore.schema.row_counts import seen_schema
 from filestore.schema.table_schema import TableSchema
+from filestore.types.casts import literal_value
 from filestore.types.data_types import DataField
-from logstore.format.connect_types import value_schema
+from logstore.format.connect_types import DEFAULT_METADATA, value_schema
 from logstore.format.schema_parts import split_payloads
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
-from lsm.errors import ConflictError, FluvialError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
+
+logger = logging.getLogger("fluvial.schema")
 
 _SAMPLE_SIZE: Final = 200  # newest records of each partition
 
@@ -85,7 +89,23 @@ def grown_fields(
 def grown_schema(stored: TableSchema, columns: pa.Schema, rules: MergeRules) -> TableSchema:
     """A schema with the columns of a source merged; of a table that counts rows it is the stored one, with its key."""
     seen = seen_schema(stored)
-    return apply_changes(stored, merge_changes(seen, fields_of_rows(columns, seen), rules), has_rows=False)
+    fields = fields_of_rows(columns, seen)
+    if seen is stored:  # rows that are counted are known by all their values
+        fields = [replace(field, initial_default=_initial_default(field, columns)) for field in fields]
+    return apply_changes(stored, merge_changes(seen, fields, rules), has_rows=False)
+
+
+def _initial_default(field: DataField, columns: pa.Schema) -> str | None:
+    """What the source's old rows have in a new column."""
+    given = (columns.field(field.name).metadata or {}).get(DEFAULT_METADATA)
+    if given is None:
+        return None
+    try:
+        literal_value(given.decode(), field.type)
+    except InvalidInputError as error:
+        logger.warning("old rows of a new column are null: column=%s reason=%s", field.name, error)
+        return None
+    return str(given.decode())
 
 
 def growth_rules(pipeline: PipelineConfig, tables: Sequence[Table]) -> MergeRules | None:
@@ -126,5 +146,5 @@ def _columns_of(source: KafkaSourceOptions, ranges: Sequence[OffsetRange]) -> It
             for group in groups:
                 columns = value_schema(group.schema_part)
                 named = pa.schema([field.with_name(column_name(field.name)) for field in columns])
-                found.setdefault(str(named), named)
+                found.setdefault(named.to_string(show_field_metadata=True), named)
     yield from found.values()

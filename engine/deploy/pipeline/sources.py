@@ -177,4 +177,6 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _nullable(fields: Sequence[DataField]) -> T.StructType:
     """All columns nullable: a delete may have its key only, even where the table's columns are not nullable."""
-    return T.StructType([T.StructField(each.name, each.dataType) for each in spark_schema(fields).fields])
+    return T.StructType(
+        [T.StructField(each.name, each.dataType, metadata=each.metadata) for each in spark_schema(fields).fields]
+    )
