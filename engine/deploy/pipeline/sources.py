@@ -140,7 +140,7 @@ def source_spec(
 
 
 def _is_filled(pipeline: PipelineConfig, target: TableSchema, wanted: str | None) -> bool:
-    """Whether values that updates left out are taken from the table: if not told, where the writer can do it.
+    """Whether values that updates left out are taken from the table: unless the option says it, where the writer can do it.
 
     A query between source and table could lose the names of what is missing, or fill another table.
     """

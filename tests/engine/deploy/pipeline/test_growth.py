@@ -20,20 +20,20 @@ ID = pa.schema([("id", pa.int64())])
 ANY = MergeRules(fitting=lambda known, given: True)
 
 
-def stored(columns: pa.Schema, **options: str) -> list[str]:
+def grown_columns(columns: pa.Schema, **options: str) -> list[str]:
     table = memory_catalog().create_table("db.t", ID, primary_key=[] if options else ["id"], options=options)
     grown = grown_schema(table.store.schema, columns, ANY)
     return [f"{field.name} {field.type}" for field in seen_schema(grown).fields]
 
 
 def test_a_table_grows_with_the_columns_of_a_source() -> None:
-    assert stored(pa.schema([("id", pa.int64()), ("c", pa.string())])) == ["id BIGINT NOT NULL", "c STRING"]
+    assert grown_columns(pa.schema([("id", pa.int64()), ("c", pa.string())])) == ["id BIGINT NOT NULL", "c STRING"]
 
 
 def test_a_table_that_counts_its_rows_grows_as_well() -> None:
     """`append table with buckets has no bucket key: bucket=1` after 3 min 41 s (finding 8)."""
     columns = pa.schema([("id", pa.int64()), ("c", pa.string())])
-    assert stored(columns, **{"row-counts": "true"}) == ["id BIGINT", "c STRING"]
+    assert grown_columns(columns, **{"row-counts": "true"}) == ["id BIGINT", "c STRING"]
 
 
 def checked(columns: pa.Schema, new_types: NewTypes, *kinds: object) -> None:
