@@ -100,9 +100,9 @@ class RunningPipeline:
             FluvialError: Spark cannot start it.
         """
         pipeline, checkpoint = self.config, absolute(self.config.checkpoint)
-        write = BatchWrite.to(self.name, pipeline.outputs, self._tables)
+        source = kafka_options(self._job, pipeline)
+        write = BatchWrite.to(self.name, pipeline.outputs, self._tables, source)
         try:
-            source = kafka_options(self._job, pipeline)
             grown = grown_fields(pipeline, self._tables, source, failed=self._failed)
             rules = growth_rules(pipeline, self._tables)
             spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown, rules=rules)
