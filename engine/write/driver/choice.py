@@ -9,6 +9,7 @@ from engine.request.writer_options import WriterOptions
 from engine.write.driver.driver_runner import DriverRunner
 from engine.write.session import Runner
 from engine.write.spark_runner import SparkRunner
+from engine.write.unavailable.filling import Refuse
 from lsm.errors import InvalidInputError
 
 logger = logging.getLogger("fluvial.sink")
@@ -19,13 +20,16 @@ _MOST_CORES: Final = 8
 """Up to which threads of one Python process keep the cores busy: what is not in Arrow's kernels has one at a time."""
 
 
-def runner_of_sink(spark: SparkSession, options: WriterOptions, table: str) -> Runner[DataFrame]:
+def runner_of_sink(
+    spark: SparkSession, options: WriterOptions, table: str, *, refuse: Refuse | None = None
+) -> Runner[DataFrame]:
     """The runner for a session's master, or the one that is asked for; the log says which and why.
 
     Args:
         spark: the session.
         options: of the sink.
         table: its name, for the log.
+        refuse: see ``BatchSpec``.
 
     Raises:
         InvalidInputError: ``sink.writer=driver`` where rows are on other machines.
@@ -33,7 +37,7 @@ def runner_of_sink(spark: SparkSession, options: WriterOptions, table: str) -> R
     master = spark.sparkContext.master
     writer, reason = choose_writer(options.sink_writer, master, spark.sparkContext.defaultParallelism)
     logger.info("micro-batches are written by the %s: table=%s reason='%s'", writer, table, reason)
-    return DriverRunner(spark) if writer == _DRIVER else SparkRunner(spark)
+    return DriverRunner(spark, refuse=refuse) if writer == _DRIVER else SparkRunner(spark, refuse=refuse)
 
 
 def choose_writer(wanted: str, master: str, cores: int) -> tuple[str, str]:

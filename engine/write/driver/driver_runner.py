@@ -6,6 +6,7 @@ so are those that follow it, for a while.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -13,12 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from engine.runtime.spark_internals import heap_bytes
 from engine.runtime.spark_messages import fluvial_error
+from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult
 from engine.write.driver.bucket_threads import compact_in_threads, write_in_threads
 from engine.write.driver.frame_rows import collect_rows
 from engine.write.local_merge import LocalMerge
 from engine.write.spark_runner import SparkRunner
+from engine.write.unavailable.filling import Refuse
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table.common import MIB
@@ -37,11 +40,17 @@ _MOST_BYTES: Final = 256 * MIB
 class DriverRunner:
     """Threads of this process, as many as the local master has cores; Spark tasks for what is too large."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        """Nothing is started."""
+    def __init__(self, spark: SparkSession, *, refuse: Refuse | None = None) -> None:
+        """Nothing is started.
+
+        Args:
+            spark: the session.
+            refuse: see ``BatchSpec``.
+        """
+        self._refuse = refuse
         self._cores = max(1, spark.sparkContext.defaultParallelism)
         self._partition_bytes = min(max(heap_bytes(spark) // (_HEAP_SHARE * self._cores), _LEAST_BYTES), _MOST_BYTES)
-        self._tasks = SparkRunner(spark)
+        self._tasks = SparkRunner(spark, refuse=refuse)
         self._turns = Turns()
 
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
@@ -68,6 +77,9 @@ class DriverRunner:
             )  # fmt: skip
             return self._tasks.write(spec, rows)
         self._turns.keep()
+        spec = replace(spec, refuse=self._refuse)
+        if found and UNAVAILABLE_COLUMN in found[0].schema.names:  # a row with gaps needs those before it
+            return write_in_threads(spec, found, most_threads=threads)
         local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
         batches = found if local is None else list(local(iter(found)))
         is_tiny = spec.log is None and sum(batch.num_rows for batch in batches) <= _ALONE_ROWS
