@@ -2,7 +2,7 @@
 
 1. Each range is looked at: tables, schema parts, truncates (``scan``); records are kept while they fit into memory.
 2. By table (``planning``): the table is made, or passes through the schema parts (``tables``).
-3. Tables are written and committed in parallel threads (``writers``), each with this batch's id. So a replay writes
+3. CdcTables are written and committed in parallel threads (``writers``), each with this batch's id. So a replay writes
    only the tables that miss it.
 4. A table that fails is parked: where its records go on is kept (``state``), and the others do not notice.
 """
@@ -18,11 +18,11 @@ from typing import Final, TypeVar
 from engine.catalog import Catalog
 from engine.cdc.planning import TableWork, backlog, parked_at, with_new_positions, work_by_table
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
-from engine.cdc.records.table_rows import BadCount, TableRows, TableSource
+from engine.cdc.records.table_rows import BadCount, ChangeRows, TableSource
 from engine.cdc.report import BatchReport, TableReport
 from engine.cdc.settings import ISOLATE, CdcSettings
 from engine.cdc.state import Request, StateFiles
-from engine.cdc.tables import SkippedTableError, Tables, with_deleted
+from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
 from engine.cdc.writers import LocalTables, TableRunner, Writers
 from engine.kafka.offsets import OffsetRange, TopicPosition
 from engine.runtime.steps import Observer, ignore
@@ -45,7 +45,7 @@ class Ready:
 
     work: TableWork
     table: Table
-    rows: TableRows
+    rows: ChangeRows
     ends: Mapping[TopicPosition, int]
 
 
@@ -80,7 +80,7 @@ class CdcBatches:
         """
         self._settings = replace(settings, added=with_deleted(settings))
         self._state, self._now_ms = state, now_ms
-        self._tables = Tables(catalog, self._settings)
+        self._tables = CdcTables(catalog, self._settings)
         self._writers = Writers(
             self._settings, runner or LocalTables(), commit_user=commit_user, run_id=run_id, observe=observe
         )
@@ -104,7 +104,10 @@ class CdcBatches:
         reports = self._all(lambda work: self._one(work, batch_id, requests), works.values())
         self._writers.close_idle()
         report = BatchReport(
-            batch_id=batch_id, time_ms=self._now_ms(), tables={each.table: each for each in reports if each is not None}
+            batch_id=batch_id,
+            time_ms=self._now_ms(),
+            tables={each.table: each for each in reports if each is not None},
+            positions={(each.topic, each.partition): each.end_offset for each in ranges},
         )
         self._last = report.after(self._last or BatchReport.from_json(self._state.progress()))
         self._state.put_progress(self._last.to_json())
@@ -156,6 +159,7 @@ class CdcBatches:
             table, after = self._tables.prepare(name, state, work.met)
             self._state.put(name, after)
             stood = self._writers.open(table)
+            work.check_same_topics(stood)
             if work.is_truncated(stood, rule=self._settings.schema_changes.get("truncate", "apply")):
                 self._writers.truncate(table, batch_id)
             report = self._written(self._ready(work, table, stood), batch_id)
@@ -202,11 +206,11 @@ class CdcBatches:
             )
             for share in work.shares
         ]
-        rows = TableRows(
+        rows = ChangeRows(
             settings=self._settings,
             table=work.name,
             fields=tuple(table.schema.fields),
-            is_keyless=not table.schema.primary_keys,
+            keys=tuple(table.schema.primary_keys),
             sources=tuple(sources),
             bad=BadCount(allowed=self._allowed(work.name)),
             kept={

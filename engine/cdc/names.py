@@ -42,7 +42,7 @@ class NameRule:
 
     source: str
     to: str = DEFAULT_TO
-    add: Mapping[str, str] = field(default_factory=dict)  # constant columns by name: what tells shards apart
+    add: Mapping[str, str] = field(default_factory=dict)  # constant columns by name: which distinguish shards
     key: tuple[str, ...] = ()  # instead of the source's key
 
     @property
@@ -52,7 +52,7 @@ class NameRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TableTarget:
     """Where the rows of a source table go."""
 
     table: str  # without the database
@@ -69,7 +69,7 @@ class Naming:
     exclude: tuple[str, ...] = ()
     rules: tuple[NameRule, ...] = ()
 
-    def target_of(self, source: SourceTable) -> Target | None:
+    def target_of(self, source: SourceTable) -> TableTarget | None:
         """Where a source table goes; None: it is left out."""
         text = str(source)
         if not _matches(self.include, text) or _matches(self.exclude, text):
@@ -80,11 +80,13 @@ class Naming:
                 words = {"schema": source.schema, "table": source.name}
                 words |= {str(number): text or "" for number, text in enumerate(found.groups(), start=1)}
                 constants = {name: _filled(value, words, rule) for name, value in rule.add.items()}
-                return Target(table=_filled(rule.to, words, rule), constants=constants, key=rule.key, joins=rule.joins)
-        return Target(table=source.name)
+                return TableTarget(
+                    table=_filled(rule.to, words, rule), constants=constants, key=rule.key, joins=rule.joins
+                )
+        return TableTarget(table=source.name)
 
 
-def check_one_source(target: Target, source: SourceTable, known: Sequence[SourceTable]) -> None:
+def check_one_source(target: TableTarget, source: SourceTable, known: Sequence[SourceTable]) -> None:
     """Refuse a second source table in one table, unless a rule joins them.
 
     Raises: InvalidInputError with both names and the rule to write.

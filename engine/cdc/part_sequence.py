@@ -17,7 +17,7 @@ from filestore.types.casts import widens
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
 
-KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+CHANGE_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "add": ("evolve", "ignore", "fail"),
     "widen": ("evolve", "ignore", "fail"),
     "retype": ("new-column", "ignore", "fail"),
@@ -29,7 +29,7 @@ WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "evolve": {},
     "lenient": {},
     "ignore": {"add": "ignore", "widen": "ignore", "retype": "ignore", "truncate": "ignore"},
-    "fail": dict.fromkeys(KINDS, "fail"),
+    "fail": dict.fromkeys(CHANGE_KINDS, "fail"),
 }
 """One word for all kinds, as what differs from the defaults."""
 _KEPT_RUNS: Final = 8  # of each partition: a replay goes back one batch
@@ -91,7 +91,7 @@ class PartSequence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PassedPart:
     """One part passed through: the changes of the table, and what is known then."""
 
     changes: tuple[SchemaChange, ...]
@@ -106,7 +106,7 @@ def pass_through(
     keys: Sequence[str],
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
-) -> Step:
+) -> PassedPart:
     """The table after one part; parts come in order of offsets within a position.
 
     Args:
@@ -123,13 +123,13 @@ def pass_through(
     runs = sequence.runs.get(seen.position, ())
     before = [name for start, name in runs if start <= seen.offset]
     if before and _digest_of(before[-1]) == seen.digest:
-        return Step(changes=(), sequence=sequence)  # a replay, or the same part in the next batch
+        return PassedPart(changes=(), sequence=sequence)  # a replay, or the same part in the next batch
     at_hand = [name for start, name in runs if start == seen.offset]
     if at_hand:
-        return Step(changes=(), sequence=sequence)
+        return PassedPart(changes=(), sequence=sequence)
     name = _next_name(seen.digest, before)
     if name in sequence.plans:  # another partition has brought it
-        return Step(changes=(), sequence=_with_run(sequence, seen, name))
+        return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
     changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules)
     plans = {**sequence.plans, name: plan}
     grown = replace(
@@ -138,7 +138,7 @@ def pass_through(
         former=tuple(dict.fromkeys((*sequence.former, *(each.name for each in seen.columns)))),
         plans=dict(list(plans.items())[-_KEPT_PLANS:]),
     )
-    return Step(changes=tuple(changes), sequence=_with_run(grown, seen, name))
+    return PassedPart(changes=tuple(changes), sequence=_with_run(grown, seen, name))
 
 
 def _planned(
@@ -189,11 +189,12 @@ def _planned(
 
 
 def _rule(kind: str, rules: Mapping[str, str], seen: SeenPart, column: PartColumn) -> str:
-    word = rules.get(kind, KINDS[kind][0])
+    word = rules.get(kind, CHANGE_KINDS[kind][0])
     if word == "fail":
         raise InvalidInputError(
             f"the schema of the source has changed: kind={kind} column={column.name} type={column.type} "
-            f"topic={seen.position} offset={seen.offset} schema-changes.{kind}=fail fix=set it to {KINDS[kind][0]}"
+            f"topic={seen.position} offset={seen.offset} schema-changes.{kind}=fail "
+            f"fix=set it to {CHANGE_KINDS[kind][0]}"
         )
     return word
 

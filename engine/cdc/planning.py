@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.cdc.names import Naming, SourceTable, Target
+from engine.cdc.names import Naming, SourceTable, TableTarget
 from engine.cdc.records.scan import RangeScan, ScannedTable
 from engine.cdc.state import Parked, Request
 from engine.cdc.tables import MetPart
@@ -16,7 +16,7 @@ class Share:
     """What a range has of one source table of a table."""
 
     source: SourceTable
-    target: Target
+    target: TableTarget
     scan: RangeScan
     found: ScannedTable
 
@@ -54,6 +54,16 @@ class TableWork:
         """Raises: InvalidInputError: records of the table are gone, or cannot be read at all."""
         if self.failure is not None:
             raise InvalidInputError(self.failure)
+
+    def check_same_topics(self, stood: Mapping[TopicPosition, int]) -> None:
+        """Raises: InvalidInputError: a topic ends before the position of the table: it was deleted and recreated."""
+        for position, end in self.ends.items():
+            if end < stood.get(position, 0):
+                raise InvalidInputError(
+                    f"the topic was deleted and recreated since it was read: topic={position[0]} "
+                    f"partition={position[1]} wanted={stood[position]} end={end} "
+                    f"fix='drop the table, or take the job to a new name: the records between are gone'"
+                )
 
     @property
     def met(self) -> list[MetPart]:
@@ -104,7 +114,7 @@ def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, Table
             if not own.shares:
                 source = SourceTable("", name)
                 nothing = ScannedTable(source=source, first_offset=scan.source.start_offset)
-                own.shares.append(Share(source=source, target=Target(table=name), scan=scan, found=nothing))
+                own.shares.append(Share(source=source, target=TableTarget(table=name), scan=scan, found=nothing))
     return dict(sorted(work.items()))
 
 
@@ -160,7 +170,7 @@ def with_new_positions(parked: Parked, work: TableWork) -> Parked:
 
 
 def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Request]) -> list[OffsetRange]:
-    """The ranges of a parked table that goes on in this batch, up to the batch's ends.
+    """The ranges of a parked table that continues in this batch, up to the batch's ends.
 
     Args:
         parked: the table.

@@ -78,13 +78,15 @@ class BatchReport:
     batch_id: int
     time_ms: int
     tables: Mapping[str, TableReport]
+    positions: Mapping[TopicPosition, int] = field(default_factory=dict)  # the next record of the job
 
     def after(self, before: "BatchReport | None") -> "BatchReport":
         """This batch, with the tables and counts before it."""
         if before is None:
             return self
         own = {name: each.after(before.tables.get(name)) for name, each in self.tables.items()}
-        return replace(self, tables=dict(sorted({**before.tables, **own}.items())))
+        tables = dict(sorted({**before.tables, **own}.items()))
+        return replace(self, tables=tables, positions={**before.positions, **self.positions})
 
     def to_json(self) -> dict[str, Any]:
         """For the file."""
@@ -92,6 +94,7 @@ class BatchReport:
             "batch": self.batch_id,
             "time_ms": self.time_ms,
             "tables": [each.to_json() for each in self.tables.values()],
+            "positions": to_json(self.positions, {}),
         }
 
     @classmethod
@@ -100,4 +103,9 @@ class BatchReport:
         if body is None:
             return None
         found = [TableReport.from_json(each) for each in body["tables"]]
-        return cls(batch_id=body["batch"], time_ms=body["time_ms"], tables={each.table: each for each in found})
+        return cls(
+            batch_id=body["batch"],
+            time_ms=body["time_ms"],
+            tables={each.table: each for each in found},
+            positions=from_json(body["positions"]),
+        )

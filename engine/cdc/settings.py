@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from engine.cdc.names import Naming
+from logstore.format.connect_types import DEFAULT_RULES, TypeRules
 from logstore.format.schema_registry import SchemaRegistry
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from logstore.kafka.clients import KafkaProperties
 
 ISOLATE: Final = "isolate"
@@ -39,7 +41,9 @@ class CdcSettings:
     registry: SchemaRegistry | None = None  # None: JSON
     transactions: str | None = None  # topic of transaction metadata
     max_records: int | None = None  # of a batch
-    types: Mapping[str, str] = field(default_factory=dict)
+    types: TypeRules = DEFAULT_RULES
+    unavailable_values: Literal["fail", "keep"] = "keep"
+    placeholder: str = UNAVAILABLE_VALUE  # the connector's, for unavailable values
     renamed: Mapping[str, str] = field(default_factory=dict)  # columns of all tables
     added: Mapping[str, str] = field(default_factory=dict)  # metadata columns: what they hold, by name
     excluded: tuple[str, ...] = ()  # schema.table.column

@@ -25,23 +25,23 @@ from engine.cdc.topics import PatternTopics
 from engine.kafka.offsets import OffsetRange, Offsets, TopicPosition, from_json, limited, ranges, to_json
 
 FORMAT: Final = "fluvial-cdc"
-ROWS: Final = "topic string, partition int, start_offset long, end_offset long"
+RANGE_COLUMNS: Final = "topic string, partition int, start_offset long, end_offset long"
 _SCHEMA: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("start_offset", pa.int64()), ("end_offset", pa.int64())]
 )
 _REQUESTS: Final = "@requests"
 _EARLIEST: Final = "@earliest"  # where partitions begin that are new in a batch
 
-Requests = Callable[[], list[str]]
+ListRequests = Callable[[], list[str]]
 """Names of what users have asked of the job and it has not answered yet."""
 
 
 def no_requests() -> list[str]:
-    """Nobody asks anything."""
+    """No requests."""
     return []
 
 
-def ranges_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
+def planned_ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
     """The ranges of a batch. A partition that is new begins at its earliest record, which the end keeps.
 
     With requests, all partitions: the empty ones say where records of parked tables end.
@@ -78,13 +78,14 @@ def next_position(
     """
     before = from_json(_offsets(start))
     begin = {**{each: offset for each, offset in earliest.items() if each not in before}, **before}
-    # an end before the position: the topic was recreated, which reading finds; partitions that are gone keep theirs
-    ends = {each: max(latest.get(each, offset), offset) for each, offset in begin.items()}
+    # an end before the position: the topic was recreated, and is read from its beginning
+    ends = {each: latest.get(each, offset) for each, offset in begin.items()}
+    begin = {each: offset if offset <= ends[each] else 0 for each, offset in begin.items()}
     if limit is not None:
         ends = {**ends, **limited(begin, ends, limit)}
     new = {each: begin[each] for each in begin if each not in before}
     seen = requests or start.get(_REQUESTS, [])
-    position = to_json(ends, {})
+    position: dict[str, Any] = dict(to_json(ends, {}))
     if seen:
         position[_REQUESTS] = seen
     is_same = position == {key: value for key, value in start.items() if key != _EARLIEST}
@@ -102,7 +103,7 @@ class SourcePlan:
     """What the source needs. Picklable."""
 
     settings: CdcSettings
-    requests: Requests = no_requests
+    requests: ListRequests = no_requests
 
 
 def cdc_source(plan: SourcePlan) -> type[DataSource]:
@@ -114,7 +115,7 @@ def cdc_source(plan: SourcePlan) -> type[DataSource]:
             return FORMAT
 
         def schema(self) -> str:
-            return ROWS
+            return RANGE_COLUMNS
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             return CdcStreamReader(plan)
@@ -166,7 +167,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One, with all ranges."""
-        return [InputPartition(json.dumps([_row(each) for each in ranges_of(start, end)]))]
+        return [InputPartition(json.dumps([_row(each) for each in planned_ranges(start, end)]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The ranges as rows."""

@@ -18,7 +18,7 @@ from engine.kafka.offsets import TopicPosition, from_json, to_json
 from filestore.io.file_io import FileIO
 from lsm.errors import CorruptDataError
 
-DIRECTORY: Final = "_cdc"
+STATE_DIRECTORY: Final = "_cdc"
 _TABLES: Final = "tables"
 _REQUESTS: Final = "requests"
 _PROGRESS: Final = "progress.json"
@@ -36,7 +36,7 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
+class CdcTableState:
     """What is known of a table."""
 
     sources: tuple[SourceTable, ...] = ()
@@ -62,7 +62,7 @@ class TableState:
         }
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "TableState":
+    def from_json(cls, body: Mapping[str, Any]) -> "CdcTableState":
         """The inverse of ``to_json``."""
         parked = body["parked"]
         return cls(
@@ -97,16 +97,16 @@ class StateFiles:
     io: FileIO
     root: str
     job: str
-    _known: dict[str, TableState] = field(default_factory=dict, compare=False)
+    _known: dict[str, CdcTableState] = field(default_factory=dict, compare=False)
 
-    def table(self, name: str) -> TableState:
+    def table(self, name: str) -> CdcTableState:
         """The state of a table; an empty one for a table that is not known."""
         if name not in self._known:
             body = self._read(f"{_TABLES}/{quote(name, safe='')}{_SUFFIX}")
-            self._known[name] = TableState() if body is None else TableState.from_json(body)
+            self._known[name] = CdcTableState() if body is None else CdcTableState.from_json(body)
         return self._known[name]
 
-    def put(self, name: str, state: TableState) -> None:
+    def put(self, name: str, state: CdcTableState) -> None:
         """Remember the state of a table; nothing is written when it is the same."""
         if state != self.table(name):
             self._write(f"{_TABLES}/{quote(name, safe='')}{_SUFFIX}", state.to_json())
@@ -153,7 +153,7 @@ class StateFiles:
 
     @property
     def _home(self) -> str:
-        return f"{self.root}/{DIRECTORY}/{quote(self.job, safe='')}"
+        return f"{self.root}/{STATE_DIRECTORY}/{quote(self.job, safe='')}"
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = f"{self._home}/{name}"

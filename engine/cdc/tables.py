@@ -1,20 +1,23 @@
 """The tables of a job: made from a source table's first schema part, then passed through each further one."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.catalog import Catalog
-from engine.cdc.names import SourceTable, Target, check_one_source, column_name
+from engine.cdc.names import SourceTable, TableTarget, check_one_source, column_name
 from engine.cdc.part_sequence import PartSequence, SeenPart, pass_through
-from engine.cdc.records.metadata import DELETED, DELETED_WHEN, metadata_type
-from engine.cdc.records.part_columns import key_names, row_columns
+from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, metadata_type
+from engine.cdc.records.part_columns import key_names, refused_columns, row_columns
 from engine.cdc.records.routing import RowPart
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
-from engine.cdc.state import TableState
+from engine.cdc.state import CdcTableState
 from engine.table import Table
 from filestore.schema.row_counts import ROW_COUNTS_KEY
 from filestore.types.data_types import STRING, DataField, DataType
 from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.cdc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +25,7 @@ class MetPart:
     """A schema part of a table's batch, where it was met."""
 
     source: SourceTable
-    target: Target
+    target: TableTarget
     position: str
     offset: int
     part: RowPart
@@ -33,7 +36,7 @@ class SkippedTableError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class CdcTables:
     """Makes and changes tables of one catalog."""
 
     catalog: Catalog
@@ -47,7 +50,7 @@ class Tables:
         """Whether the table is there."""
         return self.catalog.table_exists(self.full_name(name))
 
-    def prepare(self, name: str, state: TableState, met: Sequence[MetPart]) -> tuple[Table, TableState]:
+    def prepare(self, name: str, state: CdcTableState, met: Sequence[MetPart]) -> tuple[Table, CdcTableState]:
         """The table at a schema that holds all rows of a batch.
 
         Args:
@@ -104,6 +107,8 @@ class Tables:
             fields.append(_field(column_name(column.name, settings.renamed), column.type))
         for each, expression in with_deleted(settings).items():
             fields.append(_field(each, metadata_type(expression)))
+        for each, why in refused_columns(met.part, settings).items():
+            logger.warning("a column is left out: table=%s column=%s source=%s reason=%s", name, each, met.source, why)
         names = [each.name for each in fields]
         missing = [each for each in renamed.values() if each not in names]
         if missing:
@@ -133,7 +138,7 @@ def with_deleted(settings: CdcSettings) -> dict[str, str]:
     """The columns that the job adds; soft deletes need one."""
     added = dict(settings.added)
     if settings.deletes == SOFT and DELETED_WHEN not in added.values():
-        added[DELETED] = DELETED_WHEN
+        added[DELETED_COLUMN] = DELETED_WHEN
     return added
 
 

@@ -77,7 +77,7 @@ class PatternTopics:
             if offset >= 0:
                 found[spot.topic, spot.partition] = offset
         if failed and not found:
-            topic, error = failed[0]
+            topic, cause = failed[0]
             doing = f"offsets of topics cannot be listed: topic={topic}"
-            raise error_of_kafka(error, doing, self._notes, needs=[topic_right("Describe", topic)]) from error
+            raise error_of_kafka(cause, doing, self._notes, needs=[topic_right("Describe", topic)]) from cause
         return found

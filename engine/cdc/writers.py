@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from engine.cdc.records.table_rows import TableRows
+from engine.cdc.records.table_rows import ChangeRows
 from engine.cdc.settings import CdcSettings
 from engine.compaction.spark_units import SparkUnits
 from engine.kafka.offsets import TopicPosition, from_json, to_json
@@ -27,8 +27,8 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table_options import TableOptions
 from filestore.table_store import TableStore
 
-OFFSETS: Final = "fluvial.cdc.offsets"
-JOB: Final = "fluvial.cdc.job"
+OFFSETS_NOTE: Final = "fluvial.cdc.offsets"
+JOB_NOTE: Final = "fluvial.cdc.job"
 _MOST_OPEN: Final = 64
 _LOOKED_BACK: Final = 1000  # snapshots: others may commit, and compactions do
 
@@ -36,7 +36,7 @@ _LOOKED_BACK: Final = 1000  # snapshots: others may commit, and compactions do
 class LocalTables:
     """The runner of a job on one machine: threads of the driver, one table in each."""
 
-    def write(self, spec: BatchSpec, rows: TableRows) -> Iterable[BucketResult]:
+    def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
         """See ``Runner``."""
         return write_part(spec, rows)
 
@@ -51,7 +51,7 @@ class ClusterTables:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def write(self, spec: BatchSpec, rows: TableRows) -> Iterable[BucketResult]:
+    def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
         """See ``Runner``."""
         answers, bad = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
         rows.bad.count, rows.bad.first = bad
@@ -62,7 +62,7 @@ class ClusterTables:
         return SparkUnits(self._spark, store)(tasks)
 
 
-def _written(given: tuple[BatchSpec, TableRows]) -> tuple[list[str], tuple[int, str | None]]:
+def _written(given: tuple[BatchSpec, ChangeRows]) -> tuple[list[str], tuple[int, str | None]]:
     """In a task."""
     spec, rows = given
     answers = [each.to_json() for each in write_part(spec, rows)]
@@ -75,7 +75,7 @@ TableRunner = LocalTables | ClusterTables
 @dataclass(frozen=True, slots=True)
 class _Open:
     table: Table
-    session: WriteSession[TableRows]
+    session: WriteSession[ChangeRows]
     offsets: dict[TopicPosition, int]
 
 
@@ -100,7 +100,7 @@ class Writers:
         """Have a session at this version of a table. Returns: the job's position in it."""
         found = self._open.pop(table.name, None)
         if found is None:
-            session: WriteSession[TableRows] = WriteSession(
+            session: WriteSession[ChangeRows] = WriteSession(
                 table.files,
                 self._runner,
                 commit_user=self._user,
@@ -117,11 +117,13 @@ class Writers:
         self._open[table.name] = found
         return dict(found.offsets)
 
-    def write(self, table: Table, rows: TableRows, batch_id: int, offsets: Mapping[TopicPosition, int]) -> CommitResult:
+    def write(
+        self, table: Table, rows: ChangeRows, batch_id: int, offsets: Mapping[TopicPosition, int]
+    ) -> CommitResult:
         """Write the batch of a table, unless it is there. Raises: FluvialError, see ``WriteSession.write``."""
         found = self._open[table.name]
         ends = {**found.offsets, **offsets}
-        notes = {JOB: self._settings.name, OFFSETS: json.dumps(to_json(ends, {}))}
+        notes = {JOB_NOTE: self._settings.name, OFFSETS_NOTE: json.dumps(to_json(ends, {}))}
         done = found.session.write(rows, batch_id=batch_id, notes=notes)
         found.offsets.update(ends)
         return done
@@ -171,8 +173,8 @@ def position_in(table: Table, job: str) -> dict[TopicPosition, int]:
         found = snapshots.find(snapshot_id)
         if found is None:
             break
-        if found.properties.get(JOB) == job and OFFSETS in found.properties:
-            return from_json(json.loads(found.properties[OFFSETS]))
+        if found.properties.get(JOB_NOTE) == job and OFFSETS_NOTE in found.properties:
+            return from_json(json.loads(found.properties[OFFSETS_NOTE]))
     return {}
 
 

@@ -169,13 +169,9 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
     # ---- one batch
 
     def write(
-        self,
-        rows: RowsT,
-        *,
-        batch_id: int = BATCH_IDENTIFIER,
-        read_snapshot_id: int | None = None,
+        self, rows: RowsT, *, batch_id: int = BATCH_IDENTIFIER, read_snapshot_id: int | None = None,
         notes: Mapping[str, str] = NO_PROPERTIES,
-    ) -> CommitResult:
+    ) -> CommitResult:  # fmt: skip
         """Write a batch, in files and log, unless it is committed already.
 
         Args:
@@ -194,12 +190,9 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             def attempt(turn: Turn | None) -> CommitResult:
                 if turn is not None:
                     self._follow_log()  # it may have been replaced while the writer waited
+                given = {**properties, **notes}
                 return self._writer.write(
-                    batch_id,
-                    run_parts,
-                    read_snapshot_id=read_snapshot_id,
-                    properties={**properties, **notes},
-                    turn=turn,
+                    batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=given, turn=turn
                 )
 
             if self._log is None and self._follow_log() is None:

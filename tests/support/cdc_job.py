@@ -10,7 +10,7 @@ from engine import Catalog
 from engine.cdc.batch import CdcBatches
 from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings
-from engine.cdc.source import next_position, ranges_of
+from engine.cdc.source import next_position, planned_ranges
 from engine.cdc.state import StateFiles
 from engine.kafka.offsets import TopicPosition
 from engine.runtime.steps import Observer, ignore
@@ -65,7 +65,7 @@ class MemoryJob:
                 self.catalog, self.settings, self.state, commit_user=self.commit_user, run_id=f"run-{self.runs}",
                 threads=1, observe=observe, now_ms=lambda: self.now_ms,
             )  # fmt: skip
-        return self._batches.write(ranges_of(*self.planned), self.batch_id)
+        return self._batches.write(planned_ranges(*self.planned), self.batch_id)
 
     def restarted(self) -> None:
         """What a killed driver leaves: nothing in memory."""
@@ -110,7 +110,3 @@ def memory_job(tmp_path: Path, **settings: Any) -> Iterator[MemoryJob]:
             **{"options": {"bucket": "1"}, **settings},
         )
         yield MemoryJob(Catalog(str(tmp_path / "warehouse")), made)
-
-
-def without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in names}

@@ -13,18 +13,22 @@ Record = tuple[str, bytes | None, bytes | None]
 
 
 def int32(name: str, *, optional: bool = True) -> Field:
+    """A 32-bit column."""
     return {"type": "int32", "optional": optional, "field": name}
 
 
 def int64(name: str, *, optional: bool = True) -> Field:
+    """A 64-bit column."""
     return {"type": "int64", "optional": optional, "field": name}
 
 
 def text(name: str, *, optional: bool = True) -> Field:
+    """A text column."""
     return {"type": "string", "optional": optional, "field": name}
 
 
 def decimal(name: str, precision: int, scale: int) -> Field:
+    """A bounded decimal column, as ``decimal.handling.mode=precise`` has it."""
     return {
         "type": "bytes",
         "optional": True,
@@ -140,6 +144,7 @@ class SourceTable:
 
 
 def tombstone(record: Record) -> Record:
+    """The record that follows a delete."""
     return record[0], record[1], None
 
 

@@ -11,7 +11,7 @@ from engine.cdc.records.routing import META
 from filestore.types.data_types import STRING, DataType, arrow_type
 from lsm.errors import InvalidInputError
 
-DELETED: Final = "_deleted"
+DELETED_COLUMN: Final = "_deleted"
 DELETED_WHEN: Final = "op = d"
 _BOOLEAN: Final = DataType(root="BOOLEAN")
 _BIGINT: Final = DataType(root="BIGINT")

@@ -12,13 +12,17 @@ from logstore.format.connect_types import columns_of_part
 
 
 def row_columns(part: RowPart, source: SourceTable, settings: CdcSettings) -> tuple[PartColumn, ...]:
-    """The columns of a table's rows, without excluded ones."""
-    found = columns_of_part({"fields": [{**part.row, "field": "after"}]})
+    """The columns of a table's rows, without excluded ones and those that no table can hold."""
     return tuple(
-        PartColumn(name=each.name, type=data_type_of(each.type))
-        for each in found
-        if not is_excluded(source, each.name, settings.excluded)
+        PartColumn(name=each.name, type=data_type_of(each.type), default=each.default)
+        for each in columns_of_part(part.row, settings.types)
+        if not each.refused and not is_excluded(source, each.name, settings.excluded)
     )
+
+
+def refused_columns(part: RowPart, settings: CdcSettings) -> dict[str, str]:
+    """The columns that no table can hold, and why."""
+    return {each.name: each.note for each in columns_of_part(part.row, settings.types) if each.refused}
 
 
 def key_names(part: RowPart) -> tuple[str, ...]:

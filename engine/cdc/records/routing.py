@@ -6,7 +6,7 @@ schema changes and signals are known by the names of their schemas, and are no r
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -68,7 +68,7 @@ class RowPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class RecordPiece:
     """Records of one table and one schema part."""
 
     source: SourceTable
@@ -81,7 +81,7 @@ class Piece:
 class Routed:
     """Where the records of a batch belong."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RecordPiece, ...]
     bad: tuple[BadRecord, ...]  # of no known table
     tombstones: IndexArray
 
@@ -98,7 +98,7 @@ def route(keys: pa.Array, values: pa.Array, *, split: Split = split_payloads) ->
     places = np.flatnonzero(~is_tombstone)
     groups, unreadable = split(values.drop_null() if is_tombstone.any() else values)
     bad = [BadRecord(index=int(places[each.index]), reason=each.reason) for each in unreadable]
-    pieces: list[Piece] = []
+    pieces: list[RecordPiece] = []
     for group in groups:
         found, refused = _pieces_of(group, places[group.indices], keys, split)
         pieces += found
@@ -118,7 +118,7 @@ def is_row_part(part: Mapping[str, Any] | None) -> bool:
 
 def _pieces_of(
     group: Payloads, indices: IndexArray, keys: pa.Array, split: Split
-) -> tuple[list[Piece], list[BadRecord]]:
+) -> tuple[list[RecordPiece], list[BadRecord]]:
     if group.schema_part is not None and not is_row_part(group.schema_part):
         return [], []
     decoded = decode_objects(group.texts, _meta_reading())
@@ -146,7 +146,7 @@ def _pieces_of(
             part = None if truncates else _row_part(group.schema_part, _key_part(keys, own, split))
             source_table = SourceTable(*name.split("\x00", 1))
             rows = meta if here.all() else rows_where(meta, here)
-            pieces.append(Piece(source=source_table, part=part, indices=own, meta=rows))
+            pieces.append(RecordPiece(source=source_table, part=part, indices=own, meta=rows))
     return pieces, bad
 
 
@@ -155,7 +155,7 @@ def _meta_reading() -> Reading:
     return row_reading(META, lenient=True)
 
 
-def _key_part(keys: pa.Array, indices: Sequence[int], split: Split) -> Mapping[str, Any] | None:
+def _key_part(keys: pa.Array, indices: IndexArray, split: Split) -> Mapping[str, Any] | None:
     """The schema part of the first key among some records."""
     chosen = keys.take(pa.array(indices[:1])).drop_null()
     if not len(chosen):

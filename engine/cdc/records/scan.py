@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from engine.cdc.names import SourceTable
-from engine.cdc.records.routing import Piece, Routed, RowPart, route
+from engine.cdc.records.routing import RecordPiece, Routed, RowPart, route
 from engine.cdc.settings import CdcSettings
 from engine.kafka.offsets import OffsetRange
 from logstore.format.avro_payloads import AvroPayloads
@@ -129,7 +129,7 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
     return found
 
 
-def _add(found: RangeScan, piece: Piece, offsets: NDArray[np.int64]) -> None:
+def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64]) -> None:
     at = offsets[piece.indices]
     table = found.tables.get(piece.source)
     if table is None:
@@ -149,7 +149,7 @@ def _add(found: RangeScan, piece: Piece, offsets: NDArray[np.int64]) -> None:
             table.transactions[name] = table.transactions.get(name, 0) + each["counts"]
 
 
-def part_starts(pieces: Sequence[Piece], offsets: NDArray[np.int64]) -> list[tuple[int, RowPart]]:
+def part_starts(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> list[tuple[int, RowPart]]:
     """The offsets at which another part begins, of the pieces of one table; one that comes back begins again."""
     at = np.concatenate([offsets[each.indices] for each in pieces])
     which = np.concatenate([np.full(len(each.indices), number) for number, each in enumerate(pieces)])

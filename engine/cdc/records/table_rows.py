@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from engine.cdc.names import SourceTable
 from engine.cdc.part_sequence import PartSequence
-from engine.cdc.records.metadata import DELETED, metadata_column
+from engine.cdc.records.metadata import metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
-from engine.cdc.records.routing import Piece, RowPart
+from engine.cdc.records.routing import RecordPiece, RowPart
 from engine.cdc.records.scan import Chunk, position_of, read_chunks, split_of
 from engine.cdc.settings import SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
@@ -27,6 +27,9 @@ from logstore.json.arrow_bytes import gathered
 from logstore.json.reading import BadRecord
 from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
+
+UNAVAILABLE_COLUMN: Final = "_unavailable"
+"""Names of the columns that the connector left out of a row: the writer fills them from the table."""
 
 
 class TooManyBadError(InvalidInputError):
@@ -54,13 +57,13 @@ class BadCount:
 
 
 @dataclass(slots=True)
-class TableRows:
+class ChangeRows:
     """The rows of a table in a batch, as batches with ``_row_kind``."""
 
     settings: CdcSettings
     table: str
     fields: tuple[DataField, ...]
-    is_keyless: bool
+    keys: tuple[str, ...]  # () for a table without a key
     sources: tuple[TableSource, ...]
     bad: BadCount
     kept: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)  # by position; others are read again
@@ -121,11 +124,12 @@ class TableRows:
             return None, bad
         if len(found) == 1:
             return found[0], bad
+        found = _alike(found)
         order = np.argsort(np.concatenate(places), kind="stable")
         return gathered(found, order), bad
 
     def _decoded(
-        self, chunk: Chunk, piece: Piece, part: RowPart, own: TableSource, mask: Any, run: str
+        self, chunk: Chunk, piece: RecordPiece, part: RowPart, own: TableSource, mask: Any, run: str
     ) -> tuple[pa.RecordBatch, Any, list[BadRecord]]:
         indices = piece.indices[mask]
         columns = row_columns(part, piece.source, self.settings)
@@ -137,8 +141,11 @@ class TableRows:
             keys=chunk.records["key"].take(chosen),
             key_names=[name for name in key_names(part) if name in schema.names],
             on_error="collect",
-            with_update_before=self.is_keyless,
+            with_update_before=not self.keys,
             split=split_of(self.settings),
+            out_of_range=self.settings.types.out_of_range,
+            unavailable_values=self.settings.unavailable_values,
+            placeholder=self.settings.placeholder,
         )
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}
@@ -171,12 +178,18 @@ class TableRows:
                 values = pa.nulls(count, arrow)
             arrays.append(values)
             fields.append(pa.field(each.name, values.type))
-        kinds = found.kinds
-        if self.settings.deletes == SOFT and DELETED in self.settings.added:
+        kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
+        if self.settings.deletes == SOFT:
             codes = kinds.to_numpy(zero_copy_only=False)
-            kinds = pa.array(np.where(codes == RowKind.DELETE, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
+            is_delete = codes == RowKind.DELETE
+            kinds = pa.array(np.where(is_delete, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
+            rest = {name: column for name, column in plan.items() if column not in self.keys}
+            lacking = _with_nulls(lacking, found.rows, rest, is_delete)
         arrays.append(ROW_KIND_SYMBOLS.take(kinds))
         fields.append(pa.field(ROW_KIND_COLUMN, pa.string()))
+        if lacking is not None:
+            arrays.append(lacking)
+            fields.append(pa.field(UNAVAILABLE_COLUMN, lacking.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _report(self, chunk: Chunk, bad: Sequence[BadRecord], source: OffsetRange, letters: DeadLetters) -> None:
@@ -209,3 +222,35 @@ def _cast(values: pa.Array, source: DataType, target: DataType) -> pa.Array:
     if bare == wanted:
         return values
     return cast_array(values, bare, wanted)
+
+
+def _renamed_lists(lists: pa.Array | None, names: Mapping[str, str]) -> pa.Array | None:
+    """Lists of source columns as lists of the table's; columns that the table leaves out are dropped."""
+    if lists is None:
+        return None
+    found = [None if each is None else [names[name] for name in each if name in names] for each in lists.to_pylist()]
+    return pa.array([each or None for each in found], pa.list_(pa.string()))
+
+
+def _with_nulls(lists: pa.Array | None, rows: pa.RecordBatch, names: Mapping[str, str], mask: Any) -> pa.Array | None:
+    """The lists, with the columns that are null in the chosen rows: a deleted row has its key only, and keeps all."""
+    if not mask.any():
+        return lists
+    nulls = {column: rows.column(name).is_null().to_numpy(zero_copy_only=False) for name, column in names.items()}
+    found: list[list[str] | None] = [None] * rows.num_rows if lists is None else lists.to_pylist()
+    for index in np.flatnonzero(mask).tolist():
+        found[index] = [column for column, is_null in nulls.items() if is_null[index]] or None
+    return pa.array(found, pa.list_(pa.string()))
+
+
+def _alike(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The batches with the same columns: some have lists of unavailable columns, others need none."""
+    if not any(UNAVAILABLE_COLUMN in each.schema.names for each in batches):
+        return list(batches)
+    nothing = pa.list_(pa.string())
+    return [
+        each
+        if UNAVAILABLE_COLUMN in each.schema.names
+        else each.append_column(UNAVAILABLE_COLUMN, pa.nulls(each.num_rows, nothing))
+        for each in batches
+    ]
