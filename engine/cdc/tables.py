@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.catalog import Catalog
-from engine.cdc.names import SourceTable, TableTarget, check_one_source, column_name
-from engine.cdc.part_sequence import PartSequence, SeenPart, pass_through
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, metadata_type
 from engine.cdc.records.part_columns import key_names, refused_columns, row_columns
 from engine.cdc.records.routing import RowPart
+from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, column_name
+from engine.cdc.rules.part_sequence import PartSequence, SeenPart, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
 from engine.table import Table
@@ -49,6 +49,10 @@ class CdcTables:
     def exists(self, name: str) -> bool:
         """Whether the table is there."""
         return self.catalog.table_exists(self.full_name(name))
+
+    def open(self, name: str) -> Table:
+        """The table as it is now. Raises: InvalidInputError."""
+        return self.catalog.table(self.full_name(name))
 
     def prepare(self, name: str, state: CdcTableState, met: Sequence[MetPart]) -> tuple[Table, CdcTableState]:
         """The table at a schema that holds all rows of a batch.

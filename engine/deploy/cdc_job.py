@@ -82,6 +82,8 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         dead_letters=cdc.dead_letters,
         cut=cdc.commit.cut,
         max_wait_s=cdc.commit.max_wait,
+        tag_every_s=cdc.commit.tag_every,
+        tag_retained_ms=round(cdc.commit.tag_retained * 1000),
         memory_bytes=cdc.commit.memory,
         options=cdc.options,
         tables={

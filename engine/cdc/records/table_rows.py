@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from engine.cdc.names import SourceTable
-from engine.cdc.part_sequence import PartSequence
 from engine.cdc.records.metadata import metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
 from engine.cdc.records.routing import RecordPiece, RowPart
 from engine.cdc.records.scan import Chunk, position_of, read_chunks, split_of
+from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.settings import SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from engine.cdc.names import column_name
+from engine.cdc.rules.names import column_name
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, SchemaChange
 from filestore.types.casts import widens
 from filestore.types.data_types import DataField, DataType
