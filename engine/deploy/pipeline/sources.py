@@ -10,13 +10,15 @@ from pyspark.sql import types as T
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
 from engine.deploy.config.table_config import data_fields_of
-from engine.kafka.options import KafkaSourceOptions, ValueFormat
+from engine.kafka.options import KafkaSourceOptions, NewTypes, UnavailableValues, ValueFormat
 from engine.kafka.source import KafkaSource
 from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.types.spark_types import spark_schema
+from filestore.evolution.schema_merge import MergeRules
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.log_login import login_of
+from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
@@ -27,6 +29,7 @@ _TABLE: Final = "table"
 _CHANGELOG: Final = "read.changelog"
 _VALUE_FORMAT: Final = "value.format"
 _KEY_COLUMNS: Final = "key.columns"
+_UNAVAILABLE: Final = "unavailable-values"
 _UPDATE_BEFORE: Final = "update-before"
 _DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
 _EPOCH_UNITS: Final = "epoch-units"
@@ -92,7 +95,12 @@ def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
 
 
 def source_spec(
-    config: JobConfig, pipeline: PipelineConfig, target: TableSchema, *, grown: Sequence[DataField] | None = None
+    config: JobConfig,
+    pipeline: PipelineConfig,
+    target: TableSchema,
+    *,
+    grown: Sequence[DataField] | None = None,
+    rules: MergeRules | None = None,
 ) -> SourceSpec:
     """The arguments of Spark's reader.
 
@@ -101,11 +109,14 @@ def source_spec(
         pipeline: a pipeline of the job.
         target: schema of the first table, for a source without columns of its own.
         grown: the table's columns, with the source's new ones added, see ``growth``.
+        rules: by which they grow.
     """
     source, options = pipeline.source, source_options(config, pipeline)
     fields = data_fields_of(source.columns) if source.columns else target.fields if grown is None else grown
     if grown is not None:
         options.setdefault("new-fields", "fail")
+        if rules is not None and rules.widens:
+            options.setdefault("new-types", (NewTypes.OTHER if rules.casts else NewTypes.WIDER).value)
     if source.format == FLUVIAL:
         return SourceSpec(format=FLUVIAL_FORMAT, options=options, schema=None)
     if source.format != KAFKA:
@@ -123,7 +134,23 @@ def source_spec(
     if units and value_format != ValueFormat.JSON.value:
         options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())
     schema = T.StructType([*_nullable(fields).fields, T.StructField(ROW_KIND_COLUMN, T.StringType())])
+    if value_format in _DEBEZIUM and _is_filled(pipeline, target, options.get(_UNAVAILABLE)):
+        schema = schema.add(UNAVAILABLE_COLUMN, T.ArrayType(T.StringType()))
     return SourceSpec(format=KafkaSource.name(), options=options, schema=schema)
+
+
+def _is_filled(pipeline: PipelineConfig, target: TableSchema, wanted: str | None) -> bool:
+    """Whether values that updates left out are taken from the table: if not told, where the writer can do it.
+
+    A query between source and table could lose the names of what is missing, or fill another table.
+    """
+    if wanted is not None:
+        return wanted == UnavailableValues.KEEP.value
+    options = target.table_options
+    has_steps = pipeline.transform or any(output.transform for output in pipeline.outputs)
+    engines = ("deduplicate", "partial-update")
+    is_fillable = target.primary_keys and options.merge_engine in engines and options.bucket != POSTPONE_BUCKET
+    return bool(is_fillable and not has_steps and len(pipeline.outputs) == 1)
 
 
 def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:
