@@ -28,6 +28,7 @@ from engine.cdc.state import Request, StateFiles
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
 from engine.cdc.writers import LocalTables, TableRunner, Writers
 from engine.kafka.offsets import OffsetRange, TopicPosition
+from engine.runtime.metrics import record_changes
 from engine.runtime.steps import Observer, ignore
 from engine.table import Table
 from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError, TakenOverError, UnavailableError
@@ -124,6 +125,15 @@ class CdcBatches:
             tables={each.table: each for each in reports if each is not None},
             positions={(each.topic, each.partition): each.end_offset for each in ranges},
         )
+        for table in report.tables.values():
+            record_changes(
+                self._tables.full_name(table.table),
+                records=table.records,
+                bad=table.bad,
+                schema_id=table.schema_id,
+                lag_seconds=None if table.newest_ms is None else max(0, report.time_ms - table.newest_ms) / 1000,
+                is_parked=table.parked is not None,
+            )
         self._last = report.after(self._last or BatchReport.from_json(self._state.progress()))
         self._state.put_progress(self._last.to_json())
         for each in requests:

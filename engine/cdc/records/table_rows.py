@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from engine.cdc.records.metadata import metadata_column
+from engine.cdc.records.metadata import SEQUENCE, SEQUENCE_COLUMN, metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
 from engine.cdc.records.routing import RecordPiece, RowPart
 from engine.cdc.records.scan import Chunk, position_of, read_chunks, split_of
@@ -171,6 +171,8 @@ class ChangeRows:
                 values = cast_array(values, _TEXT, each.type)
             elif each.name in self.settings.added:
                 values = metadata_column(self.settings.added[each.name], meta).cast(arrow)
+            elif each.name == SEQUENCE_COLUMN and each.name not in by_column:
+                values = metadata_column(SEQUENCE, meta).cast(arrow)
             elif each.name in by_column:
                 name = by_column[each.name]
                 values = _cast(found.rows.column(name), types[name], each.type)

@@ -180,7 +180,7 @@ def _planned(
         free = _free(wanted, known, column.type, used | {*plan.values(), *keys})
         plan[column.name] = free
         if free not in known:
-            changes.append(AddColumn(path=(free,), type=replace(column.type, nullable=True), default=column.default))
+            changes.append(AddColumn(path=(free,), type=replace(column.type, nullable=True)))
             known[free] = column.type
     for gone in sequence.live.keys() - {each.name for each in seen.columns}:
         if _rule("drop", rules, seen, PartColumn(name=gone, type=known[sequence.live[gone]])) == "drop":
