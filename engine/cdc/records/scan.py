@@ -7,6 +7,7 @@ what does not fit is read again. So a batch takes bounded memory, however far th
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from engine.cdc.settings import CUT, CdcSettings
 from engine.kafka.offsets import OffsetRange
 from logstore.format.avro_payloads import AvroPayloads
 from logstore.format.schema_parts import Split, split_payloads
+from logstore.format.schema_registry import SchemaRegistry
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import RecordsLostError, read_range
 from logstore.offsets import LogRange
@@ -91,7 +93,13 @@ def position_of(source: OffsetRange) -> str:
 
 def split_of(settings: CdcSettings) -> Split:
     """How records are split into payloads and schema parts."""
-    return split_payloads if settings.registry is None else AvroPayloads(settings.registry)
+    return split_payloads if settings.registry is None else _avro_payloads(settings.registry)
+
+
+@lru_cache(maxsize=4)
+def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
+    """One per registry and process: its cache of schemas outlives a batch."""
+    return AvroPayloads(registry)
 
 
 def read_chunks(settings: CdcSettings, source: OffsetRange) -> Iterator[Chunk]:

@@ -112,11 +112,10 @@ class ChangeRows:
                 continue
             at = offsets[piece.indices]
             is_wanted = at > own.after
-            names = np.array(own.sequence.run_names(position_of(own.range), at.tolist()))
-            for name in np.unique(names[is_wanted]):
-                rows, where, refused = self._decoded(
-                    chunk, piece, piece.part, own, is_wanted & (names == name), str(name)
-                )
+            names, codes = own.sequence.run_of_rows(position_of(own.range), at)
+            for code in np.unique(codes[is_wanted]).tolist():
+                mask = is_wanted & (codes == code)
+                rows, where, refused = self._decoded(chunk, piece, piece.part, own, mask, names[code])
                 found.append(rows)
                 places.append(where)
                 bad += refused

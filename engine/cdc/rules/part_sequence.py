@@ -6,16 +6,18 @@ its column is another one: existing rows of the source have no value in it. A ru
 that a replay finds the same columns.
 """
 
-from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+import numpy as np
 
 from engine.cdc.rules.names import column_name
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, SchemaChange
 from filestore.types.casts import widens
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
+from lsm.keys.words import IndexArray
 
 CHANGE_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "add": ("evolve", "ignore", "fail"),
@@ -64,11 +66,11 @@ class PartSequence:
     plans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by run name: digest, digest#2, ...
     runs: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)  # by position: (offset, run name)
 
-    def run_names(self, position: str, offsets: Sequence[int]) -> list[str]:
-        """The run of each offset."""
+    def run_of_rows(self, position: str, offsets: IndexArray) -> tuple[list[str], IndexArray]:
+        """The runs of a partition, and for each offset the index of its run."""
         runs = self.runs[position]
-        starts = [start for start, _ in runs]
-        return [runs[max(0, bisect_right(starts, offset) - 1)][1] for offset in offsets]
+        starts = np.array([start for start, _ in runs])
+        return [name for _, name in runs], np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
 
     def to_json(self) -> dict[str, Any]:
         """For the state's file."""
