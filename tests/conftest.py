@@ -40,6 +40,7 @@ settings.load_profile("same")
 # What a session starts once, in seconds, and the process that has it: of the first that a test needs. Some tests need
 # both databases. A module that takes minutes by itself (kills, restarts) names a group of its own.
 _PROCESSES = {
+    "connect": "databases",  # with a broker of its own
     **{name: name for name in ("spark", "broker", "secure_broker", "java_peer", "pypaimon_peer", "object_store")},
     **dict.fromkeys(("postgres", "postgresql", "mysql"), "databases"),
 }
@@ -55,7 +56,7 @@ _MARKERS = {
     "secure_broker": "broker",
     "java_peer": "interop",
     "pypaimon_peer": "interop",
-    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql", "apicurio"), "store"),
+    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql", "apicurio", "connect"), "store"),
 }
 
 

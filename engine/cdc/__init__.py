@@ -1,0 +1,1 @@
+"""Whole databases from their change topics: one job, one table for each source table."""
