@@ -1,1 +1,1 @@
-"""Whole databases from their change topics: one job, one table for each source table."""
+"""A whole database from its change topics: one job, one streaming query, one table for each source table."""

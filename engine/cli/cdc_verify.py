@@ -1,5 +1,6 @@
 """The command ``fluvial cdc verify``: whether tables equal the database that they follow."""
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,22 +8,28 @@ from typing import Final
 
 import click
 
-from engine.cdc.verify.database import SourceTable
+from engine.catalog import Catalog
+from engine.cdc.verify.database import LiveTable
 from engine.cdc.verify.expressions import POSTGRES
 from engine.cdc.verify.report import DIFFERENT, MISSING, as_json, shown_differences
-from engine.cdc.verify.verification import Followed, Verified, verified
+from engine.cdc.verify.verification import Followed, Verified, followed_by, verified
 from engine.cli.exit_codes import EXIT_FAILED
 from engine.cli.output import console, grid, json_option, print_json
-from engine.cli.place import WarehousePlace, with_place
+from engine.deploy.cdc_job import cdc_of, cdc_settings
+from engine.deploy.config.job_config import load_job
 from lsm.errors import InvalidInputError
 
+FollowedBy = Callable[[LiveTable], Followed | None]
 _PAUSE_S: Final = 2.0
 _LIMIT: Final = 1000
 
 
 @click.command()
+@click.argument("config", required=False, metavar="[FILE]")
+@click.option("--name", metavar="NAME", help="Which database of the job file. [default: its only one]")
 @click.option("--dsn", required=True, metavar="URL", envvar="FLUVIAL_CDC_DSN", show_envvar=True, help="The database.")
-@click.option("--database", required=True, metavar="NAME", help="Database of the tables.")
+@click.option("--database", metavar="NAME", help="Without a job file: database of the tables.")
+@click.option("--warehouse", metavar="DIR", envvar="FLUVIAL_WAREHOUSE", help="Without a job file: their directory.")
 @click.option(
     "--tables", metavar="REGEX", multiple=True, help="Source tables (schema.table); repeatable. [default: all]"
 )
@@ -31,11 +38,12 @@ _LIMIT: Final = 1000
 @click.option("--limit", type=click.IntRange(1), default=_LIMIT, show_default=True, help="Differences of a table.")
 @click.option("--wait", "wait_s", type=click.FloatRange(0), default=0, help="Seconds to compare again what differs.")
 @json_option
-@with_place
 def verify(
-    place: WarehousePlace,
+    config: str | None,
+    name: str | None,
     dsn: str,
-    database: str,
+    database: str | None,
+    warehouse: str | None,
     tables: tuple[str, ...],
     exclude: tuple[str, ...],
     tag: str | None,
@@ -51,14 +59,15 @@ def verify(
     Exit codes: 0 all are equal; 1 at least one differs.
     """
     chosen, left_out = _patterns(tables or (".*",)), _patterns(exclude)
+    catalog, followed = _of_job(config, name) if config else _of_flags(warehouse, database)
 
-    def table_of(source: SourceTable) -> Followed | None:
-        name = str(source)
-        is_chosen = any(each.fullmatch(name) for each in chosen) and not any(each.fullmatch(name) for each in left_out)
-        return Followed(name=f"{database}.{source.name}") if is_chosen else None
+    def table_of(source: LiveTable) -> Followed | None:
+        text = str(source)
+        is_chosen = any(each.fullmatch(text) for each in chosen) and not any(each.fullmatch(text) for each in left_out)
+        return followed(source) if is_chosen else None
 
-    def once(of: Callable[[SourceTable], bool]) -> dict[SourceTable, Verified]:
-        tables = verified(dsn, place.catalog, lambda each: table_of(each) if of(each) else None, tag=tag, limit=limit)
+    def once(of: Callable[[LiveTable], bool]) -> dict[LiveTable, Verified]:
+        tables = verified(dsn, catalog, lambda each: table_of(each) if of(each) else None, tag=tag, limit=limit)
         return {each.source: each for each in tables}
 
     deadline = time.monotonic() + wait_s
@@ -74,7 +83,19 @@ def verify(
     return EXIT_FAILED if unequal else 0
 
 
-def _unequal(results: Mapping[SourceTable, Verified]) -> frozenset[SourceTable]:
+def _of_job(config: str, name: str | None) -> tuple[Catalog, FollowedBy]:
+    job = load_job(config, environment=os.environ)
+    catalog = Catalog(job.warehouse, options=job.catalog_options)
+    return catalog, followed_by(cdc_settings(job, cdc_of(job, name)))
+
+
+def _of_flags(warehouse: str | None, database: str | None) -> tuple[Catalog, FollowedBy]:
+    if not warehouse or not database:
+        raise InvalidInputError("tables are not known: fix='name a job file, or give --warehouse and --database'")
+    return Catalog(warehouse), lambda source: Followed(name=f"{database}.{source.name}")
+
+
+def _unequal(results: Mapping[LiveTable, Verified]) -> frozenset[LiveTable]:
     return frozenset(source for source, each in results.items() if not each.is_equal)
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from engine.kafka.options import KafkaSourceOptions, OnNewFields, ValueFormat
 from engine.types.rows import ROW_KIND_COLUMN
 from logstore.format.avro_payloads import AvroPayloads
-from logstore.format.connect_types import columns_of_part
+from logstore.format.connect_types import columns_of_part, row_part
 from logstore.format.debezium import decode_envelopes
 from logstore.format.schema_parts import Payloads, Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
@@ -103,7 +103,8 @@ def _with_known_fields(split: Split, names: Sequence[str]) -> Split:
     def checked(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
         groups, bad = split(records)
         for group in groups:
-            new_names = [name for name in columns_of_part(group.schema_part).names if name not in names]
+            found = columns_of_part(row_part(group.schema_part))
+            new_names = [each.name for each in found if not each.refused and each.name not in names]
             if new_names:
                 raise ConflictError(
                     f"rows of the source have new columns: columns={new_names} new-fields=fail "

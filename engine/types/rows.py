@@ -1,6 +1,7 @@
 """Rows from Spark or a user, converted to the table's columns and row kinds."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -8,13 +9,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from filestore.hashing.buckets import bucket_ids
+from filestore.schema.table_schema import TableSchema
 from filestore.table_view import TableView
 from filestore.write.row_checks import conform_batch, row_kinds_of_column
+from lsm.errors import InvalidInputError
 
 ROW_KIND_COLUMN: Final = "_row_kind"
+UNAVAILABLE_COLUMN: Final = "_unavailable"
+"""list<string>: the names of columns whose value the source left out of an update; null: none."""
 
 
-def change_rows(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch, pa.Array | None]:
+def change_rows(
+    batch: pa.RecordBatch, table: TableView, *, may_lack_values: bool = False
+) -> tuple[pa.RecordBatch, pa.Array | None]:
     """The rows in the table's column order and types, and the kind of each row.
 
     Kinds come from the column ``_row_kind``, else from the table's ``rowkind.field``; None: all rows are inserts.
@@ -22,6 +29,7 @@ def change_rows(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch
     Args:
         batch: columns by name; nullable columns may be missing, unknown columns are refused.
         table: the table.
+        may_lack_values: columns but those of the key may be null even if they are NOT NULL.
 
     Returns:
         (n rows, (n,) int8 kinds or None).
@@ -34,11 +42,38 @@ def change_rows(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch
     if index >= 0 and ROW_KIND_COLUMN not in table.schema.column_names:
         kinds = row_kinds_of_column(batch.column(index).cast(pa.string()), ROW_KIND_COLUMN)
         batch = batch.select([name for name in batch.schema.names if name != ROW_KIND_COLUMN])
-    rows = conform_batch(batch, table.schema, rounds=table.options.write_round_values)
+    schema = _fillable(table.schema) if may_lack_values else table.schema
+    rows = conform_batch(batch, schema, rounds=table.options.write_round_values)
     field = table.options.rowkind_field
     if kinds is None and field is not None:
         kinds = row_kinds_of_column(rows.column(field), field)
     return rows, kinds
+
+
+def change_parts(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch, pa.Array | None, pa.Array | None]:
+    """The rows and kinds of ``change_rows``, and the column ``_unavailable``; None: the batch has none.
+
+    Raises:
+        InvalidInputError: as ``change_rows``; a NOT NULL column may be null where it is filled in later.
+    """
+    index = batch.schema.get_field_index(UNAVAILABLE_COLUMN)
+    if index < 0 or UNAVAILABLE_COLUMN in table.schema.column_names:
+        return *change_rows(batch, table), None
+    marks = batch.column(index)
+    if not (pa.types.is_list(marks.type) or pa.types.is_null(marks.type)):
+        raise InvalidInputError(
+            f"names of columns are a list of texts: column={UNAVAILABLE_COLUMN} type={marks.type} fix='cast it'"
+        )
+    marks = marks.cast(pa.list_(pa.string()))
+    return *change_rows(batch.drop_columns([UNAVAILABLE_COLUMN]), table, may_lack_values=True), marks
+
+
+def _fillable(schema: TableSchema) -> TableSchema:
+    fields = tuple(
+        field if field.name in schema.primary_keys else replace(field, type=replace(field.type, nullable=True))
+        for field in schema.fields
+    )
+    return replace(schema, fields=fields)
 
 
 def row_buckets(rows: pa.RecordBatch, table: TableView) -> NDArray[np.int32]:

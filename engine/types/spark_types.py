@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from engine.types.quoting import quoted
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType, data_type_of, with_stored_times
 from lsm.errors import InvalidInputError
@@ -37,6 +37,8 @@ _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "TIMESTAMP": T.TimestampNTZType(),
     "TIMESTAMP_LTZ": T.TimestampType(),
 }
+BESIDE_ROWS: Final = (ROW_KIND_COLUMN, UNAVAILABLE_COLUMN)
+"""Columns of changes to write, beside the table's."""
 _TIME_DIGITS: Final = 3  # a table holds milliseconds of the day
 _WIDER: Final[Mapping[type[T.DataType], tuple[type[T.DataType], ...]]] = {
     T.ByteType: (T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
@@ -136,7 +138,7 @@ def fields_of_frame(schema: T.StructType, known: TableSchema) -> list[DataField]
     kept = [
         column
         for column in schema.fields
-        if (column.name != ROW_KIND_COLUMN or ROW_KIND_COLUMN in known.column_names)
+        if (column.name not in BESIDE_ROWS or column.name in known.column_names)
         and not (isinstance(column.dataType, T.NullType) and column.name in known.column_names)
     ]
     return _fields_of_spark(T.StructType(kept), known=frozenset(known.column_names))
@@ -157,9 +159,10 @@ def cast_frame(frame: DataFrame, schema: TableSchema) -> DataFrame:
 
 
 def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
-    """The frame with the table's columns, in order and types of the table, then ``_row_kind`` if the frame has it.
+    """The frame with the table's columns, in order and types of the table, then ``_row_kind`` and ``_unavailable``.
 
-    A missing nullable column becomes null. Columns are cast only where no value can be lost.
+    The two are there if the frame has them. A missing nullable column becomes null. Columns are cast only where no
+    value can be lost.
 
     Raises:
         InvalidInputError: see ``check_frame``.
@@ -167,8 +170,7 @@ def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
     check_frame(frame.schema, schema)
     given = {field.name: field.dataType for field in frame.schema.fields}
     columns = [_aligned_column(field, given.get(field.name)) for field in schema.fields]
-    if ROW_KIND_COLUMN in given:
-        columns.append(F.col(ROW_KIND_COLUMN))
+    columns += [F.col(name) for name in BESIDE_ROWS if name in given and name not in schema.column_names]
     return frame.select(*columns)
 
 
@@ -181,7 +183,7 @@ def check_frame(frame: T.StructType, schema: TableSchema) -> None:
     given = {field.name: field.dataType for field in frame.fields}
     names = [field.name for field in schema.fields]
     for name in given:
-        if name not in names and name != ROW_KIND_COLUMN:
+        if name not in names and name not in BESIDE_ROWS:
             close = difflib.get_close_matches(name, names, 1)
             hint = f" did_you_mean={close[0]}" if close else ""
             raise InvalidInputError(f"the table has no such column: column={name}{hint} fix=drop or rename it")
@@ -191,6 +193,12 @@ def check_frame(frame: T.StructType, schema: TableSchema) -> None:
         raise InvalidInputError(
             f"row kinds are text: column={ROW_KIND_COLUMN} type={given[ROW_KIND_COLUMN].simpleString()} "
             f"fix=use one of +I -U +U -D"
+        )
+    marks = given.get(UNAVAILABLE_COLUMN)
+    if marks is not None and UNAVAILABLE_COLUMN not in names and marks != T.ArrayType(T.StringType(), True):
+        raise InvalidInputError(
+            f"names of columns are a list of texts: column={UNAVAILABLE_COLUMN} type={marks.simpleString()} "
+            "fix=cast it to array<string>"
         )
 
 

@@ -7,7 +7,7 @@ the same slice of the log, whatever rows it computes. This module knows no Spark
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -20,9 +20,10 @@ from engine.log.bucket_log import BucketLog, check_batch_files, read_payload
 from engine.log.given_changes import GivenChanges
 from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
-from engine.types.rows import bucket_places, change_rows
+from engine.types.rows import bucket_places, change_parts
 from engine.write.exact_changes import ExactChanges
 from engine.write.turns.ticket_queue import Turn
+from engine.write.unavailable.filling import Filling, Refuse
 from filestore.changelog.untracked import untracked_rows
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.query_run import QueryRun
@@ -63,6 +64,7 @@ class BatchSpec:
     run: QueryRun | None = None  # of the query: one that was taken over must not fence the log's writers
     turn: Turn | None = None  # of the writer among those of the log
     observe: Observer = ignore
+    refuse: Refuse | None = None  # gets updates that cannot be completed; None: they fail the batch
 
     def check_run(self) -> None:
         """Raises: TakenOverError: another run of the query has these batches now."""
@@ -186,13 +188,21 @@ def warn_of_kept_updates(store: TableStore, batch_id: int, results: Sequence[Buc
         )  # fmt: skip
 
 
+def _taken(
+    rows: pa.RecordBatch, kinds: pa.Array, marks: pa.Array | None, places: pa.Array | None
+) -> tuple[pa.RecordBatch, pa.Array, pa.Array | None]:
+    if places is None:
+        return rows, kinds, marks
+    return rows.take(places), kinds.take(places), None if marks is None else marks.take(places)
+
+
 def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[BucketResult]:
     """Write rows of one task and return what each bucket got.
 
     Args:
         spec: the batch.
-        batches: rows in arrival order, the table's columns and optionally ``_row_kind``; all rows of the buckets that
-            occur.
+        batches: rows in arrival order, the table's columns and optionally ``_row_kind`` and ``_unavailable``; all rows
+            of the buckets that occur.
 
     Raises:
         InvalidInputError: a row that the table cannot hold.
@@ -222,9 +232,10 @@ class _Part:
         self._kind_counts = np.zeros(len(RowKind), np.int64)
         self._untracked = None if spec.log is None else untracked_rows(spec.table.store)
         self._given = GivenChanges.of(spec.table.store, spec.log)
+        self._filling: Filling | None = None  # once a batch has masks
 
     def add(self, batch: pa.RecordBatch) -> None:
-        rows, kinds = change_rows(batch, self._spec.table)
+        rows, kinds, marks = change_parts(batch, self._spec.table)
         if rows.num_rows == 0:
             return
         if self._given is not None:
@@ -232,11 +243,12 @@ class _Part:
         if kinds is None:
             kinds = pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
         if self._spec.log is None:
-            self._write.write(rows, kinds)
+            self._write.write(*self._filled(rows, kinds, marks))
         else:
-            for bucket, bucket_rows, bucket_kinds in self._by_bucket(rows, kinds):
-                log = self._log_of(bucket)
+            for bucket, places in bucket_places(rows, self._spec.table):
+                log = self._log_of(bucket)  # from here on no other writer adds to the bucket's log
                 if log is not None:
+                    bucket_rows, bucket_kinds = self._filled(*_taken(rows, kinds, marks, places))
                     self._write.write(bucket_rows, bucket_kinds)
                     if not self._spec.log.is_exact:
                         log.append(*self._tracked(bucket_rows, bucket_kinds))
@@ -333,13 +345,13 @@ class _Part:
         kept = pc.invert(filter_mask(self._untracked, rows))
         return rows.filter(kept), kinds.filter(kept)
 
-    def _by_bucket(self, rows: pa.RecordBatch, kinds: pa.Array) -> Iterator[tuple[int, pa.RecordBatch, pa.Array]]:
-        """Rows of each bucket, in arrival order."""
-        for bucket, places in bucket_places(rows, self._spec.table):
-            if places is None:
-                yield bucket, rows, kinds
-            else:
-                yield bucket, rows.take(places), kinds.take(places)
+    def _filled(self, rows: pa.RecordBatch, kinds: pa.Array, marks: pa.Array | None) -> tuple[pa.RecordBatch, pa.Array]:
+        """The rows with the values that their source left out."""
+        if self._filling is None and marks is None:
+            return rows, kinds
+        if self._filling is None:
+            self._filling = Filling(self._spec.table, self._spec.refuse)
+        return self._filling.filled(rows, kinds, marks)
 
     def _tell(self, step: Step, bucket: int | None, facts: Mapping[str, int]) -> None:
         self._spec.observe(StepEvent(step=step, batch_id=self._spec.batch_id, bucket=bucket, facts=facts))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from engine.log.table_codec import register_next
 from engine.log.table_log import TableLog
 from engine.request.writer_options import EVEN_UNTRACKED, WriterOptions
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.datafile.schema_mapping import map_schema
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
@@ -73,14 +73,14 @@ def evolve_schema(table: _View, given: Sequence[DataField], rules: MergeRules | 
 
 
 def fields_of_rows(schema: pa.Schema, known: TableSchema) -> list[DataField]:
-    """The columns of rows from outside, without the row kind, and without those of nulls only.
+    """The columns of rows from outside, without the row kind, the mask, and those of nulls only.
 
     Raises:
         InvalidInputError: a new column has no type, or one that no table can hold.
     """
     fields = []
     for index, column in enumerate(schema):
-        if column.name not in known.column_names and column.name == ROW_KIND_COLUMN:
+        if column.name not in known.column_names and column.name in (ROW_KIND_COLUMN, UNAVAILABLE_COLUMN):
             continue
         if pa.types.is_null(column.type):
             if column.name in known.column_names:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from engine.compaction.spark_units import SparkUnits
 from engine.runtime.spark_messages import fluvial_error
 from engine.runtime.task_host import TaskHost
+from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.local_merge import LocalMerge
@@ -47,7 +48,7 @@ def _shuffled(frame: DataFrame, spec: BatchSpec) -> DataFrame:
     table, options = spec.table, spec.table.options
     rows = aligned(frame, table.schema)
     local = LocalMerge.of(table.store, has_log=spec.log is not None)
-    if local is not None:
+    if local is not None and UNAVAILABLE_COLUMN not in rows.columns:  # a row with gaps needs those before it
         rows = local.applied(rows)
     bucket_count = options.bucket
     task_count = min(bucket_count, int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200))

@@ -29,8 +29,8 @@ from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
 RESERVED_NAMES: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, "_LEVEL", "rowkind", "_ROW_ID"})
-STREAM_NAMES: Final = frozenset({"_row_kind", "_log_offset", "_log_timestamp", "_snapshot_id"})
-"""Columns of changes beside the table's: the kind of a row, and where it came from."""
+STREAM_NAMES: Final = frozenset({"_row_kind", "_unavailable", "_log_offset", "_log_timestamp", "_snapshot_id"})
+"""Columns of changes beside the table's: the kind of a row, what its source left out, and where it came from."""
 PARTITION_ROOTS: Final = INTEGER_ROOTS | TEXT_ROOTS | {"DATE", "BOOLEAN"}
 # Parquet would need INT96 in every timestamp column and Avro cannot at all.
 MICROSECONDS: Final = 6

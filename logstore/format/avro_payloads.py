@@ -35,6 +35,7 @@ _NAME_OF_LOGICAL_TYPE: Final = {
     "local-timestamp-micros": "io.debezium.time.MicroTimestamp",
     "decimal": f"{_CONNECT}Decimal",
 }
+_CONNECT_TYPES: Final = {"int": "int32", "long": "int64", "record": "struct", "enum": "string", "fixed": "bytes"}
 _NON_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _UNREADABLE: Final = (EOFError, ValueError, IndexError, StopIteration, OverflowError, UnicodeDecodeError, KeyError)
 """The exceptions that fastavro raises for bytes that do not match the schema."""
@@ -221,13 +222,26 @@ def _named(schema: Any, found: dict[str, Any]) -> dict[str, Any]:
 def _schema_part(schema: Any, named: Mapping[str, Any]) -> dict[str, Any]:
     """The schema part that Connect's JsonConverter would write for this type."""
     if isinstance(schema, list):
+        is_optional = "null" in schema
         schema = next((each for each in schema if each != "null"), "null")
+        return {**_schema_part(schema, named), "optional": is_optional}
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
-    if isinstance(schema.get("type"), dict | list):
-        return _schema_part(schema["type"], named)
+    kind = schema.get("type")
+    if isinstance(kind, dict | list):
+        return _schema_part(kind, named)
+    part: dict[str, Any] = {"type": schema.get("connect.type") or _CONNECT_TYPES.get(kind, kind)}
     if "fields" in schema:
-        return {"fields": [{"field": each["name"], **_schema_part(each["type"], named)} for each in schema["fields"]]}
-    name = schema.get("connect.name") or _NAME_OF_LOGICAL_TYPE.get(schema.get("logicalType"))
-    parameters = {"scale": schema.get("scale", 0)} if schema.get("logicalType") == "decimal" else {}
-    return {"name": name, "parameters": schema.get("connect.parameters", parameters)}
+        part["fields"] = [{"field": each["name"], **_schema_part(each["type"], named)} for each in schema["fields"]]
+    elif kind == "array":
+        part["items"] = _schema_part(schema["items"], named)
+    elif kind == "map":
+        part |= {"keys": {"type": "string"}, "values": _schema_part(schema["values"], named)}
+    parameters = {}
+    if schema.get("logicalType") == "decimal":
+        parameters = {"scale": schema.get("scale", 0), "connect.decimal.precision": schema.get("precision", 38)}
+    part["name"] = schema.get("connect.name") or _NAME_OF_LOGICAL_TYPE.get(schema.get("logicalType"))
+    part["parameters"] = schema.get("connect.parameters", parameters)
+    if schema.get("connect.default") is not None:
+        part["default"] = schema["connect.default"]
+    return part

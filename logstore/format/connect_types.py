@@ -1,80 +1,213 @@
-"""The columns of a row from Kafka Connect's schema part, with Debezium's semantic types of dates, times and decimals.
+"""The columns of a source table from Kafka Connect's schema parts, with what is lost on the way and what is refused.
 
-Source: Kafka Connect ``JsonConverter``; Debezium "Temporal types", "Decimal types".
+The rules of types decide where a source type has no equal: decimals without bounds, times of day, moments with a zone.
+
+Source: Kafka Connect ``JsonConverter``; Debezium "Data type mappings", "Temporal types", "Decimal types".
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-_PLAIN: Final = {
-    "boolean": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float": pa.float32(),
-    "float32": pa.float32(),
-    "double": pa.float64(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-}
-_SEMANTIC: Final = {
-    "io.debezium.time.Date": pa.date32(),
-    "org.apache.kafka.connect.data.Date": pa.date32(),
-    "io.debezium.time.Time": pa.time32("ms"),
-    "io.debezium.time.MicroTime": pa.time32("ms"),
-    "io.debezium.time.NanoTime": pa.time32("ms"),
-    "org.apache.kafka.connect.data.Time": pa.time32("ms"),
-    "io.debezium.time.Timestamp": pa.timestamp("ms"),
-    "io.debezium.time.MicroTimestamp": pa.timestamp("us"),
-    "io.debezium.time.NanoTimestamp": pa.timestamp("us"),
-    "org.apache.kafka.connect.data.Timestamp": pa.timestamp("ms"),
-    "io.debezium.time.ZonedTimestamp": pa.timestamp("us", tz="UTC"),
-}
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+from logstore.format.source.column_values import (
+    CONNECT_DECIMAL,
+    PLAIN_TYPES,
+    UNIT_OF_DATE,
+    UNIT_OF_TIME,
+    UNIT_OF_TIMESTAMP,
+    VARIABLE_DECIMAL,
+    part_fields,
+    scale_of,
+)
+from logstore.format.source.defaults import default_literal
+from logstore.format.source.ranges import OutOfRange
+from lsm.errors import InvalidInputError
+
+_ZONED_TIMESTAMP: Final = "io.debezium.time.ZonedTimestamp"
+_SOURCE_TYPE: Final = "__debezium.source.column.type"
 _PRECISION: Final = "connect.decimal.precision"
 _MAX_PRECISION: Final = 38
+_DECIMAL_RULE: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)", re.IGNORECASE)
+_NOTES: Final = {
+    "io.debezium.time.MicroDuration": "an interval becomes microseconds, with months and years of their mean length: "
+    "interval.handling.mode=string of the connector keeps them",
+    "io.debezium.time.NanoDuration": "an interval becomes nanoseconds, with months and years of their mean length: "
+    "interval.handling.mode=string of the connector keeps them",
+    "io.debezium.data.Bits": "bits become bytes, the lowest first, and their number is not kept",
+    "io.debezium.time.NanoTimestamp": "records with digits finer than a microsecond are refused",
+}
+_NO_DEFAULT: Final = "its default is not taken over, because nested columns have none: old rows are null"
 
 
-def columns_of_part(schema_part: Mapping[str, Any] | None, *, row_field: str = "after") -> pa.Schema:
-    """The columns of the row in an envelope, all nullable; columns of unknown types are omitted.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeRules:
+    """The column types for source types without an equal."""
+
+    numeric: str = "string"  # decimals without bounds or with more than 38 digits: string, decimal(p,s), double
+    time: str = "string"  # times of day: string as HH:MM:SS.ffffff, or time(3)
+    timestamptz: str = "timestamp_ltz(6)"  # or string, as the connector writes them
+    json: str = "string"
+    out_of_range: OutOfRange = "fail"  # infinity and too many digits: fail, null, clamp
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "time": ("string", "time(3)"),
+            "timestamptz": ("timestamp_ltz(6)", "string"),
+            "json": ("string",),
+            "out_of_range": ("fail", "null", "clamp"),
+        }
+        for name, words in allowed.items():
+            if getattr(self, name) not in words:
+                raise InvalidInputError(
+                    f"no such rule of types: types.{name.replace('_', '-')}={getattr(self, name)} "
+                    f"fix='use one of {', '.join(words)}'"
+                )
+        self.decimal_type()
+
+    def decimal_type(self) -> pa.DataType:
+        """The type of decimals without bounds. Raises: InvalidInputError."""
+        plain = {"string": pa.string(), "double": pa.float64()}.get(self.numeric)
+        match = _DECIMAL_RULE.fullmatch(self.numeric)
+        if plain is None and match is not None:
+            precision, scale = int(match[1]), int(match[2])
+            if 0 < precision <= _MAX_PRECISION and scale <= precision:
+                return pa.decimal128(precision, scale)
+        if plain is None:
+            raise InvalidInputError(
+                f"no such rule of types: types.numeric={self.numeric} "
+                f"fix='use string, double, or decimal(p,s) with s <= p <= {_MAX_PRECISION}'"
+            )
+        return plain
+
+
+DEFAULT_RULES: Final = TypeRules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceColumn:
+    """A column of a source table."""
+
+    name: str
+    type: pa.DataType  # null: it is refused
+    nullable: bool
+    default: str | None  # what rows from before the column have: a literal of the type as text; None: null
+    source_type: str  # as the database calls it, if the connector says so; else the connector's type
+    note: str  # what is lost, "" = nothing
+    refused: bool  # there is no type for it; the note has the reason
+
+
+def columns_of_part(part: Mapping[str, Any] | None, rules: TypeRules = DEFAULT_RULES) -> tuple[SourceColumn, ...]:
+    """The columns of a row.
 
     Args:
-        schema_part: schema part of a record; None or without types gives no columns.
-        row_field: the member of the envelope that holds the row.
+        part: the schema part of a row (``row_part`` of a value's), or of a record key; None has no columns.
+        rules: for types without an equal.
     """
-    row = next((field for field in _fields(schema_part) if field.get("field") == row_field), None)
-    found = {field["field"]: _type_of(field) for field in _fields(row) if isinstance(field.get("field"), str)}
-    return pa.schema([(name, kind) for name, kind in found.items() if kind is not None])
+    return tuple(_column(each, rules) for each in part_fields(part) if isinstance(each.get("field"), str))
 
 
-def _fields(part: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    fields = part.get("fields") if isinstance(part, Mapping) else None
-    return [each for each in fields if isinstance(each, Mapping)] if isinstance(fields, list) else []
+def row_part(schema_part: Mapping[str, Any] | None, *, row_field: str = "after") -> Mapping[str, Any] | None:
+    """The schema part of the row within that of an envelope; None: it has none."""
+    return next((field for field in part_fields(schema_part) if field.get("field") == row_field), None)
 
 
-def _type_of(part: Any) -> pa.DataType | None:
-    if not isinstance(part, Mapping):
-        return None
-    meaning, kind = part.get("name"), part.get("type")
-    if meaning in _SEMANTIC:
-        return _SEMANTIC[meaning]
-    if meaning == _DECIMAL:
-        parameters = part.get("parameters") or {}
-        scale = int(parameters.get("scale", 0))
-        digits = int(parameters.get(_PRECISION, _MAX_PRECISION))
-        return pa.decimal128(digits, scale) if 0 <= scale <= digits <= _MAX_PRECISION else None
-    if kind == "struct":
-        inner = {field["field"]: _type_of(field) for field in _fields(part) if isinstance(field.get("field"), str)}
-        known = [(name, each) for name, each in inner.items() if each is not None]
-        return pa.struct(known) if known and len(known) == len(inner) else None
+def value_schema(schema_part: Mapping[str, Any] | None, rules: TypeRules = DEFAULT_RULES) -> pa.Schema:
+    """The columns of the row in an envelope, all nullable; refused ones are left out."""
+    columns = columns_of_part(row_part(schema_part), rules)
+    return pa.schema([(each.name, each.type) for each in columns if not each.refused])
+
+
+def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:
+    kind, note = _type_of(part, rules)
+    default = part.get("default")
+    text = None if kind is None or default is None else default_literal(part, kind)
+    if kind is not None and default is not None and text is None:
+        note = "; ".join(filter(None, (note, _NO_DEFAULT)))
+    return SourceColumn(
+        name=part["field"],
+        type=pa.null() if kind is None else kind,
+        nullable=part.get("optional") is True,
+        default=text,
+        source_type=_source_type(part),
+        note=note,
+        refused=kind is None,
+    )
+
+
+def _source_type(part: Mapping[str, Any]) -> str:
+    parameters = part.get("parameters")
+    named = parameters.get(_SOURCE_TYPE) if isinstance(parameters, Mapping) else None
+    if isinstance(named, str):
+        return named
+    kind, meaning = part.get("type"), part.get("name")
     if kind == "array":
-        element = _type_of(part.get("items"))
-        return None if element is None else pa.list_(element)
+        return f"array<{_source_type(part.get('items') or {})}>"
     if kind == "map":
-        key, value = _type_of(part.get("keys")), _type_of(part.get("values"))
-        return None if key is None or value is None else pa.map_(key, value)
-    return _PLAIN.get(kind) if isinstance(kind, str) else None
+        return f"map<{_source_type(part.get('keys') or {})},{_source_type(part.get('values') or {})}>"
+    return " ".join(str(word) for word in (kind, meaning) if word is not None) or "unknown"
+
+
+def _type_of(part: Any, rules: TypeRules) -> tuple[pa.DataType | None, str]:
+    """The type, and what is lost; None: there is none, and the reason."""
+    if not isinstance(part, Mapping):
+        return None, "the schema part has no type"
+    meaning, kind = part.get("name"), part.get("type")
+    if meaning in (CONNECT_DECIMAL, VARIABLE_DECIMAL):
+        return _decimal(part, rules)
+    if meaning in UNIT_OF_TIME:
+        if rules.time == "string":
+            return pa.string(), ""
+        return pa.time32("ms"), "records with times finer than a millisecond, and 24:00:00, are refused"
+    if meaning in UNIT_OF_DATE:
+        return pa.date32(), _range_note(rules)
+    if meaning in UNIT_OF_TIMESTAMP:
+        unit = "ms" if UNIT_OF_TIMESTAMP[meaning] == "ms" else "us"
+        return pa.timestamp(unit), "; ".join(filter(None, (_NOTES.get(meaning, ""), _range_note(rules))))
+    if meaning == _ZONED_TIMESTAMP:
+        return (pa.string(), "") if rules.timestamptz == "string" else (pa.timestamp("us", "UTC"), _range_note(rules))
+    if kind in ("struct", "array", "map"):
+        return _nested(kind, part, rules)
+    plain = PLAIN_TYPES.get(kind) if isinstance(kind, str) else None
+    return (plain, _NOTES.get(str(meaning), "")) if plain is not None else (None, f"no type for it: type={kind}")
+
+
+def _range_note(rules: TypeRules) -> str:
+    """Under ``fail`` nothing is lost unseen."""
+    became = {"null": "null", "clamp": "the first or last moment of these years"}.get(rules.out_of_range)
+    return "" if became is None else f"infinity, and what lies outside of the years 1 to 9999, becomes {became}"
+
+
+def _decimal(part: Mapping[str, Any], rules: TypeRules) -> tuple[pa.DataType, str]:
+    if part.get("name") == CONNECT_DECIMAL:
+        parameters = part.get("parameters") or {}
+        digits, scale = int(parameters.get(_PRECISION, _MAX_PRECISION)), scale_of(part)
+        if 0 <= scale <= digits <= _MAX_PRECISION:
+            return pa.decimal128(digits, scale), ""
+    target = rules.decimal_type()
+    if pa.types.is_string(target):
+        return target, ""
+    if pa.types.is_floating(target):
+        return target, "decimals are rounded to the 15 to 17 digits of a double"
+    became = {"fail": "are refused", "null": "become null", "clamp": "become the nearest value"}[rules.out_of_range]
+    return target, f"numbers with more digits than {rules.numeric} {became}"
+
+
+def _nested(kind: str, part: Mapping[str, Any], rules: TypeRules) -> tuple[pa.DataType | None, str]:
+    if kind == "array":
+        element, note = _type_of(part.get("items"), rules)
+        return (None if element is None else pa.list_(element)), note
+    if kind == "map":
+        key, key_note = _type_of(part.get("keys"), rules)
+        value, note = _type_of(part.get("values"), rules)
+        if key is None or value is None or pa.types.is_nested(key):
+            return None, key_note or note or "the key of a map must be a scalar"
+        return pa.map_(key, value), note
+    inner = {each["field"]: _type_of(each, rules) for each in part_fields(part) if isinstance(each.get("field"), str)}
+    refused = [f"{name}: {note}" for name, (found, note) in inner.items() if found is None]
+    if refused or not inner:
+        return None, refused[0] if refused else "a struct without fields"
+    notes = [f"{name}: {note}" for name, (_, note) in inner.items() if note]
+    return pa.struct([(name, found) for name, (found, _) in inner.items()]), "; ".join(notes)

@@ -1,30 +1,32 @@
 """Change events of Debezium connectors, decoded to row changes.
 
 Create ``c`` and snapshot read ``r`` become ``+I``, update ``u`` becomes ``+U`` (or ``-U`` and ``+U``), delete ``d``
-becomes ``-D``. The tombstone that follows a delete is redundant. A truncate is refused: it is not a change of rows.
+becomes ``-D``. The tombstone that follows a delete is redundant. A truncate is no change of rows: it is listed apart.
 
 Source: Debezium documentation "Data change events", "Tombstone events", "Temporal types", "Decimal types".
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logstore.format.connect_types import row_part
 from logstore.format.envelopes import Envelopes, KindArray, pick_sides, read_envelopes
-from logstore.format.schema_parts import Split, special_readings, split_payloads
+from logstore.format.schema_parts import Split, split_payloads
+from logstore.format.source.column_values import ColumnPlan, row_plan
+from logstore.format.source.events import at, converted, in_record_order, masks, without_placeholders
+from logstore.format.source.ranges import OutOfRange
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from logstore.json.arrow_bytes import as_binary, flags, gathered, rows_where
 from logstore.json.decoding import decode_objects
-from logstore.json.reading import UNITS_PER_DAY, BadRecord, Reading, reading_of, row_reading
+from logstore.json.reading import UNITS_PER_DAY, BadRecord, reading_of
 from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
-
-UNAVAILABLE_VALUE: Final = "__debezium_unavailable_value"
-"""The placeholder of PostgreSQL's connector for a large (TOAST) value that an update did not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class DecodedChanges:
     kinds: pa.Array  # (rows,) int8 RowKind
     record_indices: IndexArray  # (rows,) index of the record of each change
     bad: tuple[BadRecord, ...]  # unreadable records
+    truncates: tuple[int, ...] = ()  # ascending indices of truncate events: all rows before each are gone
+    unavailable: pa.Array | None = None  # (rows,) list<string>: columns whose value was left out; None: nowhere
 
 
 def decode_envelopes(
@@ -48,12 +52,17 @@ def decode_envelopes(
     epoch_units: Mapping[str, str] | None = None,
     base64_decimals: bool = False,
     split: Split = split_payloads,
+    out_of_range: OutOfRange = "fail",
+    unavailable_values: Literal["fail", "keep"] = "fail",
+    placeholder: str = UNAVAILABLE_VALUE,
+    with_truncates: bool = False,
 ) -> DecodedChanges:
     """Decode change events with and without Connect's schema part (they may be mixed).
 
     Dates, times and timestamps may be ISO texts or numbers. The schema part gives the unit of numbers; without one,
     ``epoch_units`` does, or else days for DATE, milliseconds for TIME and the column's own unit for TIMESTAMP.
-    Zoned texts are converted to UTC. Unknown members are ignored; columns missing in an event are null.
+    Zoned texts are converted to UTC. Unknown members are ignored; columns missing in an event are null. With a schema
+    part, a STRING column takes any scalar of the source: times, decimals of any size, numbers.
 
     Args:
         values: (n,) binary; null is a tombstone.
@@ -68,6 +77,13 @@ def decode_envelopes(
         base64_decimals: without a schema part, decimals are base64 of their unscaled bytes with their column's
             scale (``decimal.handling.mode=precise``). Never inferred: such a text may look like a number.
         split: splits records into payloads and schema parts; the default is for JSON.
+        out_of_range: what becomes of dates outside of the years 1 to 9999, which stand for infinity, and of decimals
+            with more digits than their column: the record is bad, or the value becomes null or the nearest one.
+        unavailable_values: what becomes of an update with placeholders for values that the connector does not have:
+            the record is bad, or the row is kept with null for them and their names in ``unavailable``. Creates and
+            deletes have none: there the placeholder is a text like any other.
+        placeholder: the connector's ``unavailable.value.placeholder``.
+        with_truncates: truncate events are listed in ``truncates``; else they are bad records.
 
     Raises:
         InvalidInputError: a bad record, with its index and the reason; or the arguments contradict each other.
@@ -80,11 +96,17 @@ def decode_envelopes(
         epoch_units=epoch_units or {},
         base64_decimals=base64_decimals,
         split=split,
+        out_of_range=out_of_range,
+        placeholder=placeholder,
     )
-    events, tombstones = _read_events(values, table, with_update_before=with_update_before)
+    events, tombstones = _read_events(
+        values, table, with_update_before=with_update_before, takes_truncates=with_truncates
+    )
     bad = list(events.bad)
-    parts, unavailable = _event_rows(events, schema, with_update_before=with_update_before)
-    bad += unavailable
+    parts, lacking = _event_rows(
+        events, schema, with_update_before=with_update_before, keeps_unavailable=unavailable_values == "keep"
+    )
+    bad += lacking
     without_row = events.indices[(events.kinds == RowKind.DELETE) & flags(events.before.is_null())]
     if keys is not None and key_names:
         deleted = events.indices[events.kinds == RowKind.DELETE]
@@ -95,7 +117,7 @@ def decode_envelopes(
     if bad and on_error == "fail":
         where = f"index={bad[0].index} records={len(values)} bad={len(bad)}"
         raise InvalidInputError(f"a change record cannot be read: {where} reason={bad[0].reason}")
-    return _merged(parts, tuple(bad))
+    return replace(_merged(parts, tuple(bad)), truncates=events.truncates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,18 +127,25 @@ class _Target:
     epoch_units: Mapping[str, str]
     base64_decimals: bool
     split: Split
+    out_of_range: OutOfRange
+    placeholder: str
 
-    def reading(self, columns: pa.Schema, declared: Mapping[str, Reading]) -> Reading:
-        """The reading of a row of these columns; readings from the schema part override the caller's."""
-        special = {}
+    def plan(self, columns: pa.Schema, part: Mapping[str, Any] | None) -> ColumnPlan:
+        """How rows of these columns are read; what the schema part says comes before what the caller says.
+
+        Args:
+            columns: of the row.
+            part: the row's own schema part.
+        """
+        readings = {}
         for column in columns:
             default = reading_of(column.type, lenient=True)
             if column.name in self.epoch_units:
                 default = replace(default, epoch_unit=self.epoch_units[column.name])
             if self.base64_decimals and pa.types.is_decimal(column.type):
                 default = replace(default, unscaled_scale=column.type.scale)
-            special[column.name] = declared.get(column.name, default)
-        return row_reading(columns, lenient=True, special=special)
+            readings[column.name] = default
+        return row_plan(part, readings, out_of_range=self.out_of_range)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +155,7 @@ class _Part:
     rows: pa.RecordBatch
     kinds: KindArray
     indices: IndexArray
+    unavailable: pa.Array | None = None
 
 
 def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: Mapping[str, str]) -> None:
@@ -137,7 +167,9 @@ def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: M
         raise InvalidInputError(f"unknown units: epoch_units={wrong} expected={list(UNITS_PER_DAY)}")
 
 
-def _read_events(values: pa.Array, table: _Target, *, with_update_before: bool) -> tuple[Envelopes, IndexArray]:
+def _read_events(
+    values: pa.Array, table: _Target, *, with_update_before: bool, takes_truncates: bool
+) -> tuple[Envelopes, IndexArray]:
     """The events in record order, and the indices of the tombstones."""
     is_tombstone = flags(values.is_null())
     record_indices = np.flatnonzero(~is_tombstone)
@@ -155,28 +187,18 @@ def _read_events(values: pa.Array, table: _Target, *, with_update_before: bool) 
         is_empty = flags(pc.equal(group.texts, b"null"))
         is_tombstone[record_indices[group.indices[is_empty]]] = True
         indices = group.indices[~is_empty]
-        row = table.reading(table.schema, special_readings(group.schema_part, table.schema, row_field="after"))
-        texts = rows_where(group.texts, ~is_empty)
-        events = read_envelopes(texts, row, needs_before=with_update_before, allows_keyed_delete=bool(table.key_names))
-        bad_events = tuple(replace(record, index=int(indices[record.index])) for record in events.bad)
-        found.append(replace(events, indices=indices[events.indices], bad=bad_events))
-    merged = _in_record_order(found)
-    bad = tuple(replace(record, index=int(record_indices[record.index])) for record in merged.bad)
-    return replace(merged, indices=record_indices[merged.indices], bad=bad), np.flatnonzero(is_tombstone)
-
-
-def _in_record_order(found: Sequence[Envelopes]) -> Envelopes:
-    bad = tuple(record for envelopes in found for record in envelopes.bad)
-    found = [envelopes for envelopes in found if len(envelopes.indices)] or found[:1]
-    if len(found) == 1:
-        return replace(found[0], bad=bad)
-    indices = np.concatenate([envelopes.indices for envelopes in found])
-    order = np.argsort(indices)
-    before, after = (
-        pa.concat_arrays(sides).take(pa.array(order)) for sides in ([e.before for e in found], [e.after for e in found])
-    )
-    kinds = np.concatenate([envelopes.kinds for envelopes in found])[order]
-    return Envelopes(before=before, after=after, kinds=kinds, indices=indices[order], bad=bad)
+        plan = table.plan(table.schema, row_part(group.schema_part))
+        events = read_envelopes(
+            rows_where(group.texts, ~is_empty),
+            plan.reading,
+            needs_before=with_update_before,
+            allows_keyed_delete=bool(table.key_names),
+            takes_truncates=takes_truncates,
+        )
+        events = converted(without_placeholders(events, table.placeholder), plan)
+        found.append(at(events, indices))
+    merged = in_record_order(found)
+    return at(merged, record_indices), np.flatnonzero(is_tombstone)
 
 
 def _no_rows(schema: pa.Schema) -> pa.StructArray:
@@ -184,16 +206,28 @@ def _no_rows(schema: pa.Schema) -> pa.StructArray:
 
 
 def _event_rows(
-    events: Envelopes, schema: pa.Schema, *, with_update_before: bool
+    events: Envelopes, schema: pa.Schema, *, with_update_before: bool, keeps_unavailable: bool
 ) -> tuple[list[_Part], list[BadRecord]]:
-    """Rows contained in the events; an event with an unavailable value is a bad record."""
+    """Rows contained in the events, and those whose missing values make a bad record."""
     is_delete = events.kinds == RowKind.DELETE
-    columns = pick_sides(events, is_delete)
-    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    lacks_row = is_delete & flags(events.before.is_null())
-    lacks_value, bad = _unavailable(rows, events.indices, is_delete)
-    kept = ~(lacks_row | lacks_value)
-    main = _Part(rows=rows, kinds=events.kinds, indices=events.indices) if kept.all() else _filtered(rows, events, kept)
+    rows = pa.RecordBatch.from_arrays(pick_sides(events, is_delete), schema=schema)
+    kept = ~(is_delete & flags(events.before.is_null()))
+    bad = []
+    marked = events.unavailable
+    if marked is not None and not keeps_unavailable:
+        lacking = flags(marked.is_valid())
+        bad = [
+            BadRecord(
+                index=int(index),
+                reason=f"{names[0]}: an unchanged large value is missing: columns={','.join(names)} "
+                "fix='set REPLICA IDENTITY FULL, or unavailable-values=keep'",
+            )
+            for index, names in zip(events.indices[lacking], marked.filter(pa.array(lacking)).to_pylist(), strict=True)
+        ]
+        kept, marked = kept & ~lacking, None
+    main = _Part(rows=rows, kinds=events.kinds, indices=events.indices, unavailable=marked)
+    if not kept.all():
+        main = _filtered(main, kept)
     if not with_update_before:
         return [main], bad
     is_update = (events.kinds == RowKind.UPDATE_AFTER) & kept
@@ -202,23 +236,14 @@ def _event_rows(
     return [_Part(rows=before, kinds=kinds, indices=events.indices[is_update]), main], bad
 
 
-def _filtered(rows: pa.RecordBatch, events: Envelopes, kept: BoolArray) -> _Part:
-    return _Part(rows=rows.filter(pa.array(kept)), kinds=events.kinds[kept], indices=events.indices[kept])
-
-
-def _unavailable(rows: pa.RecordBatch, indices: IndexArray, is_delete: BoolArray) -> tuple[BoolArray, list[BadRecord]]:
-    """Rows with the connector's placeholder for an unavailable value, except deletes, which need only their key."""
-    lacks_value = np.zeros(len(rows), bool)
-    bad = []
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if not (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):
-            continue
-        is_placeholder = flags(pc.equal(column, pa.scalar(UNAVAILABLE_VALUE).cast(field.type)))
-        new = is_placeholder & ~lacks_value & ~is_delete
-        reason = f"{field.name}: an unchanged large value is missing ({UNAVAILABLE_VALUE}): set REPLICA IDENTITY FULL"
-        bad += [BadRecord(index=index, reason=reason) for index in indices[new].tolist()]
-        lacks_value |= new
-    return lacks_value, bad
+def _filtered(part: _Part, kept: BoolArray) -> _Part:
+    mask = pa.array(kept)
+    return _Part(
+        rows=part.rows.filter(mask),
+        kinds=part.kinds[kept],
+        indices=part.indices[kept],
+        unavailable=None if part.unavailable is None else part.unavailable.filter(mask),
+    )
 
 
 def _lone(tombstones: IndexArray, deleted: IndexArray, keys: pa.Array) -> IndexArray:
@@ -247,12 +272,18 @@ def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Par
     bad += [BadRecord(index=int(indices[record.index]), reason=f"key: {record.reason}") for record in unreadable]
     rows, places = [_no_rows(key_schema)], [np.zeros(0, np.int64)]
     for group in groups:
-        declared = special_readings(group.schema_part, key_schema, row_field=None)
-        decoded = decode_objects(group.texts, table.reading(key_schema, declared))
+        plan = table.plan(key_schema, group.schema_part)
+        decoded = decode_objects(group.texts, plan.reading)
+        typed = plan.converted(decoded.rows)
         place = indices[group.indices]
         bad += [BadRecord(index=int(place[record.index]), reason=f"key: {record.reason}") for record in decoded.bad]
-        rows.append(decoded.rows)
-        places.append(place[decoded.indices])
+        place, kept = place[decoded.indices], np.ones(len(decoded.rows), bool)
+        for each in typed.refused:
+            new = each.mask & kept
+            bad += [BadRecord(index=int(index), reason=f"key: {each.reason}") for index in place[new]]
+            kept &= ~each.mask
+        rows.append(rows_where(typed.values, kept))
+        places.append(place[kept])
     key_columns = dict(zip(table.key_names, pa.concat_arrays(rows).flatten(), strict=True))
     row_indices = np.concatenate(places)
     columns = [key_columns.get(field.name) for field in table.schema]
@@ -268,9 +299,13 @@ def _merged(parts: Sequence[_Part], bad: tuple[BadRecord, ...]) -> DecodedChange
     """All parts in record order; within a record, in the order of the parts."""
     parts = [part for part in parts if len(part.indices)] or parts[:1]
     rows, kinds, indices = parts[0].rows, parts[0].kinds, parts[0].indices
+    unavailable = masks([(part.unavailable, len(part.indices)) for part in parts])
     if len(parts) > 1:
         indices = np.concatenate([part.indices for part in parts])
         order = np.argsort(indices, kind="stable")
         rows = gathered([part.rows for part in parts], order)
         kinds, indices = np.concatenate([part.kinds for part in parts])[order], indices[order]
-    return DecodedChanges(rows=rows, kinds=pa.array(kinds, pa.int8()), record_indices=indices, bad=bad)
+        unavailable = None if unavailable is None else unavailable.take(pa.array(order))
+    return DecodedChanges(
+        rows=rows, kinds=pa.array(kinds, pa.int8()), record_indices=indices, bad=bad, unavailable=unavailable
+    )

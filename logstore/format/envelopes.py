@@ -34,10 +34,17 @@ class Envelopes:
     kinds: KindArray  # (n,) RowKind
     indices: IndexArray  # (n,) index of the record of each envelope
     bad: tuple[BadRecord, ...]
+    truncates: tuple[int, ...] = ()  # indices of truncate events, which are no envelopes of rows
+    unavailable: pa.Array | None = None  # (n,) list<string>: columns whose value was left out; None: nowhere
 
 
 def read_envelopes(
-    texts: pa.Array, row: Reading, *, needs_before: bool = False, allows_keyed_delete: bool = False
+    texts: pa.Array,
+    row: Reading,
+    *,
+    needs_before: bool = False,
+    allows_keyed_delete: bool = False,
+    takes_truncates: bool = False,
 ) -> Envelopes:
     """Read one envelope per record.
 
@@ -46,6 +53,7 @@ def read_envelopes(
         row: reading of the struct in ``before`` and ``after``.
         needs_before: updates without the row before are bad records.
         allows_keyed_delete: deletes without the row before are accepted, because the caller knows the key.
+        takes_truncates: truncate events are listed; else they are bad records.
     """
     envelope_type = pa.struct([("before", row.type), ("after", row.type), ("op", pa.string())])
     decoded = decode_objects(texts, Reading(type=envelope_type, children=(row, row, reading_of(pa.string()))))
@@ -55,17 +63,19 @@ def read_envelopes(
     has_before, has_after = flags(before.is_valid()), flags(after.is_valid())
     is_delete, is_update = kinds == RowKind.DELETE, kinds == RowKind.UPDATE_AFTER
     lacks_before = ~has_before & ((is_delete & (not allows_keyed_delete)) | (is_update & needs_before))
-    is_bad = (kinds == _UNKNOWN) | lacks_before | (~has_after & ~is_delete)
+    left_out = (kinds == _UNKNOWN) | lacks_before | (~has_after & ~is_delete)
+    is_truncate = flags(pc.equal(operations, "t")) if takes_truncates else np.zeros(len(kinds), bool)
     bad = list(decoded.bad)
-    for row_index in np.flatnonzero(is_bad).tolist():
+    for row_index in np.flatnonzero(left_out & ~is_truncate).tolist():
         reason = _reason(operations[row_index].as_py(), is_before_missing=bool(lacks_before[row_index]))
         bad.append(BadRecord(index=int(decoded.indices[row_index]), reason=reason))
     return Envelopes(
-        before=rows_where(before, ~is_bad),
-        after=rows_where(after, ~is_bad),
-        kinds=kinds[~is_bad],
-        indices=decoded.indices[~is_bad],
+        before=rows_where(before, ~left_out),
+        after=rows_where(after, ~left_out),
+        kinds=kinds[~left_out],
+        indices=decoded.indices[~left_out],
         bad=tuple(sorted(bad, key=lambda record: record.index)),
+        truncates=tuple(decoded.indices[is_truncate].tolist()),
     )
 
 

@@ -3,13 +3,13 @@
 The schema part is a long text repeated in every record of a topic until the source table changes. So it is parsed
 once, and matched in the other records as a common prefix.
 
-Source: Kafka Connect ``JsonConverter`` with ``schemas.enable=true``; Debezium "Temporal types", "Decimal types".
+Source: Kafka Connect ``JsonConverter`` with ``schemas.enable=true``.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,22 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logstore.json.arrow_bytes import flags, rows_where, texts_between, value_bytes
-from logstore.json.reading import BadRecord, Reading, UnreadableError, parsed, reading_of
+from logstore.json.reading import BadRecord, UnreadableError, parsed
 from lsm.keys.words import BoolArray, IndexArray
 
-_UNIT_OF_SEMANTIC_TYPE: Final = {
-    "io.debezium.time.Date": "D",
-    "io.debezium.time.Time": "ms",
-    "io.debezium.time.MicroTime": "us",
-    "io.debezium.time.NanoTime": "ns",
-    "io.debezium.time.Timestamp": "ms",
-    "io.debezium.time.MicroTimestamp": "us",
-    "io.debezium.time.NanoTimestamp": "ns",
-    "org.apache.kafka.connect.data.Date": "D",
-    "org.apache.kafka.connect.data.Time": "ms",
-    "org.apache.kafka.connect.data.Timestamp": "ms",
-}
-_CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _SCHEMA_FIRST: Final = '{"schema":'
 _PAYLOAD_FIRST: Final = '{"payload":'
 _PAYLOAD_NEXT: Final = ',"payload":'
@@ -82,37 +69,6 @@ def split_payloads(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, 
         pending = pending[~is_same]
     single, bad = _split_each(records, [*unusual, *pending.tolist()])
     return groups + single, bad
-
-
-def special_readings(
-    schema_part: Mapping[str, Any] | None, schema: pa.Schema, *, row_field: str | None
-) -> dict[str, Reading]:
-    """Readings of the columns with an encoding given by the schema part.
-
-    Args:
-        schema_part: schema part of the records, if they have one.
-        schema: the columns to read.
-        row_field: the member of the payload that holds the row (``after``); None: the payload is the row, as in a key.
-    """
-    fields = _fields(schema_part)
-    if row_field is not None:
-        fields = next((_fields(field) for field in fields if field.get("field") == row_field), [])
-    described = {field.get("field"): field for field in fields}
-    special = {}
-    for column in schema:
-        semantic_type = described.get(column.name, {}).get("name")
-        if semantic_type in _UNIT_OF_SEMANTIC_TYPE and pa.types.is_temporal(column.type):
-            unit = _UNIT_OF_SEMANTIC_TYPE[semantic_type]
-            special[column.name] = replace(reading_of(column.type, lenient=True), epoch_unit=unit)
-        elif semantic_type == _CONNECT_DECIMAL and pa.types.is_decimal(column.type):
-            scale = int(described[column.name].get("parameters", {}).get("scale", column.type.scale))
-            special[column.name] = replace(reading_of(column.type, lenient=True), unscaled_scale=scale)
-    return special
-
-
-def _fields(schema_part: Any) -> list[dict[str, Any]]:
-    fields = schema_part.get("fields") if isinstance(schema_part, dict) else None
-    return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
 
 
 def _is_bare(records: pa.Array) -> BoolArray:

@@ -35,6 +35,7 @@ _TIMESTAMP_TEXT: Final = re.compile(
     _DATE_TEXT.pattern + "(?:[ T]" + _TIME_OF_DAY + r"(?:Z|([+-])(\d\d)(?::?(\d\d))?)?)?", re.ASCII
 )
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+_LAST: Final = (1 << 63) - 1
 _EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation])
 
 
@@ -46,6 +47,7 @@ class Reading:
     lenient: bool = False  # also accept numbers for dates, times, timestamps and booleans, as CDC connectors write
     epoch_unit: str | None = None  # unit of such numbers: D s ms us ns; None: the column's own unit
     unscaled_scale: int | None = None  # decimals are base64 of their unscaled big-endian bytes, with this scale
+    takes_infinity: bool = False  # a timestamp may be the text infinity, which becomes the last number, or -infinity
     children: tuple["Reading", ...] = ()  # struct: its fields; list: the element; map: key and value
 
     @property
@@ -248,6 +250,8 @@ def _whole_millis(number: int, per_milli: int, value: Any, reading: Reading) -> 
 
 
 def _timestamp(value: Any, reading: Reading) -> int:
+    if reading.takes_infinity and value in ("infinity", "-infinity"):
+        return _LAST if value == "infinity" else -_LAST
     unit, number = reading.number_unit, _whole(value)
     if unit is not None and number is not None:
         nanos = number * (UNITS_PER_DAY["ns"] // UNITS_PER_DAY[unit])

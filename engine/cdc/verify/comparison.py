@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from engine.cdc.verify.database import Query, SourceDatabase, SourceTable
+from engine.cdc.verify.database import LiveTable, Query, SourceDatabase
 from engine.cdc.verify.digests import (
     RangeSums,
     RowDigests,
@@ -55,7 +55,7 @@ class ColumnPair:
 class TablePair:
     """What is compared."""
 
-    source: SourceTable
+    source: LiveTable
     query: Query
     columns: tuple[ColumnPair, ...]
     key: tuple[int, ...]  # places in the columns; of a table without a key, all
@@ -91,7 +91,7 @@ class Comparison:
 
 def paired(
     dialect: str,
-    source: SourceTable,
+    source: LiveTable,
     sql_name: str,
     schema: pa.Schema,
     *,

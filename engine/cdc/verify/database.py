@@ -35,7 +35,7 @@ WHERE t.table_type = 'BASE TABLE' AND c.table_schema = database() ORDER BY 1, 2,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTable:
+class LiveTable:
     """A table of the database."""
 
     schema: str  # PostgreSQL's schema, MySQL's database
@@ -88,13 +88,13 @@ class SourceDatabase:
                 connection.exec_driver_sql(each)
             yield cls(connection, POSTGRES if database.dialect == POSTGRES else "mysql")
 
-    def tables(self) -> list[SourceTable]:
+    def tables(self) -> list[LiveTable]:
         """Its tables, by name; of partitioned ones the roots. MySQL's are those of the address's database."""
         found: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
         for schema, name, *column in self._rows(_PG_COLUMNS if self.dialect == POSTGRES else _MY_COLUMNS):
             found.setdefault((schema, name), []).append((column[0], _text(column[1]), int(column[2])))
         return [
-            SourceTable(
+            LiveTable(
                 schema=schema,
                 name=name,
                 columns=tuple((column, kind) for column, kind, _ in columns),
@@ -103,7 +103,7 @@ class SourceDatabase:
             for (schema, name), columns in found.items()
         ]
 
-    def name_of(self, table: SourceTable) -> str:
+    def name_of(self, table: LiveTable) -> str:
         """The table in SQL."""
         return f"{quoted(self.dialect, table.schema)}.{quoted(self.dialect, table.name)}"
 

@@ -21,7 +21,7 @@ from engine.write.schema_evolution import fields_of_rows, merge_rules
 from filestore.evolution.schema_change import apply_changes
 from filestore.evolution.schema_merge import MergeRules, merge_changes
 from filestore.types.data_types import DataField
-from logstore.format.connect_types import columns_of_part
+from logstore.format.connect_types import value_schema
 from logstore.format.schema_parts import split_payloads
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
@@ -83,6 +83,6 @@ def _newest_columns(source: KafkaSourceOptions) -> list[pa.Schema]:
             for records in read_range(source.properties, topic=name, log_range=log_range, columns=["value"]):
                 groups, _ = split_payloads(records["value"].drop_null())
                 for group in groups:
-                    columns = columns_of_part(group.schema_part)
+                    columns = value_schema(group.schema_part)
                     found[str(columns)] = columns
     return list(found.values())

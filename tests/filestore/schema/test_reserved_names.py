@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from engine.types.row_changes import MetadataColumn
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.evolution.schema_change import AddColumn, ChangeComment, RenameColumn, SetOption
 from filestore.schema.validation import STREAM_NAMES
 from filestore.table import FileTable
@@ -29,7 +29,7 @@ def old_table() -> FileTable:
 
 
 def test_the_reserved_names_are_those_that_streams_add() -> None:
-    assert {ROW_KIND_COLUMN, *MetadataColumn} == STREAM_NAMES
+    assert {ROW_KIND_COLUMN, UNAVAILABLE_COLUMN, *MetadataColumn} == STREAM_NAMES
 
 
 @pytest.mark.parametrize("name", [*sorted(STREAM_NAMES), "_ROW_KIND"])

@@ -1,0 +1,91 @@
+"""Placeholders that a connector writes where a value was not available to it.
+
+PostgreSQL does not log a large (TOAST) value that an update left alone. Debezium then writes its placeholder in the
+type of the column: as text, as its bytes, as an array of the one text, as an array of the numbers of its bytes, as a
+map of the text to itself, or as the text of that map (``hstore.handling.mode=json``).
+
+Source: Debezium PostgreSQL connector, ``unavailable.value.placeholder``.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logstore.json.arrow_bytes import flags
+from lsm.keys.words import BoolArray
+
+UNAVAILABLE_VALUE: Final = "__debezium_unavailable_value"
+"""The placeholder, unless the connector has another."""
+
+
+def placeholders(values: pa.Array, placeholder: str) -> BoolArray:
+    """(n,) whether each value is the placeholder in the type of the column, or a struct that holds one."""
+    kind = values.type
+    if pa.types.is_string(kind):
+        as_map = pa.scalar(json.dumps({placeholder: placeholder}, separators=(",", ":")))
+        return flags(pc.or_(pc.equal(values, placeholder), pc.equal(values, as_map)))
+    if pa.types.is_binary(kind):
+        return flags(pc.equal(values, pa.scalar(placeholder.encode())))
+    if pa.types.is_list(kind):
+        return _lists(values, placeholder)
+    if pa.types.is_map(kind):
+        return _maps(values, placeholder)
+    found = np.zeros(len(values), bool)
+    if pa.types.is_struct(kind):
+        for column in values.flatten():
+            found |= placeholders(column, placeholder)
+    return found
+
+
+def mask_column(masks: Mapping[str, BoolArray], count: int) -> pa.Array | None:
+    """(count,) list<string>: the columns whose mask is true in each row, null where there are none; None: nowhere."""
+    masks = {name: mask for name, mask in masks.items() if mask.any()}
+    if not masks:
+        return None
+    matrix = np.column_stack(list(masks.values()))
+    counts = matrix.sum(axis=1)
+    _, columns = np.nonzero(matrix)
+    names = pa.array(list(masks), pa.string()).take(pa.array(columns))
+    offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+    return pa.ListArray.from_arrays(offsets, names, mask=pa.array(counts == 0))
+
+
+def without(values: pa.Array, mask: BoolArray) -> pa.Array:
+    """The values, null where the mask is true."""
+    return values.take(pa.array(np.arange(len(values)), mask=mask)) if mask.any() else values
+
+
+def _lists(values: pa.ListArray, placeholder: str) -> BoolArray:
+    found = np.zeros(len(values), bool)
+    lengths = np.asarray(pc.list_value_length(values).fill_null(0))
+    element = values.type.value_type
+    if pa.types.is_integer(element) or pa.types.is_temporal(element):
+        pattern = np.frombuffer(placeholder.encode(), np.uint8).astype(np.int64)
+        rows = np.flatnonzero(lengths == pattern.size)
+        if rows.size:
+            inner = values.take(pa.array(rows)).flatten()
+            numbers = inner if pa.types.is_integer(element) else inner.view(_NUMBERS[inner.type.bit_width])
+            matrix = np.asarray(numbers.cast(pa.int64()).fill_null(-1)).reshape(-1, pattern.size)
+            found[rows] = (matrix == pattern).all(axis=1)
+        return found
+    rows = np.flatnonzero(lengths == 1)
+    if rows.size:
+        found[rows] = placeholders(values.take(pa.array(rows)).flatten(), placeholder)
+    return found
+
+
+def _maps(values: pa.MapArray, placeholder: str) -> BoolArray:
+    found = np.zeros(len(values), bool)
+    if not pa.types.is_string(values.type.key_type):
+        return found
+    rows = np.flatnonzero((np.diff(np.asarray(values.offsets)) == 1) & flags(values.is_valid()))
+    if rows.size:
+        found[rows] = placeholders(values.take(pa.array(rows)).keys, placeholder)
+    return found
+
+
+_NUMBERS: Final = {32: pa.int32(), 64: pa.int64()}
