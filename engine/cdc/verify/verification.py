@@ -9,6 +9,7 @@ from engine.catalog import Catalog
 from engine.cdc.names import SourceTable, column_name, is_excluded
 from engine.cdc.records.metadata import DELETED_WHEN
 from engine.cdc.settings import CdcSettings
+from engine.cdc.state import StateFiles
 from engine.cdc.tables import with_deleted
 from engine.cdc.verify.comparison import Comparison, TableState, compared, paired
 from engine.cdc.verify.database import LiveTable, SourceDatabase
@@ -43,8 +44,13 @@ class Verified:
         return not self.problem if self.comparison is None else self.comparison.is_equal
 
 
-def followed_by(settings: CdcSettings) -> Callable[[LiveTable], Followed | None]:
-    """Where a job writes the rows of a source table; None: nowhere."""
+def followed_by(settings: CdcSettings, state: StateFiles) -> Callable[[LiveTable], Followed | None]:
+    """Where a job writes the rows of a source table; None: nowhere.
+
+    Args:
+        settings: of the job.
+        state: of the job: which column of the table has the values of a source column whose type has changed.
+    """
     added = with_deleted(settings)
     deleted = next((name for name, when in added.items() if when == DELETED_WHEN), None)
 
@@ -53,10 +59,11 @@ def followed_by(settings: CdcSettings) -> Callable[[LiveTable], Followed | None]
         target = settings.naming.target_of(name)
         if target is None:
             return None
+        live = state.table(target.table).sequence.live
         return Followed(
             name=f"{settings.database}.{target.table}",
             constants=target.constants,
-            named=lambda column: column_name(column, settings.renamed),
+            named=lambda column: live.get(column, column_name(column, settings.renamed)),
             excluded=lambda column: is_excluded(name, column, settings.excluded),
             deleted=deleted,
             key=tuple(each for each in target.key if each not in target.constants),
