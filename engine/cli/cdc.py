@@ -12,6 +12,7 @@ import click
 
 from engine.cdc.report import BatchReport
 from engine.cdc.status import check_known, job_status, latest_offsets, skip_position
+from engine.cli.cdc_verify import verify
 from engine.cli.commands.deploy import LAYER_OPTIONS, import_from_here, set_up_logging
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.signals import stop_on_signals
@@ -157,3 +158,6 @@ def skip(chosen: Chosen, table: str, until: int) -> None:
     state = cdc_state(*chosen)
     skip_position(table, check_known(state, table, parked=True))
     state.ask("skip", table, at_ms=int(time.time() * 1000), until=until)
+
+
+cdc.add_command(verify)
