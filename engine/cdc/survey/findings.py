@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from engine.cdc.names import SourceTable, TableTarget, column_name, is_excluded
-from engine.cdc.part_sequence import CHANGE_KINDS
 from engine.cdc.records.part_columns import key_names
 from engine.cdc.records.routing import RowPart, is_row_part, route
+from engine.cdc.rules.names import SourceTable, TableTarget, column_name, is_excluded
+from engine.cdc.rules.part_sequence import CHANGE_KINDS
 from engine.cdc.settings import SKIP, CdcSettings
 from engine.cdc.survey.samples import TopicSample
 from filestore.types.casts import widens

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.cdc.names import SourceTable, column_name, is_excluded
 from engine.cdc.records.metadata import DELETED_WHEN
+from engine.cdc.rules.names import SourceTable, column_name, is_excluded
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import StateFiles
 from engine.cdc.tables import with_deleted
