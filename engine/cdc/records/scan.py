@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.cdc.records.routing import RecordPiece, Routed, RowPart, route
 from engine.cdc.rules.names import SourceTable
-from engine.cdc.rules.transactions import ChangeRun, EndedTransaction
+from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
 from engine.cdc.settings import CUT, CdcSettings
 from engine.kafka.offsets import OffsetRange
 from logstore.format.avro_payloads import AvroPayloads
@@ -134,7 +134,10 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
                 found.runs += _runs(chunk, offsets)
                 found.ended += [
                     EndedTransaction(
-                        position=(source.topic, source.partition), offset=int(offsets[index]), id=name, counts=counts
+                        position=(source.topic, source.partition),
+                        offset=int(offsets[index]),
+                        id=transaction_key(name),
+                        counts=counts,
                     )
                     for index, name, counts in chunk.routed.ended
                 ]
@@ -176,7 +179,7 @@ def _runs(chunk: Chunk, offsets: NDArray[np.int64]) -> list[ChangeRun]:
         codes = np.asarray(ids.indices.fill_null(-1))
         starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
         counts = np.diff(np.append(starts, len(codes)))
-        names = [*ids.dictionary.to_pylist(), None]
+        names = [*map(transaction_key, ids.dictionary.to_pylist()), None]
         at = offsets[piece.indices]
         runs += [
             ChangeRun(offset=int(at[start]), transaction=names[codes[start]], table=str(piece.source), count=int(count))

@@ -16,6 +16,14 @@ from typing import Any, Final
 from engine.kafka.offsets import TopicPosition, from_json, to_json
 
 TRANSACTION_TOPIC: Final = ".transaction"
+_NO_TABLE: Final = "io.debezium.connector."  # a logical message counts as a change of the class that read it
+_XID_AND_LSN: Final = re.compile(r"(\d+):\d+")
+
+
+def transaction_key(given: str) -> str:
+    """The id that all changes of a transaction share: PostgreSQL's are ``xid:lsn``, each with an lsn of its own."""
+    found = _XID_AND_LSN.fullmatch(given)
+    return given if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +93,13 @@ def awaited_tables(pattern: str, transaction_topic: str, seen: frozenset[str]) -
         seen: tables that records have named, for topics that are named in other ways.
     """
     prefix = transaction_topic.removesuffix(TRANSACTION_TOPIC)
-    return lambda table: table in seen or re.fullmatch(pattern, f"{prefix}.{table}") is not None
+
+    def is_awaited(table: str) -> bool:
+        if table.startswith(_NO_TABLE):
+            return False
+        return table in seen or re.fullmatch(pattern, f"{prefix}.{table}") is not None
+
+    return is_awaited
 
 
 def decide_cut(
