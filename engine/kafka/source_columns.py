@@ -77,7 +77,8 @@ def _needs_restart(known: pa.DataType, given: pa.DataType, new_types: NewTypes) 
     if new_types is NewTypes.IGNORE or known.equals(given):
         return False
     if pa.types.is_string(given):
-        return new_types is NewTypes.OTHER and not pa.types.is_nested(known) and not pa.types.is_string(known)
+        is_number = pa.types.is_integer(known) or pa.types.is_floating(known) or pa.types.is_boolean(known)
+        return bool(new_types is NewTypes.OTHER and is_number)
     if pa.types.is_floating(known) and pa.types.is_floating(given):
         return bool(given.bit_width > known.bit_width)
     digits = _digits(known), _digits(given)

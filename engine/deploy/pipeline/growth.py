@@ -7,8 +7,9 @@ then starts again, whatever ``on_failure`` says, and looks at that very record: 
 as after a column was dropped. Where records carry no types (plain JSON, Avro), columns cannot be added.
 """
 
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -25,14 +26,18 @@ from filestore.evolution.schema_change import apply_changes
 from filestore.evolution.schema_merge import MergeRules, merge_changes
 from filestore.schema.row_counts import seen_schema
 from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import DataField
-from logstore.format.connect_types import value_schema
+from filestore.types.casts import literal_value
+from filestore.types.data_types import INTEGER_ROOTS, TEXT_ROOTS, DataField, DataType
+from logstore.format.connect_types import DEFAULT_METADATA, value_schema
 from logstore.format.schema_parts import split_payloads
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
-from lsm.errors import ConflictError, FluvialError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
 
+logger = logging.getLogger("fluvial.schema")
+
+_RETYPED_ROOTS: Final = INTEGER_ROOTS | {"BOOLEAN", "FLOAT", "DOUBLE"}  # that become text with explicit-cast
 _SAMPLE_SIZE: Final = 200  # newest records of each partition
 
 
@@ -54,6 +59,7 @@ def grown_fields(
     source: KafkaSourceOptions | None,
     *,
     failed: Sequence[OffsetRange] = (),
+    declared: Collection[str] = (),
 ) -> tuple[DataField, ...] | None:
     """The columns of a pipeline's first table, with those of the source's newest records added.
 
@@ -62,6 +68,7 @@ def grown_fields(
         tables: tables of its outputs.
         source: options of its source; None for sources other than topics.
         failed: records whose columns a run did not know, in the order in which they were met.
+        declared: columns with a type in the job file, which must stay castable to it.
 
     Returns:
         None when no table grows, or the source carries no types.
@@ -78,14 +85,42 @@ def grown_fields(
     table = tables[0].files
     schema = table.store.at_version(table.store.schemas.ids()[-1]).schema  # it may have grown since the job started
     for columns in (*_columns_of(source, failed), *_newest_columns(source)):
-        schema = grown_schema(schema, columns, rules)
+        schema = grown_schema(schema, columns, rules, declared=declared)
     return seen_schema(schema).fields
 
 
-def grown_schema(stored: TableSchema, columns: pa.Schema, rules: MergeRules) -> TableSchema:
+def grown_schema(
+    stored: TableSchema, columns: pa.Schema, rules: MergeRules, *, declared: Collection[str] = ()
+) -> TableSchema:
     """A schema with the columns of a source merged; of a table that counts rows it is the stored one, with its key."""
     seen = seen_schema(stored)
-    return apply_changes(stored, merge_changes(seen, fields_of_rows(columns, seen), rules), has_rows=False)
+    known = {field.name: field.type for field in seen.fields}
+    fields = [
+        field
+        for field in fields_of_rows(columns, seen)
+        if field.name not in known or not _is_only_text(known[field.name], field.type, field.name in declared)
+    ]
+    if seen is stored:  # rows that are counted are known by all their values
+        fields = [replace(field, initial_default=_initial_default(field, columns)) for field in fields]
+    return apply_changes(stored, merge_changes(seen, fields, rules), has_rows=False)
+
+
+def _is_only_text(known: DataType, given: DataType, is_declared: bool) -> bool:
+    """Whether a source writes values as text, such as exact decimals, that the column takes; it stays what it is."""
+    return given.root in TEXT_ROOTS and (is_declared or known.root not in _RETYPED_ROOTS)
+
+
+def _initial_default(field: DataField, columns: pa.Schema) -> str | None:
+    """What the source's old rows have in a new column."""
+    given = (columns.field(field.name).metadata or {}).get(DEFAULT_METADATA)
+    if given is None:
+        return None
+    try:
+        literal_value(given.decode(), field.type)
+    except InvalidInputError as error:
+        logger.warning("old rows of a new column are null: column=%s reason=%s", field.name, error)
+        return None
+    return str(given.decode())
 
 
 def growth_rules(pipeline: PipelineConfig, tables: Sequence[Table]) -> MergeRules | None:
@@ -126,5 +161,5 @@ def _columns_of(source: KafkaSourceOptions, ranges: Sequence[OffsetRange]) -> It
             for group in groups:
                 columns = value_schema(group.schema_part)
                 named = pa.schema([field.with_name(column_name(field.name)) for field in columns])
-                found.setdefault(str(named), named)
+                found.setdefault(named.to_string(show_field_metadata=True), named)
     yield from found.values()

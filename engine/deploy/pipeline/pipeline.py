@@ -100,10 +100,12 @@ class RunningPipeline:
             FluvialError: Spark cannot start it.
         """
         pipeline, checkpoint = self.config, absolute(self.config.checkpoint)
-        write = BatchWrite.to(self.name, pipeline.outputs, self._tables)
+        source = kafka_options(self._job, pipeline)
+        write = BatchWrite.to(self.name, pipeline.outputs, self._tables, source)
         try:
-            source = kafka_options(self._job, pipeline)
-            grown = grown_fields(pipeline, self._tables, source, failed=self._failed)
+            described = self._job.tables.get(pipeline.outputs[0].table)
+            declared = () if described is None else tuple(described.columns)
+            grown = grown_fields(pipeline, self._tables, source, failed=self._failed, declared=declared)
             rules = growth_rules(pipeline, self._tables)
             spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown, rules=rules)
             frame = transformed(source_frame(spark, spec), pipeline.transform, pipeline=self.name)

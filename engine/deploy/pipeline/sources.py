@@ -20,7 +20,7 @@ from filestore.options.catalog_options import CatalogOptions
 from filestore.options.log_login import login_of
 from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import DataField
+from filestore.types.data_types import DataField, walk
 from lsm.errors import InvalidInputError
 
 _BROKERS: Final = "kafka.bootstrap.servers"
@@ -33,6 +33,7 @@ _UNAVAILABLE: Final = "unavailable-values"
 _UPDATE_BEFORE: Final = "update-before"
 _DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
 _EPOCH_UNITS: Final = "epoch-units"
+_TIME_SWITCH: Final = "spark.sql.timeType.enabled"
 _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 
@@ -90,8 +91,23 @@ def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
         raise InvalidInputError(
             "the table has its own columns: format=fluvial fix=remove columns, or select in transform"
         )
+    if source.format == KAFKA and options.get(_VALUE_FORMAT, ValueFormat.RAW.value) != ValueFormat.RAW.value:
+        _check_times(config, pipeline)
     if source.format in FILE_FORMATS and not options.get("path"):
         raise InvalidInputError(f"no files to read: format={source.format} option=path fix=name a directory")
+
+
+def _check_times(config: JobConfig, pipeline: PipelineConfig) -> None:
+    """Spark has TIME only behind a switch, and says so after minutes. Raises: InvalidInputError."""
+    first = config.tables.get(pipeline.outputs[0].table)
+    columns = pipeline.source.columns or (first.columns if first is not None else {})
+    times = [field.name for field in data_fields_of(columns) if any(each.root == "TIME" for each in walk(field.type))]
+    if times and config.spark.conf.get(_TIME_SWITCH, "false").lower() != "true":
+        raise InvalidInputError(
+            f"Spark has no columns of this type: columns={times} type=TIME pipeline={pipeline.name} "
+            f"fix='declare them STRING, which holds 12:34:56.123456 with all digits; or set {_TIME_SWITCH}=true in "
+            "spark.conf, for times of milliseconds'"
+        )
 
 
 def source_spec(
@@ -140,7 +156,7 @@ def source_spec(
 
 
 def _is_filled(pipeline: PipelineConfig, target: TableSchema, wanted: str | None) -> bool:
-    """Whether values that updates left out are taken from the table: if not told, where the writer can do it.
+    """Whether values that updates left out are taken from the table: by the option, else where the writer can do it.
 
     A query between source and table could lose the names of what is missing, or fill another table.
     """
@@ -177,4 +193,6 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _nullable(fields: Sequence[DataField]) -> T.StructType:
     """All columns nullable: a delete may have its key only, even where the table's columns are not nullable."""
-    return T.StructType([T.StructField(each.name, each.dataType) for each in spark_schema(fields).fields])
+    return T.StructType(
+        [T.StructField(each.name, each.dataType, metadata=each.metadata) for each in spark_schema(fields).fields]
+    )

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from engine.deploy.pipeline.growth import failed_record, grown_schema
+from engine.dialect.grammar.type_grammar import parse_type
 from engine.kafka.offsets import OffsetRange
 from engine.kafka.options import NewTypes
 from engine.kafka.source_columns import NewColumnsError, column_name, in_source, with_known_columns
@@ -20,20 +21,20 @@ ID = pa.schema([("id", pa.int64())])
 ANY = MergeRules(fitting=lambda known, given: True)
 
 
-def stored(columns: pa.Schema, **options: str) -> list[str]:
+def grown_columns(columns: pa.Schema, **options: str) -> list[str]:
     table = memory_catalog().create_table("db.t", ID, primary_key=[] if options else ["id"], options=options)
     grown = grown_schema(table.store.schema, columns, ANY)
     return [f"{field.name} {field.type}" for field in seen_schema(grown).fields]
 
 
 def test_a_table_grows_with_the_columns_of_a_source() -> None:
-    assert stored(pa.schema([("id", pa.int64()), ("c", pa.string())])) == ["id BIGINT NOT NULL", "c STRING"]
+    assert grown_columns(pa.schema([("id", pa.int64()), ("c", pa.string())])) == ["id BIGINT NOT NULL", "c STRING"]
 
 
 def test_a_table_that_counts_its_rows_grows_as_well() -> None:
     """`append table with buckets has no bucket key: bucket=1` after 3 min 41 s (finding 8)."""
     columns = pa.schema([("id", pa.int64()), ("c", pa.string())])
-    assert stored(columns, **{"row-counts": "true"}) == ["id BIGINT", "c STRING"]
+    assert grown_columns(columns, **{"row-counts": "true"}) == ["id BIGINT", "c STRING"]
 
 
 def checked(columns: pa.Schema, new_types: NewTypes, *kinds: object) -> None:
@@ -61,6 +62,7 @@ TYPES = [
     (pa.float32(), "double", NewTypes.WIDER),
     (pa.int32(), "string", NewTypes.OTHER),
     (pa.int64(), "int32", None),
+    (pa.decimal128(10, 2), "string", None),  # decimal.handling.mode=string
     (pa.decimal128(12, 4), {**DECIMAL, "parameters": {"scale": "2", "connect.decimal.precision": "10"}}, None),
     (pa.string(), "int32", None),
     (pa.timestamp("us"), {"type": "int64", "name": "io.debezium.time.Timestamp"}, None),
@@ -93,3 +95,21 @@ def test_growth_does_not_touch_what_is_known() -> None:
     table = memory_catalog().create_table("db.t", ID, primary_key=["id"])
     fields += grown_schema(table.store.schema, ID, ANY).fields
     assert fields == list(table.store.schema.fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "grown"),
+    [("INT", [], "STRING"), ("INT", ["v"], "INT"), ("DECIMAL(10, 2)", [], "DECIMAL(10, 2)"), ("DATE", [], "DATE")],
+)
+def test_numbers_become_text_where_casts_are_allowed_and_the_job_file_says_nothing(
+    kind: str, declared: list[str], grown: str
+) -> None:
+    """int -> text never worked in a job, even with explicit-cast (finding 9)."""
+    fields = [
+        DataField(id=0, name="id", type=parse_type("INT NOT NULL")),
+        DataField(id=1, name="v", type=parse_type(kind)),
+    ]
+    schema = memory_catalog().create_table("db.t", fields, primary_key=["id"], options={}).store.schema
+    rules = MergeRules(widens=True, casts=True, fitting=lambda known, given: True)
+    found = grown_schema(schema, pa.schema([("v", pa.string())]), rules, declared=declared)
+    assert str(found.field("v").type) == grown
