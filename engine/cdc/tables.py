@@ -99,6 +99,7 @@ class CdcTables:
             keys=[column_name(each, self.settings.renamed) for each in key],
             renamed=self.settings.renamed,
             rules=self.settings.schema_changes,
+            has_defaults=table.files.row_counts is None,
         )
         if step.changes:
             table = self.catalog.alter_table(table.name, step.changes)

@@ -19,7 +19,7 @@ from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.settings import SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.types.casts import cast_array
 from filestore.types.data_types import DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
@@ -27,9 +27,6 @@ from logstore.json.arrow_bytes import gathered
 from logstore.json.reading import BadRecord
 from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
-
-UNAVAILABLE_COLUMN: Final = "_unavailable"
-"""Names of the columns that the connector left out of a row: the writer fills them from the table."""
 
 
 class TooManyBadError(InvalidInputError):

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.schema.validation import STREAM_NAMES
 from lsm.errors import InvalidInputError
 
-_RESERVED: Final = frozenset({*STREAM_NAMES, ROW_KIND_COLUMN, "_unavailable"})
+_RESERVED: Final = frozenset({*STREAM_NAMES, ROW_KIND_COLUMN, UNAVAILABLE_COLUMN})
 _PREFIX: Final = "src_"
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 DEFAULT_TO: Final = "{table}"

@@ -108,6 +108,7 @@ def pass_through(
     keys: Sequence[str],
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
+    has_defaults: bool = True,
 ) -> PassedPart:
     """The table after one part; parts come in order of offsets within a position.
 
@@ -118,6 +119,7 @@ def pass_through(
         keys: columns of the table's key: they are widened, but never replaced.
         renamed: names in the table by names in the source.
         rules: by kind of change; kinds that are missing have their default.
+        has_defaults: whether old rows of an added column have its default; not where equal rows are counted.
 
     Raises:
         InvalidInputError: a rule says ``fail``, or the type of a key column has changed.
@@ -132,7 +134,7 @@ def pass_through(
     name = _next_name(seen.digest, before)
     if name in sequence.plans:  # another partition has brought it
         return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
-    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules)
+    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, has_defaults=has_defaults)
     plans = {**sequence.plans, name: plan}
     grown = replace(
         sequence,
@@ -151,6 +153,7 @@ def _planned(
     keys: Sequence[str],
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
+    has_defaults: bool = True,
 ) -> tuple[list[SchemaChange], dict[str, str]]:
     known = {each.name: each.type for each in fields}
     changes: list[SchemaChange] = []
@@ -182,7 +185,9 @@ def _planned(
         free = _free(wanted, known, column.type, used | {*plan.values(), *keys})
         plan[column.name] = free
         if free not in known:
-            changes.append(AddColumn(path=(free,), type=replace(column.type, nullable=True)))
+            default = column.default if has_defaults and kind == "add" else None
+            new = AddColumn(path=(free,), type=replace(column.type, nullable=True), initial_default=default)
+            changes.append(new)
             known[free] = column.type
     for gone in sequence.live.keys() - {each.name for each in seen.columns}:
         if _rule("drop", rules, seen, PartColumn(name=gone, type=known[sequence.live[gone]])) == "drop":

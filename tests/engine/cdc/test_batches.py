@@ -8,12 +8,12 @@ import orjson
 import pytest
 from confluent_kafka import TopicPartition
 
-from engine import Catalog
+from engine import Catalog, Table
 from engine.cdc.batch import CdcBatches
 from engine.cdc.report import TableReport
 from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.settings import CdcSettings
-from engine.cdc.state import StateFiles
+from engine.cdc.state import CdcTableState, StateFiles
 from engine.kafka.offsets import OffsetRange
 from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
@@ -122,6 +122,14 @@ def test_schema_changes_in_one_batch_are_passed_through_in_order_of_offsets(job:
     job.batch(again.update({"id": 5, "a": 56, "r": "six"}))
     assert job.rows("t")[4]["a_2"] == 56  # known from the state, not guessed
     assert len(job.catalog.table("shop.t").schema.fields) == 7
+
+
+def test_old_rows_have_the_default_of_an_added_column(job: MemoryJob) -> None:
+    """PostgreSQL's ADD COLUMN with a DEFAULT emits no events for the rows that are there."""
+    job.batch(USERS.insert({"id": 1, "name": "Ann"}))
+    grown = USERS.with_columns(*USERS.columns, {**int32("n", optional=False), "default": 7})
+    job.batch(grown.insert({"id": 2, "name": "Bob", "n": 8}))
+    assert [(row["id"], row["n"]) for row in job.rows("users")] == [(1, 7), (2, 8)]
 
 
 def test_a_table_that_fails_is_parked_and_goes_on_where_it_stopped(job: MemoryJob) -> None:
@@ -291,3 +299,26 @@ def headers_in(properties: KafkaProperties, topic: str) -> list[dict[str, str]]:
     found = [each for each in (first, *consumer.consume(10, 0.2)) if each is not None and each.error() is None]
     consumer.close()
     return [{name: value.decode() for name, value in each.headers()} for each in found]
+
+
+def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C: of 40 tables 2 have records; the others are neither opened nor looked at."""
+    tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(40)]
+    job.batch(*(each.insert({"id": 1}) for each in tables))
+    opened: list[str] = []
+    open_table, read = Catalog.table, StateFiles.table
+    looked: list[str] = []
+
+    def counted(catalog: Catalog, name: str, **more: str | None) -> Table:
+        opened.append(name)
+        return open_table(catalog, name, **more)
+
+    def seen(state: StateFiles, name: str) -> CdcTableState:
+        looked.append(name)
+        return read(state, name)
+
+    monkeypatch.setattr(Catalog, "table", counted)
+    monkeypatch.setattr(StateFiles, "table", seen)
+    job.batch(tables[3].insert({"id": 2}), tables[7].insert({"id": 2}))
+    assert sorted(opened) == ["shop.t3", "shop.t7"]
+    assert set(looked) == {"t3", "t7"}

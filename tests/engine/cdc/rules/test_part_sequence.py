@@ -15,7 +15,7 @@ INT, BIGINT = DataType(root="INT"), DataType(root="BIGINT")
 TYPES = {"int": INT, "bigint": BIGINT, "string": STRING}
 
 
-class World:
+class GrowingTable:
     """A table that passes through parts."""
 
     def __init__(self, **rules: str) -> None:
@@ -49,7 +49,7 @@ class World:
 
 def test_a_column_that_comes_back_is_another_one() -> None:
     """DROP and ADD of one name: old rows of the source are null, so the kept values must not appear under it."""
-    world = World()
+    world = GrowingTable()
     world.meet(0, {"id": "int", "c": "int"})
     world.meet(10, {"id": "int"})
     assert world.meet(20, {"id": "int", "c": "int"}) == {"id": "id", "c": "c_2"}
@@ -58,7 +58,7 @@ def test_a_column_that_comes_back_is_another_one() -> None:
 
 
 def test_partitions_of_one_table_pass_through_the_same_parts() -> None:
-    world = World()
+    world = GrowingTable()
     for position in ("t/0", "t/1"):
         for number, columns in enumerate(({"id": "int", "c": "int"}, {"id": "int"}, {"id": "int", "c": "int"})):
             world.meet(number * 7, columns, position)
@@ -68,7 +68,7 @@ def test_partitions_of_one_table_pass_through_the_same_parts() -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.sampled_from(list(TYPES))), min_size=1, max_size=6))
 def test_a_replay_changes_nothing_and_no_two_columns_share_one(parts: Sequence[dict[str, str]]) -> None:
-    world = World()
+    world = GrowingTable()
     plans = [world.meet(10 * number, {"id": "int", **part}) for number, part in enumerate(parts)]
     columns = dict(world.columns)
     sequence = PartSequence.from_json(world.sequence.to_json())
@@ -82,17 +82,17 @@ def test_a_replay_changes_nothing_and_no_two_columns_share_one(parts: Sequence[d
 
 def test_rules_by_kind_of_change() -> None:
     base, changed = {"id": "int", "a": "int"}, {"id": "int", "a": "string", "b": "int"}
-    world = World(add="ignore", retype="ignore")
+    world = GrowingTable(add="ignore", retype="ignore")
     world.columns = {"id": INT, "a": INT}
     world.meet(0, base)
     assert world.meet(1, changed) == {"id": "id"}
     for kind in ("add", "retype", "drop", "widen"):
-        world = World(**{kind: "fail"})
+        world = GrowingTable(**{kind: "fail"})
         world.columns = {"id": INT, "a": INT, "d": INT}
         world.meet(0, {"id": "int", "a": "int", "d": "int"})
         with pytest.raises(InvalidInputError, match=f"kind={kind} .*topic=t/0 offset=2 schema-changes.{kind}=fail"):
             world.meet(2, {"id": "int", "a": "bigint" if kind == "widen" else "string", "b": "int"})
-    world = World(drop="drop")
+    world = GrowingTable(drop="drop")
     world.meet(0, base)
     world.meet(1, {"id": "int"})
     assert list(world.columns) == ["id"]
