@@ -12,7 +12,7 @@ import click
 
 from engine.cdc.report import BatchReport
 from engine.cdc.status import check_known, job_status, latest_offsets, skip_position
-from engine.cli.cdc_verify import verify
+from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import LAYER_OPTIONS, import_from_here, set_up_logging
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.signals import stop_on_signals

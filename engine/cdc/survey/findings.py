@@ -25,10 +25,6 @@ _KINDS: Final = {
     "MessageValue": "logical decoding messages",
     "SignalValue": "signals",
 }
-_NO_SCHEMA: Final = (
-    "records have no schema part, so columns have no types: "
-    "fix=set key.converter.schemas.enable=true and value.converter.schemas.enable=true at the connector, or use Avro"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +110,7 @@ def _look(sample: TopicSample, split: Split, met: dict[SourceTable, _Met]) -> tu
             if piece.part is not None and piece.part.digest not in digests[-1:]:
                 of.parts.append((position, piece.part))
         if routed.bad and not routed.pieces:
-            problem = _NO_SCHEMA if "schema part" in routed.bad[0].reason else routed.bad[0].reason
+            problem = routed.bad[0].reason
         kinds |= set(_kinds_of(batch, split))
     if has_tables:
         return "", ""
@@ -229,7 +225,7 @@ def _clash(table: SurveyedTable, others: Sequence[str]) -> str:
     )
 
 
-def as_json(found: Survey) -> dict[str, Any]:
+def survey_json(found: Survey) -> dict[str, Any]:
     """For ``--json``."""
     return {
         "tables": [

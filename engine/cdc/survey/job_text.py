@@ -35,24 +35,24 @@ def job_text(found: Survey, settings: CdcSettings, *, brokers: str, registry: st
         brokers: of the topics.
         registry: address of the schema registry of records in Avro.
     """
-    options = f"subscribePattern: {quoted(settings.pattern)}"
+    options = f"subscribePattern: {yaml_text(settings.pattern)}"
     if registry is not None:
-        options += f", value.format: debezium-avro, schema.registry.url: {quoted(registry)}"
+        options += f", value.format: debezium-avro, schema.registry.url: {yaml_text(registry)}"
     text = _HEAD.format(name=settings.name, brokers=brokers, database=settings.database, options=options)
     transactions = [topic for topic, kind in found.others.items() if kind == "transactions"]
     if len(transactions) == 1:
-        text += f"    transactions: {quoted(transactions[0])}\n  commit: {{cut: transaction}}\n"
+        text += f"    transactions: {yaml_text(transactions[0])}\n  commit: {{cut: transaction}}\n"
     clashes = [each for each in found.tables if any("is also that of" in problem for problem in each.problems)]
     if clashes:
         text += "  names:\n  - {from: '(.*)\\.(.*)', to: '{1}_{2}'}  # two schemas have tables of one name\n"
     refused = [each for each in found.tables if each.problems and each not in clashes]
     if refused:
-        patterns = ", ".join(quoted(str(each.source).replace(".", "\\.")) for each in refused)
+        patterns = ", ".join(yaml_text(str(each.source).replace(".", "\\.")) for each in refused)
         text += f"  tables: {{exclude: [{patterns}]}}  # a run would refuse them\n"
     return text + "".join(f"# {line}\n" for line in _comments(found))
 
 
-def quoted(text: str) -> str:
+def yaml_text(text: str) -> str:
     """A text in YAML, of which nothing is special."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"

@@ -21,16 +21,16 @@ from engine.cdc.verify.digests import (
     joined,
     key_texts,
 )
-from engine.cdc.verify.expressions import quoted, text_of
+from engine.cdc.verify.expressions import quoted_name, text_of
 from engine.cdc.verify.texts import row_texts, value_texts
 from lsm.errors import InvalidInputError
 
 _RANGE_ROWS: Final = 4096
 _MOST_RANGES: Final = 1 << 16
-Values = tuple[str | None, ...]
+RowTexts = tuple[str | None, ...]
 
 
-class TableState(Protocol):
+class ComparedRows(Protocol):
     """A state of a table, read as often as wanted; ``BatchRead`` is one."""
 
     @property
@@ -63,12 +63,12 @@ class TablePair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """A key whose rows are not equal; without a key, a row. Values are texts of ``texts``, by the table's columns."""
+class KeyDifference:
+    """A key whose rows are not equal; without a key, a row. RowTexts are texts of ``texts``, by the table's columns."""
 
     key: Mapping[str, str | None]
-    source: tuple[Values, ...]  # rows in the database
-    table: tuple[Values, ...]
+    source: tuple[RowTexts, ...]  # rows in the database
+    table: tuple[RowTexts, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Comparison:
     table_rows: int
     range_count: int
     differing_ranges: int
-    differences: tuple[Difference, ...]
+    differences: tuple[KeyDifference, ...]
     is_complete: bool  # False: there are more than the limit
 
     @property
@@ -121,7 +121,7 @@ def paired(
             left_out[column] = "the table has no such column"
             continue
         data_type = schema.field(name).type
-        text = text_of(dialect, kind, data_type, quoted(dialect, column))
+        text = text_of(dialect, kind, data_type, quoted_name(dialect, column))
         if text is None:
             left_out[column] = f"no common text of {kind} and {data_type}"
         else:
@@ -134,13 +134,13 @@ def paired(
             f"reason={left_out.get(missing[0], 'excluded') if missing else 'none has a common text'}"
         )
     key = tuple(names.index(each) for each in source.key) or tuple(range(len(pairs)))
-    columns = tuple((quoted(dialect, each.source), each.text) for each in pairs)
+    columns = tuple((quoted_name(dialect, each.source), each.text) for each in pairs)
     query = Query(table=sql_name, columns=columns, key=tuple(columns[at] for at in key))
     return TablePair(source=source, query=query, columns=tuple(pairs), key=key, left_out=left_out)
 
 
 def compared(
-    database: SourceDatabase, pair: TablePair, state: TableState, *, limit: int = 1000, max_rows: int = 200_000
+    database: SourceDatabase, pair: TablePair, state: ComparedRows, *, limit: int = 1000, max_rows: int = 200_000
 ) -> Comparison:
     """Compare a table with its source.
 
@@ -159,9 +159,9 @@ def compared(
     sums = RangeSums(count)
     for _, digests in _digests(pair, state):
         sums.add(digests)
-    ours, theirs = sums.found(), database.sums(pair.query, count)
-    differing = differing_ranges(ours, theirs)
-    sizes = {at: sum(side[at].count for side in (ours, theirs) if at in side) for at in differing}
+    here, there = sums.found(), database.sums(pair.query, count)
+    differing = differing_ranges(here, there)
+    sizes = {at: sum(side[at].count for side in (here, there) if at in side) for at in differing}
     found: list[str] = []
     looked_at = 0
     for group in _groups(sizes, max_rows):
@@ -174,7 +174,7 @@ def compared(
     return Comparison(
         pair=pair,
         source_rows=source_rows,
-        table_rows=sum(each.count for each in ours.values()),
+        table_rows=sum(each.count for each in here.values()),
         range_count=count,
         differing_ranges=len(differing),
         differences=tuple(_differences(database, pair, state, found[:limit])),
@@ -195,7 +195,7 @@ def _groups(sizes: Mapping[int, int], max_rows: int) -> Iterator[list[int]]:
         yield group
 
 
-def _digests(pair: TablePair, state: TableState) -> Iterator[tuple[list[pa.Array], RowDigests]]:
+def _digests(pair: TablePair, state: ComparedRows) -> Iterator[tuple[list[pa.Array], RowDigests]]:
     """The texts of each batch by column, and their hashes."""
     names = [each.name for each in pair.columns]
     for batch in state.to_batches(columns=names):
@@ -205,12 +205,12 @@ def _digests(pair: TablePair, state: TableState) -> Iterator[tuple[list[pa.Array
 
 
 def _differences(
-    database: SourceDatabase, pair: TablePair, state: TableState, keys: Sequence[str]
-) -> Iterator[Difference]:
+    database: SourceDatabase, pair: TablePair, state: ComparedRows, keys: Sequence[str]
+) -> Iterator[KeyDifference]:
     if not keys:
         return
     wanted = set(keys)
-    rows: dict[str, tuple[list[Values], list[Values]]] = {key: ([], []) for key in keys}
+    rows: dict[str, tuple[list[RowTexts], list[RowTexts]]] = {key: ([], []) for key in keys}
     for key, values in database.values(pair.query, keys):
         rows[key][0].append(values)
     for texts, digests in _digests(pair, state):
@@ -223,4 +223,4 @@ def _differences(
     for source, table in rows.values():
         first = (source or table)[0]
         values_of_key = {names[at]: first[at] for at in pair.key}
-        yield Difference(key=values_of_key, source=tuple(source), table=tuple(table))
+        yield KeyDifference(key=values_of_key, source=tuple(source), table=tuple(table))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from engine.cdc.verify.digests import RangeSum, RowDigests, from_hex, joined, range_sum
-from engine.cdc.verify.expressions import POSTGRES, md5_of, quoted, range_of, row_text, words_sum
+from engine.cdc.verify.expressions import POSTGRES, md5_of, quoted_name, range_of, row_text, words_sum
 from filestore.catalog.sql_database import ALL_DIALECTS, SqlDatabase
 
 _FETCHED_ROWS: Final = 10_000
@@ -105,7 +105,7 @@ class SourceDatabase:
 
     def name_of(self, table: LiveTable) -> str:
         """The table in SQL."""
-        return f"{quoted(self.dialect, table.schema)}.{quoted(self.dialect, table.name)}"
+        return f"{quoted_name(self.dialect, table.schema)}.{quoted_name(self.dialect, table.name)}"
 
     def count(self, table: str) -> int:
         """The number of rows."""

@@ -13,15 +13,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 _WORD_BITS = 64
-Words = NDArray[np.uint64]
+DigestWords = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
 class RowDigests:
     """MD5 of the keys and of the rows of a batch, as two words each."""
 
-    keys: Words  # (n, 2)
-    rows: Words  # (n, 2)
+    keys: DigestWords  # (n, 2)
+    rows: DigestWords  # (n, 2)
 
     def ranges(self, count: int) -> NDArray[np.int64]:
         """(n,) the range of each key, of so many."""
@@ -117,7 +117,7 @@ def key_texts(digests: RowDigests) -> list[str]:
     return [f"{high:016x}{low:016x}" for high, low in digests.keys.tolist()]
 
 
-def _md5(texts: pa.Array) -> Words:
+def _md5(texts: pa.Array) -> DigestWords:
     """A hash that databases have as well. A row costs a microsecond: less than its 64 rounds in NumPy."""
     content = b"".join(
         [md5(each, usedforsecurity=False).digest() for each in texts.cast(pa.large_binary()).to_pylist()]

@@ -18,7 +18,7 @@ _MY_MOMENT: Final = "%Y-%m-%d %H:%i:%s.%f"
 _MONTH_DAYS: Final = "30.4375"  # of Debezium's intervals in microseconds
 
 
-def quoted(dialect: str, name: str) -> str:
+def quoted_name(dialect: str, name: str) -> str:
     """A name in SQL."""
     mark = '"' if dialect == POSTGRES else "`"
     return mark + name.replace(mark, mark * 2) + mark

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from engine.cdc.verify.comparison import ColumnPair, Comparison, Difference, Values
-from engine.cdc.verify.expressions import POSTGRES, quoted
+from engine.cdc.verify.comparison import ColumnPair, Comparison, KeyDifference, RowTexts
+from engine.cdc.verify.expressions import POSTGRES, quoted_name
 from engine.cdc.verify.verification import Verified
 
 MISSING, UNEXPECTED, DIFFERENT = "missing", "unexpected", "different"
@@ -18,7 +18,7 @@ MISSING, UNEXPECTED, DIFFERENT = "missing", "unexpected", "different"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownDifference:
-    """One key. Values are written as people read them; None is null."""
+    """One key. RowTexts are written as people read them; None is null."""
 
     kind: str
     key: Mapping[str, str | None]
@@ -40,14 +40,14 @@ def shown_differences(found: Comparison, dialect: str) -> Iterator[ShownDifferen
             kind = MISSING if len(each.source) > len(each.table) else UNEXPECTED
         yield ShownDifference(
             kind=kind,
-            key={name: shown_value(text, _column(found, name).type) for name, text in each.key.items()},
+            key={name: shown_text_of(text, _column(found, name).type) for name, text in each.key.items()},
             columns=_columns(found, each.source[0], each.table[0]) if kind == DIFFERENT else {},
             counts=(len(each.source), len(each.table)),
             sql=_sql(found, each, dialect),
         )
 
 
-def as_json(result: Verified, dialect: str) -> dict[str, Any]:
+def verified_json(result: Verified, dialect: str) -> dict[str, Any]:
     """One table for ``--json``."""
     shown: dict[str, Any] = {"source": str(result.source), "table": result.table, "equal": result.is_equal}
     found = result.comparison
@@ -64,7 +64,7 @@ def as_json(result: Verified, dialect: str) -> dict[str, Any]:
     }
 
 
-def shown_value(text: str | None, kind: pa.DataType) -> str | None:
+def shown_text_of(text: str | None, kind: pa.DataType) -> str | None:
     """A text of ``texts`` as people read it."""
     if text is None:
         return None
@@ -79,20 +79,20 @@ def _column(found: Comparison, name: str) -> ColumnPair:
     return next(each for each in found.pair.columns if each.name == name)
 
 
-def _columns(found: Comparison, source: Values, table: Values) -> dict[str, tuple[str | None, str | None]]:
+def _columns(found: Comparison, source: RowTexts, table: RowTexts) -> dict[str, tuple[str | None, str | None]]:
     both = zip(found.pair.columns, source, table, strict=True)
     return {
-        each.name: (shown_value(one, each.type), shown_value(other, each.type))
+        each.name: (shown_text_of(one, each.type), shown_text_of(other, each.type))
         for each, one, other in both
         if one != other
     }
 
 
-def _sql(found: Comparison, difference: Difference, dialect: str) -> str:
+def _sql(found: Comparison, difference: KeyDifference, dialect: str) -> str:
     terms = []
     for at in found.pair.key:
         column = found.pair.columns[at]
-        name, text = quoted(dialect, column.source), shown_value(difference.key[column.name], column.type)
+        name, text = quoted_name(dialect, column.source), shown_text_of(difference.key[column.name], column.type)
         terms.append(f"{name} IS NULL" if text is None else f"{name} = {_literal(text, column.type, dialect)}")
     return f"SELECT * FROM {found.pair.query.table} WHERE {' AND '.join(terms)}"
 

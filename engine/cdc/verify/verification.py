@@ -1,4 +1,4 @@
-"""All tables of a database against theirs: which belong together, what was found, and each table on its own."""
+"""All tables that follow a database: which belong together, what was found, and each table by itself."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from engine.cdc.rules.names import SourceTable, column_name, is_excluded
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import StateFiles
 from engine.cdc.tables import with_deleted
-from engine.cdc.verify.comparison import Comparison, TableState, compared, paired
+from engine.cdc.verify.comparison import ComparedRows, Comparison, compared, paired
 from engine.cdc.verify.database import LiveTable, SourceDatabase
 from engine.read.batch_read import BatchRead
 from lsm.errors import InvalidInputError
@@ -126,7 +126,7 @@ def _verified(
 
 
 @dataclass(frozen=True, slots=True)
-class _State(TableState):
+class _State(ComparedRows):
     """The rows of a table that belong to one source table."""
 
     read: BatchRead
@@ -134,11 +134,11 @@ class _State(TableState):
 
     @property
     def schema(self) -> pa.Schema:
-        """See ``TableState``."""
+        """See ``ComparedRows``."""
         return self.read.schema
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """See ``TableState``."""
+        """See ``ComparedRows``."""
         return self.read.to_batches(columns=columns, filter=self.filter)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 
 from engine.broker.broker import Broker
-from engine.cli.cdc_survey import AskedTopics, from_topics_options, print_survey, surveyed, write_job
+from engine.cli.cdc_commands.survey import AskedTopics, from_topics_options, print_survey, surveyed, write_job
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, notes, print_json

@@ -11,7 +11,7 @@ import click
 from engine.catalog import Catalog
 from engine.cdc.verify.database import LiveTable
 from engine.cdc.verify.expressions import POSTGRES
-from engine.cdc.verify.report import DIFFERENT, MISSING, as_json, shown_differences
+from engine.cdc.verify.report import DIFFERENT, MISSING, shown_differences, verified_json
 from engine.cdc.verify.verification import Followed, Verified, followed_by, verified
 from engine.cli.exit_codes import EXIT_FAILED
 from engine.cli.output import console, grid, json_option, print_json
@@ -103,7 +103,7 @@ def _unequal(results: Mapping[LiveTable, Verified]) -> frozenset[LiveTable]:
 def _show(results: Sequence[Verified], dsn: str, is_json: bool) -> None:
     dialect = POSTGRES if dsn.removeprefix("jdbc:").startswith("postgres") else "mysql"
     if is_json:
-        print_json([as_json(each, dialect) for each in results])
+        print_json([verified_json(each, dialect) for each in results])
         return
     headings = ("source", "table", "rows in the database", "rows in the table", "result")
     rows = [(str(each.source), each.table, *_counts(each), _result(each)) for each in results]

@@ -8,7 +8,7 @@ import click
 
 from engine.cdc.records.scan import split_of
 from engine.cdc.settings import CdcSettings
-from engine.cdc.survey.findings import Survey, as_json, survey
+from engine.cdc.survey.findings import Survey, survey, survey_json
 from engine.cdc.survey.job_text import job_text
 from engine.cdc.survey.samples import samples
 from engine.cli.output import console, grid, print_json
@@ -74,7 +74,7 @@ def surveyed(asked: AskedTopics) -> tuple[Survey, str]:
 def print_survey(found: Survey, *, is_json: bool) -> None:
     """Show tables, columns, what is lost and what is refused."""
     if is_json:
-        print_json(as_json(found))
+        print_json(survey_json(found))
         return
     for each in found.tables:
         key = ", ".join(each.key) or "none"
