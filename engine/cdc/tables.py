@@ -8,7 +8,7 @@ from engine.catalog import Catalog
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
 from engine.cdc.records.part_columns import key_names, refused_columns, row_columns
 from engine.cdc.records.routing import RowPart
-from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, column_name
+from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import PartSequence, SeenPart, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
@@ -96,7 +96,7 @@ class CdcTables:
             sequence,
             seen,
             table.schema.fields,
-            keys=[column_name(each, self.settings.renamed) for each in key],
+            keys=[name_in_table(each, self.settings.renamed) for each in key],
             renamed=self.settings.renamed,
             rules=self.settings.schema_changes,
             has_defaults=table.files.row_counts is None,
@@ -107,10 +107,10 @@ class CdcTables:
 
     def _made(self, name: str, met: MetPart, key: Sequence[str]) -> Table:
         settings, said = self.settings, self.settings.table(name)
-        renamed = {each: column_name(each, settings.renamed) for each in key}
+        renamed = {each: name_in_table(each, settings.renamed) for each in key}
         fields: list[DataField] = [_field(each, STRING) for each in met.target.constants]
         for column in row_columns(met.part, met.source, settings):
-            fields.append(_field(column_name(column.name, settings.renamed), column.type))
+            fields.append(_field(name_in_table(column.name, settings.renamed), column.type))
         added = with_deleted(settings)
         options = {**settings.options, **said.options}
         if met.target.joins and not met.target.constants and key:

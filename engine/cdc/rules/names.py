@@ -100,7 +100,7 @@ def check_one_source(target: TableTarget, source: SourceTable, known: Sequence[S
         )
 
 
-def column_name(name: str, renamed: Mapping[str, str]) -> str:
+def name_in_table(name: str, renamed: Mapping[str, str]) -> str:
     """The name of a source column in the table: as a rule says; a reserved one behind ``src_``."""
     if name in renamed:
         return renamed[name]

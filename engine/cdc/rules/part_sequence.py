@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.cdc.rules.names import column_name
+from engine.cdc.rules.names import name_in_table
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, SchemaChange
 from filestore.types.casts import widens
 from filestore.types.data_types import DataField, DataType
@@ -159,7 +159,7 @@ def _planned(
     changes: list[SchemaChange] = []
     plan: dict[str, str] = {}
     for column in seen.columns:
-        wanted = column_name(column.name, renamed)
+        wanted = name_in_table(column.name, renamed)
         own = sequence.live.get(column.name)
         is_again = own is None and column.name in sequence.former
         if own is None and not is_again and wanted in known:

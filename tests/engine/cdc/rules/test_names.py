@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.cdc.rules.names import NameRule, Naming, SourceTable, column_name
+from engine.cdc.rules.names import NameRule, Naming, SourceTable, name_in_table
 from lsm.errors import InvalidInputError
 
 RULES = Naming(
@@ -40,4 +40,4 @@ def test_constants_and_placeholders() -> None:
 
 
 def test_reserved_names_of_columns_get_a_prefix() -> None:
-    assert [column_name(name, {"b": "c"}) for name in ("a", "b", "_row_kind")] == ["a", "c", "src__row_kind"]
+    assert [name_in_table(name, {"b": "c"}) for name in ("a", "b", "_row_kind")] == ["a", "c", "src__row_kind"]
