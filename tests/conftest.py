@@ -40,6 +40,8 @@ settings.load_profile("same")
 # What a session starts once, in seconds, and the process that has it: of the first that a test needs. Some tests need
 # both databases. A module that takes minutes by itself (kills, restarts) names a group of its own.
 _PROCESSES = {
+    # with a broker of their own
+    **dict.fromkeys(("connect", "postgres_source", "mariadb_source"), "databases"),
     **{name: name for name in ("spark", "broker", "secure_broker", "java_peer", "pypaimon_peer", "object_store")},
     **dict.fromkeys(("postgres", "postgresql", "mysql"), "databases"),
 }
@@ -55,7 +57,8 @@ _MARKERS = {
     "secure_broker": "broker",
     "java_peer": "interop",
     "pypaimon_peer": "interop",
-    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql", "apicurio"), "store"),
+    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql", "apicurio", "connect"), "store"),
+    **dict.fromkeys(("postgres_source", "mariadb_source"), "store"),
 }
 
 

@@ -78,6 +78,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "engine.cli.commands.broker",
         "A real Kafka broker on this machine, for demos and single-machine use.",
     ),
+    "cdc": ("engine.cli.cdc", "Keep all tables of a database equal, from the topics of its changes."),
     "config": (
         "engine.cli.commands.config",
         "Show the options of the catalog, and of a table or of new tables, with the origin of each value.",

@@ -25,7 +25,7 @@ from engine.log.table_log import TableLog, at_newest_log, tracks_changes
 from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
-from engine.write.batch_writer import BatchWriter, RunParts
+from engine.write.batch_writer import NO_PROPERTIES, BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
 from engine.write.turns.repeating import MOST_ATTEMPTS, write_in_turn
 from engine.write.turns.ticket_queue import TicketQueue, Turn, turn_of_job
@@ -169,14 +169,16 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
     # ---- one batch
 
     def write(
-        self, rows: RowsT, *, batch_id: int = BATCH_IDENTIFIER, read_snapshot_id: int | None = None
-    ) -> CommitResult:
+        self, rows: RowsT, *, batch_id: int = BATCH_IDENTIFIER, read_snapshot_id: int | None = None,
+        notes: Mapping[str, str] = NO_PROPERTIES,
+    ) -> CommitResult:  # fmt: skip
         """Write a batch, in files and log, unless it is committed already.
 
         Args:
             rows: for the runner.
             batch_id: rises from batch to batch of a streaming query.
             read_snapshot_id: see ``Table.append``.
+            notes: properties of the snapshot, besides those of lineage.
 
         Raises:
             FluvialError: see ``BatchWriter.write``.
@@ -188,8 +190,9 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             def attempt(turn: Turn | None) -> CommitResult:
                 if turn is not None:
                     self._follow_log()  # it may have been replaced while the writer waited
+                given = {**properties, **notes}
                 return self._writer.write(
-                    batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=properties, turn=turn
+                    batch_id, run_parts, read_snapshot_id=read_snapshot_id, properties=given, turn=turn
                 )
 
             if self._log is None and self._follow_log() is None:

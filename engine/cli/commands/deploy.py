@@ -18,6 +18,7 @@ from typing import Any, Final
 import click
 
 from engine.broker.broker import Broker
+from engine.cli.cdc_commands.survey import AskedTopics, from_topics_options, print_survey, surveyed, write_job
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, notes, print_json
@@ -187,7 +188,9 @@ def validate(
 
 
 @click.command()
-@click.argument("config")
+@click.argument("config", required=False)
+@from_topics_options
+@click.option("--write", "written", metavar="FILE", help="With --from-topics: write the job file.")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 3 if there are changes.")
 @click.option("--apply", "is_applied", is_flag=True, help="Create missing tables, and run the SQL shown.")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="With --apply: do not ask for confirmation.")
@@ -195,7 +198,9 @@ def validate(
 @with_layers
 def plan(
     load: Callable[[str], JobConfig],
-    config: str,
+    config: str | None,
+    asked: AskedTopics | None,
+    written: str | None,
     detailed_exitcode: bool,
     is_applied: bool,
     is_sure: bool,
@@ -206,8 +211,15 @@ def plan(
     With --apply, tables are changed to match the file; pipelines are left to a run. Differences that no statement can
     change (keys and partitions) are refused before anything is done.
 
+    With --from-topics and without a job file: show what the change topics of a database would become, from records
+    that are there: every table, its key, its columns, what they lose and what is refused.
+
     Exit codes: 0; 2 a run would be refused; 3 (with --detailed-exitcode) there are changes.
     """
+    if asked is not None:
+        return _plan_topics(asked, written, as_json)
+    if config is None:
+        raise InvalidInputError("no job file: fix=fluvial plan FILE, or fluvial plan --from-topics PATTERN")
     import_from_here()
     job = load(config)
     made = make_plan(job)
@@ -234,6 +246,14 @@ def plan(
     return EXIT_CHANGES if detailed_exitcode and made.has_changes else 0
 
 
+def _plan_topics(asked: AskedTopics, written: str | None, as_json: bool) -> int:
+    found, text = surveyed(asked)
+    print_survey(found, is_json=as_json)
+    if written is not None:
+        write_job(text, Path(written))
+    return 0 if found.is_possible else EXIT_INVALID
+
+
 @click.command("spark-conf")
 @click.option("--local", "is_local", is_flag=True, help="For a local master, with checkpoints on a local disk.")
 @click.option("--properties", is_flag=True, help="As spark-submit --properties-file or spark-defaults.conf.")
@@ -256,12 +276,21 @@ def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
 @click.option(
     "--kafka", metavar="HOST:PORT", help="Brokers. [default: from `fluvial broker start`, else localhost:9092]"
 )
+@from_topics_options
 @json_option
-def init(directory: str, kafka: str | None, as_json: bool) -> None:
+def init(directory: str, kafka: str | None, asked: AskedTopics | None, as_json: bool) -> None:
     """Create a directory with a working job file, and a script that sends it changes.
 
-    Existing files are never overwritten.
+    With --from-topics: a job file that follows the database of these change topics. Existing files are never
+    overwritten.
     """
+    if asked is not None:
+        found, text = surveyed(asked)
+        file = Path(directory) / f"{asked.database}.yaml"
+        write_job(text, file)
+        print_survey(found, is_json=as_json)
+        notes().print(f"created {file}, next: fluvial cdc run {file}", soft_wrap=True, markup=False)
+        return
     files = write_example(Path(directory), bootstrap_servers=kafka or _local_broker() or _DEFAULT_BROKERS)
     if as_json:
         print_json([str(each) for each in files])

@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from engine.deploy.config.cdc_config import CdcConfig
 from engine.deploy.config.config_file import ConfigNode, KeyPath, merged
 from engine.deploy.config.config_layers import parse_layers, read_layers, with_overrides, with_profile
 from engine.deploy.config.operation_config import (
@@ -40,8 +41,10 @@ class JobConfig(Section):
     """Defaults for the logs of the tables created here: table options without their prefix `log.`."""
     tables: Mapping[TableName, TableConfig] = Field(default_factory=dict)
     """Tables by database.table."""
-    pipelines: tuple[PipelineConfig, ...]
+    pipelines: tuple[PipelineConfig, ...] = ()
     """Streaming queries; all run in one process."""
+    cdc: tuple[CdcConfig, ...] = ()
+    """Whole databases: `fluvial cdc run`."""
     on_failure: OnFailureConfig = Field(default=OnFailureConfig(), alias="on-failure")
     """What to do when a pipeline fails: stop-all (default), restart or continue."""
     stop_timeout: Seconds = Field(default=30.0, alias="stop-timeout", ge=0)
@@ -56,7 +59,7 @@ class JobConfig(Section):
 
     @model_validator(mode="after")
     def _pipelines_have_distinct_names(self) -> Self:
-        if not self.pipelines:
+        if not self.pipelines and not self.cdc:
             raise problem("a job has pipelines", key="pipelines", facts="fix=write one")
         for what in ("name", "checkpoint"):
             values = [getattr(pipeline, what) for pipeline in self.pipelines]

@@ -55,6 +55,21 @@ class MemoryAdmin:
             for name in topics.topic_names
         }
 
+    def list_topics(self, timeout: float = -1) -> Any:
+        """The names of all topics, with their partitions."""
+
+        def look() -> dict[str, Any]:
+            return {
+                name: SimpleNamespace(partitions=dict.fromkeys(range(len(topic.partitions))))
+                for name, topic in self._requests.cluster.topics.items()
+            }
+
+        try:
+            return SimpleNamespace(topics=self._requests.request("list_topics", "", look, changes=False))
+        except NoAnswerError as error:
+            self._requests.sleep(timeout)
+            raise timed_out("list_topics") from error
+
     def list_offsets(
         self,
         requested: Mapping[TopicPartition, OffsetSpec],

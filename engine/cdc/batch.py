@@ -1,0 +1,290 @@
+"""One micro-batch of a job: what ``foreachBatch`` calls with the ranges that the source planned.
+
+1. Each range is looked at: tables, schema parts, truncates (``scan``); records are kept while they fit into memory.
+2. By table (``planning``): the table is made, or passes through the schema parts (``tables``).
+3. CdcTables are written and committed in parallel threads (``writers``), each with this batch's id. So a replay writes
+   only the tables that miss it.
+4. A table that fails is parked: where its records go on is kept (``state``), and the others do not notice.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from engine.catalog import Catalog
+from engine.cdc.cuts.batch_cut import cut_scans, with_held
+from engine.cdc.cuts.tagging import tag_batch_cut
+from engine.cdc.planning import TableWork, backlog, parked_at, with_new_positions, work_by_table
+from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
+from engine.cdc.records.table_rows import BadCount, ChangeRows, TableSource
+from engine.cdc.report import BatchReport, TableReport
+from engine.cdc.rules.transactions import CutDecision
+from engine.cdc.settings import CUT, ISOLATE, CdcSettings
+from engine.cdc.state import Request, StateFiles
+from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
+from engine.cdc.writers import LocalTables, TableRunner, Writers
+from engine.kafka.offsets import OffsetRange, TopicPosition
+from engine.runtime.metrics import record_changes
+from engine.runtime.steps import Observer, ignore
+from engine.table import Table
+from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError, TakenOverError, UnavailableError
+
+logger = logging.getLogger("fluvial.cdc")
+
+_HOUR_S: Final = 3600.0
+_OF_THE_JOB: Final = (TakenOverError, OutcomeUnknownError, UnavailableError, ConflictError)
+"""Errors that another try may not have, or that end the run: they say nothing about one table."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A table that can be written."""
+
+    work: TableWork
+    table: Table
+    rows: ChangeRows
+    ends: Mapping[TopicPosition, int]
+
+
+class CdcBatches:
+    """The batches of one run of one query."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: CdcSettings,
+        state: StateFiles,
+        *,
+        commit_user: str,
+        run_id: str,
+        runner: TableRunner | None = None,
+        threads: int = 2,
+        observe: Observer = ignore,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        """Nothing is read.
+
+        Args:
+            catalog: of the tables.
+            settings: of the job.
+            state: its files.
+            commit_user: the id of the query, which its checkpoint keeps.
+            run_id: of this start.
+            runner: where tables are written; None: in threads of this process.
+            threads: ranges and tables at a time.
+            observe: called with each step of each table.
+            now_ms: the clock.
+        """
+        self._settings = replace(settings, added=with_deleted(settings))
+        self._state, self._now_ms = state, now_ms
+        self._tables = CdcTables(catalog, self._settings)
+        self._writers = Writers(
+            self._settings, runner or LocalTables(), commit_user=commit_user, run_id=run_id, observe=observe
+        )
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fluvial-cdc")
+        self._keeps = runner is None or isinstance(runner, LocalTables)
+        self._bad: dict[str, deque[tuple[float, int]]] = {}
+        self._last: BatchReport | None = None
+        self._user = commit_user
+        self._tagged_ms = float("-inf")
+
+    def write(self, ranges: Sequence[OffsetRange], batch_id: int) -> BatchReport:
+        """Bring every table to the ends of these ranges, except parked ones.
+
+        Raises:
+            FluvialError: of the job as a whole, as brokers that are away; of a table with ``on-table-failure=stop``.
+        """
+        requests = self._state.requests()
+        budget = Budget(self._settings.memory_bytes) if self._keeps else None
+        if self._settings.cut == CUT:
+            ranges = with_held(ranges, self._state.cuts().get(batch_id - 1))
+        scans = self._scans([each for each in ranges if each.start_offset < each.end_offset], budget)
+        decision = None
+        if self._settings.cut == CUT:
+            scans, decision = cut_scans(
+                self._settings, self._state, scans, batch_id,
+                scan_all=lambda early: self._scans(early, budget), now_ms=self._now_ms(),
+            )  # fmt: skip
+        works = work_by_table(scans, self._settings.naming)
+        for name in sorted({each.table for each in requests}):
+            self._let_go_on(name, ranges, works, [each for each in requests if each.table == name])
+        reports = self._all(lambda work: self._one(work, batch_id, requests), works.values())
+        self._writers.close_idle()
+        if decision is not None and not requests:
+            self._tag(decision, scans)
+        report = BatchReport(
+            batch_id=batch_id,
+            time_ms=self._now_ms(),
+            tables={each.table: each for each in reports if each is not None},
+            positions={(each.topic, each.partition): each.end_offset for each in ranges},
+        )
+        for table in report.tables.values():
+            record_changes(
+                self._tables.full_name(table.table),
+                records=table.records,
+                bad=table.bad,
+                schema_id=table.schema_id,
+                lag_seconds=None if table.newest_ms is None else max(0, report.time_ms - table.newest_ms) / 1000,
+                is_parked=table.parked is not None,
+            )
+        self._last = report.after(self._last or BatchReport.from_json(self._state.progress()))
+        self._state.put_progress(self._last.to_json())
+        for each in requests:
+            self._state.answered(each)
+        return report
+
+    def close(self) -> None:
+        """Wait for what runs beside the batches."""
+        self._writers.close()
+        self._pool.shutdown()
+
+    def _tag(self, decision: CutDecision, scans: Sequence[RangeScan]) -> None:
+        """Leave a tag over all tables, unless one waits or the connector still takes its first look."""
+        found = [each for scan in scans for each in scan.tables.values()]
+        is_due = self._now_ms() - self._tagged_ms >= self._settings.tag_every_s * 1000
+        if not decision.is_clean or decision.newest is None or any(each.has_snapshot for each in found) or not is_due:
+            return
+        names = self._state.tables()
+        if any(self._state.table(name).parked is not None for name in names):
+            return
+        lsn = max((each.newest_lsn for each in found if each.newest_lsn is not None), default=None)
+        tables = {self._tables.full_name(name): self._tables.open(name) for name in names if self._tables.exists(name)}
+        is_tagged = tag_batch_cut(
+            {name: table.store for name, table in tables.items()},
+            f"cdc-{decision.batch_id if lsn is None else lsn}",
+            commit_user=self._user,
+            batch_id=decision.batch_id,
+            retained_ms=self._settings.tag_retained_ms,
+        )
+        if is_tagged:
+            self._tagged_ms = self._now_ms()
+
+    def _scans(self, ranges: Iterable[OffsetRange], budget: Budget | None) -> list[RangeScan]:
+        return self._all(lambda each: scan_range(self._settings, each, budget), ranges)
+
+    def _all(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Do all, in threads; the first error counts once all have ended."""
+        futures = [self._pool.submit(do, each) for each in items]
+        failures = [error for each in futures if (error := each.exception()) is not None]
+        if failures:
+            raise failures[0]
+        return [each.result() for each in futures]
+
+    def _let_go_on(
+        self, name: str, ranges: Sequence[OffsetRange], works: dict[str, TableWork], requests: Sequence[Request]
+    ) -> None:
+        """Give a parked table all its records up to this batch's ends."""
+        parked = self._state.table(name).parked
+        if parked is None:
+            logger.warning("the table is not parked, nothing to do: table=%s actions=%s", name, requests)
+            return
+        waiting = backlog(parked, ranges, requests)
+        found = work_by_table(self._scans(waiting, None), self._settings.naming).get(name)
+        works[name] = found or TableWork(name=name)
+
+    def _one(self, work: TableWork, batch_id: int, requests: Sequence[Request]) -> TableReport | None:
+        """One table of a batch, from its schema to its commit; a failure parks it."""
+        name, state = work.name, self._state.table(work.name)
+        goes_on = any(each.table == name for each in requests)
+        if state.parked is not None and not goes_on:
+            self._state.park(name, with_new_positions(state.parked, work))
+            return TableReport.parked_table(name, state.parked)
+        stood: dict[TopicPosition, int] = {}
+        try:
+            work.check_readable()
+            if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
+                self._state.park(name, None)
+                return None
+            table, after = self._tables.prepare(name, state, work.met)
+            self._state.put(name, after)
+            stood = self._writers.open(table)
+            work.check_same_topics(stood)
+            if work.is_truncated(stood, rule=self._settings.schema_changes.get("truncate", "apply")):
+                self._writers.truncate(table, batch_id)
+            report = self._written(self._ready(work, table, stood), batch_id)
+            self._state.park(name, None)
+        except SkippedTableError as error:
+            logger.warning("%s", error)
+            return None
+        except _OF_THE_JOB:
+            self._writers.forget(self._tables.full_name(name))
+            raise
+        except Exception as error:
+            self._writers.forget(self._tables.full_name(name))
+            if self._settings.on_table_failure != ISOLATE or isinstance(error, OSError):
+                raise
+            return self._parked(work, error, batch_id, stood)
+        return report
+
+    def _parked(
+        self, work: TableWork, error: Exception, batch_id: int, stood: Mapping[TopicPosition, int]
+    ) -> TableReport:
+        before = self._state.table(work.name).parked
+        reason = str(error) if isinstance(error, FluvialError) else f"unexpected: {type(error).__name__}: {error}"
+        offsets = stood if before is None else {**before.offsets, **stood}
+        parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets)
+        self._state.park(work.name, parked)
+        logger.error(
+            "a table is parked, the others go on: table=%s batch=%d reason=%s fix='fluvial cdc resume %s'",
+            work.name, batch_id, reason, work.name, exc_info=not isinstance(error, FluvialError),
+        )  # fmt: skip
+        return TableReport.parked_table(work.name, parked)
+
+    def _ready(self, work: TableWork, table: Table, stood: Mapping[TopicPosition, int]) -> Ready:
+        state = self._state.table(work.name)
+        sources = [
+            TableSource(
+                source=share.source,
+                range=share.scan.source,
+                after=max(
+                    stood.get((share.scan.source.topic, share.scan.source.partition), 0) - 1,
+                    share.truncated_at(self._settings.schema_changes.get("truncate", "apply")),
+                ),
+                sequence=state.sequence,
+                constants=share.target.constants,
+            )
+            for share in work.shares
+        ]
+        rows = ChangeRows(
+            settings=self._settings,
+            table=work.name,
+            fields=tuple(table.schema.fields),
+            keys=tuple(table.schema.primary_keys),
+            sources=tuple(sources),
+            bad=BadCount(allowed=self._allowed(work.name)),
+            kept={
+                position_of(share.scan.source): share.scan.chunks
+                for share in work.shares
+                if share.scan.chunks is not None
+            },
+        )
+        return Ready(work=work, table=table, rows=rows, ends=work.ends)
+
+    def _written(self, ready: Ready, batch_id: int) -> TableReport:
+        done = self._writers.write(ready.table, ready.rows, batch_id, ready.ends)
+        bad = ready.rows.bad
+        if bad.count:
+            self._bad.setdefault(ready.work.name, deque()).append((time.monotonic(), bad.count))
+        return TableReport(
+            table=ready.work.name,
+            snapshot_id=None if done.snapshot is None else done.snapshot.id,
+            schema_id=ready.table.schema.id,
+            records=ready.work.record_count,
+            newest_ms=ready.work.newest_ms,
+            bad=bad.count,
+            offsets=ready.ends,
+        )
+
+    def _allowed(self, name: str) -> int:
+        """How many more bad records a table may have in this hour."""
+        recent = self._bad.get(name, deque())
+        while recent and time.monotonic() - recent[0][0] > _HOUR_S:
+            recent.popleft()
+        return max(0, self._settings.max_bad - sum(count for _, count in recent))

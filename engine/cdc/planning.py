@@ -1,0 +1,192 @@
+"""What a batch does to each table: from scanned ranges and known states to the work by table. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from engine.cdc.records.scan import RangeScan, ScannedTable
+from engine.cdc.rules.names import Naming, SourceTable, TableTarget
+from engine.cdc.state import Parked, Request
+from engine.cdc.tables import MetPart
+from engine.kafka.offsets import OffsetRange, TopicPosition
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a range has of one source table of a table."""
+
+    source: SourceTable
+    target: TableTarget
+    scan: RangeScan
+    found: ScannedTable
+
+    def truncated_at(self, rule: str) -> int:
+        """The offset of the last truncate, by the rule for truncates; -1: there is none.
+
+        Raises:
+            InvalidInputError: the rule says ``fail``, or other source tables have rows in the same table.
+        """
+        if self.found.truncated_at is None or rule == "ignore":
+            return -1
+        where = f"source={self.source} at={self.scan.position} offset={self.found.truncated_at}"
+        if rule == "fail":
+            raise InvalidInputError(
+                f"the source table was truncated: {where} schema-changes.truncate=fail fix=set it to apply or ignore"
+            )
+        if self.target.joins:
+            raise InvalidInputError(
+                f"one of several source tables was truncated: table={self.target.table} {where} "
+                f"fix='delete its rows in {self.target.table}, then fluvial cdc skip {self.target.table} "
+                f"--until {self.found.truncated_at + 1}'"
+            )
+        return self.found.truncated_at
+
+
+@dataclass(slots=True, kw_only=True)
+class TableWork:
+    """What a batch has for one table."""
+
+    name: str
+    shares: list[Share] = field(default_factory=list)
+    failure: str | None = None  # why it cannot be done
+
+    def check_readable(self) -> None:
+        """Raises: InvalidInputError: records of the table are gone, or cannot be read at all."""
+        if self.failure is not None:
+            raise InvalidInputError(self.failure)
+
+    def check_same_topics(self, stood: Mapping[TopicPosition, int]) -> None:
+        """Raises: InvalidInputError: a topic ends before the position of the table: it was deleted and recreated."""
+        for position, end in self.ends.items():
+            if end < stood.get(position, 0):
+                raise InvalidInputError(
+                    f"the topic was deleted and recreated since it was read: topic={position[0]} "
+                    f"partition={position[1]} wanted={stood[position]} end={end} "
+                    f"fix='drop the table, or take the job to a new name: the records between are gone'"
+                )
+
+    @property
+    def met(self) -> list[MetPart]:
+        """The schema parts, by position and offset."""
+        return [
+            MetPart(source=share.source, target=share.target, position=share.scan.position, offset=offset, part=part)
+            for share in self.shares
+            for offset, part in share.found.parts
+        ]
+
+    @property
+    def starts(self) -> dict[TopicPosition, int]:
+        """The first offset of each range."""
+        return {_position(share.scan.source): share.scan.source.start_offset for share in self.shares}
+
+    @property
+    def ends(self) -> dict[TopicPosition, int]:
+        """The next offset after each range."""
+        return {_position(share.scan.source): share.scan.source.end_offset for share in self.shares}
+
+    def is_truncated(self, stood: Mapping[TopicPosition, int], *, rule: str) -> bool:
+        """Whether a truncate of this batch lies behind the position of the table."""
+        return any(each.truncated_at(rule) >= stood.get(_position(each.scan.source), 0) for each in self.shares)
+
+    @property
+    def record_count(self) -> int:
+        """Records, truncates included."""
+        return sum(share.found.record_count for share in self.shares)
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The newest time of the source; None: its records have none."""
+        return max((each.found.newest_ms for each in self.shares if each.found.newest_ms is not None), default=None)
+
+
+def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, TableWork]:
+    """The tables that have records in a batch, by name; tables that are left out are not there."""
+    work: dict[str, TableWork] = {}
+    for scan in scans:
+        for source, found in scan.tables.items():
+            target = naming.target_of(source)
+            if target is not None:
+                own = work.setdefault(target.table, TableWork(name=target.table))
+                own.shares.append(Share(source=source, target=target, scan=scan, found=found))
+        for name, reason in _failures(scan, naming):
+            own = work.setdefault(name, TableWork(name=name))
+            own.failure = own.failure or reason
+            if not own.shares:
+                source = SourceTable("", name)
+                nothing = ScannedTable(source=source, first_offset=scan.source.start_offset)
+                own.shares.append(Share(source=source, target=TableTarget(table=name), scan=scan, found=nothing))
+    return dict(sorted(work.items()))
+
+
+def _failures(scan: RangeScan, naming: Naming) -> list[tuple[str, str]]:
+    """Tables of a range that cannot go on: their records are gone, or belong to no table that a record names."""
+    reason = scan.lost
+    if reason is None and scan.bad:
+        offset, bad = scan.bad[0]
+        reason = (
+            f"record cannot be read: topic={scan.source.topic} partition={scan.source.partition} offset={offset} "
+            f"reason={bad.reason}"
+        )
+    if reason is None:
+        return []
+    sources = list(scan.tables) or [source_of_topic(scan.source.topic)]
+    targets = [naming.target_of(each) for each in sources]
+    return [(each.table, reason) for each in targets if each is not None]
+
+
+def source_of_topic(topic: str) -> SourceTable:
+    """The source table that a topic is named after: the last two words of ``prefix.schema.table``."""
+    words = topic.rsplit(".", 2)
+    return SourceTable(words[-2] if len(words) > 1 else "", words[-1])
+
+
+def parked_at(
+    work: TableWork, *, reason: str, batch_id: int, now_ms: int, offsets: Mapping[TopicPosition, int]
+) -> Parked:
+    """A table that waits from the start of its ranges; positions that it has had before are kept.
+
+    Args:
+        work: of the batch that failed.
+        reason: why.
+        batch_id: of it.
+        now_ms: epoch milliseconds.
+        offsets: where it stood, as its newest snapshot has it.
+    """
+    starts = {each: max(offset, offsets.get(each, 0)) for each, offset in work.starts.items()}
+    return Parked(since_ms=now_ms, reason=reason, batch_id=batch_id, offsets={**offsets, **starts})
+
+
+def with_new_positions(parked: Parked, work: TableWork) -> Parked:
+    """A parked table, with the positions that it has got meanwhile."""
+    missing = {each: offset for each, offset in work.starts.items() if each not in parked.offsets}
+    if not missing:
+        return parked
+    return Parked(
+        since_ms=parked.since_ms,
+        reason=parked.reason,
+        batch_id=parked.batch_id,
+        offsets={**parked.offsets, **missing},
+    )
+
+
+def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Request]) -> list[OffsetRange]:
+    """The ranges of a parked table that continues in this batch, up to the batch's ends.
+
+    Args:
+        parked: the table.
+        ranges: of the batch, of all partitions.
+        requests: of this table, in order; a skip raises the start.
+    """
+    until = max((each.until for each in requests if each.until is not None), default=0)
+    ends = {_position(each): each.end_offset for each in ranges}
+    found = []
+    for position, start in sorted(parked.offsets.items()):
+        end = ends.get(position, start)
+        begin = min(max(start, until), end)
+        if begin < end:
+            found.append(OffsetRange(topic=position[0], partition=position[1], start_offset=begin, end_offset=end))
+    return found
+
+
+def _position(source: OffsetRange) -> TopicPosition:
+    return source.topic, source.partition

@@ -1,0 +1,106 @@
+"""The streaming query of a job: source, batches, checkpoint, trigger."""
+
+import threading
+import uuid
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from engine.catalog import Catalog
+from engine.cdc.batch import CdcBatches
+from engine.cdc.report import BatchReport
+from engine.cdc.settings import CdcSettings
+from engine.cdc.source import FORMAT, SourcePlan, cdc_source
+from engine.cdc.state import StateFiles
+from engine.cdc.writers import ClusterTables
+from engine.kafka.offsets import OffsetRange
+from engine.lineage.stream_job import QUERY_ID
+from engine.runtime.spark_messages import fluvial_error
+from engine.runtime.steps import Observer, ignore
+from engine.spark.session import checkpoint_settings
+from lsm.errors import InvalidInputError
+
+_MOST_THREADS: Final = 8
+
+
+class CdcQuery:
+    """One start of a job."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: CdcSettings,
+        *,
+        checkpoint: str,
+        interval: str | None = None,
+        observe: Observer = ignore,
+    ) -> None:
+        """Nothing is started.
+
+        Args:
+            catalog: of the tables.
+            settings: of the job.
+            checkpoint: directory of Spark's checkpoint.
+            interval: between micro-batches, as ``10 seconds``; None: take what is there and end.
+            observe: called with each step of each table.
+        """
+        self._catalog, self._settings = catalog, settings
+        self._checkpoint, self._interval, self._observe = checkpoint, interval, observe
+        self.state = StateFiles(catalog.file_io, catalog.warehouse, settings.name)
+        self._batches: CdcBatches | None = None
+        self._is_refusing = threading.Event()
+        self.newest: BatchReport | None = None
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query. Raises: FluvialError: Spark cannot start it."""
+        plan = SourcePlan(settings=self._settings, requests=self.state.request_names)
+        try:
+            spark.dataSource.register(cdc_source(plan))
+            frame = spark.readStream.format(FORMAT).load()
+            writer = frame.writeStream.queryName(self._settings.name).foreachBatch(self._write)
+            writer = writer.option("checkpointLocation", self._checkpoint)
+            writer = (
+                writer.trigger(availableNow=True)
+                if self._interval is None
+                else writer.trigger(processingTime=self._interval)
+            )
+            with checkpoint_settings(spark, self._checkpoint):
+                return writer.start()
+        except PySparkException as error:
+            raise fluvial_error(error, f"job cannot start: job={self._settings.name}") from error
+
+    def stop_after_batch(self) -> None:
+        """Refuse further batches; the running one ends."""
+        self._is_refusing.set()
+
+    def close(self) -> None:
+        """Wait for what runs beside the batches. Call it after the query, before Spark stops."""
+        if self._batches is not None:
+            self._batches.close()
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
+        if self._is_refusing.is_set():
+            raise InvalidInputError(f"the job is stopping: job={self._settings.name} batch_id={batch_id}")
+        if self._batches is None:
+            self._batches = self._opened(frame)
+        found = [
+            OffsetRange(topic=row[0], partition=row[1], start_offset=row[2], end_offset=row[3])
+            for row in frame.collect()
+        ]
+        self.newest = self._batches.write(found, batch_id)
+
+    def _opened(self, frame: DataFrame) -> CdcBatches:
+        context = frame.sparkSession.sparkContext
+        is_local = str(context.master).startswith("local")
+        return CdcBatches(
+            self._catalog,
+            self._settings,
+            self.state,
+            commit_user=str(context.getLocalProperty(QUERY_ID)),
+            run_id=str(uuid.uuid4()),
+            runner=None if is_local else ClusterTables(frame.sparkSession),
+            threads=max(2, min(_MOST_THREADS, context.defaultParallelism)),
+            observe=self._observe,
+        )

@@ -1,0 +1,68 @@
+"""Columns that a job adds to rows: what the envelope says of a change, as ``_op_ts: source.ts_ms``."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.cdc.records.routing import META
+from filestore.types.data_types import STRING, DataType, arrow_type
+from lsm.errors import InvalidInputError
+
+DELETED_COLUMN: Final = "_deleted"
+DELETED_WHEN: Final = "op = d"
+SEQUENCE_COLUMN: Final = "_lsn"
+SEQUENCE: Final = "source.lsn"
+"""What orders the rows of a key that come from several topics, as those of PostgreSQL's partitions."""
+_BOOLEAN: Final = DataType(root="BOOLEAN")
+_BIGINT: Final = DataType(root="BIGINT")
+_MOMENT: Final = DataType(root="TIMESTAMP_LTZ", precision=3)
+_COMPARED: Final = re.compile(r"op\s*=\s*([a-z])")
+_SHORT: Final[Mapping[str, str]] = {"lsn": "source.lsn", "tx": "transaction.id", "ts": "source.ts_ms"}
+
+
+def paths() -> tuple[str, ...]:
+    """What can be added, by its path in the envelope."""
+    found = []
+    for field in META:
+        if pa.types.is_struct(field.type):
+            found += [f"{field.name}.{inner.name}" for inner in field.type]
+        else:
+            found.append(field.name)
+    return tuple(found)
+
+
+def metadata_type(expression: str) -> DataType:
+    """The type of an added column.
+
+    Raises: InvalidInputError: the envelope has no such place; names those that there are.
+    """
+    if _COMPARED.fullmatch(expression):
+        return _BOOLEAN
+    path = _SHORT.get(expression, expression)
+    if path not in paths():
+        raise InvalidInputError(
+            f"the envelope has no such place: columns.add={expression} known={', '.join(paths())}, op = d"
+        )
+    if path.endswith("ts_ms"):
+        return _MOMENT
+    return _BIGINT if pa.types.is_integer(_arrow_of(path)) else STRING
+
+
+def metadata_column(expression: str, meta: pa.StructArray) -> pa.Array:
+    """The values of an added column, (n,) of ``metadata_type``; null where an envelope has none."""
+    compared = _COMPARED.fullmatch(expression)
+    if compared is not None:
+        return pc.equal(pc.struct_field(meta, "op"), compared[1])
+    path = _SHORT.get(expression, expression)
+    values = pc.struct_field(meta, path.split("."))
+    wanted = arrow_type(metadata_type(expression))
+    return values.cast(pa.timestamp("ms", tz="UTC")).cast(wanted) if path.endswith("ts_ms") else values.cast(wanted)
+
+
+def _arrow_of(path: str) -> pa.DataType:
+    outer, _, inner = path.partition(".")
+    kind = META.field(outer).type
+    return kind.field(inner).type if inner else kind

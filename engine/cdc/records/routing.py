@@ -1,0 +1,198 @@
+"""Records of change topics by source table and schema part.
+
+The table is that of a record's ``source``, not of its topic: routed topics hold several. Heartbeats, transactions,
+schema changes and signals are known by the names of their schemas, and are no rows of a table.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.cdc.rules.names import SourceTable
+from logstore.format.schema_parts import Payloads, Split, split_payloads
+from logstore.json.arrow_bytes import flags, rows_where
+from logstore.json.decoding import decode_objects
+from logstore.json.reading import BadRecord, Reading, row_reading
+from lsm.keys.words import IndexArray
+
+ENVELOPE_FIELDS: Final = frozenset({"op", "source", "after"})
+TRUNCATE: Final = "t"
+NO_SCHEMA_PART: Final = (
+    "the record has no schema part, so its columns have no types: "
+    "fix=set value.converter.schemas.enable=true and key.converter.schemas.enable=true at the connector, or use Avro"
+)
+TRANSACTION_PART: Final = "TransactionMetadataValue"
+_TRANSACTION: Final = pa.schema(
+    [
+        ("status", pa.string()),
+        ("id", pa.string()),
+        ("data_collections", pa.list_(pa.struct([("data_collection", pa.string()), ("event_count", pa.int64())]))),
+    ]
+)
+META: Final = pa.schema(
+    [
+        ("op", pa.string()),
+        ("ts_ms", pa.int64()),
+        (
+            "source",
+            pa.struct(
+                [
+                    ("connector", pa.string()),
+                    ("name", pa.string()),
+                    ("db", pa.string()),
+                    ("schema", pa.string()),
+                    ("table", pa.string()),
+                    ("ts_ms", pa.int64()),
+                    ("lsn", pa.int64()),
+                    ("snapshot", pa.string()),
+                    ("file", pa.string()),
+                    ("pos", pa.int64()),
+                ]
+            ),
+        ),
+        (
+            "transaction",
+            pa.struct([("id", pa.string()), ("total_order", pa.int64()), ("data_collection_order", pa.int64())]),
+        ),
+    ]
+)
+"""What is read of an envelope besides its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPart:
+    """The schema of a table's rows, and of its records' keys, as records carry it."""
+
+    digest: str
+    row: Mapping[str, Any]  # the struct of ``after``
+    key: Mapping[str, Any] | None  # None: records have no key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPiece:
+    """Records of one table and one schema part."""
+
+    source: SourceTable
+    part: RowPart | None  # None: truncates, which say nothing of the key
+    indices: IndexArray  # (n,) of the records, ascending
+    meta: pa.StructArray  # (n,) of ``META``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """Where the records of a batch belong."""
+
+    pieces: tuple[RecordPiece, ...]
+    ended: tuple[tuple[int, str, Mapping[str, int]], ...]  # END records: index, transaction, changes by table
+    bad: tuple[BadRecord, ...]  # of no known table
+    tombstones: IndexArray
+
+
+def route(keys: pa.Array, values: pa.Array, *, split: Split = split_payloads) -> Routed:
+    """Find the table and the schema part of each record.
+
+    Args:
+        keys: (n,) binary.
+        values: (n,) binary; null is a tombstone.
+        split: see ``decode_envelopes``.
+    """
+    is_tombstone = flags(values.is_null())
+    places = np.flatnonzero(~is_tombstone)
+    groups, unreadable = split(values.drop_null() if is_tombstone.any() else values)
+    bad = [BadRecord(index=int(places[each.index]), reason=each.reason) for each in unreadable]
+    pieces: list[RecordPiece] = []
+    ended: list[tuple[int, str, Mapping[str, int]]] = []
+    for group in groups:
+        if group.schema_part is not None and str(group.schema_part.get("name", "")).endswith(TRANSACTION_PART):
+            ended += _ended(group, places[group.indices])
+            continue
+        found, refused = _pieces_of(group, places[group.indices], keys, split)
+        pieces += found
+        bad += refused
+    pieces.sort(key=lambda each: int(each.indices[0]))
+    return Routed(
+        pieces=tuple(pieces),
+        ended=tuple(sorted(ended, key=lambda each: each[0])),
+        bad=tuple(sorted(bad, key=lambda each: each.index)),
+        tombstones=np.flatnonzero(is_tombstone),
+    )
+
+
+def is_row_part(part: Mapping[str, Any] | None) -> bool:
+    """Whether a schema part is that of a table's changes."""
+    return part is not None and {each.get("field") for each in part.get("fields") or ()} >= ENVELOPE_FIELDS
+
+
+def _ended(group: Payloads, indices: IndexArray) -> list[tuple[int, str, Mapping[str, int]]]:
+    decoded = decode_objects(group.texts, row_reading(_TRANSACTION, lenient=True))
+    return [
+        (
+            int(indices[at]),
+            row["id"],
+            {each["data_collection"]: each["event_count"] for each in row["data_collections"] or ()},
+        )
+        for at, row in zip(decoded.indices.tolist(), decoded.rows.to_pylist(), strict=True)
+        if row["status"] == "END"
+    ]
+
+
+def _pieces_of(
+    group: Payloads, indices: IndexArray, keys: pa.Array, split: Split
+) -> tuple[list[RecordPiece], list[BadRecord]]:
+    if group.schema_part is not None and not is_row_part(group.schema_part):
+        return [], []
+    decoded = decode_objects(group.texts, _meta_reading())
+    bad = [BadRecord(index=int(indices[each.index]), reason=each.reason) for each in decoded.bad]
+    meta, at = decoded.rows, indices[decoded.indices]
+    source = pc.struct_field(meta, "source")
+    is_event = flags(pc.and_(source.is_valid(), pc.struct_field(source, "table").is_valid()))
+    if group.schema_part is None:  # the reason is worth more than the record
+        return [], [*bad, *(BadRecord(index=int(each), reason=NO_SCHEMA_PART) for each in at[is_event])]
+    if not is_event.all():
+        bad += [BadRecord(index=int(each), reason="the event has no source table") for each in at[~is_event]]
+        meta, at = rows_where(meta, is_event), at[is_event]
+        source = pc.struct_field(meta, "source")
+    pieces = []
+    schema = pc.coalesce(pc.struct_field(source, "schema"), pc.struct_field(source, "db"), "")
+    names = pc.binary_join_element_wise(schema, pc.struct_field(source, "table"), "\x00").dictionary_encode()
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    is_truncate = flags(pc.equal(pc.struct_field(meta, "op"), TRUNCATE).fill_null(False))
+    for code, name in enumerate(names.dictionary.to_pylist()):
+        for truncates in (False, True) if is_truncate.any() else (False,):
+            here = (codes == code) & (is_truncate == truncates)
+            if not here.any():
+                continue
+            own = at if here.all() else at[here]
+            part = None if truncates else _row_part(group.schema_part, _key_part(keys, own, split))
+            source_table = SourceTable(*name.split("\x00", 1))
+            rows = meta if here.all() else rows_where(meta, here)
+            pieces.append(RecordPiece(source=source_table, part=part, indices=own, meta=rows))
+    return pieces, bad
+
+
+@lru_cache(maxsize=1)
+def _meta_reading() -> Reading:
+    return row_reading(META, lenient=True)
+
+
+def _key_part(keys: pa.Array, indices: IndexArray, split: Split) -> Mapping[str, Any] | None:
+    """The schema part of the first key among some records."""
+    chosen = keys.take(pa.array(indices[:1])).drop_null()
+    if not len(chosen):
+        return None
+    groups, _ = split(chosen)
+    return groups[0].schema_part if groups else None
+
+
+def _row_part(part: Mapping[str, Any], key: Mapping[str, Any] | None) -> RowPart:
+    row = next(each for each in part["fields"] if each.get("field") == "after")
+    fields = [row.get("fields"), None if key is None else key.get("fields")]
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return RowPart(digest=hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), row=row, key=key)

@@ -1,0 +1,208 @@
+"""The first pass over a range of records: which tables it has, which schema parts in which order, truncates, times.
+
+The records themselves are kept for the second pass while they fit into a budget, which the ranges of a batch share;
+what does not fit is read again. So a batch takes bounded memory, however far the job is behind.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from engine.cdc.records.routing import RecordPiece, Routed, RowPart, route
+from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
+from engine.cdc.settings import CUT, CdcSettings
+from engine.kafka.offsets import OffsetRange
+from logstore.format.avro_payloads import AvroPayloads
+from logstore.format.schema_parts import Split, split_payloads
+from logstore.format.schema_registry import SchemaRegistry
+from logstore.json.reading import BadRecord
+from logstore.log.log_reader import RecordsLostError, read_range
+from logstore.offsets import LogRange
+
+_NO_SNAPSHOT: Final = pa.array(["false", None], pa.string())
+
+
+@dataclass(slots=True)
+class ScannedTable:
+    """What a range has of one table."""
+
+    source: SourceTable
+    first_offset: int
+    record_count: int = 0
+    newest_ms: int | None = None  # of the source's clock
+    newest_lsn: int | None = None
+    truncated_at: int | None = None  # offset of the last truncate
+    parts: list[tuple[int, RowPart]] = field(default_factory=list)  # at the first record after another part
+    has_snapshot: bool = False  # records of the connector's first look at the table
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some records, and where they belong."""
+
+    records: pa.RecordBatch
+    routed: Routed
+
+
+@dataclass(slots=True)
+class RangeScan:
+    """What a range has."""
+
+    source: OffsetRange
+    tables: dict[SourceTable, ScannedTable] = field(default_factory=dict)
+    bad: list[tuple[int, BadRecord]] = field(default_factory=list)  # with its offset; of no known table
+    chunks: list[Chunk] | None = None  # None: to be read again
+    lost: str | None = None  # the records are gone, and why
+    runs: list[ChangeRun] = field(default_factory=list)  # with ``commit.cut=transaction``
+    ended: list[EndedTransaction] = field(default_factory=list)
+
+    @property
+    def position(self) -> str:
+        """``topic/partition``."""
+        return position_of(self.source)
+
+
+class Budget:
+    """Bytes that may be kept; safe for threads."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = size_bytes
+        self._lock = threading.Lock()
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether so many may be kept."""
+        with self._lock:
+            if size_bytes > self._left:
+                return False
+            self._left -= size_bytes
+            return True
+
+
+def position_of(source: OffsetRange) -> str:
+    """``topic/partition``."""
+    return f"{source.topic}/{source.partition}"
+
+
+def split_of(settings: CdcSettings) -> Split:
+    """How records are split into payloads and schema parts."""
+    return split_payloads if settings.registry is None else _avro_payloads(settings.registry)
+
+
+@lru_cache(maxsize=4)
+def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
+    """One per registry and process: its cache of schemas outlives a batch."""
+    return AvroPayloads(registry)
+
+
+def read_chunks(settings: CdcSettings, source: OffsetRange) -> Iterator[Chunk]:
+    """The records of a range, routed. Raises: FluvialError, see ``read_range``."""
+    split = split_of(settings)
+    wanted = LogRange(bucket=source.partition, start_offset=source.start_offset, end_offset=source.end_offset)
+    for records in read_range(settings.properties, topic=source.topic, log_range=wanted):
+        yield Chunk(records, route(records["key"], records["value"], split=split))
+
+
+def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None = None) -> RangeScan:
+    """Look at a range.
+
+    Args:
+        settings: of the job.
+        source: the range.
+        budget: for records to keep; None: none are.
+
+    Raises:
+        UnavailableError: the brokers do not answer.
+    """
+    found = RangeScan(source=source, chunks=None if budget is None else [])
+    try:
+        for chunk in read_chunks(settings, source):
+            offsets = chunk.records["offset"].to_numpy()
+            for piece in chunk.routed.pieces:
+                _add(found, piece, offsets)
+            for table in found.tables.values():
+                own = [each for each in chunk.routed.pieces if each.source == table.source and each.part is not None]
+                table.parts += part_starts(own, offsets) if own else []
+            if settings.cut == CUT:
+                found.runs += _runs(chunk, offsets)
+                found.ended += [
+                    EndedTransaction(
+                        position=(source.topic, source.partition),
+                        offset=int(offsets[index]),
+                        id=transaction_key(name),
+                        counts=counts,
+                    )
+                    for index, name, counts in chunk.routed.ended
+                ]
+            found.bad += [(int(offsets[each.index]), each) for each in chunk.routed.bad]
+            if found.chunks is not None:
+                if budget is not None and budget.take(chunk.records.nbytes):
+                    found.chunks.append(chunk)
+                else:
+                    found.chunks = None
+    except RecordsLostError as error:
+        found.lost = str(error)
+    for table in found.tables.values():
+        table.parts = _in_order(table.parts)
+    return found
+
+
+def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64]) -> None:
+    at = offsets[piece.indices]
+    table = found.tables.get(piece.source)
+    if table is None:
+        table = found.tables[piece.source] = ScannedTable(source=piece.source, first_offset=int(at[0]))
+    table.record_count += len(at)
+    source = pc.struct_field(piece.meta, "source")
+    for name, key in (("newest_ms", "ts_ms"), ("newest_lsn", "lsn")):
+        newest = pc.max(pc.struct_field(source, key)).as_py()
+        known = getattr(table, name)
+        setattr(table, name, newest if known is None else known if newest is None else max(known, newest))
+    if piece.part is None:
+        table.truncated_at = max(table.truncated_at or 0, int(at.max()))
+    marks = pc.struct_field(source, "snapshot")
+    table.has_snapshot |= bool(pc.any(pc.invert(pc.is_in(marks, _NO_SNAPSHOT))).as_py())
+
+
+def _runs(chunk: Chunk, offsets: NDArray[np.int64]) -> list[ChangeRun]:
+    """Neighbours of one table and transaction, by offset."""
+    runs: list[ChangeRun] = []
+    for piece in chunk.routed.pieces:
+        ids = pc.struct_field(pc.struct_field(piece.meta, "transaction"), "id").dictionary_encode()
+        codes = np.asarray(ids.indices.fill_null(-1))
+        starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+        counts = np.diff(np.append(starts, len(codes)))
+        names = [*map(transaction_key, ids.dictionary.to_pylist()), None]
+        at = offsets[piece.indices]
+        runs += [
+            ChangeRun(offset=int(at[start]), transaction=names[codes[start]], table=str(piece.source), count=int(count))
+            for start, count in zip(starts, counts, strict=True)
+        ]
+    return sorted(runs, key=lambda each: each.offset)
+
+
+def part_starts(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> list[tuple[int, RowPart]]:
+    """The offsets at which another part begins, of the pieces of one table; one that comes back begins again."""
+    at = np.concatenate([offsets[each.indices] for each in pieces])
+    which = np.concatenate([np.full(len(each.indices), number) for number, each in enumerate(pieces)])
+    order = np.argsort(at)
+    at, which = at[order], which[order]
+    starts = np.flatnonzero(np.r_[True, which[1:] != which[:-1]])
+    found = ((int(at[start]), pieces[which[start]].part) for start in starts)
+    return [(offset, part) for offset, part in found if part is not None]
+
+
+def _in_order(parts: list[tuple[int, RowPart]]) -> list[tuple[int, RowPart]]:
+    """Parts by offset, without those that repeat the one before."""
+    kept: list[tuple[int, RowPart]] = []
+    for offset, part in sorted(parts, key=lambda each: each[0]):
+        if not kept or kept[-1][1].digest != part.digest:
+            kept.append((offset, part))
+    return kept

@@ -1,0 +1,254 @@
+"""The second pass: the rows of one table in a batch, decoded by each record's own part and cast to the table's types.
+
+Iterated by the writer, again for another attempt. Picklable, without the records that the first pass kept.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from engine.cdc.records.metadata import SEQUENCE, SEQUENCE_COLUMN, metadata_column
+from engine.cdc.records.part_columns import key_names, row_columns
+from engine.cdc.records.routing import RecordPiece, RowPart
+from engine.cdc.records.scan import Chunk, position_of, read_chunks, split_of
+from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.part_sequence import PartSequence
+from engine.cdc.settings import SOFT, CdcSettings
+from engine.kafka.dead_letters import DeadLetters
+from engine.kafka.offsets import OffsetRange
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
+from filestore.types.casts import cast_array
+from filestore.types.data_types import DataField, DataType, arrow_type
+from logstore.format.debezium import DecodedChanges, decode_envelopes
+from logstore.json.arrow_bytes import gathered
+from logstore.json.reading import BadRecord
+from lsm.errors import InvalidInputError
+from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
+
+
+class TooManyBadError(InvalidInputError):
+    """A table has more unreadable records than the job allows: it is parked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSource:
+    """One source table of a table, in one range."""
+
+    source: SourceTable
+    range: OffsetRange
+    after: int  # rows at or before this offset are not wanted: a truncate follows them, or they are in the table
+    sequence: PartSequence
+    constants: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class BadCount:
+    """How many records of a table could not be read, and the first reason; shared with the caller."""
+
+    allowed: int
+    count: int = 0
+    first: str | None = None
+
+
+@dataclass(slots=True)
+class ChangeRows:
+    """The rows of a table in a batch, as batches with ``_row_kind``."""
+
+    settings: CdcSettings
+    table: str
+    fields: tuple[DataField, ...]
+    keys: tuple[str, ...]  # () for a table without a key
+    sources: tuple[TableSource, ...]
+    bad: BadCount
+    kept: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)  # by position; others are read again
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        state = replace(self, kept={})
+        return tuple(getattr(state, name) for name in self.__slots__)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(self.__slots__, state, strict=True):
+            setattr(self, name, value)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Rows in order of offsets; ranges one after the other.
+
+        Raises:
+            TooManyBadError: more records are unreadable than the job allows.
+            UnavailableError: brokers or registry do not answer.
+        """
+        self.bad.count = 0
+        letters = DeadLetters(self.settings.properties, self.settings.dead_letters)
+        by_range: dict[OffsetRange, list[TableSource]] = {}
+        for each in self.sources:
+            by_range.setdefault(each.range, []).append(each)
+        for source, wanted in by_range.items():
+            for chunk in self._chunks(source):
+                rows, bad = self._of_chunk(chunk, wanted)
+                self._report(chunk, bad, source, letters)
+                if rows is not None and rows.num_rows:
+                    yield rows
+        letters.flush()
+
+    def _chunks(self, source: OffsetRange) -> Iterable[Chunk]:
+        kept = self.kept.get(position_of(source))
+        return read_chunks(self.settings, source) if kept is None else kept
+
+    def _of_chunk(self, chunk: Chunk, wanted: Sequence[TableSource]) -> tuple[pa.RecordBatch | None, list[BadRecord]]:
+        by_source = {each.source: each for each in wanted}
+        found: list[pa.RecordBatch] = []
+        places: list[Any] = []
+        bad: list[BadRecord] = []
+        offsets = chunk.records["offset"].to_numpy()
+        for piece in chunk.routed.pieces:
+            own = by_source.get(piece.source)
+            if own is None or piece.part is None:
+                continue
+            at = offsets[piece.indices]
+            is_wanted = at > own.after
+            names, codes = own.sequence.run_of_rows(position_of(own.range), at)
+            for code in np.unique(codes[is_wanted]).tolist():
+                mask = is_wanted & (codes == code)
+                rows, where, refused = self._decoded(chunk, piece, piece.part, own, mask, names[code])
+                found.append(rows)
+                places.append(where)
+                bad += refused
+        if not found:
+            return None, bad
+        if len(found) == 1:
+            return found[0], bad
+        found = _alike(found)
+        order = np.argsort(np.concatenate(places), kind="stable")
+        return gathered(found, order), bad
+
+    def _decoded(
+        self, chunk: Chunk, piece: RecordPiece, part: RowPart, own: TableSource, mask: Any, run: str
+    ) -> tuple[pa.RecordBatch, Any, list[BadRecord]]:
+        indices = piece.indices[mask]
+        columns = row_columns(part, piece.source, self.settings)
+        schema = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
+        chosen = pa.array(indices)
+        found = decode_envelopes(
+            chunk.records["value"].take(chosen),
+            schema=schema,
+            keys=chunk.records["key"].take(chosen),
+            key_names=[name for name in key_names(part) if name in schema.names],
+            on_error="collect",
+            with_update_before=not self.keys,
+            split=split_of(self.settings),
+            out_of_range=self.settings.types.out_of_range,
+            unavailable_values=self.settings.unavailable_values,
+            placeholder=self.settings.placeholder,
+        )
+        meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
+        types = {each.name: each.type for each in columns}
+        rows = self._in_table(found, meta, types, own, own.sequence.plans[run])
+        bad = [replace(each, index=int(indices[each.index])) for each in found.bad]
+        return rows, indices[found.record_indices], bad
+
+    def _in_table(
+        self,
+        found: DecodedChanges,
+        meta: pa.StructArray,
+        types: Mapping[str, DataType],
+        own: TableSource,
+        plan: Mapping[str, str],
+    ) -> pa.RecordBatch:
+        by_column = {column: name for name, column in plan.items()}
+        count = found.rows.num_rows
+        arrays, fields = [], []
+        for each in self.fields:
+            arrow = arrow_type(each.type)
+            if each.name in own.constants:
+                values = pa.repeat(pa.scalar(own.constants[each.name]), count)
+                values = cast_array(values, _TEXT, each.type)
+            elif each.name in self.settings.added:
+                values = metadata_column(self.settings.added[each.name], meta).cast(arrow)
+            elif each.name == SEQUENCE_COLUMN and each.name not in by_column:
+                values = metadata_column(SEQUENCE, meta).cast(arrow)
+            elif each.name in by_column:
+                name = by_column[each.name]
+                values = _cast(found.rows.column(name), types[name], each.type)
+            else:
+                values = pa.nulls(count, arrow)
+            arrays.append(values)
+            fields.append(pa.field(each.name, values.type))
+        kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
+        if self.settings.deletes == SOFT:
+            codes = kinds.to_numpy(zero_copy_only=False)
+            is_delete = codes == RowKind.DELETE
+            kinds = pa.array(np.where(is_delete, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
+            rest = {name: column for name, column in plan.items() if column not in self.keys}
+            lacking = _with_nulls(lacking, found.rows, rest, is_delete)
+        arrays.append(ROW_KIND_SYMBOLS.take(kinds))
+        fields.append(pa.field(ROW_KIND_COLUMN, pa.string()))
+        if lacking is not None:
+            arrays.append(lacking)
+            fields.append(pa.field(UNAVAILABLE_COLUMN, lacking.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _report(self, chunk: Chunk, bad: Sequence[BadRecord], source: OffsetRange, letters: DeadLetters) -> None:
+        if not bad:
+            return
+        first = min(bad, key=lambda each: each.index)
+        offset = chunk.records["offset"][first.index].as_py()
+        text = (
+            f"record cannot be decoded: table={self.table} topic={source.topic} partition={source.partition} "
+            f"offset={offset} reason={first.reason}"
+        )
+        self.bad.first = self.bad.first or text
+        self.bad.count += len(bad)
+        if self.settings.dead_letters is None:
+            raise TooManyBadError(f"{text} fix=correct the source, set dead-letters to a topic, or skip the record")
+        if self.bad.count > self.bad.allowed:
+            raise TooManyBadError(
+                f"too many records cannot be decoded: table={self.table} bad={self.bad.count} "
+                f"max-bad={self.settings.max_bad} first='{self.bad.first}'"
+            )
+        described = [replace(each, reason=f"table={self.table} {each.reason}") for each in bad]
+        letters.send(chunk.records, described, source)
+
+
+_TEXT: Final = DataType(root="VARCHAR", length=2**31 - 1)
+
+
+def _cast(values: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    bare, wanted = replace(source, nullable=True), replace(target, nullable=True)
+    if bare == wanted:
+        return values
+    return cast_array(values, bare, wanted)
+
+
+def _renamed_lists(lists: pa.Array | None, names: Mapping[str, str]) -> pa.Array | None:
+    """Lists of source columns as lists of the table's; columns that the table leaves out are dropped."""
+    if lists is None:
+        return None
+    found = [None if each is None else [names[name] for name in each if name in names] for each in lists.to_pylist()]
+    return pa.array([each or None for each in found], pa.list_(pa.string()))
+
+
+def _with_nulls(lists: pa.Array | None, rows: pa.RecordBatch, names: Mapping[str, str], mask: Any) -> pa.Array | None:
+    """The lists, with the columns that are null in the chosen rows: a deleted row has its key only, and keeps all."""
+    if not mask.any():
+        return lists
+    nulls = {column: rows.column(name).is_null().to_numpy(zero_copy_only=False) for name, column in names.items()}
+    found: list[list[str] | None] = [None] * rows.num_rows if lists is None else lists.to_pylist()
+    for index in np.flatnonzero(mask).tolist():
+        found[index] = [column for column, is_null in nulls.items() if is_null[index]] or None
+    return pa.array(found, pa.list_(pa.string()))
+
+
+def _alike(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The batches with the same columns: some have lists of unavailable columns, others need none."""
+    if not any(UNAVAILABLE_COLUMN in each.schema.names for each in batches):
+        return list(batches)
+    nothing = pa.list_(pa.string())
+    return [
+        each
+        if UNAVAILABLE_COLUMN in each.schema.names
+        else each.append_column(UNAVAILABLE_COLUMN, pa.nulls(each.num_rows, nothing))
+        for each in batches
+    ]

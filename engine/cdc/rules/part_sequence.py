@@ -1,0 +1,253 @@
+"""The schema parts of one table in order of their offsets, and the columns of the table that hold each: pure.
+
+A part describes the source table until the next one. So each topic partition has a sequence of *runs*: from an offset
+on, rows are of this part. A part that comes back (a column dropped and added again) begins a run of its own, because
+its column is another one: existing rows of the source have no value in it. A run is planned once and remembered, so
+that a replay finds the same columns.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from engine.cdc.rules.names import name_in_table
+from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, SchemaChange
+from filestore.types.casts import widens
+from filestore.types.data_types import DataField, DataType
+from lsm.errors import InvalidInputError
+from lsm.keys.words import IndexArray
+
+CHANGE_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "add": ("evolve", "ignore", "fail"),
+    "widen": ("evolve", "ignore", "fail"),
+    "retype": ("new-column", "ignore", "fail"),
+    "drop": ("keep", "drop", "fail"),
+    "truncate": ("apply", "ignore", "fail"),
+}
+"""What can be said of each kind of change; the first word is the default."""
+WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "evolve": {},
+    "lenient": {},
+    "ignore": {"add": "ignore", "widen": "ignore", "retype": "ignore", "truncate": "ignore"},
+    "fail": dict.fromkeys(CHANGE_KINDS, "fail"),
+}
+"""One word for all kinds, as what differs from the defaults."""
+_KEPT_RUNS: Final = 8  # of each partition: a replay goes back one batch
+_KEPT_PLANS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartColumn:
+    """A column of a schema part, in the table's types."""
+
+    name: str  # in the source
+    type: DataType
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPart:
+    """A part met in a topic partition, at the first record that has it after another one."""
+
+    position: str  # topic/partition
+    offset: int
+    digest: str
+    columns: tuple[PartColumn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSequence:
+    """What is known of a table's parts. Every plan maps columns of the source to columns of the table."""
+
+    live: Mapping[str, str] = field(default_factory=dict)  # of the newest part
+    former: tuple[str, ...] = ()  # source columns that have been there
+    plans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by run name: digest, digest#2, ...
+    runs: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)  # by position: (offset, run name)
+
+    def run_of_rows(self, position: str, offsets: IndexArray) -> tuple[list[str], IndexArray]:
+        """The runs of a partition, and for each offset the index of its run."""
+        runs = self.runs[position]
+        starts = np.array([start for start, _ in runs])
+        return [name for _, name in runs], np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the state's file."""
+        return {
+            "live": dict(self.live),
+            "former": list(self.former),
+            "plans": {name: dict(plan) for name, plan in self.plans.items()},
+            "runs": {position: [list(run) for run in runs] for position, runs in self.runs.items()},
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "PartSequence":
+        """The inverse of ``to_json``."""
+        return cls(
+            live=body["live"],
+            former=tuple(body["former"]),
+            plans=body["plans"],
+            runs={position: tuple((int(at), name) for at, name in runs) for position, runs in body["runs"].items()},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedPart:
+    """One part passed through: the changes of the table, and what is known then."""
+
+    changes: tuple[SchemaChange, ...]
+    sequence: PartSequence
+
+
+def pass_through(
+    sequence: PartSequence,
+    seen: SeenPart,
+    fields: Sequence[DataField],
+    *,
+    keys: Sequence[str],
+    renamed: Mapping[str, str],
+    rules: Mapping[str, str],
+    has_defaults: bool = True,
+) -> PassedPart:
+    """The table after one part; parts come in order of offsets within a position.
+
+    Args:
+        sequence: what is known.
+        seen: the part.
+        fields: columns of the table now.
+        keys: columns of the table's key: they are widened, but never replaced.
+        renamed: names in the table by names in the source.
+        rules: by kind of change; kinds that are missing have their default.
+        has_defaults: whether old rows of an added column have its default; not where equal rows are counted.
+
+    Raises:
+        InvalidInputError: a rule says ``fail``, or the type of a key column has changed.
+    """
+    runs = sequence.runs.get(seen.position, ())
+    before = [name for start, name in runs if start <= seen.offset]
+    if before and _digest_of(before[-1]) == seen.digest:
+        return PassedPart(changes=(), sequence=sequence)  # a replay, or the same part in the next batch
+    at_hand = [name for start, name in runs if start == seen.offset]
+    if at_hand:
+        return PassedPart(changes=(), sequence=sequence)
+    name = _next_name(seen.digest, before)
+    if name in sequence.plans:  # another partition has brought it
+        return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
+    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, has_defaults=has_defaults)
+    plans = {**sequence.plans, name: plan}
+    grown = replace(
+        sequence,
+        live=plan,
+        former=tuple(dict.fromkeys((*sequence.former, *(each.name for each in seen.columns)))),
+        plans=dict(list(plans.items())[-_KEPT_PLANS:]),
+    )
+    return PassedPart(changes=tuple(changes), sequence=_with_run(grown, seen, name))
+
+
+def _planned(
+    sequence: PartSequence,
+    seen: SeenPart,
+    fields: Sequence[DataField],
+    *,
+    keys: Sequence[str],
+    renamed: Mapping[str, str],
+    rules: Mapping[str, str],
+    has_defaults: bool = True,
+) -> tuple[list[SchemaChange], dict[str, str]]:
+    known = {each.name: each.type for each in fields}
+    changes: list[SchemaChange] = []
+    plan: dict[str, str] = {}
+    for column in seen.columns:
+        wanted = name_in_table(column.name, renamed)
+        own = sequence.live.get(column.name)
+        is_again = own is None and column.name in sequence.former
+        if own is None and not is_again and wanted in known:
+            own = wanted  # of a table that is older than this job
+        if own is not None and _holds(known[own], column.type):
+            plan[column.name] = own
+            continue
+        if own is not None and (wider := _wider(known[own], column.type)) is not None:
+            if _rule("widen", rules, seen, column) == "evolve":
+                changes.append(ChangeType((own,), replace(wider, nullable=True)))
+                known[own] = wider
+            plan[column.name] = own
+            continue
+        if own in keys:
+            raise InvalidInputError(
+                f"the type of a key column has changed: column={own} type={known[own or wanted]} "
+                f"given={column.type} topic={seen.position} offset={seen.offset} fix='fluvial cdc resnapshot'"
+            )
+        kind = "add" if own is None else "retype"
+        if _rule(kind, rules, seen, column) == "ignore":
+            continue
+        used = {each for earlier in sequence.plans.values() for each in earlier.values()}
+        free = _free(wanted, known, column.type, used | {*plan.values(), *keys})
+        plan[column.name] = free
+        if free not in known:
+            default = column.default if has_defaults and kind == "add" else None
+            new = AddColumn(path=(free,), type=replace(column.type, nullable=True), initial_default=default)
+            changes.append(new)
+            known[free] = column.type
+    for gone in sequence.live.keys() - {each.name for each in seen.columns}:
+        if _rule("drop", rules, seen, PartColumn(name=gone, type=known[sequence.live[gone]])) == "drop":
+            changes.append(DropColumn((sequence.live[gone],)))
+    return changes, plan
+
+
+def _rule(kind: str, rules: Mapping[str, str], seen: SeenPart, column: PartColumn) -> str:
+    word = rules.get(kind, CHANGE_KINDS[kind][0])
+    if word == "fail":
+        raise InvalidInputError(
+            f"the schema of the source has changed: kind={kind} column={column.name} type={column.type} "
+            f"topic={seen.position} offset={seen.offset} schema-changes.{kind}=fail "
+            f"fix=set it to {CHANGE_KINDS[kind][0]}"
+        )
+    return word
+
+
+def _holds(known: DataType, given: DataType) -> bool:
+    bare, wanted = replace(known, nullable=True), replace(given, nullable=True)
+    return bare == wanted or widens(wanted, bare)
+
+
+def _wider(known: DataType, given: DataType) -> DataType | None:
+    """The type of the source, when it holds all values of the table's."""
+    bare, wanted = replace(known, nullable=True), replace(given, nullable=True)
+    if widens(bare, wanted):
+        return wanted
+    if known.root == given.root == "DECIMAL":
+        scale = max(known.scale or 0, given.scale or 0)
+        whole = max((known.precision or 0) - (known.scale or 0), (given.precision or 0) - (given.scale or 0))
+        return DataType(root="DECIMAL", precision=whole + scale, scale=scale) if whole + scale <= 38 else None
+    return None
+
+
+def _free(name: str, known: Mapping[str, DataType], wanted: DataType, used: Collection[str]) -> str:
+    """The name, or the name with the first free number behind it: ``c_2``.
+
+    One of this type that no plan uses was added for this part by a run that died before it could remember that.
+    """
+    taken = {each.lower() for each in known}
+    number, free = 2, name
+    while free.lower() in taken:
+        if number > 2 and free in known and free not in used and _holds(known[free], wanted):
+            return free
+        free = f"{name}_{number}"
+        number += 1
+    return free
+
+
+def _next_name(digest: str, before: Sequence[str]) -> str:
+    """The run's name: a digest that has been there gets a number, which is the same in every partition."""
+    count = sum(_digest_of(each) == digest for each in before)
+    return digest if count == 0 else f"{digest}#{count + 1}"
+
+
+def _digest_of(name: str) -> str:
+    return name.partition("#")[0]
+
+
+def _with_run(sequence: PartSequence, seen: SeenPart, name: str) -> PartSequence:
+    runs = sorted((*sequence.runs.get(seen.position, ()), (seen.offset, name)))
+    return replace(sequence, runs={**sequence.runs, seen.position: tuple(runs[-_KEPT_RUNS:])})

@@ -1,0 +1,66 @@
+"""What a job keeps equal, as one frozen value: from the section ``cdc`` of a job file, or from flags. Picklable."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from engine.cdc.rules.names import Naming
+from logstore.format.connect_types import DEFAULT_RULES, TypeRules
+from logstore.format.schema_registry import SchemaRegistry
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE
+from logstore.kafka.clients import KafkaProperties
+
+ISOLATE: Final = "isolate"
+STOP: Final = "stop"
+HARD: Final = "hard"
+SOFT: Final = "soft"
+COUNT_ROWS: Final = "count-rows"
+APPEND: Final = "append"
+SKIP: Final = "skip"
+CUT: Final = "transaction"
+NO_CUT: Final = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """What is said of one table."""
+
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdcSettings:
+    """A job: where changes come from, and what becomes of them."""
+
+    name: str
+    database: str
+    pattern: str  # of topics, whole names
+    properties: KafkaProperties
+    naming: Naming = field(default_factory=Naming)
+    registry: SchemaRegistry | None = None  # None: JSON
+    transactions: str | None = None  # topic of transaction metadata
+    max_records: int | None = None  # of a batch
+    types: TypeRules = DEFAULT_RULES
+    unavailable_values: Literal["fail", "keep"] = "keep"
+    placeholder: str = UNAVAILABLE_VALUE  # the connector's, for unavailable values
+    renamed: Mapping[str, str] = field(default_factory=dict)  # columns of all tables
+    added: Mapping[str, str] = field(default_factory=dict)  # metadata columns: what they hold, by name
+    excluded: tuple[str, ...] = ()  # schema.table.column
+    deletes: str = HARD
+    schema_changes: Mapping[str, str] = field(default_factory=dict)  # by kind
+    without_key: str = COUNT_ROWS
+    on_table_failure: str = ISOLATE
+    max_bad: int = 100  # records of a table in an hour, then it is parked
+    dead_letters: str | None = None  # topic
+    cut: str = NO_CUT
+    max_wait_s: float = 60.0
+    tag_every_s: float = 60.0  # of cuts
+    tag_retained_ms: int | None = 24 * 3_600_000
+    memory_bytes: int = 128 << 20  # of records that are kept between the two passes of a batch
+    options: Mapping[str, str] = field(default_factory=dict)  # of every table
+    tables: Mapping[str, TableSettings] = field(default_factory=dict)
+
+    def table(self, name: str) -> TableSettings:
+        """What is said of one table, by its name without the database."""
+        return self.tables.get(name, TableSettings())

@@ -1,0 +1,183 @@
+"""What a job knows of its tables between batches: small files under ``_cdc/JOB`` in the warehouse.
+
+One file per table with its source tables, its schema parts and, when it is parked, since when, why and where its
+records go on; one with the progress of the newest batch; one for each request of a user, until the job has taken it.
+They are in the warehouse, because ``fluvial cdc status`` needs nothing else, and a lost checkpoint must not lose the
+names of columns. Each is replaced atomically, by the driver of the job alone.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.part_sequence import PartSequence
+from engine.cdc.rules.transactions import CutDecision
+from engine.kafka.offsets import TopicPosition, from_json, to_json
+from filestore.io.file_io import FileIO
+from lsm.errors import CorruptDataError
+
+STATE_DIRECTORY: Final = "_cdc"
+_TABLES: Final = "tables"
+_REQUESTS: Final = "requests"
+_PROGRESS: Final = "progress.json"
+_CUTS: Final = "cuts.json"
+_SUFFIX: Final = ".json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """A table whose records wait."""
+
+    since_ms: int
+    reason: str
+    batch_id: int
+    offsets: Mapping[TopicPosition, int]  # the next record of each partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdcTableState:
+    """What is known of a table."""
+
+    sources: tuple[SourceTable, ...] = ()
+    key: tuple[str, ...] = ()  # of the source, as records had it first
+    sequence: PartSequence = field(default_factory=PartSequence)
+    parked: Parked | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """For the file."""
+        parked = self.parked
+        return {
+            "sources": [[each.schema, each.name] for each in self.sources],
+            "key": list(self.key),
+            "parts": self.sequence.to_json(),
+            "parked": None
+            if parked is None
+            else {
+                "since": parked.since_ms,
+                "reason": parked.reason,
+                "batch": parked.batch_id,
+                "offsets": to_json(parked.offsets, {}),
+            },
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "CdcTableState":
+        """The inverse of ``to_json``."""
+        parked = body["parked"]
+        return cls(
+            sources=tuple(SourceTable(*each) for each in body["sources"]),
+            key=tuple(body["key"]),
+            sequence=PartSequence.from_json(body["parts"]),
+            parked=None
+            if parked is None
+            else Parked(
+                since_ms=parked["since"],
+                reason=parked["reason"],
+                batch_id=parked["batch"],
+                offsets=from_json(parked["offsets"]),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asks of a running job."""
+
+    name: str  # of its file
+    action: str  # resume, skip
+    table: str
+    until: int | None = None  # skip: records before this offset are left out
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """The files of one job. Picklable."""
+
+    io: FileIO
+    root: str
+    job: str
+    _known: dict[str, CdcTableState] = field(default_factory=dict, compare=False)
+
+    def table(self, name: str) -> CdcTableState:
+        """The state of a table; an empty one for a table that is not known."""
+        if name not in self._known:
+            body = self._read(f"{_TABLES}/{quote(name, safe='')}{_SUFFIX}")
+            self._known[name] = CdcTableState() if body is None else CdcTableState.from_json(body)
+        return self._known[name]
+
+    def put(self, name: str, state: CdcTableState) -> None:
+        """Remember the state of a table; nothing is written when it is the same."""
+        if state != self.table(name):
+            self._write(f"{_TABLES}/{quote(name, safe='')}{_SUFFIX}", state.to_json())
+            self._known[name] = state
+
+    def park(self, name: str, parked: Parked | None) -> None:
+        """Park a table, or let it go on."""
+        self.put(name, replace(self.table(name), parked=parked))
+
+    def tables(self) -> list[str]:
+        """Names of all tables that the job knows, sorted."""
+        names = self.io.list_names(f"{self._home}/{_TABLES}")
+        return sorted(unquote(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+
+    def request_names(self) -> list[str]:
+        """Names of the requests that wait, in order."""
+        return [name for name in self.io.list_names(f"{self._home}/{_REQUESTS}") if name.endswith(_SUFFIX)]
+
+    def requests(self) -> list[Request]:
+        """The requests that wait, in order."""
+        found = []
+        for name in self.request_names():
+            body = self._read(f"{_REQUESTS}/{name}")
+            if body is not None:
+                found.append(Request(name=name, action=body["action"], table=body["table"], until=body["until"]))
+        return found
+
+    def ask(self, action: str, table: str, *, at_ms: int, until: int | None = None) -> None:
+        """Ask something of the job; it answers with its next batch."""
+        name = f"{at_ms:013d}-{quote(table, safe='')}{_SUFFIX}"
+        self._write(f"{_REQUESTS}/{name}", {"action": action, "table": table, "until": until})
+
+    def answered(self, request: Request) -> None:
+        """Forget a request."""
+        self.io.delete(f"{self._home}/{_REQUESTS}/{request.name}")
+
+    def progress(self) -> dict[str, Any] | None:
+        """The progress of the newest batch; None before the first."""
+        return self._read(_PROGRESS)
+
+    def put_progress(self, body: Mapping[str, Any]) -> None:
+        """Replace the progress."""
+        self._write(_PROGRESS, body)
+
+    def cuts(self) -> dict[int, CutDecision]:
+        """Where the newest batches ended, by batch."""
+        body = self._read(_CUTS) or {"cuts": []}
+        return {each["batch"]: CutDecision.from_json(each) for each in body["cuts"]}
+
+    def put_cut(self, decision: CutDecision) -> None:
+        """Remember where a batch ends, and where the one before it did."""
+        before = self.cuts().get(decision.batch_id - 1)
+        self._write(_CUTS, {"cuts": [each.to_json() for each in (before, decision) if each is not None]})
+
+    @property
+    def _home(self) -> str:
+        return f"{self.root}/{STATE_DIRECTORY}/{quote(self.job, safe='')}"
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = f"{self._home}/{name}"
+        try:
+            found: dict[str, Any] = json.loads(self.io.read_bytes(path))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise CorruptDataError(f"state of a job cannot be decoded: file={path} error={error}") from error
+        return found
+
+    def _write(self, name: str, body: Mapping[str, Any]) -> None:
+        path = f"{self._home}/{name}"
+        self.io.make_directory(path.rpartition("/")[0])
+        self.io.replace(path, json.dumps(body).encode())

@@ -1,0 +1,116 @@
+"""What a job's tables are doing: lag in records and in seconds of the source, bad records, parked tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.cdc.report import BatchReport, TableReport
+from engine.cdc.state import CdcTableState, StateFiles
+from engine.cdc.topics import PatternTopics
+from engine.kafka.offsets import TopicPosition
+from logstore.kafka.clients import KafkaProperties
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """One table of a job."""
+
+    table: str
+    sources: tuple[str, ...]
+    state: str  # running, parked
+    records: int
+    bad: int
+    records_behind: int | None  # None: the brokers were not asked
+    seconds_behind: float | None  # of the source's clock; 0 when no record waits
+    snapshot: int | None
+    schema: int | None
+    parked_since_ms: int | None
+    reason: str | None
+    fix: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def job_status(state: StateFiles, *, latest: Mapping[TopicPosition, int] | None, now_ms: int) -> list[TableStatus]:
+    """The tables of a job, parked ones first.
+
+    Args:
+        state: its files.
+        latest: ends of its topics; None: not known.
+        now_ms: epoch milliseconds.
+    """
+    progress = BatchReport.from_json(state.progress())
+    found = [
+        _status(
+            name, state.table(name), None if progress is None else progress.tables.get(name), progress, latest, now_ms
+        )
+        for name in state.tables()
+    ]
+    return sorted(found, key=lambda each: (each.state != "parked", each.table))
+
+
+def latest_offsets(properties: KafkaProperties, pattern: str) -> dict[TopicPosition, int]:
+    """Ends of the topics of a job. Raises: UnavailableError."""
+    topics = PatternTopics(properties, pattern)
+    return topics.latest(topics.positions())
+
+
+def check_known(state: StateFiles, table: str, *, parked: bool) -> CdcTableState:
+    """The state of a table that a user names. Raises: InvalidInputError: no such table, or it is not parked."""
+    known = state.tables()
+    if table not in known:
+        raise InvalidInputError(f"the job has no such table: job={state.job} table={table} known={','.join(known)}")
+    found = state.table(table)
+    if parked and found.parked is None:
+        raise InvalidInputError(
+            f"the table is not parked: job={state.job} table={table} fix='nothing needs to be done'"
+        )
+    return found
+
+
+def skip_position(table: str, found: CdcTableState) -> TopicPosition:
+    """The partition of a table in which records can be skipped by one offset. Raises: InvalidInputError."""
+    positions = [] if found.parked is None else sorted(found.parked.offsets)
+    if len(positions) != 1:
+        shown = ", ".join(f"{topic}/{partition}" for topic, partition in positions)
+        raise InvalidInputError(
+            f"an offset means nothing without its partition: table={table} partitions={shown} "
+            "fix='correct the records, then resume the table'"
+        )
+    return positions[0]
+
+
+def _status(
+    name: str,
+    known: CdcTableState,
+    last: TableReport | None,
+    progress: BatchReport | None,
+    latest: Mapping[TopicPosition, int] | None,
+    now_ms: int,
+) -> TableStatus:
+    parked = known.parked
+    behind = None
+    if latest is not None:
+        own = dict(parked.offsets) if parked is not None else {} if last is None else dict(last.offsets)
+        job = {} if progress is None or parked is not None else progress.positions
+        at = {each: job.get(each, offset) for each, offset in own.items()}
+        behind = sum(max(0, latest.get(each, offset) - offset) for each, offset in at.items())
+    newest_ms = None if last is None else last.newest_ms
+    seconds = None if newest_ms is None or behind is None else max(0.0, (now_ms - newest_ms) / 1000) if behind else 0.0
+    return TableStatus(
+        table=name,
+        sources=tuple(str(each) for each in known.sources),
+        state="running" if parked is None else "parked",
+        records=0 if last is None else last.records,
+        bad=0 if last is None else last.bad,
+        records_behind=behind,
+        seconds_behind=seconds,
+        snapshot=None if last is None else last.snapshot_id,
+        schema=None if last is None else last.schema_id,
+        parked_since_ms=None if parked is None else parked.since_ms,
+        reason=None if parked is None else parked.reason,
+        fix=None if parked is None else f"remove the cause, then: fluvial cdc resume {name}",
+    )

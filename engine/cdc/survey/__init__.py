@@ -1,0 +1,1 @@
+"""What a never-seen database would become: tables, keys, columns with what is lost, from records that are there."""

@@ -1,0 +1,256 @@
+"""What samples say: tables with their keys and columns, and the changes that lie in their topics. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.cdc.records.part_columns import key_names
+from engine.cdc.records.routing import RowPart, is_row_part, route
+from engine.cdc.rules.names import SourceTable, TableTarget, is_excluded, name_in_table
+from engine.cdc.rules.part_sequence import CHANGE_KINDS
+from engine.cdc.settings import SKIP, CdcSettings
+from engine.cdc.survey.samples import TopicSample
+from filestore.types.casts import widens
+from filestore.types.data_types import data_type_of
+from logstore.format.connect_types import SourceColumn, columns_of_part
+from logstore.format.schema_parts import Split
+
+_KINDS: Final = {
+    "io.debezium.connector.common.Heartbeat": "heartbeats",
+    "io.debezium.connector.common.TransactionMetadataValue": "transactions",
+    "SchemaChangeValue": "schema changes",
+    "MessageValue": "logical decoding messages",
+    "SignalValue": "signals",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedColumn:
+    """A column, as the newest part has it."""
+
+    source: SourceColumn
+    name: str  # in the table
+    type: str  # in the table; "" = refused or excluded
+    note: str  # what is lost, or why it is refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedTable:
+    """A source table."""
+
+    source: SourceTable
+    table: str | None  # None: left out by the rules
+    topics: tuple[str, ...]
+    key: tuple[str, ...]
+    key_from: str
+    columns: tuple[SurveyedColumn, ...]
+    changes: tuple[str, ...] = ()  # between the earliest and the newest part
+    problems: tuple[str, ...] = ()  # the job would refuse it
+    joins: bool = False  # a rule sends other source tables into the same table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """All that was found."""
+
+    tables: tuple[SurveyedTable, ...]
+    others: Mapping[str, str] = field(default_factory=dict)  # topics that are no tables: what they are
+    problems: Mapping[str, str] = field(default_factory=dict)  # topics that cannot be read, and why
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a job would refuse nothing."""
+        return not self.problems and not any(each.problems for each in self.tables)
+
+
+@dataclass(slots=True)
+class _Met:
+    topics: list[str] = field(default_factory=list)
+    parts: list[tuple[str, RowPart]] = field(default_factory=list)  # with the topic partition, in order
+
+
+def survey(samples: Iterable[TopicSample], settings: CdcSettings, split: Split) -> Survey:
+    """Look at samples.
+
+    Args:
+        samples: of all partitions.
+        settings: rules of names and types.
+        split: of the records' format.
+    """
+    met: dict[SourceTable, _Met] = {}
+    others: dict[str, str] = {}
+    problems: dict[str, str] = {}
+    for sample in samples:
+        kind, problem = _look(sample, split, met)
+        if problem:
+            problems[sample.topic] = problem
+        elif kind:
+            others.setdefault(sample.topic, kind)
+    tables = [_table(source, met[source], settings) for source in sorted(met)]
+    return Survey(tables=tuple(_without_clashes(tables)), others=others, problems=problems)
+
+
+def _look(sample: TopicSample, split: Split, met: dict[SourceTable, _Met]) -> tuple[str, str]:
+    """What the topic is if it is no table, and why it cannot be read."""
+    kinds: set[str] = set()
+    problem = ""
+    has_tables = False
+    position = f"{sample.topic}/{sample.partition}"
+    for batch in sample.records:
+        routed = route(batch["key"], batch["value"], split=split)
+        for piece in routed.pieces:
+            has_tables = True
+            of = met.setdefault(piece.source, _Met())
+            if sample.topic not in of.topics:
+                of.topics.append(sample.topic)
+            digests = [part.digest for at, part in of.parts if at == position]
+            if piece.part is not None and piece.part.digest not in digests[-1:]:
+                of.parts.append((position, piece.part))
+        if routed.bad and not routed.pieces:
+            problem = routed.bad[0].reason
+        kinds |= set(_kinds_of(batch, split))
+    if has_tables:
+        return "", ""
+    if kinds:
+        return ", ".join(sorted(kinds)), ""
+    return ("" if problem else "no records yet" if not sample.size else "no changes of rows"), problem
+
+
+def _kinds_of(batch: pa.RecordBatch, split: Split) -> Iterator[str]:
+    groups, _ = split(batch["value"].drop_null())
+    for group in groups:
+        if group.schema_part is not None and not is_row_part(group.schema_part):
+            name = str(group.schema_part.get("name") or "")
+            kinds = [kind for known, kind in _KINDS.items() if name.endswith(known)]
+            yield kinds[0] if kinds else f"records of {name or 'no name'}"
+
+
+def _table(source: SourceTable, met: _Met, settings: CdcSettings) -> SurveyedTable:
+    target = settings.naming.target_of(source)
+    if not met.parts:  # only truncates
+        return SurveyedTable(
+            source=source,
+            table=None if target is None else target.table,
+            topics=tuple(met.topics),
+            key=(),
+            key_from="not known: no row among the samples",
+            columns=(),
+        )
+    newest = met.parts[-1][1]
+    columns = tuple(_column(each, source, settings) for each in columns_of_part(newest.row, settings.types))
+    key, key_from = _key(newest, target, settings)
+    problems = [f"{each.source.name}: {each.note}" for each in columns if each.source.refused and each.name in key]
+    known = {column.name for column in columns if column.type} | set(() if target is None else target.constants)
+    missing = [each for each in key if each not in known]
+    problems += [f"key column {each} is not among the columns of the table" for each in missing]
+    return SurveyedTable(
+        source=source,
+        table=None if target is None else target.table,
+        topics=tuple(met.topics),
+        key=key,
+        key_from=key_from,
+        columns=columns,
+        changes=tuple(dict.fromkeys(_changes([part for _, part in met.parts], settings))),
+        problems=tuple(problems) if target is not None else (),
+        joins=target is not None and target.joins,
+    )
+
+
+def _key(part: RowPart, target: TableTarget | None, settings: CdcSettings) -> tuple[tuple[str, ...], str]:
+    if target is not None and target.key:
+        return target.key, "a rule of names"
+    names = key_names(part)
+    if names:
+        return tuple(name_in_table(each, settings.renamed) for each in names), "the record's key"
+    left_out = " and is left out" if settings.without_key == SKIP else ", needs REPLICA IDENTITY FULL"
+    return (), f"none: without-key={settings.without_key}{left_out}"
+
+
+def _column(column: SourceColumn, source: SourceTable, settings: CdcSettings) -> SurveyedColumn:
+    name = name_in_table(column.name, settings.renamed)
+    if is_excluded(source, column.name, settings.excluded):
+        return SurveyedColumn(source=column, name=name, type="", note="excluded")
+    if column.refused:
+        return SurveyedColumn(source=column, name=name, type="", note=f"refused: {column.note}")
+    notes = [column.note] if column.note else []
+    notes += [f"renamed from {column.name}"] if name != column.name else []
+    return SurveyedColumn(source=column, name=name, type=str(data_type_of(column.type)), note="; ".join(notes))
+
+
+def _changes(parts: Sequence[RowPart], settings: CdcSettings) -> Iterator[str]:
+    """What lies between two parts, and what a job does with it."""
+    for before, after in pairwise(parts):
+        old = {each.name: each for each in columns_of_part(before.row, settings.types) if not each.refused}
+        new = {each.name: each for each in columns_of_part(after.row, settings.types) if not each.refused}
+        for name, column in new.items():
+            kind = data_type_of(column.type)
+            if name not in old:
+                default = "" if column.default is None else f" default {column.default}"
+                yield f"column {name} {kind}{default} is added: {_rule(settings, 'add')}"
+            elif old[name].type != column.type:
+                known = data_type_of(old[name].type)
+                change = "widen" if widens(known, kind) else "retype"
+                yield f"column {name} changes from {known} to {kind}: {_rule(settings, change)}"
+        for name in old.keys() - new.keys():
+            yield f"column {name} is dropped: {_rule(settings, 'drop')}"
+        if key_names(before) != key_names(after):
+            names = [",".join(key_names(each)) or "none" for each in (before, after)]
+            yield f"the key changes from {names[0]} to {names[1]}: the table waits (fluvial cdc resnapshot)"
+
+
+def _rule(settings: CdcSettings, kind: str) -> str:
+    word = settings.schema_changes.get(kind, CHANGE_KINDS[kind][0])
+    return f"schema-changes.{kind}={word}"
+
+
+def _without_clashes(tables: Sequence[SurveyedTable]) -> Iterator[SurveyedTable]:
+    """Two source tables with one name are a problem of both."""
+    by_table: dict[str, list[SurveyedTable]] = {}
+    for each in tables:
+        if each.table is not None and not each.joins:
+            by_table.setdefault(each.table, []).append(each)
+    for each in tables:
+        same = [] if each.joins else by_table.get(each.table or "", [])
+        others = [str(other.source) for other in same if other is not each]
+        yield each if not others else replace(each, problems=(*each.problems, _clash(each, others)))
+
+
+def _clash(table: SurveyedTable, others: Sequence[str]) -> str:
+    return (
+        f"table {table.table} is also that of {', '.join(others)}: "
+        "fix=write a rule into names, such as {from: (.*)\\.(.*), to: '{1}_{2}'}, or one without a placeholder to join"
+    )
+
+
+def survey_json(found: Survey) -> dict[str, Any]:
+    """For ``--json``."""
+    return {
+        "tables": [
+            {
+                "source": str(each.source),
+                "table": each.table,
+                "topics": list(each.topics),
+                "key": list(each.key),
+                "key_from": each.key_from,
+                "columns": [
+                    {
+                        "source": column.source.name,
+                        "source_type": column.source.source_type,
+                        "name": column.name,
+                        "type": column.type or None,
+                        "default": column.source.default,
+                        "note": column.note,
+                    }
+                    for column in each.columns
+                ],
+                "changes": list(each.changes),
+                "problems": list(each.problems),
+            }
+            for each in found.tables
+        ],
+        "other_topics": dict(found.others),
+        "problems": dict(found.problems),
+    }

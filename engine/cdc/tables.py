@@ -1,0 +1,165 @@
+"""The tables of a job: made from a source table's first schema part, then passed through each further one."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from engine.catalog import Catalog
+from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
+from engine.cdc.records.part_columns import key_names, refused_columns, row_columns
+from engine.cdc.records.routing import RowPart
+from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
+from engine.cdc.rules.part_sequence import PartSequence, SeenPart, pass_through
+from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
+from engine.cdc.state import CdcTableState
+from engine.table import Table
+from filestore.options.table_options import TableOptions
+from filestore.schema.row_counts import ROW_COUNTS_KEY
+from filestore.types.data_types import STRING, DataField, DataType
+from lsm.errors import InvalidInputError
+
+logger = logging.getLogger("fluvial.cdc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetPart:
+    """A schema part of a table's batch, where it was met."""
+
+    source: SourceTable
+    target: TableTarget
+    position: str
+    offset: int
+    part: RowPart
+
+
+class SkippedTableError(InvalidInputError):
+    """A table without a key, which ``without-key=skip`` leaves out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CdcTables:
+    """Makes and changes tables of one catalog."""
+
+    catalog: Catalog
+    settings: CdcSettings
+
+    def full_name(self, name: str) -> str:
+        """``database.table``."""
+        return f"{self.settings.database}.{name}"
+
+    def exists(self, name: str) -> bool:
+        """Whether the table is there."""
+        return self.catalog.table_exists(self.full_name(name))
+
+    def open(self, name: str) -> Table:
+        """The table as it is now. Raises: InvalidInputError."""
+        return self.catalog.table(self.full_name(name))
+
+    def prepare(self, name: str, state: CdcTableState, met: Sequence[MetPart]) -> tuple[Table, CdcTableState]:
+        """The table at a schema that holds all rows of a batch.
+
+        Args:
+            name: of the table, without the database.
+            state: what is known of it.
+            met: the parts of the batch; within a position in order of offsets.
+
+        Raises:
+            InvalidInputError: two source tables have one name, the key has changed, a change is refused, or the table
+                cannot be made.
+        """
+        table = self.catalog.table(self.full_name(name)) if self.exists(name) else None
+        for each in met:
+            check_one_source(each.target, each.source, state.sources)
+            key = each.target.key or key_names(each.part)
+            if table is None:
+                table = self._made(name, each, key)
+            if not state.sources and not state.key:
+                state = replace(state, key=key)
+            _check_key(name, state.key, key, each)
+            if each.source not in state.sources:
+                state = replace(state, sources=(*state.sources, each.source))
+            table, sequence = self._passed(table, state.sequence, each, key)
+            state = replace(state, sequence=sequence)
+        assert table is not None
+        return table, state
+
+    def _passed(
+        self, table: Table, sequence: PartSequence, met: MetPart, key: Sequence[str]
+    ) -> tuple[Table, PartSequence]:
+        seen = SeenPart(
+            position=met.position,
+            offset=met.offset,
+            digest=met.part.digest,
+            columns=row_columns(met.part, met.source, self.settings),
+        )
+        step = pass_through(
+            sequence,
+            seen,
+            table.schema.fields,
+            keys=[name_in_table(each, self.settings.renamed) for each in key],
+            renamed=self.settings.renamed,
+            rules=self.settings.schema_changes,
+            has_defaults=table.files.row_counts is None,
+        )
+        if step.changes:
+            table = self.catalog.alter_table(table.name, step.changes)
+        return table, step.sequence
+
+    def _made(self, name: str, met: MetPart, key: Sequence[str]) -> Table:
+        settings, said = self.settings, self.settings.table(name)
+        renamed = {each: name_in_table(each, settings.renamed) for each in key}
+        fields: list[DataField] = [_field(each, STRING) for each in met.target.constants]
+        for column in row_columns(met.part, met.source, settings):
+            fields.append(_field(name_in_table(column.name, settings.renamed), column.type))
+        added = with_deleted(settings)
+        options = {**settings.options, **said.options}
+        if met.target.joins and not met.target.constants and key:
+            added.setdefault(SEQUENCE_COLUMN, SEQUENCE)
+            options.setdefault(TableOptions.sequence_fields.key, SEQUENCE_COLUMN)
+        for each, expression in added.items():
+            fields.append(_field(each, metadata_type(expression)))
+        for each, why in refused_columns(met.part, settings).items():
+            logger.warning("a column is left out: table=%s column=%s source=%s reason=%s", name, each, met.source, why)
+        names = [each.name for each in fields]
+        missing = [each for each in renamed.values() if each not in names]
+        if missing:
+            raise InvalidInputError(
+                f"a key column is not in the rows: table={name} column={missing[0]} source={met.source} "
+                f"columns={','.join(names)} fix='do not exclude it, or name another key in names'"
+            )
+        if not key:
+            if settings.without_key == SKIP:
+                raise SkippedTableError(f"the source table has no key: source={met.source} without-key=skip")
+            if settings.without_key == COUNT_ROWS:
+                options.setdefault(ROW_COUNTS_KEY, "true")
+        numbered = [replace(each, id=index) for index, each in enumerate(fields)]
+        return self.catalog.create_table(
+            self.full_name(name),
+            numbered,
+            primary_key=list(renamed.values()),
+            partition_by=list(said.partition_by),
+            options=options,
+            comment=f"of {met.source}, by the job {settings.name}",
+            if_not_exists=True,
+        )
+
+
+def with_deleted(settings: CdcSettings) -> dict[str, str]:
+    """The columns that the job adds; soft deletes need one."""
+    added = dict(settings.added)
+    if settings.deletes == SOFT and DELETED_WHEN not in added.values():
+        added[DELETED_COLUMN] = DELETED_WHEN
+    return added
+
+
+def _field(name: str, data_type: DataType) -> DataField:
+    return DataField(id=0, name=name, type=replace(data_type, nullable=True))
+
+
+def _check_key(name: str, known: Sequence[str], given: Sequence[str], met: MetPart) -> None:
+    if tuple(known) != tuple(given):
+        raise InvalidInputError(
+            f"the key of the source table has changed: table={name} source={met.source} known={','.join(known)} "
+            f"given={','.join(given) or 'none'} at={met.position} offset={met.offset} "
+            f"fix='fluvial cdc resnapshot {name}'"
+        )

@@ -1,0 +1,182 @@
+"""The write sessions of a job's active tables: opened with a table's first records, closed when it was idle longest.
+
+Each table's snapshot has the job's position in that table's topics. So a job with a new checkpoint, or a table that
+was parked, leaves out what the table has.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from engine.cdc.records.table_rows import ChangeRows
+from engine.cdc.settings import CdcSettings
+from engine.compaction.spark_units import SparkUnits
+from engine.kafka.offsets import TopicPosition, from_json, to_json
+from engine.request.writer_options import SINK_KEYS, WriterOptions
+from engine.runtime.steps import Observer, ignore
+from engine.table import Table
+from engine.write.batch_part import BatchSpec, BucketResult, write_part
+from engine.write.session import LocalRunner, Upkeep, WriteSession, compact_here
+from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.compact.task import CompactionTask
+from filestore.manifest.commit_message import CommitMessage
+from filestore.options.table_options import TableOptions
+from filestore.table_store import TableStore
+
+OFFSETS_NOTE: Final = "fluvial.cdc.offsets"
+JOB_NOTE: Final = "fluvial.cdc.job"
+_MOST_OPEN: Final = 64
+_LOOKED_BACK: Final = 1000  # snapshots: others may commit, and compactions do
+
+
+class LocalTables:
+    """The runner of a job on one machine: threads of the driver, one table in each."""
+
+    def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
+        """See ``Runner``."""
+        return write_part(spec, rows)
+
+    def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        """See ``Runner``."""
+        return compact_here(store, tasks)
+
+
+class ClusterTables:
+    """The runner of a job on a cluster: one task for each table."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
+        """See ``Runner``."""
+        answers, bad = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
+        rows.bad.count, rows.bad.first = bad
+        return [BucketResult.from_json(each) for each in answers]
+
+    def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
+        """See ``Runner``."""
+        return SparkUnits(self._spark, store)(tasks)
+
+
+def _written(given: tuple[BatchSpec, ChangeRows]) -> tuple[list[str], tuple[int, str | None]]:
+    """In a task."""
+    spec, rows = given
+    answers = [each.to_json() for each in write_part(spec, rows)]
+    return answers, (rows.bad.count, rows.bad.first)
+
+
+TableRunner = LocalTables | ClusterTables
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    table: Table
+    session: WriteSession[ChangeRows]
+    offsets: dict[TopicPosition, int]
+
+
+class Writers:
+    """Sessions by table. One table is used by one thread at a time."""
+
+    def __init__(
+        self,
+        settings: CdcSettings,
+        runner: TableRunner,
+        *,
+        commit_user: str,
+        run_id: str,
+        observe: Observer = ignore,
+    ) -> None:
+        """``commit_user`` is the id of the query, ``run_id`` that of this start of it."""
+        self._settings, self._runner, self._observe = settings, runner, observe
+        self._user, self._run_id = commit_user, run_id
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+
+    def open(self, table: Table) -> dict[TopicPosition, int]:
+        """Have a session at this version of a table. Returns: the job's position in it."""
+        found = self._open.pop(table.name, None)
+        if found is None:
+            session: WriteSession[ChangeRows] = WriteSession(
+                table.files,
+                self._runner,
+                commit_user=self._user,
+                options=WriterOptions.parse({}, SINK_KEYS),
+                upkeep=Upkeep.STREAM,
+                origin=_no_origin,
+                run_id=self._run_id,
+                observe=self._observe,
+            )
+            found = _Open(table, session, position_in(table, self._settings.name))
+        elif found.table.schema.id != table.schema.id:
+            found.session.continue_at(table.files)
+            found = _Open(table, found.session, found.offsets)
+        self._open[table.name] = found
+        return dict(found.offsets)
+
+    def write(
+        self, table: Table, rows: ChangeRows, batch_id: int, offsets: Mapping[TopicPosition, int]
+    ) -> CommitResult:
+        """Write the batch of a table, unless it is there. Raises: FluvialError, see ``WriteSession.write``."""
+        found = self._open[table.name]
+        ends = {**found.offsets, **offsets}
+        notes = {JOB_NOTE: self._settings.name, OFFSETS_NOTE: json.dumps(to_json(ends, {}))}
+        done = found.session.write(rows, batch_id=batch_id, notes=notes)
+        found.offsets.update(ends)
+        return done
+
+    def truncate(self, table: Table, batch_id: int) -> None:
+        """Remove all rows in a commit of its own, before this batch's rows are written; not when they already are.
+
+        Removing the rows of an empty table again is harmless, so a replay may do it.
+        """
+        if TableCommit(table.store, self._user).find_committed(batch_id) is not None:
+            return
+        whole = table.files.with_options({TableOptions.dynamic_partition_overwrite.key: "false"})
+        with WriteSession(
+            whole,
+            LocalRunner(),
+            commit_user=f"{self._user}-truncate",
+            options=WriterOptions.parse({}, SINK_KEYS),
+            upkeep=Upkeep.REPLACE,
+            origin=_no_origin,
+        ) as session:
+            session.overwrite([], None)
+
+    def forget(self, name: str) -> None:
+        """Close the session of a table that failed; its next batch opens another."""
+        found = self._open.pop(name, None)
+        if found is not None:
+            found.session.close()
+
+    def close_idle(self) -> None:
+        """Close sessions beyond the most that stay open; those that were used last stay."""
+        while len(self._open) > _MOST_OPEN:
+            _, oldest = self._open.popitem(last=False)
+            oldest.session.close()
+
+    def close(self) -> None:
+        """Wait for running compactions, and close all."""
+        for each in self._open.values():
+            each.session.close()
+        self._open.clear()
+
+
+def position_in(table: Table, job: str) -> dict[TopicPosition, int]:
+    """The position of a job in a table's topics, as the newest snapshot says that it committed; {}: none is known."""
+    snapshots = table.store.snapshots
+    latest = snapshots.latest_id() or 0
+    for snapshot_id in range(latest, max(0, latest - _LOOKED_BACK), -1):
+        found = snapshots.find(snapshot_id)
+        if found is None:
+            break
+        if found.properties.get(JOB_NOTE) == job and OFFSETS_NOTE in found.properties:
+            return from_json(json.loads(found.properties[OFFSETS_NOTE]))
+    return {}
+
+
+def _no_origin(batch_id: int, rows: Any) -> None:
+    return None

@@ -1,0 +1,163 @@
+"""The command ``fluvial cdc``: a whole database from its change topics, and what its tables are doing."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from engine.cdc.report import BatchReport
+from engine.cdc.status import check_known, job_status, latest_offsets, skip_position
+from engine.cli.cdc_commands.verify import verify
+from engine.cli.commands.deploy import LAYER_OPTIONS, import_from_here, set_up_logging
+from engine.cli.output import console, grid, json_option, print_json
+from engine.cli.signals import stop_on_signals
+from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
+from engine.deploy.config.cdc_config import PATTERN, CdcConfig
+from engine.deploy.config.job_config import JobConfig, load_job, parse_job
+from engine.runtime.times import time_text
+from lsm.errors import InvalidInputError, UnavailableError
+
+Chosen = tuple[JobConfig, CdcConfig]
+
+
+@click.group()
+def cdc() -> None:
+    """Keep all tables of a database equal, from the topics of its changes."""
+
+
+def _with_job(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the job file and the flags that replace it, and passes the chosen database as ``chosen``."""
+
+    def chosen(
+        config: str | None,
+        name: str | None,
+        brokers: str | None,
+        topics: str | None,
+        database: str | None,
+        warehouse: str | None,
+        overlays: tuple[str, ...],
+        profile: str | None,
+        overrides: tuple[str, ...],
+        **rest: Any,
+    ) -> Any:
+        layers: dict[str, Any] = {
+            "overlays": overlays,
+            "profile": profile,
+            "overrides": overrides,
+            "environment": os.environ,
+        }
+        if config is not None:
+            job = load_job(config, **layers)
+        else:
+            text = _text_of_flags(name, brokers, topics, database, warehouse)
+            job = parse_job(text, name="the flags", **layers)
+        return command(chosen=(job, cdc_of(job, name)), **rest)
+
+    chosen.__name__, chosen.__doc__ = command.__name__, command.__doc__
+    chosen.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        *LAYER_OPTIONS,
+        click.option("--warehouse", metavar="DIR", help="Where the tables are."),
+        click.option("--database", metavar="NAME", help="Database of the tables."),
+        click.option("--topics", metavar="REGEX", help=r"Topics of changes: 'shop\..*'."),
+        click.option("--brokers", metavar="HOST:PORT", help="Brokers of the topics."),
+        click.option("--name", metavar="NAME", help="Which database of the job file; without a file, the job's name."),
+        click.argument("config", required=False, metavar="[FILE]"),
+    ):
+        chosen = option(chosen)
+    return chosen
+
+
+def _text_of_flags(
+    name: str | None, brokers: str | None, topics: str | None, database: str | None, warehouse: str | None
+) -> str:
+    """The job file that the flags stand for."""
+    given = {"--brokers": brokers, "--topics": topics, "--database": database, "--warehouse": warehouse}
+    missing = [flag for flag, value in given.items() if not value]
+    if missing:
+        raise InvalidInputError(
+            f"a job file or all flags are needed: missing={','.join(missing)} fix='name a job file'"
+        )
+    source = {"options": {PATTERN: topics, "kafka.bootstrap.servers": brokers}}
+    only = {"name": name or database, "database": database, "source": source}
+    return json.dumps({"name": name or database, "warehouse": warehouse, "cdc": [only]})
+
+
+@cdc.command("run")
+@click.option("--once", is_flag=True, help="Take what is there, and end.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@_with_job
+@click.pass_context
+def run_database(context: click.Context, chosen: Chosen, once: bool, quiet: bool) -> None:
+    """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end."""
+    job, database = chosen
+    if once:
+        commit = database.commit.model_copy(update={"every": "available-now"})
+        database = database.model_copy(update={"commit": commit})
+    set_up_logging(job.logging, context.find_root().params)
+    import_from_here()
+    stop = threading.Event()
+
+    def show(report: BatchReport) -> None:
+        parked = [each.table for each in report.tables.values() if each.parked is not None]
+        counts = f"{len(report.tables)} tables, {sum(each.records for each in report.tables.values())} records"
+        console().print(f"batch {report.batch_id}: {counts}" + (f", parked: {', '.join(parked)}" if parked else ""))
+
+    with stop_on_signals(stop, (signal.SIGTERM,)):
+        run_cdc(job, database, on_batch=(lambda _: None) if quiet else show, stop=stop)
+
+
+@cdc.command()
+@json_option
+@_with_job
+def status(chosen: Chosen, as_json: bool) -> None:
+    """Show the tables of a job: records behind, seconds behind the source, bad records, and why a table waits."""
+    state = cdc_state(*chosen)
+    settings = cdc_settings(*chosen)
+    try:
+        latest = latest_offsets(settings.properties, settings.pattern)
+    except UnavailableError:
+        latest = None
+    tables = job_status(state, latest=latest, now_ms=int(time.time() * 1000))
+    if as_json:
+        print_json({"job": state.job, "tables": [each.to_json() for each in tables]})
+        return
+    headings = ("table", "state", "records", "records behind", "seconds behind", "bad", "snapshot")
+    rows = [
+        (each.table, each.state, each.records, each.records_behind, each.seconds_behind, each.bad, each.snapshot)
+        for each in tables
+    ]
+    console().print(grid(state.job, headings, rows, numbers=headings[2:]))
+    for each in tables:
+        if each.parked_since_ms is not None:
+            since = time_text(each.parked_since_ms)
+            console().print(f"{each.table} waits since {since}: {each.reason} fix='{each.fix}'", soft_wrap=True)
+
+
+@cdc.command()
+@click.argument("table")
+@_with_job
+def resume(chosen: Chosen, table: str) -> None:
+    """Let a parked table go on where it stopped, with the job's next batch."""
+    state = cdc_state(*chosen)
+    check_known(state, table, parked=True)
+    state.ask("resume", table, at_ms=int(time.time() * 1000))
+
+
+@cdc.command()
+@click.argument("table")
+@click.option("--until", type=click.IntRange(min=0), required=True, metavar="OFFSET", help="First offset to read.")
+@_with_job
+def skip(chosen: Chosen, table: str, until: int) -> None:
+    """Let a parked table go on at an offset: the records before it are left out for good."""
+    state = cdc_state(*chosen)
+    skip_position(table, check_known(state, table, parked=True))
+    state.ask("skip", table, at_ms=int(time.time() * 1000), until=until)
+
+
+cdc.add_command(verify)

@@ -1,0 +1,113 @@
+"""What topics of a never-seen database would become: ``fluvial plan --from-topics``, ``fluvial init --from-topics``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from engine.cdc.records.scan import split_of
+from engine.cdc.settings import CdcSettings
+from engine.cdc.survey.findings import Survey, survey, survey_json
+from engine.cdc.survey.job_text import job_text
+from engine.cdc.survey.samples import samples
+from engine.cli.output import console, grid, print_json
+from engine.cli.place import Command
+from engine.kafka.options import KafkaSourceOptions, check_reachable
+from lsm.errors import InvalidInputError
+
+_SAMPLE_SIZE: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTopics:
+    """What the command line says."""
+
+    pattern: str
+    brokers: str
+    registry: str | None
+    database: str
+
+
+def from_topics_options(command: Command) -> Command:
+    """Adds the options of a survey, and passes them as ``asked``: None without ``--from-topics``."""
+
+    def with_asked(
+        pattern: str | None, brokers: str | None, registry: str | None, database: str | None, **rest: Any
+    ) -> Any:
+        given = {"--brokers": brokers or rest.get("kafka"), "--database": database}
+        if pattern is None:
+            return command(asked=None, **rest)
+        missing = [flag for flag, value in given.items() if not value]
+        if missing:
+            raise InvalidInputError(f"--from-topics needs more: missing={','.join(missing)}")
+        asked = AskedTopics(pattern=pattern, brokers=str(given["--brokers"]), registry=registry, database=str(database))
+        return command(asked=asked, **rest)
+
+    with_asked.__name__, with_asked.__doc__ = command.__name__, command.__doc__
+    with_asked.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        click.option("--database", metavar="NAME", help="With --from-topics: database of the tables."),
+        click.option("--registry", metavar="URL", help="With --from-topics: schema registry of records in Avro."),
+        click.option("--brokers", metavar="HOST:PORT", help="With --from-topics: brokers of the topics."),
+        click.option("--from-topics", "pattern", metavar="REGEX", help=r"Change topics of a database: 'shop\..*'."),
+    ):
+        with_asked = option(with_asked)
+    return with_asked
+
+
+def surveyed(asked: AskedTopics) -> tuple[Survey, str]:
+    """What was found, and the text of the job file.
+
+    Raises:
+        InvalidInputError: no topic matches, or the pattern is no regular expression.
+        UnavailableError: the brokers or the registry do not answer.
+    """
+    settings = _settings(asked)
+    check_reachable(settings.properties)
+    found = survey(samples(settings, count=_SAMPLE_SIZE), settings, split_of(settings))
+    if not found.tables and not found.others and not found.problems:
+        raise InvalidInputError(f"no topic matches: pattern={asked.pattern} fix=name another, in regular expressions")
+    return found, job_text(found, settings, brokers=asked.brokers, registry=asked.registry)
+
+
+def print_survey(found: Survey, *, is_json: bool) -> None:
+    """Show tables, columns, what is lost and what is refused."""
+    if is_json:
+        print_json(survey_json(found))
+        return
+    for each in found.tables:
+        key = ", ".join(each.key) or "none"
+        title = f"{each.source} -> {each.table or 'left out'}: key {key} (from {each.key_from})"
+        rows = [(column.name, column.source.source_type, column.type, column.note) for column in each.columns]
+        console().print(grid(title, ("column", "in the source", "in the table", "what is lost"), rows))
+        for line in (*each.changes, *(f"problem: {problem}" for problem in each.problems)):
+            console().print(f"  {line}", soft_wrap=True, markup=False)
+    for topic, kind in sorted(found.others.items()):
+        console().print(f"topic {topic}: {kind}", soft_wrap=True, markup=False)
+    for topic, problem in sorted(found.problems.items()):
+        console().print(f"topic {topic}: problem: {problem}", soft_wrap=True, markup=False)
+
+
+def write_job(text: str, file: Path) -> None:
+    """Write a job file. Raises: InvalidInputError: it is there already."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with file.open("x", encoding="utf-8") as made:
+            made.write(text)
+    except FileExistsError as error:
+        raise InvalidInputError(f"file exists: file={file} fix=name another, files are not overwritten") from error
+
+
+def _settings(asked: AskedTopics) -> CdcSettings:
+    options = {"kafka.bootstrap.servers": asked.brokers, "subscribe": asked.pattern, "value.format": "debezium-json"}
+    if asked.registry is not None:
+        options |= {"value.format": "debezium-avro", "schema.registry.url": asked.registry}
+    source = KafkaSourceOptions.parse(options)
+    return CdcSettings(
+        name=asked.database,
+        database=asked.database,
+        pattern=asked.pattern,
+        properties=source.properties,
+        registry=source.registry,
+    )

@@ -1,0 +1,159 @@
+"""Running a database of a job file: its settings, its query, its end."""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from engine.catalog import Catalog
+from engine.cdc.query import CdcQuery
+from engine.cdc.report import BatchReport
+from engine.cdc.settings import CdcSettings, TableSettings
+from engine.cdc.state import STATE_DIRECTORY, StateFiles
+from engine.deploy.config.cdc_config import PATTERN, CdcConfig
+from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
+from engine.deploy.config.section import hint
+from engine.deploy.job import job_session
+from engine.deploy.pipeline.pipeline import absolute
+from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
+from engine.runtime.spark_messages import fluvial_error
+from logstore.format.connect_types import TypeRules
+from logstore.format.source.ranges import OutOfRange
+from lsm.errors import InvalidInputError
+
+_BROKERS: Final = "kafka.bootstrap.servers"
+_POLL_S: Final = 0.2
+
+
+def cdc_of(config: JobConfig, name: str | None) -> CdcConfig:
+    """The database of this name; without a name, the only one. Raises: InvalidInputError."""
+    known = {each.name: each for each in config.cdc}
+    if name is None and len(known) == 1:
+        return config.cdc[0]
+    if name not in known:
+        raise InvalidInputError(
+            f"no such database: name={name} job={config.name} {hint(name or '', known) if known else 'known=none'} "
+            "fix=write the section cdc, or name one of it"
+        )
+    return known[name]
+
+
+def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
+    """The settings of a database. Raises: InvalidInputError: options that do not go together."""
+    options = dict(cdc.source.options)
+    pattern = options.pop(PATTERN)
+    brokers = config.catalog_options.get(f"{LOG_PREFIX}{_BROKERS}")
+    if brokers is not None:
+        options.setdefault(_BROKERS, brokers)
+    options.setdefault("value.format", ValueFormat.DEBEZIUM_JSON.value)
+    source = KafkaSourceOptions.parse({**options, "subscribe": pattern})
+    if source.value_format not in (ValueFormat.DEBEZIUM_JSON, ValueFormat.DEBEZIUM_AVRO):
+        raise InvalidInputError(
+            f"a database needs change events: value.format={source.value_format.value} "
+            "fix=set debezium-json or debezium-avro"
+        )
+    if cdc.source.transactions is not None and not re.fullmatch(pattern, cdc.source.transactions):
+        pattern = f"(?:{pattern})|{re.escape(cdc.source.transactions)}"
+    return CdcSettings(
+        name=cdc.name,
+        database=cdc.database,
+        pattern=pattern,
+        properties=source.properties,
+        naming=cdc.naming,
+        registry=source.registry,
+        transactions=cdc.source.transactions,
+        max_records=source.max_offsets_per_trigger,
+        types=TypeRules(
+            numeric=cdc.types.numeric,
+            time=cdc.types.time,
+            timestamptz=cdc.types.timestamptz,
+            out_of_range=cast(OutOfRange, cdc.types.out_of_range),
+        ),
+        unavailable_values="keep" if cdc.unavailable_values == "keep" else "fail",
+        renamed=cdc.columns.rename,
+        added=cdc.columns.add,
+        excluded=cdc.columns.exclude,
+        deletes=cdc.deletes,
+        schema_changes=cdc.schema_changes,
+        without_key=cdc.without_key,
+        on_table_failure=cdc.on_table_failure,
+        max_bad=cdc.max_bad,
+        dead_letters=cdc.dead_letters,
+        cut=cdc.commit.cut,
+        max_wait_s=cdc.commit.max_wait,
+        tag_every_s=cdc.commit.tag_every,
+        tag_retained_ms=round(cdc.commit.tag_retained * 1000),
+        memory_bytes=cdc.commit.memory,
+        options=cdc.options,
+        tables={
+            name: TableSettings(partition_by=each.partition_by, options=each.options) for name, each in cdc.each.items()
+        },
+    )
+
+
+def cdc_state(config: JobConfig, cdc: CdcConfig) -> StateFiles:
+    """The state of a database's job."""
+    catalog = Catalog(config.warehouse, options=config.catalog_options)
+    return StateFiles(catalog.file_io, catalog.warehouse, cdc.name)
+
+
+def run_cdc(
+    config: JobConfig,
+    cdc: CdcConfig,
+    *,
+    spark: SparkSession | None = None,
+    on_batch: Callable[[BatchReport], None] = lambda _: None,
+    stop: threading.Event | None = None,
+) -> BatchReport | None:
+    """Run a database's query until it ends, fails, or ``stop`` is set; then the running batch ends first.
+
+    Args:
+        config: the job.
+        cdc: the database.
+        spark: the session to use; None: one with the job's settings, stopped at the end.
+        on_batch: called after a batch, in the calling thread.
+        stop: set by another thread or a signal handler.
+
+    Returns:
+        The newest batch; None: there was none.
+
+    Raises:
+        InvalidInputError: settings that do not go together; nothing was started.
+        UnavailableError: the brokers do not answer.
+        FluvialError: the query failed; what is committed stays.
+    """
+    settings = cdc_settings(config, cdc)
+    check_reachable(settings.properties)
+    catalog = Catalog(config.warehouse, options=config.catalog_options)
+    checkpoint = absolute(cdc.checkpoint or f"{catalog.warehouse}/{STATE_DIRECTORY}/{cdc.name}/checkpoint")
+    made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=cdc.commit.trigger.processing_time)
+    own, stop = spark is None, stop or threading.Event()
+    spark = spark or job_session(config)
+    seen: BatchReport | None = None
+    try:
+        query = made.start(spark)
+        try:
+            is_active = True
+            while is_active and not stop.is_set():
+                is_active = not query.awaitTermination(_POLL_S)
+                if made.newest is not None and made.newest is not seen:
+                    seen = made.newest
+                    on_batch(seen)
+            if is_active:
+                made.stop_after_batch()
+                deadline = time.monotonic() + config.stop_timeout
+                while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+                    time.sleep(_POLL_S)
+        except PySparkException as error:
+            raise fluvial_error(error, f"job failed: job={cdc.name}") from error
+        finally:
+            query.stop()
+            made.close()
+    finally:
+        if own:
+            spark.stop()
+    return made.newest

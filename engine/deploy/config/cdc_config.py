@@ -1,0 +1,233 @@
+"""Whole databases in a job file: the section ``cdc``. Everything but name, source and database has a default."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from engine.cdc.records.metadata import metadata_type
+from engine.cdc.rules.names import DEFAULT_TO, NameRule, Naming
+from engine.cdc.rules.part_sequence import CHANGE_KINDS, WORDS
+from engine.cdc.settings import APPEND, COUNT_ROWS, CUT, HARD, ISOLATE, NO_CUT, SKIP, SOFT, STOP
+from engine.deploy.config.pipeline_config import AVAILABLE_NOW, KAFKA, TriggerConfig
+from engine.deploy.config.section import Options, Seconds, Section, SizeBytes, one_of, problem
+from lsm.errors import InvalidInputError
+
+PATTERN: Final = "subscribePattern"
+
+
+class CdcSourceConfig(Section):
+    """The topics of changes."""
+
+    format: str = KAFKA
+    """kafka: the only one."""
+    options: Options = Field(default_factory=dict, repr=False)
+    """subscribePattern (whole names of topics), kafka.* of the client, value.format: debezium-json (default) or
+    debezium-avro, with schema.registry.url; maxOffsetsPerTrigger."""
+    transactions: str | None = None
+    """Topic of transaction metadata (provide.transaction.metadata=true of the connector), for commit.cut."""
+
+    @model_validator(mode="after")
+    def _has_pattern(self) -> Self:
+        one_of(self.format, (KAFKA,), what="format")
+        given = self.options.get(PATTERN)
+        if not given:
+            raise problem("topics are missing", key="options", facts=f"option={PATTERN} example=shop\\..*")
+        _check_regex(given, PATTERN)
+        return self
+
+
+class ChosenTablesConfig(Section):
+    """Which source tables take part: regular expressions over schema.table, not over topics."""
+
+    include: tuple[str, ...] = (".*",)
+    """Those that match one."""
+    exclude: tuple[str, ...] = ()
+    """Without those that match one."""
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _are_regexes(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for each in given:
+            _check_regex(each, "tables")
+        return given
+
+
+class NameRuleConfig(Section):
+    """The name of a source table's table; the first rule that matches counts."""
+
+    source: str = Field(alias="from", min_length=1)
+    """Regular expression over schema.table."""
+    to: str = DEFAULT_TO
+    """Name of the table: {1} is a group of the expression, {schema} and {table} are known. Without a placeholder all
+    tables that match become one."""
+    add: Options = Field(default_factory=dict)
+    """Constant columns, which tell joined tables apart: {shard: '{1}'}."""
+    key: tuple[str, ...] = ()
+    """Key columns instead of the source's."""
+
+    @field_validator("source")
+    @classmethod
+    def _is_a_regex(cls, given: str) -> str:
+        return _check_regex(given, "names.from")
+
+
+class TypesConfig(Section):
+    """Types for source types without an equal."""
+
+    numeric: str = "string"
+    """Decimals without bounds: string, double, or decimal(p,s)."""
+    time: str = "string"
+    """Times of day: string, or time(3)."""
+    timestamptz: str = "timestamp_ltz(6)"
+    """Moments: timestamp_ltz(6), or string."""
+    out_of_range: str = Field(default="fail", alias="out-of-range")
+    """Infinity, and numbers with too many digits: fail, null, clamp."""
+
+
+class CdcColumnsConfig(Section):
+    """Columns that are added, left out and renamed, in all tables."""
+
+    add: Options = Field(default_factory=dict)
+    """Columns with metadata: {_op_ts: source.ts_ms, _lsn: source.lsn, _tx: transaction.id, _deleted: op = d}."""
+    exclude: tuple[str, ...] = ()
+    """Regular expressions over schema.table.column."""
+    rename: Options = Field(default_factory=dict)
+    """Names in the tables by names in the source."""
+
+    @field_validator("add")
+    @classmethod
+    def _are_in_the_envelope(cls, given: Options) -> Options:
+        for expression in given.values():
+            try:
+                metadata_type(expression)
+            except InvalidInputError as error:
+                raise problem("not in the envelope", facts=str(error)) from error
+        return given
+
+    @field_validator("exclude")
+    @classmethod
+    def _are_regexes(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for each in given:
+            _check_regex(each, "columns.exclude")
+        return given
+
+
+class CdcCommitConfig(Section):
+    """Micro-batches."""
+
+    every: str = "10 seconds"
+    """Interval between micro-batches, or available-now: take what is there and end."""
+    cut: str = NO_CUT
+    """transaction: batches end between transactions of the source, and leave a tag over all tables; none."""
+    max_wait: Seconds = Field(default=60.0, alias="max-wait", gt=0)
+    """How long an incomplete transaction may hold others back; then the batch is taken without a tag."""
+    tag_every: Seconds = Field(default=60.0, alias="tag-every", ge=0)
+    """Least time between two tags of cut."""
+    tag_retained: Seconds = Field(default=86_400.0, alias="tag-retained", gt=0)
+    """How long these tags live."""
+    memory: SizeBytes = Field(default=128 << 20, gt=0)
+    """Records that are kept between the two passes of a batch; further ones are read twice."""
+
+    @field_validator("cut")
+    @classmethod
+    def _is_known(cls, given: str) -> str:
+        return one_of(given, (CUT, NO_CUT), what="cut")
+
+    @property
+    def trigger(self) -> TriggerConfig:
+        """The trigger of the query."""
+        given: Any = self.every if self.every == AVAILABLE_NOW else {"processing-time": self.every}
+        return TriggerConfig.model_validate(given)
+
+    @model_validator(mode="after")
+    def _every_is_an_interval(self) -> Self:
+        _ = self.trigger
+        return self
+
+
+class OneTableConfig(Section):
+    """What is said of one table."""
+
+    partition_by: tuple[str, ...] = ()
+    """Columns that split the table into directories; part of its key."""
+    options: Options = Field(default_factory=dict, repr=False)
+    """Options of the table, besides those of all."""
+
+
+class CdcConfig(Section):
+    """A database that is kept equal: one query, one table for each source table."""
+
+    name: str = Field(min_length=1)
+    """Name of the job; its state belongs to this name permanently."""
+    source: CdcSourceConfig
+    database: str = Field(min_length=1)
+    """Database of the tables."""
+    tables: ChosenTablesConfig = ChosenTablesConfig()
+    names: tuple[NameRuleConfig, ...] = ()
+    """Names of tables; default: the source's, and two tables with one name are refused."""
+    types: TypesConfig = TypesConfig()
+    columns: CdcColumnsConfig = CdcColumnsConfig()
+    deletes: str = HARD
+    """hard, or soft: a deleted row stays, with _deleted=true."""
+    schema_changes: Mapping[str, str] = Field(default_factory=dict, alias="schema-changes")
+    """evolve (default), lenient, ignore or fail; or by kind: {add: evolve, widen: evolve, retype: new-column,
+    drop: keep, truncate: apply}."""
+    unavailable_values: str = Field(default="keep", alias="unavailable-values")
+    """Large values that an update left alone: keep (what the table has), or fail."""
+    without_key: str = Field(default=COUNT_ROWS, alias="without-key")
+    """Tables without a key: count-rows (needs REPLICA IDENTITY FULL), append or skip."""
+    on_table_failure: str = Field(default=ISOLATE, alias="on-table-failure")
+    """isolate: the table waits, the others go on; stop: the job fails."""
+    max_bad: int = Field(default=100, alias="max-bad", ge=0)
+    """Unreadable records of a table in an hour that go to the dead letters; then the table waits."""
+    dead_letters: str | None = Field(default=None, alias="dead-letters")
+    """Topic of records that cannot be read; none: the first one stops its table."""
+    commit: CdcCommitConfig = CdcCommitConfig()
+    options: Options = Field(default_factory=dict, repr=False)
+    """Options of all tables."""
+    each: Mapping[str, OneTableConfig] = Field(default_factory=dict)
+    """Options of single tables, by name without the database."""
+    checkpoint: str | None = None
+    """Directory of Spark's checkpoint; default: in the warehouse, under _cdc/NAME."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_word_is_for_all_kinds(cls, given: Any) -> Any:
+        word = given.get("schema-changes") if isinstance(given, Mapping) else None
+        if not isinstance(word, str):
+            return given
+        if word not in WORDS:
+            raise problem("unknown word", key="schema-changes", facts=f"given={word} known={', '.join(WORDS)}")
+        return {**given, "schema-changes": WORDS[word]}
+
+    @field_validator("schema_changes")
+    @classmethod
+    def _are_kinds(cls, given: Mapping[str, str]) -> Mapping[str, str]:
+        for kind, word in given.items():
+            one_of(kind, tuple(CHANGE_KINDS), what="kind of change")
+            one_of(word, CHANGE_KINDS[kind], what="word")
+        return given
+
+    @model_validator(mode="after")
+    def _words_are_known(self) -> Self:
+        one_of(self.deletes, (HARD, SOFT), what="deletes")
+        one_of(self.unavailable_values, ("keep", "fail"), what="unavailable-values")
+        one_of(self.without_key, (COUNT_ROWS, APPEND, SKIP), what="without-key")
+        one_of(self.on_table_failure, (ISOLATE, STOP), what="on-table-failure")
+        return self
+
+    @property
+    def naming(self) -> Naming:
+        """The choice and the names of tables."""
+        rules = tuple(NameRule(source=each.source, to=each.to, add=each.add, key=each.key) for each in self.names)
+        return Naming(include=self.tables.include, exclude=self.tables.exclude, rules=rules)
+
+
+def _check_regex(given: str, key: str) -> str:
+    try:
+        re.compile(given)
+    except re.error as error:
+        raise problem("not a regular expression", facts=f"key={key} given={given} reason={error}") from error
+    return given

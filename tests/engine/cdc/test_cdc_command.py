@@ -1,0 +1,72 @@
+"""``fluvial cdc``: status, resume and skip over the state of a job; its section in a job file."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.deploy.cdc_job import cdc_of, cdc_settings
+from engine.deploy.config.job_config import parse_job
+from lsm.errors import InvalidInputError
+from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
+from tests.support.change_events import SourceTable, int32
+
+FILE = r"""
+name: shop
+warehouse: /data
+log: {kafka.bootstrap.servers: "localhost:9092"}
+cdc:
+- {name: shop, database: shop, source: {options: {subscribePattern: 'shop\..*'}}}
+"""
+NUMBERS = SourceTable("numbers", [int32("id"), int32("n")])
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[MemoryJob]:
+    with memory_job(tmp_path) as made:
+        yield made
+
+
+def test_a_database_is_five_lines_and_each_word_is_checked() -> None:
+    found = parse_job(FILE, name="job.yaml", environment={})
+    settings = cdc_settings(found, cdc_of(found, None))
+    assert (settings.pattern, settings.database, settings.on_table_failure) == (r"shop\..*", "shop", "isolate")
+    for wrong, message in (
+        ("deletes: sofd", "did_you_mean=soft"),
+        ("schema-changes: evolv", "known=evolve, lenient, ignore, fail"),
+        ("schema-changes: {retype: keep}", "known=fail, ignore, new-column"),
+        ("columns: {add: {_x: source.nothing}}", "the envelope has no such place"),
+        ("tables: {include: ['(']}", "not a regular expression"),
+        ("commit: {every: often}", "not a duration"),
+    ):
+        text = FILE.replace("name: shop, database", f"{wrong}, name: shop, database")
+        with pytest.raises(InvalidInputError) as caught:
+            parse_job(text, name="job.yaml", environment={})
+        assert message in str(caught.value), str(caught.value)
+
+
+def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int, str, str]]) -> None:
+    """Lag in records and in seconds of the source, why a table waits; skip lets it go on behind the bad record."""
+    flags = ("--brokers", SERVERS, "--topics", r"shop\..*", "--database", "shop", "--warehouse", job.catalog.warehouse)
+    job.batch(NUMBERS.insert({"id": 1, "n": 1}))
+    job.batch(NUMBERS.insert({"id": 2, "n": "two"}), NUMBERS.insert({"id": 3, "n": 3}))
+    code, out, _ = fluvial("cdc", "status", "--json", *flags)
+    (table,) = json.loads(out)["tables"]
+    assert code == 0
+    assert (table["table"], table["state"], table["records"]) == ("numbers", "parked", 1)
+    assert table["records_behind"] == 3  # with the transaction's marker
+    assert table["seconds_behind"] > 0
+    assert "topic=shop.public.numbers partition=0 offset=2" in table["reason"]
+    assert table["fix"].endswith("fluvial cdc resume numbers")
+
+    assert fluvial("cdc", "resume", "orders", *flags)[0] == 2
+    assert fluvial("cdc", "skip", "numbers", "--until", "3", *flags)[0] == 0
+    job.batch()
+    assert [row["id"] for row in job.rows("numbers")] == [1, 3]
+    _, out, _ = fluvial("cdc", "status", "--json", *flags)
+    (table,) = json.loads(out)["tables"]
+    assert (table["state"], table["records_behind"], table["seconds_behind"]) == ("running", 0, 0.0)
+    assert fluvial("cdc", "status", *flags)[0] == 0
+    code, _, error = fluvial("cdc", "resume", "numbers", *flags)
+    assert (code, "is not parked" in error) == (2, True)
