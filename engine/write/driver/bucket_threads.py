@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from engine.types.rows import change_rows, row_buckets
+from engine.types.rows import change_parts, row_buckets
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from filestore.commit.committable import discard
 from filestore.compact.compactor import run_task
@@ -48,7 +48,7 @@ def bucket_parts(
         return [deque(batches)]
     parts: list[deque[pa.RecordBatch]] = [deque() for _ in range(count)]
     for batch in batches:
-        rows, _ = change_rows(batch, table)
+        rows, _, _ = change_parts(batch, table)
         places = row_buckets(rows, table) % count
         for number, part in enumerate(parts):
             here = np.flatnonzero(places == number)
