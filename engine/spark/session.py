@@ -54,7 +54,7 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     # default of two minutes the JVM ends itself, up to ten minutes later.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "2592000000",
     # Else tasks of sources and tasks of frames differ in their environment, and each kind gets a daemon of its own with
-    # workers of its own: 0.6 s of processor time. Errors show the whole traceback.
+    # workers of its own: 0.9 s of processor time for its imports. Errors show the whole traceback.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # See engine/worker_daemon.py; elsewhere it is not known whether the executors have it.
     "spark.python.daemon.module": "engine.worker_daemon",

@@ -189,7 +189,7 @@ def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
     if columns_given.names == wanted and all(
         is_same_type(given[field.name], spark_type(field.type)) for field in schema.fields
     ):
-        return frame  # a selection of what is there costs 10 to 100 ms of planning
+        return frame  # a selection of what is there only costs planning
     columns = [_aligned_column(field, given.get(field.name)) for field in schema.fields]
     columns += [F.col(name) for name in BESIDE_ROWS if name in given and name not in schema.column_names]
     return frame.select(*columns)

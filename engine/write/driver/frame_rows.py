@@ -2,7 +2,7 @@
 
 Spark gives a process the rows of a task as one result, whatever its size. So the frame is cut in the JVM: of each
 partition come the first rows that fit into a share of the heap, and where a row does not fit, a sign of that. Where
-Spark knows that the files of a batch are small, it is not cut: that costs a query's first batch half a second.
+Spark knows that the files of a batch are small, it is not cut: that would only cost planning and generated code.
 """
 
 import struct

@@ -61,6 +61,28 @@ def test_workers_run_this_interpreter_and_have_our_modules_before_they_start(spa
     assert facts.has_engine
 
 
+def parents_of_workers(spark: SparkSession) -> tuple[int, int]:
+    """The daemons that forked a worker for a task of a frame, and one for a task of any other kind."""
+
+    def parent(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os  # runs in another process
+
+        yield pa.RecordBatch.from_pydict({"pid": [os.getppid()]})
+
+    [of_frame] = spark.range(0, 1, 1, 1).mapInArrow(parent, "pid bigint").collect()
+    [of_other] = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("os").getppid()).collect()
+    return of_frame.pid, of_other
+
+
+def test_tasks_of_every_kind_share_one_daemon(spark: SparkSession) -> None:
+    """Issue 17: each daemon imports all modules, and has workers of its own."""
+    of_frame, of_other = parents_of_workers(spark)
+    assert of_frame == of_other
+    with spark_setting(spark, "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "true"):
+        of_frame, of_other = parents_of_workers(spark)
+        assert of_frame != of_other, "Spark's default does not cost a daemon any more: leave our setting out"
+
+
 def test_our_settings_are_in_force_where_the_user_gave_none(spark: SparkSession) -> None:
     for key, value in {**SETTINGS, **LOCAL_SETTINGS}.items():
         assert spark.conf.get(key) == value
