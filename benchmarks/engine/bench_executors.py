@@ -6,7 +6,7 @@ job (``local-cluster``), taking turns; the better run of each counts. Budget: wi
 what more executors cannot make faster, also where the machine has no core for each of them. The format writer runs
 also with all files written by the committing process (``write.files-by=commit``), to compare.
 
-usage: python -m benchmarks executors [--quick | --tiny]; tiny starts one cluster, and compares it with itself
+usage: python -m benchmarks executors [--quick | --tiny]; tiny starts no cluster, and compares a run with itself
 """
 
 import itertools
@@ -21,6 +21,7 @@ from benchmarks.engine.ingest_input import write_input
 from benchmarks.harness import commit, machine, sized
 
 BUDGET = 1.7
+MASTER = sized("local-cluster[{},1,1536]", quick="local-cluster[{},1,1536]", tiny="local[{}]")
 BUCKETS = 4
 WRITERS = {
     "sink": ["--writer", "sink"],
@@ -39,7 +40,7 @@ def main() -> None:
         write_input(source, batches=batches * 4, rows=rows, keys=keys)
         for turn, writer, count in itertools.product(range(turns), writers, counts):
             job = [sys.executable, str(Path(__file__).with_name("ingest_job.py"))]
-            job += ["--master", f"local-cluster[{count},1,1536]", "--files", "4", *WRITERS[writer]]
+            job += ["--master", MASTER.format(count), "--files", "4", *WRITERS[writer]]
             home = Path(work) / f"{writer.replace(', ', '-').replace(' ', '-')}-{count}-{turn}"
             found = run(job, source, home, f"bench.t{turn}", buckets=BUCKETS)
             before = best.get((writer, count), found)
