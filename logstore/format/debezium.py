@@ -8,7 +8,7 @@ Source: Debezium documentation "Data change events", "Tombstone events", "Tempor
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,9 @@ from logstore.json.reading import UNITS_PER_DAY, BadRecord, reading_of
 from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
+
+GUESS: Final = "?"
+"""Behind a unit that was derived from a column's type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,8 @@ def decode_envelopes(
         key_names: the columns of the keys.
         on_error: ``fail`` raises for the first bad record; ``collect`` returns bad records beside the rows of others.
         with_update_before: updates give ``-U`` and ``+U``.
-        epoch_units: by column, the unit of numbers: D s ms us ns.
+        epoch_units: by column, the unit of numbers: D s ms us ns; with a question mark behind it, it is a guess: then
+            numbers that give a moment near 1970 are refused, as where nothing is said.
         base64_decimals: without a schema part, decimals are base64 of their unscaled bytes with their column's
             scale (``decimal.handling.mode=precise``). Never inferred: such a text may look like a number.
         split: splits records into payloads and schema parts; the default is for JSON.
@@ -141,7 +145,9 @@ class _Target:
         for column in columns:
             default = reading_of(column.type, lenient=True)
             if column.name in self.epoch_units:
-                default = replace(default, epoch_unit=self.epoch_units[column.name])
+                unit = self.epoch_units[column.name]
+                bare = unit.removesuffix(GUESS)
+                default = replace(default, epoch_unit=bare, is_unit_guessed=bare != unit)
             if self.base64_decimals and pa.types.is_decimal(column.type):
                 default = replace(default, unscaled_scale=column.type.scale)
             readings[column.name] = default
@@ -162,7 +168,7 @@ def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: M
     missing = [name for name in (*key_names, *epoch_units) if name not in schema.names]
     if missing:
         raise InvalidInputError(f"unknown columns: missing={missing} columns={schema.names}")
-    wrong = {name: unit for name, unit in epoch_units.items() if unit not in UNITS_PER_DAY}
+    wrong = {name: unit for name, unit in epoch_units.items() if unit.removesuffix(GUESS) not in UNITS_PER_DAY}
     if wrong:
         raise InvalidInputError(f"unknown units: epoch_units={wrong} expected={list(UNITS_PER_DAY)}")
 

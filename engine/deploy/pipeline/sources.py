@@ -21,6 +21,7 @@ from filestore.options.log_login import login_of
 from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, walk
+from logstore.format.debezium import GUESS
 from lsm.errors import InvalidInputError
 
 _BROKERS: Final = "kafka.bootstrap.servers"
@@ -146,7 +147,8 @@ def source_spec(
         options.setdefault(_KEY_COLUMNS, ",".join(target.primary_keys))
     if target.table_options.row_counts and value_format in _DEBEZIUM:
         options.setdefault(_UPDATE_BEFORE, "true")  # without a key, a row is deleted by its values
-    units = {**_epoch_units(fields), **_pairs(options.get(_EPOCH_UNITS, ""))}
+    guessed = {name: f"{unit}{GUESS}" for name, unit in _epoch_units(fields).items()}
+    units = {**guessed, **_pairs(options.get(_EPOCH_UNITS, ""))}
     if units and value_format != ValueFormat.JSON.value:
         options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())
     schema = T.StructType([*_nullable(fields).fields, T.StructField(ROW_KIND_COLUMN, T.StringType())])

@@ -104,7 +104,7 @@ def plan_of(part: Any, default: Reading, out_of_range: OutOfRange = "fail") -> C
     """
     target = default.type
     if not isinstance(part, Mapping):
-        is_guess = pa.types.is_timestamp(target) and default.epoch_unit is None
+        is_guess = pa.types.is_timestamp(target) and (default.epoch_unit is None or default.is_unit_guessed)
         return _ranged(replace(default, is_unit_guessed=is_guess), out_of_range)
     kind, meaning = part.get("type"), part.get("name")
     if pa.types.is_list(target):

@@ -429,6 +429,8 @@ def test_a_number_of_an_unknown_unit_is_not_taken_for_a_moment_of_1970(unit: str
     assert [each.index for each in found.bad] == list(range(0, 4 * count, 4))
     assert all("set epoch-units" in each.reason for each in found.bad)
     assert decode(records, schema, epoch_units={"x": unit}).rows.num_rows == 4 * count
+    guessed = decode(records, schema, epoch_units={"x": f"{unit}?"}, on_error="collect")
+    assert guessed.bad == found.bad
 
 
 def test_numbers_and_texts_may_be_mixed_in_one_column() -> None:

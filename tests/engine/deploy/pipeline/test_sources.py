@@ -81,8 +81,8 @@ def test_plain_json_is_an_upsert_by_primary_key_and_append_into_a_table_without_
 @pytest.mark.parametrize(
     ("value_format", "given", "expected"),
     [
-        ("debezium-json", {}, "a=ms,b=s,d=ns"),
-        ("debezium-json", {"epoch-units": "b=D, c=ms"}, "a=ms,b=D,d=ns,c=ms"),
+        ("debezium-json", {}, "a=ms?,b=s?,d=ns?"),
+        ("debezium-json", {"epoch-units": "b=D, c=ms"}, "a=ms?,b=D,d=ns?,c=ms"),
         ("json", {}, None),
     ],
 )
