@@ -42,7 +42,7 @@ PRELOADED: Final = (
     "engine.kafka.source",
     "engine.write.sink",
     "engine.spark.data_source",
-    "engine.spark.staged_writer",
+    "engine.spark.writer.staged_writer",
     "engine.spark.system_reader",
     "filestore.predicate.parser",
 )

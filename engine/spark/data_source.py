@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from engine.spark.staged_writer import StagedBatchWriter, StagedStreamWriter
+    from engine.spark.writer.staged_writer import StagedBatchWriter, StagedStreamWriter
     from engine.stream.reader import HybridStreamReader
 
 FORMAT_NAME: Final = "fluvial"
@@ -59,14 +59,14 @@ class FluvialDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "StagedBatchWriter":
         """Writer of a frame with these columns, in mode append or overwrite."""
         from engine.request.writer_options import BATCH_WRITE_KEYS
-        from engine.spark.staged_writer import StagedBatchWriter
         from engine.spark.write_options import WriteOptions
+        from engine.spark.writer.staged_writer import StagedBatchWriter
 
         return StagedBatchWriter(WriteOptions.parse(self.options, BATCH_WRITE_KEYS), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StagedStreamWriter":
         """Writer of one micro-batch: Spark asks for one in the planner and again in the committing process."""
-        from engine.spark.staged_writer import StagedStreamWriter
         from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
+        from engine.spark.writer.staged_writer import StagedStreamWriter
 
         return StagedStreamWriter(WriteOptions.parse(self.options, STREAM_WRITE_KEYS), schema, overwrite)

@@ -12,7 +12,7 @@ from engine.log.table_log import TableLog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import MomentText, moment_ms
 from engine.runtime.times import sql_time_text
-from engine.spark.staged_rows import STAGING_DIRECTORY
+from engine.spark.writer.staged_rows import STAGING_DIRECTORY
 from engine.table import Table
 from engine.versions.branches import replace_main
 from engine.write.turns.ticket_queue import TURNS_DIRECTORY

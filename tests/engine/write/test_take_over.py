@@ -13,10 +13,10 @@ from engine.broker.broker import Broker
 from engine.compaction.background import BackgroundCompaction
 from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
-from engine.spark.staged_commit import StreamSessions
-from engine.spark.staged_rows import stage_rows
-from engine.spark.staged_writer import StagedStreamWriter, StagedTask
 from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
+from engine.spark.writer.staged_commit import StreamSessions
+from engine.spark.writer.staged_rows import stage_rows
+from engine.spark.writer.staged_writer import StagedStreamWriter, StagedTask
 from engine.write.housekeeping import Housekeeping
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.compact.task import CompactionTask
@@ -238,7 +238,7 @@ def test_the_tasks_of_a_run_take_over_and_those_of_an_old_one_stage_nothing(
     )
 
     def task(run: str) -> StagedTask:
-        monkeypatch.setattr("engine.spark.staged_writer._place", lambda: ("query", run, 0))
+        monkeypatch.setattr("engine.spark.writer.staged_writer._place", lambda: ("query", run, 0))
         return writer.write(iter(rows_of(0, run)))
 
     old, new = task("old"), task("new")

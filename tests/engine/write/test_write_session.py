@@ -14,8 +14,8 @@ from engine.compaction.background import BackgroundCompaction
 from engine.compaction.dedicated import DedicatedCompaction
 from engine.lineage.after_commit import AfterCommit
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
-from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
-from engine.spark.staged_rows import StagedFile, stage_rows
+from engine.spark.writer.staged_commit import StreamSessions, append_batch, overwrite_batch
+from engine.spark.writer.staged_rows import StagedFile, stage_rows
 from engine.write.housekeeping import Housekeeping
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from engine.write.sink import COMMIT_USER_KEY

@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 
 from engine import Catalog, session, sink
 from engine.spark.data_source import FluvialDataSource
-from engine.spark.staged_writer import StagedStreamWriter
 from engine.spark.write_options import STREAM_WRITE_KEYS, WriteOptions
+from engine.spark.writer.staged_writer import StagedStreamWriter
 from tests.support.kills.points import Point, Strike, Trap
 
 TAKEN_OVER = "another run of this query has taken over"

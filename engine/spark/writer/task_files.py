@@ -14,9 +14,9 @@ from typing import Final
 import pyarrow as pa
 
 from engine.runtime.steps import Observer, ignore
-from engine.spark.staged_rows import StagedFile, batch_directory, look_ahead_bytes, stage_rows
-from engine.spark.task_attempt import TaskAttempt
-from engine.spark.writing_way import FilesBy, FilesChoice, TaskShare, WrittenTable, chosen
+from engine.spark.writer.staged_rows import StagedFile, batch_directory, look_ahead_bytes, stage_rows
+from engine.spark.writer.task_attempt import TaskAttempt
+from engine.spark.writer.writing_way import FilesBy, FilesChoice, TaskShare, WrittenTable, chosen
 from engine.types.rows import bucket_places, change_rows
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey, LiveFiles

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from engine.spark.task_attempt import delete_attempts
+from engine.spark.writer.task_attempt import delete_attempts
 from engine.types.rows import ROW_KIND_COLUMN, bucket_places, change_rows
 from filestore.table_store import TableStore
 from filestore.table_view import TableView

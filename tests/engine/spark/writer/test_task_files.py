@@ -15,12 +15,12 @@ from engine import Table
 from engine.broker.broker import Broker
 from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Step, StepEvent, ignore
-from engine.spark import staged_commit, task_files
-from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
-from engine.spark.staged_rows import StagedFile, clear_staged
-from engine.spark.task_attempt import TaskAttempt
-from engine.spark.task_files import FilesOfTask, TaskPlan
-from engine.spark.writing_way import FilesBy, TaskShare, WrittenTable, chosen
+from engine.spark.writer import staged_commit, task_files
+from engine.spark.writer.staged_commit import StreamSessions, append_batch, overwrite_batch
+from engine.spark.writer.staged_rows import StagedFile, clear_staged
+from engine.spark.writer.task_attempt import TaskAttempt
+from engine.spark.writer.task_files import FilesOfTask, TaskPlan
+from engine.spark.writer.writing_way import FilesBy, TaskShare, WrittenTable, chosen
 from engine.write.batch_part import _Part
 from filestore.maintenance.orphans import find_orphans
 from filestore.snapshot.snapshot import CommitKind

@@ -20,8 +20,8 @@ from engine.broker.broker import Broker
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.runtime.spark_messages import fluvial_error
 from engine.runtime.steps import Step, StepEvent
-from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
-from engine.spark.staged_rows import StagedFile, stage_rows, staged_rows
+from engine.spark.writer.staged_commit import StreamSessions, append_batch, overwrite_batch
+from engine.spark.writer.staged_rows import StagedFile, stage_rows, staged_rows
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.peers.agreement import Agreement

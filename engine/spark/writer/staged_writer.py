@@ -27,11 +27,11 @@ from engine.lineage.stream_job import BATCH_ID, QUERY_ID, RUN_ID, task_job
 from engine.log.table_log import TableLog
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.runtime.task_host import TaskHost
-from engine.spark.staged_commit import StreamSessions, append_batch, overwrite_batch
-from engine.spark.staged_rows import StagedFile, clear_staged, delete_staged
-from engine.spark.task_files import FilesOfTask, TaskPlan
 from engine.spark.write_options import PARTITION_KEY, WriteOptions
-from engine.spark.writing_way import FilesBy, FilesChoice
+from engine.spark.writer.staged_commit import StreamSessions, append_batch, overwrite_batch
+from engine.spark.writer.staged_rows import StagedFile, clear_staged, delete_staged
+from engine.spark.writer.task_files import FilesOfTask, TaskPlan
+from engine.spark.writer.writing_way import FilesBy, FilesChoice
 from engine.write.sink import NO_CHECKPOINT
 from filestore.commit.query_run import QueryRun
 from filestore.schema.validation import check_writable

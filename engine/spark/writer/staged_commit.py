@@ -22,8 +22,8 @@ from engine.lineage.recording import Recorder
 from engine.lineage.stream_job import StreamJob
 from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
-from engine.spark.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
-from engine.spark.task_files import FilesOfTask
+from engine.spark.writer.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
+from engine.spark.writer.task_files import FilesOfTask
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.renumber import rewrite_with_higher_numbers
 from engine.write.session import Upkeep, WriteSession, compact_here
