@@ -7,20 +7,23 @@ was parked, leaves out what the table has.
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from engine.cdc.records.table_rows import ChangeRows
 from engine.cdc.settings import CdcSettings
 from engine.compaction.spark_units import SparkUnits
+from engine.kafka.dead_letters import RowLetters
 from engine.kafka.offsets import TopicPosition, from_json, to_json
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.table import Table
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.session import LocalRunner, Upkeep, WriteSession, compact_here
+from engine.write.unavailable.filling import Refuse
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
@@ -38,7 +41,7 @@ class LocalTables:
 
     def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
         """See ``Runner``."""
-        return write_part(spec, rows)
+        return write_part(replace(spec, refuse=_refused_rows(spec, rows)), rows)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """See ``Runner``."""
@@ -65,8 +68,27 @@ class ClusterTables:
 def _written(given: tuple[BatchSpec, ChangeRows]) -> tuple[list[str], tuple[int, str | None]]:
     """In a task."""
     spec, rows = given
+    spec = replace(spec, refuse=_refused_rows(spec, rows))
     answers = [each.to_json() for each in write_part(spec, rows)]
     return answers, (rows.bad.count, rows.bad.first)
+
+
+def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse | None:
+    """Where rows go that cannot be completed; None: they fail the batch."""
+    if rows.settings.dead_letters is None:
+        return None
+    letters = RowLetters(
+        properties=rows.settings.properties,
+        topic=rows.settings.dead_letters,
+        table=spec.table.name,
+        key_names=rows.keys,
+    )
+
+    def refuse(refused: pa.RecordBatch, reasons: Sequence[str]) -> None:
+        rows.bad.add(rows.table, rows.settings.max_bad, refused.num_rows, reasons[0])
+        letters(refused, reasons)
+
+    return refuse
 
 
 TableRunner = LocalTables | ClusterTables

@@ -55,7 +55,7 @@ from engine.kafka.rows import decoder, raw_rows, spark_rows
 from engine.kafka.source_columns import NewColumnsError
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from logstore.kafka.topics import LogTopics
-from logstore.log.log_reader import RecordsLostError, read_range
+from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, MissingTopicError
 
@@ -214,7 +214,13 @@ class _Reader:
             log_range = LogRange(
                 bucket=offset_range.partition, start_offset=start_offset, end_offset=offset_range.end_offset
             )
-            yield from read_range(self._options.properties, topic=offset_range.topic, log_range=log_range)
+            is_raw = self._options.value_format is ValueFormat.RAW
+            yield from read_range(
+                self._options.properties,
+                topic=offset_range.topic,
+                log_range=log_range,
+                columns=LOG_SCHEMA.names if is_raw else [*LOG_SCHEMA.names, OLD_KEY.name],
+            )
 
     def _rows(
         self, records: pa.RecordBatch, source: OffsetRange, timestamp_type: int | None, letters: DeadLetters
@@ -231,7 +237,7 @@ class _Reader:
             return
         columns = pa.schema([field for field in self._arrow_schema if field.name != ROW_KIND_COLUMN])
         try:
-            found = decoder(options, columns)(records["key"], records["value"])
+            found = decoder(options, columns)(records["key"], records["value"], records[OLD_KEY.name])
         except NewColumnsError as error:
             at = self._place_of(records, error.index, source)
             raise ConflictError(f"{error} {at}") from error

@@ -16,6 +16,8 @@ from logstore.format.avro_payloads import AvroPayloads
 from logstore.format.debezium import decode_envelopes
 from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
+from logstore.format.source.old_keys import with_old_keys
+from logstore.json.arrow_bytes import flags
 from logstore.json.decoding import decode_objects
 from logstore.json.reading import BadRecord, row_reading
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
@@ -33,8 +35,8 @@ class DecodedRecords:
     unavailable: pa.Array | None = None  # (rows,) list<string>: columns whose value was left out; None: nowhere
 
 
-Decode = Callable[[pa.Array, pa.Array], DecodedRecords]
-"""Decodes keys and values, (n,) binary each. A record may be zero, one or two changes."""
+Decode = Callable[..., DecodedRecords]
+"""Decodes keys, values and, if there are, old keys, (n,) binary each. A record may be zero, one or two changes."""
 
 
 def raw_rows(
@@ -69,7 +71,7 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
         options: with a format other than raw.
         schema: the columns to decode.
     """
-    marks = UNAVAILABLE_COLUMN in schema.names
+    keeps = UNAVAILABLE_COLUMN in schema.names
     columns = [field for field in schema if field.name != UNAVAILABLE_COLUMN]
     split: Split = split_payloads if options.registry is None else _avro_payloads(options.registry)
     if options.on_new_fields is OnNewFields.FAIL:
@@ -77,25 +79,31 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
     plain = pa.schema([pa.field(field.name, _DECODED_AS.get(field.type, field.type)) for field in columns])
     renamed = pa.schema([field.with_name(in_source(field.name)) for field in plain])
 
-    def envelopes(keys: pa.Array, values: pa.Array) -> DecodedRecords:
+    def envelopes(keys: pa.Array, values: pa.Array, old_keys: pa.Array | None = None) -> DecodedRecords:
         found = decode_envelopes(
             values,
             schema=renamed,
             keys=keys,
             key_names=[in_source(name) for name in options.key_columns],
+            old_keys=old_keys,
             on_error="collect",
             with_update_before=options.has_update_before,
             epoch_units={in_source(name): unit for name, unit in options.epoch_units.items()},
             base64_decimals=options.has_base64_decimals,
             split=split,
             out_of_range=options.out_of_range,
-            unavailable_values="keep" if marks else "fail",
+            unavailable_values="keep" if keeps else "fail",
             placeholder=options.placeholder,
         )
         rows = pa.RecordBatch.from_arrays(found.rows.columns, schema=plain)
-        return DecodedRecords(rows=rows, kinds=found.kinds, bad=found.bad, unavailable=_named(found.unavailable))
+        marks = _named(found.unavailable)
+        if marks is not None and found.old_keys is not None:
+            is_moved = flags(found.old_keys.is_valid())
+            columns = zip(options.key_columns, found.old_keys.flatten(), strict=True)
+            marks = with_old_keys(marks, {name: each.cast(schema.field(name).type) for name, each in columns}, is_moved)
+        return DecodedRecords(rows=rows, kinds=found.kinds, bad=found.bad, unavailable=marks)
 
-    def plain_rows(keys: pa.Array, values: pa.Array) -> DecodedRecords:
+    def plain_rows(keys: pa.Array, values: pa.Array, _: pa.Array | None = None) -> DecodedRecords:
         return _decode_plain(keys, values, plain, options.key_columns)
 
     return plain_rows if options.value_format is ValueFormat.JSON else envelopes

@@ -65,6 +65,7 @@ class BatchSpec:
     turn: Turn | None = None  # of the writer among those of the log
     observe: Observer = ignore
     refuse: Refuse | None = None  # gets updates that cannot be completed; None: they fail the batch
+    task_count: int = 1  # of fixed buckets: each task has those of one remainder
 
     def check_run(self) -> None:
         """Raises: TakenOverError: another run of the query has these batches now."""
@@ -188,12 +189,8 @@ def warn_of_kept_updates(store: TableStore, batch_id: int, results: Sequence[Buc
         )  # fmt: skip
 
 
-def _taken(
-    rows: pa.RecordBatch, kinds: pa.Array, marks: pa.Array | None, places: pa.Array | None
-) -> tuple[pa.RecordBatch, pa.Array, pa.Array | None]:
-    if places is None:
-        return rows, kinds, marks
-    return rows.take(places), kinds.take(places), None if marks is None else marks.take(places)
+def _taken(rows: pa.RecordBatch, kinds: pa.Array, places: pa.Array | None) -> tuple[pa.RecordBatch, pa.Array]:
+    return (rows, kinds) if places is None else (rows.take(places), kinds.take(places))
 
 
 def write_part(spec: BatchSpec, batches: Iterable[pa.RecordBatch]) -> list[BucketResult]:
@@ -245,10 +242,16 @@ class _Part:
         if self._spec.log is None:
             self._write.write(*self._filled(rows, kinds, marks))
         else:
-            for bucket, places in bucket_places(rows, self._spec.table):
-                log = self._log_of(bucket)  # from here on no other writer adds to the bucket's log
+            found = list(bucket_places(rows, self._spec.table))
+            for bucket, _ in found:
+                self._log_of(bucket)  # from here on no other writer adds to the bucket's log
+            if self._filling is not None or marks is not None:  # a row may have values of another bucket's
+                rows, kinds = self._filled(rows, kinds, marks)
+                found = list(bucket_places(rows, self._spec.table)) if rows.num_rows else []
+            for bucket, places in found:
+                log = self._log_of(bucket)
                 if log is not None:
-                    bucket_rows, bucket_kinds = self._filled(*_taken(rows, kinds, marks, places))
+                    bucket_rows, bucket_kinds = _taken(rows, kinds, places)
                     self._write.write(bucket_rows, bucket_kinds)
                     if not self._spec.log.is_exact:
                         log.append(*self._tracked(bucket_rows, bucket_kinds))
@@ -350,7 +353,7 @@ class _Part:
         if self._filling is None and marks is None:
             return rows, kinds
         if self._filling is None:
-            self._filling = Filling(self._spec.table, self._spec.refuse)
+            self._filling = Filling(self._spec.table, self._spec.refuse, task_count=self._spec.task_count)
         return self._filling.filled(rows, kinds, marks)
 
     def _tell(self, step: Step, bucket: int | None, facts: Mapping[str, int]) -> None:

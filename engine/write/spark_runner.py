@@ -37,7 +37,7 @@ class SparkRunner:
 
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
         """See ``Runner``."""
-        spec = replace(spec, refuse=self._refuse)
+        spec = replace(spec, refuse=self._refuse, task_count=_task_count(rows, spec))
         try:
             answers = _shuffled(rows, spec).mapInArrow(_PartTask(spec), "result string").collect()
         except PySparkException as error:
@@ -59,14 +59,19 @@ def _shuffled(frame: DataFrame, spec: BatchSpec) -> DataFrame:
     local = LocalMerge.of(table.store, has_log=spec.log is not None)
     if local is not None and UNAVAILABLE_COLUMN not in rows.columns:  # a row with gaps needs those before it
         rows = local.applied(rows)
-    bucket_count = options.bucket
-    task_count = min(bucket_count, int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200))
+    bucket_count, task_count = options.bucket, spec.task_count
     if table.row_counts is not None:
         return shuffle_counted_rows(rows, table, task_count)
     if bucket_count > 0:
         keys = [table.schema.field(name) for name in table.schema.bucket_keys]
         return shuffle_by_bucket(rows, keys, bucket_count, task_count, function=options.bucket_function)
     return rows.repartition(1) if table.store.has_dynamic_buckets else rows  # one task assigns all keys to buckets
+
+
+def _task_count(frame: DataFrame, spec: BatchSpec) -> int:
+    """How many tasks have the buckets; one, if they are not fixed."""
+    partitions = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+    return max(1, min(spec.table.options.bucket, partitions))
 
 
 class _PartTask:

@@ -16,9 +16,17 @@ import pyarrow.compute as pc
 
 from logstore.format.connect_types import row_part
 from logstore.format.envelopes import Envelopes, KindArray, pick_sides, read_envelopes
-from logstore.format.schema_parts import Split, split_payloads
+from logstore.format.schema_parts import Payloads, Split, split_payloads
 from logstore.format.source.column_values import ColumnPlan, row_plan
-from logstore.format.source.events import at, converted, in_record_order, masks, without_placeholders
+from logstore.format.source.events import (
+    at,
+    converted,
+    events_without,
+    in_record_order,
+    masks,
+    without_placeholders,
+)
+from logstore.format.source.old_keys import header_part
 from logstore.format.source.ranges import OutOfRange
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from logstore.json.arrow_bytes import as_binary, flags, gathered, rows_where
@@ -28,6 +36,7 @@ from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
+_NO_OLD_KEY: Final = "an update changed the key and left values out, and the old key, whose row has them, is not known"
 GUESS: Final = "?"
 """Behind a unit that was derived from a column's type."""
 
@@ -42,6 +51,8 @@ class DecodedChanges:
     bad: tuple[BadRecord, ...]  # unreadable records
     truncates: tuple[int, ...] = ()  # ascending indices of truncate events: all rows before each are gone
     unavailable: pa.Array | None = None  # (rows,) list<string>: columns whose value was left out; None: nowhere
+    old_keys: pa.StructArray | None = None
+    """(rows,) the key columns of the row whose values were left out, where that is another row; None: nowhere."""
 
 
 def decode_envelopes(
@@ -50,6 +61,7 @@ def decode_envelopes(
     schema: pa.Schema,
     keys: pa.Array | None = None,
     key_names: Sequence[str] = (),
+    old_keys: pa.Array | None = None,
     on_error: Literal["fail", "collect"] = "fail",
     with_update_before: bool = False,
     epoch_units: Mapping[str, str] | None = None,
@@ -74,6 +86,8 @@ def decode_envelopes(
             without its row and a tombstone without a preceding delete become ``-D`` rows with the key columns
             only; without them, the former is a bad record and the latter is ignored.
         key_names: the columns of the keys.
+        old_keys: (n,) binary, the header ``__debezium.oldkey``: an update that changes a key comes as a delete and a
+            create, which has placeholders as an update has; null: no such record. None: there are no headers.
         on_error: ``fail`` raises for the first bad record; ``collect`` returns bad records beside the rows of others.
         with_update_before: updates give ``-U`` and ``+U``.
         epoch_units: by column, the unit of numbers: D s ms us ns; with a question mark behind it, it is a guess: then
@@ -84,8 +98,8 @@ def decode_envelopes(
         out_of_range: what becomes of dates outside of the years 1 to 9999, which stand for infinity, and of decimals
             with more digits than their column: the record is bad, or the value becomes null or the nearest one.
         unavailable_values: what becomes of an update with placeholders for values that the connector does not have:
-            the record is bad, or the row is kept with null for them and their names in ``unavailable``. Creates and
-            deletes have none: there the placeholder is a text like any other.
+            the record is bad, or the row is kept with null for them and their names in ``unavailable``. Creates
+            without an old key and deletes have none: there the placeholder is a text like any other.
         placeholder: the connector's ``unavailable.value.placeholder``.
         with_truncates: truncate events are listed in ``truncates``; else they are bad records.
 
@@ -103,10 +117,14 @@ def decode_envelopes(
         out_of_range=out_of_range,
         placeholder=placeholder,
     )
+    has_old_key = None if old_keys is None or old_keys.null_count == len(old_keys) else flags(old_keys.is_valid())
     events, tombstones = _read_events(
-        values, table, with_update_before=with_update_before, takes_truncates=with_truncates
+        values, table, has_old_key, with_update_before=with_update_before, takes_truncates=with_truncates
     )
-    bad = list(events.bad)
+    moved, unknown = None, list[BadRecord]()
+    if has_old_key is not None and unavailable_values == "keep":
+        events, moved, unknown = _with_old_keys(events, keys, old_keys, table)
+    bad = [*events.bad, *unknown]
     parts, lacking = _event_rows(
         events, schema, with_update_before=with_update_before, keeps_unavailable=unavailable_values == "keep"
     )
@@ -121,7 +139,8 @@ def decode_envelopes(
     if bad and on_error == "fail":
         where = f"index={bad[0].index} records={len(values)} bad={len(bad)}"
         raise InvalidInputError(f"a change record cannot be read: {where} reason={bad[0].reason}")
-    return replace(_merged(parts, tuple(bad)), truncates=events.truncates)
+    found = replace(_merged(parts, tuple(bad)), truncates=events.truncates)
+    return found if moved is None else replace(found, old_keys=_of_rows(moved, found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +193,7 @@ def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: M
 
 
 def _read_events(
-    values: pa.Array, table: _Target, *, with_update_before: bool, takes_truncates: bool
+    values: pa.Array, table: _Target, has_old_key: BoolArray | None, *, with_update_before: bool, takes_truncates: bool
 ) -> tuple[Envelopes, IndexArray]:
     """The events in record order, and the indices of the tombstones."""
     is_tombstone = flags(values.is_null())
@@ -201,7 +220,8 @@ def _read_events(
             allows_keyed_delete=bool(table.key_names),
             takes_truncates=takes_truncates,
         )
-        events = converted(without_placeholders(events, table.placeholder), plan)
+        have = None if has_old_key is None else has_old_key[record_indices][indices]
+        events = converted(without_placeholders(events, table.placeholder, have), plan)
         found.append(at(events, indices))
     merged = in_record_order(found)
     return at(merged, record_indices), np.flatnonzero(is_tombstone)
@@ -267,16 +287,82 @@ def _lone(tombstones: IndexArray, deleted: IndexArray, keys: pa.Array) -> IndexA
     return lone
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OldKeys:
+    """Keys that rows had before, by the index of their record."""
+
+    rows: pa.StructArray
+    indices: IndexArray  # (n,) ascending
+
+
+def _with_old_keys(
+    events: Envelopes, keys: pa.Array | None, old_keys: pa.Array, table: _Target
+) -> tuple[Envelopes, _OldKeys | None, list[BadRecord]]:
+    """The old keys of creates that lack values; those whose old key cannot be read are bad, and no events any more."""
+    if events.unavailable is None:
+        return events, None, []
+    moved = events.indices[(events.kinds == RowKind.INSERT) & flags(events.unavailable.is_valid())]
+    if not moved.size:
+        return events, None, []
+    if keys is None or not table.key_names:
+        unknown = [BadRecord(index=int(each), reason=_NO_OLD_KEY) for each in moved]
+        return events_without(events, moved), None, unknown
+    own = keys.take(pa.array(moved))
+    parts = [(group.schema_part, group.indices) for group in table.split(own.fill_null(b"null"))[0]]
+    texts = old_keys.take(pa.array(moved)).cast(pa.binary())
+    groups: list[Payloads] = []
+    bad: list[BadRecord] = []
+    for part, places in parts:
+        found, unreadable = split_payloads(texts.take(pa.array(places)))
+        groups += [
+            Payloads(schema_part=each.schema_part or header_part(part), indices=places[each.indices], texts=each.texts)
+            for each in found
+        ]
+        bad += [BadRecord(index=int(moved[places[each.index]]), reason=each.reason) for each in unreadable]
+    rows, indices, refused = _typed_keys(groups, moved, table)
+    order = np.argsort(indices)
+    rows, indices = rows.take(pa.array(order)), indices[order]
+    lacks = np.logical_or.reduce([flags(column.is_null()) for column in rows.flatten()])
+    rows, indices = rows_where(rows, ~lacks), indices[~lacks]
+    reasons = {each.index: each.reason for each in (*bad, *refused)}
+    lost = np.setdiff1d(moved, indices)
+    unknown = [BadRecord(index=int(each), reason=f"{_NO_OLD_KEY}: {reasons.get(int(each), '')}") for each in lost]
+    return events_without(events, lost), _OldKeys(rows=rows, indices=indices), unknown
+
+
+def _of_rows(moved: _OldKeys, found: DecodedChanges) -> pa.StructArray:
+    """(rows,) the old key of each row, null for most."""
+    at = np.searchsorted(moved.indices, found.record_indices)
+    is_there = np.append(moved.indices, -1)[np.minimum(at, len(moved.indices))] == found.record_indices
+    return moved.rows.take(pa.array(at, mask=~is_there))
+
+
 def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Part, list[BadRecord]]:
     """``-D`` rows with only the key columns set, from the keys of the given records."""
     chosen = keys.take(pa.array(indices, pa.int64()))
     has_key = flags(chosen.is_valid())
     bad = [BadRecord(index=int(index), reason="a delete has neither row nor key") for index in indices[~has_key]]
     indices, chosen = indices[has_key], chosen.drop_null()
-    key_schema = pa.schema([table.schema.field(name) for name in table.key_names])
     groups, unreadable = table.split(chosen)
     bad += [BadRecord(index=int(indices[record.index]), reason=f"key: {record.reason}") for record in unreadable]
-    rows, places = [_no_rows(key_schema)], [np.zeros(0, np.int64)]
+    typed, row_indices, refused = _typed_keys(groups, indices, table)
+    key_columns = dict(zip(table.key_names, typed.flatten(), strict=True))
+    columns = [key_columns.get(field.name) for field in table.schema]
+    filled = [
+        pa.nulls(len(row_indices), f.type) if column is None else column
+        for column, f in zip(columns, table.schema, strict=True)
+    ]
+    kinds = np.full(len(row_indices), RowKind.DELETE, np.int8)
+    rows = pa.RecordBatch.from_arrays(filled, schema=table.schema)
+    return _Part(rows=rows, kinds=kinds, indices=row_indices), bad + refused
+
+
+def _typed_keys(
+    groups: Sequence[Payloads], indices: IndexArray, table: _Target
+) -> tuple[pa.StructArray, IndexArray, list[BadRecord]]:
+    """Keys as rows of the key columns, the index of the record of each, and keys that cannot be read."""
+    key_schema = pa.schema([table.schema.field(name) for name in table.key_names])
+    rows, places, bad = [_no_rows(key_schema)], [np.zeros(0, np.int64)], list[BadRecord]()
     for group in groups:
         plan = table.plan(key_schema, group.schema_part)
         decoded = decode_objects(group.texts, plan.reading)
@@ -290,15 +376,7 @@ def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Par
             kept &= ~each.mask
         rows.append(rows_where(typed.values, kept))
         places.append(place[kept])
-    key_columns = dict(zip(table.key_names, pa.concat_arrays(rows).flatten(), strict=True))
-    row_indices = np.concatenate(places)
-    columns = [key_columns.get(field.name) for field in table.schema]
-    filled = [
-        pa.nulls(len(row_indices), f.type) if column is None else column
-        for column, f in zip(columns, table.schema, strict=True)
-    ]
-    kinds = np.full(len(row_indices), RowKind.DELETE, np.int8)
-    return _Part(rows=pa.RecordBatch.from_arrays(filled, schema=table.schema), kinds=kinds, indices=row_indices), bad
+    return pa.concat_arrays(rows), np.concatenate(places), bad
 
 
 def _merged(parts: Sequence[_Part], bad: tuple[BadRecord, ...]) -> DecodedChanges:

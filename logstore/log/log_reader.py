@@ -22,6 +22,9 @@ LOG_SCHEMA: Final = pa.schema(
         pa.field("value", pa.binary()),  # null: a tombstone
     ]
 )
+OLD_KEY: Final = pa.field("old_key", pa.binary())
+"""Debezium's header ``__debezium.oldkey``: the key that the row has had until now. Null: it has no such header."""
+
 LOG_BATCH_ROWS: Final = 32_768
 BATCH_BYTES: Final = 16 << 20
 
@@ -65,7 +68,7 @@ def read_range(
         topic: verify its id with `LogTopics.describe_topic` first: offsets of a recreated topic refer to other
             records.
         log_range: bucket and offsets.
-        columns: the columns of `LOG_SCHEMA` to return; each costs a pass over the records.
+        columns: the columns of `LOG_SCHEMA` to return, and `OLD_KEY`; each costs a pass over the records.
         batch_rows: maximum rows of a batch.
         batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
         timeout_s: maximum time without progress.
@@ -212,9 +215,19 @@ class _Columns:
         self.size_bytes += size_bytes
 
     def batch(self) -> pa.RecordBatch:
-        schema = pa.schema([LOG_SCHEMA.field(name) for name in self._lists])
-        arrays = [pa.array(column, LOG_SCHEMA.field(name).type) for name, column in self._lists.items()]
+        schema = pa.schema([_FIELDS[name] for name in self._lists])
+        arrays = [pa.array(column, _FIELDS[name].type) for name, column in self._lists.items()]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_FIELDS: Final = {field.name: field for field in (*LOG_SCHEMA, OLD_KEY)}
+_OLD_KEY_HEADER: Final = "__debezium.oldkey"
+
+
+def _old_keys(messages: Sequence[Any]) -> list[bytes | None]:
+    """Most records have no headers."""
+    found = map(Message.headers, messages)
+    return [None if headers is None else dict(headers).get(_OLD_KEY_HEADER) for headers in found]
 
 
 _READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
@@ -222,6 +235,7 @@ _READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
     "timestamp": lambda messages: map(itemgetter(1), map(Message.timestamp, messages)),
     "key": partial(map, Message.key),
     "value": partial(map, Message.value),
+    OLD_KEY.name: _old_keys,
 }
 
 

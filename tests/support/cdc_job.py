@@ -43,7 +43,7 @@ class MemoryJob:
 
     def send(self, *records: Record) -> None:
         topics = LogTopics(self.settings.properties)
-        for name in {topic for topic, _, _ in records}:
+        for name in {each[0] for each in records}:
             if topics.find_topic(name) is None:
                 topics.create_topic(name, bucket_count=1)
         send(self.settings.properties, *records)

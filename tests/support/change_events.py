@@ -8,8 +8,8 @@ from typing import Any
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 
 Field = dict[str, Any]
-Record = tuple[str, bytes | None, bytes | None]
-"""Topic, key, value."""
+Record = tuple[str, bytes | None, bytes | None] | tuple[str, bytes | None, bytes | None, Mapping[str, bytes]]
+"""Topic, key, value, and headers if there are."""
 
 
 def int32(name: str, *, optional: bool = True) -> Field:
@@ -76,8 +76,8 @@ class SourceTable:
         return self.event("d", row, None, **more)
 
     def truncate(self, **more: Any) -> Record:
-        topic, _, value = self.event("t", None, None, **more)
-        return topic, None, value
+        found = self.event("t", None, None, **more)
+        return found[0], None, found[2]
 
     def event(
         self,
@@ -169,6 +169,6 @@ def send(properties: KafkaProperties, *records: Record) -> None:
     producer = properties.producer(ErrorNotes(), transactional_id="the-source")
     producer.init_transactions(30)
     producer.begin_transaction()
-    for topic, key, value in records:
-        producer.produce(topic, value, key, partition=0)
+    for topic, key, value, *headers in records:
+        producer.produce(topic, value, key, partition=0, headers=[pair for each in headers for pair in each.items()])
     producer.commit_transaction(30)

@@ -1,14 +1,14 @@
 """Columns that a job adds to rows: what the envelope says of a change, as ``_op_ts: source.ts_ms``."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.cdc.records.routing import META
-from filestore.types.data_types import STRING, DataType, arrow_type
+from filestore.types.data_types import STRING, DataField, DataType, arrow_type
 from lsm.errors import InvalidInputError
 
 DELETED_COLUMN: Final = "_deleted"
@@ -21,6 +21,9 @@ _BIGINT: Final = DataType(root="BIGINT")
 _MOMENT: Final = DataType(root="TIMESTAMP_LTZ", precision=3)
 _COMPARED: Final = re.compile(r"op\s*=\s*([a-z])")
 _SHORT: Final[Mapping[str, str]] = {"lsn": "source.lsn", "tx": "transaction.id", "ts": "source.ts_ms"}
+_LARGE: Final = frozenset({"CHAR", "VARCHAR", "BINARY", "VARBINARY", "ARRAY", "MAP"})
+_WHOLE_ROWS: Final = pa.array(["mysql", "mariadb"])
+"""Connectors that always have all values of a row."""
 
 
 def paths() -> tuple[str, ...]:
@@ -60,6 +63,14 @@ def metadata_column(expression: str, meta: pa.StructArray) -> pa.Array:
     values = pc.struct_field(meta, path.split("."))
     wanted = arrow_type(metadata_type(expression))
     return values.cast(pa.timestamp("ms", tz="UTC")).cast(wanted) if path.endswith("ts_ms") else values.cast(wanted)
+
+
+def may_lack_values(meta: pa.StructArray, fields: Sequence[DataField]) -> bool:
+    """Whether updates of such events may have left out values of such columns."""
+    if not any(field.type.root in _LARGE for field in fields):
+        return False
+    connectors = pc.struct_field(meta, ["source", "connector"])
+    return not bool(pc.all(pc.is_in(connectors, _WHOLE_ROWS)).as_py())
 
 
 def _arrow_of(path: str) -> pa.DataType:

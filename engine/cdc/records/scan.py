@@ -24,7 +24,7 @@ from logstore.format.avro_payloads import AvroPayloads
 from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.json.reading import BadRecord
-from logstore.log.log_reader import RecordsLostError, read_range
+from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 
 _NO_SNAPSHOT: Final = pa.array(["false", None], pa.string())
@@ -106,7 +106,8 @@ def read_chunks(settings: CdcSettings, source: OffsetRange) -> Iterator[Chunk]:
     """The records of a range, routed. Raises: FluvialError, see ``read_range``."""
     split = split_of(settings)
     wanted = LogRange(bucket=source.partition, start_offset=source.start_offset, end_offset=source.end_offset)
-    for records in read_range(settings.properties, topic=source.topic, log_range=wanted):
+    columns = [*LOG_SCHEMA.names, OLD_KEY.name]
+    for records in read_range(settings.properties, topic=source.topic, log_range=wanted, columns=columns):
         yield Chunk(records, route(records["key"], records["value"], split=split))
 
 

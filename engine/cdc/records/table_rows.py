@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from engine.cdc.records.metadata import SEQUENCE, SEQUENCE_COLUMN, metadata_column
+from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
 from engine.cdc.records.routing import RecordPiece, RowPart
 from engine.cdc.records.scan import Chunk, position_of, read_chunks, split_of
@@ -23,8 +23,10 @@ from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.types.casts import cast_array
 from filestore.types.data_types import DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
-from logstore.json.arrow_bytes import gathered
+from logstore.format.source.old_keys import with_old_keys
+from logstore.json.arrow_bytes import flags, gathered
 from logstore.json.reading import BadRecord
+from logstore.log.log_reader import OLD_KEY
 from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
@@ -51,6 +53,16 @@ class BadCount:
     allowed: int
     count: int = 0
     first: str | None = None
+
+    def add(self, table: str, most: int, count: int, reason: str) -> None:
+        """Count bad records. Raises: TooManyBadError: more than the job allows."""
+        self.first = self.first or reason
+        self.count += count
+        if self.count > self.allowed:
+            raise TooManyBadError(
+                f"too many records cannot be decoded: table={table} bad={self.count} max-bad={most} "
+                f"first='{self.first}'"
+            )
 
 
 @dataclass(slots=True)
@@ -136,6 +148,7 @@ class ChangeRows:
             schema=schema,
             keys=chunk.records["key"].take(chosen),
             key_names=[name for name in key_names(part) if name in schema.names],
+            old_keys=chunk.records[OLD_KEY.name].take(chosen),
             on_error="collect",
             with_update_before=not self.keys,
             split=split_of(self.settings),
@@ -146,6 +159,8 @@ class ChangeRows:
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}
         rows = self._in_table(found, meta, types, own, own.sequence.plans[run])
+        if self.settings.unavailable_values == "keep" and self.keys and may_lack_values(piece.meta, self.fields):
+            rows = _with_lists(rows)  # rows before one that lacks values are those that have them
         bad = [replace(each, index=int(indices[each.index])) for each in found.bad]
         return rows, indices[found.record_indices], bad
 
@@ -177,6 +192,13 @@ class ChangeRows:
             arrays.append(values)
             fields.append(pa.field(each.name, values.type))
         kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
+        if lacking is not None and found.old_keys is not None:
+            lacking = with_old_keys(
+                lacking,
+                self._old_keys(found.old_keys, types, own, plan),
+                flags(found.old_keys.is_valid()),
+                deleted=self._deleted(),
+            )
         if self.settings.deletes == SOFT:
             codes = kinds.to_numpy(zero_copy_only=False)
             is_delete = codes == RowKind.DELETE
@@ -190,6 +212,25 @@ class ChangeRows:
             fields.append(pa.field(UNAVAILABLE_COLUMN, lacking.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
+    def _deleted(self) -> str | None:
+        """The column that says whether a row is deleted; None: deleted rows are gone."""
+        if self.settings.deletes != SOFT:
+            return None
+        return next(name for name, expression in self.settings.added.items() if expression == DELETED_WHEN)
+
+    def _old_keys(
+        self, keys: pa.StructArray, types: Mapping[str, DataType], own: TableSource, plan: Mapping[str, str]
+    ) -> dict[str, pa.Array]:
+        """The key columns of the table; a key of which a column is not in the record's stays incomplete."""
+        given = {field.name: column for field, column in zip(keys.type, keys.flatten(), strict=True)}
+        fields = {each.name: each.type for each in self.fields}
+        found = {
+            plan[name]: _cast(column, types[name], fields[plan[name]]) for name, column in given.items() if name in plan
+        }
+        for name, value in own.constants.items():
+            found[name] = cast_array(pa.repeat(pa.scalar(value), len(keys)), _TEXT, fields[name])
+        return {name: column for name, column in found.items() if name in self.keys}
+
     def _report(self, chunk: Chunk, bad: Sequence[BadRecord], source: OffsetRange, letters: DeadLetters) -> None:
         if not bad:
             return
@@ -199,15 +240,9 @@ class ChangeRows:
             f"record cannot be decoded: table={self.table} topic={source.topic} partition={source.partition} "
             f"offset={offset} reason={first.reason}"
         )
-        self.bad.first = self.bad.first or text
-        self.bad.count += len(bad)
         if self.settings.dead_letters is None:
             raise TooManyBadError(f"{text} fix=correct the source, set dead-letters to a topic, or skip the record")
-        if self.bad.count > self.bad.allowed:
-            raise TooManyBadError(
-                f"too many records cannot be decoded: table={self.table} bad={self.bad.count} "
-                f"max-bad={self.settings.max_bad} first='{self.bad.first}'"
-            )
+        self.bad.add(self.table, self.settings.max_bad, len(bad), text)
         described = [replace(each, reason=f"table={self.table} {each.reason}") for each in bad]
         letters.send(chunk.records, described, source)
 
@@ -245,10 +280,10 @@ def _alike(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """The batches with the same columns: some have lists of unavailable columns, others need none."""
     if not any(UNAVAILABLE_COLUMN in each.schema.names for each in batches):
         return list(batches)
-    nothing = pa.list_(pa.string())
-    return [
-        each
-        if UNAVAILABLE_COLUMN in each.schema.names
-        else each.append_column(UNAVAILABLE_COLUMN, pa.nulls(each.num_rows, nothing))
-        for each in batches
-    ]
+    return [_with_lists(each) for each in batches]
+
+
+def _with_lists(rows: pa.RecordBatch) -> pa.RecordBatch:
+    if UNAVAILABLE_COLUMN in rows.schema.names:
+        return rows
+    return rows.append_column(UNAVAILABLE_COLUMN, pa.nulls(rows.num_rows, pa.list_(pa.string())))

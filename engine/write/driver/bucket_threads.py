@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -25,7 +26,8 @@ def write_in_threads(spec: BatchSpec, batches: Sequence[pa.RecordBatch], *, most
         batches: all its rows.
         most_threads: at once.
     """
-    parts = [part for part in bucket_parts(spec, batches, most_threads) if part]
+    split = bucket_parts(spec, batches, most_threads)
+    spec, parts = replace(spec, task_count=len(split)), [part for part in split if part]
     if len(parts) <= 1:
         return [result for part in parts for result in write_part(spec, _drained(part))]
     with ThreadPoolExecutor(len(parts), thread_name_prefix="fluvial-write") as pool:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,6 +27,7 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table.common import MIB
 from filestore.table_store import TableStore
+from logstore.format.source.old_keys import is_old_key
 from lsm.errors import ConflictError, OutcomeUnknownError
 
 logger = logging.getLogger("fluvial.sink")
@@ -79,7 +81,9 @@ class DriverRunner:
         self._turns.keep()
         spec = replace(spec, refuse=self._refuse)
         if found and UNAVAILABLE_COLUMN in found[0].schema.names:  # a row with gaps needs those before it
-            return write_in_threads(spec, found, most_threads=threads)
+            marks = [batch.column(UNAVAILABLE_COLUMN) for batch in found]
+            has_old_keys = any(is_old_key(each.flatten().cast(pa.string())).any() for each in marks)  # of any bucket
+            return write_in_threads(spec, found, most_threads=1 if has_old_keys else threads)
         local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
         batches = found if local is None else list(local(iter(found)))
         is_tiny = spec.log is None and sum(batch.num_rows for batch in batches) <= _ALONE_ROWS

@@ -3,6 +3,10 @@
 ``_unavailable`` has their columns by row. A value is that of the newest earlier row of the key in the batch, else that
 of the newest snapshot; only rows with a mask are looked up. An update of a key that no row is known of cannot be
 filled, and is refused rather than written with a null that would be taken for the source's.
+
+An update may change the key: it comes as a delete and an insert that names the old key. Its values are those of the row
+that the delete removed. The delete must have come before it, in this batch and task: the rows of the old key have then
+been seen, and the values are the newest.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +16,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from engine.write.unavailable.moved_rows import Chains, MovedRows
 from engine.write.unavailable.newest_rows import EarlierRows, SnapshotRows, places_among
 from filestore.table_view import TableView
+from logstore.format.source.old_keys import is_old_key
 from lsm.errors import InvalidInputError
 from lsm.keys.key_groups import one_chunk
 from lsm.keys.keys import key_order
@@ -23,6 +28,9 @@ from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
 UNKNOWN_KEY: Final = "no row of the key is known, from which the values that the source left out could be taken"
+LOST_KEY: Final = (
+    "the row had another key, whose delete has not come before it in this batch and task: its values are lost"
+)
 _KIND: Final = "_KIND"
 
 Refuse = Callable[[pa.RecordBatch, Sequence[str]], None]
@@ -48,13 +56,15 @@ class FailOnUnknownKeys:
 class Filling:
     """Fills the rows of one task's share of a batch, in their order."""
 
-    def __init__(self, table: TableView, refuse: Refuse | None = None) -> None:
+    def __init__(self, table: TableView, refuse: Refuse | None = None, *, task_count: int = 1) -> None:
         """Prepare; nothing is read before a row has a mask.
 
         Args:
             table: where the rows go.
             refuse: gets rows that cannot be filled, which are left out; None: they fail the batch.
+            task_count: the batch's, of which each has the buckets of one remainder.
         """
+        self._task_count = task_count
         self._names = tuple(table.schema.primary_keys)
         self._refuse = refuse or FailOnUnknownKeys(table=table.name, key_names=self._names)
         self._table = table
@@ -69,18 +79,21 @@ class Filling:
         Args:
             rows: the table's columns.
             kinds: (n,) int8.
-            marks: (n,) list<string>: names of the columns that were left out, or null; deletes need none. None: nothing
-                was left out.
+            marks: (n,) list<string>: names of the columns that were left out, or null; deletes need none. With them
+                may be the old key (``logstore.format.source.old_keys``). None: nothing was left out.
 
         Raises:
             InvalidInputError: a mask names no column, or the table cannot be filled.
         """
         masks = {} if marks is None else _masks(marks, kinds)
+        moved = MovedRows.of(marks, rows, self._table, self._task_count) if masks else None
         if self._table.options.merge_engine == "partial-update":
-            return rows, kinds  # a null leaves the column alone
+            if moved is None:
+                return rows, kinds  # a null leaves the column alone
+            return self._without(rows, kinds, moved.is_moved, LOST_KEY)
         if masks:
             self._check(masks)
-            rows, kinds = self._completed(rows, kinds, masks)
+            rows, kinds = self._completed(rows, kinds, masks, moved)
         if self._names and self._table.row_counts is None:
             self._remember(rows, kinds)
         return rows, kinds
@@ -105,77 +118,118 @@ class Filling:
             self._sort()
 
     def _sort(self) -> None:
-        """Of each key the newest row."""
+        """Of each key the newest row; of a deleted one also the newest before its deletes."""
         for rows, kinds in self._unsorted:
             if rows.num_rows:
                 order, starts = key_order([rows.column(name) for name in self._names], presorted=False)
-                newest = np.sort(order[np.append(starts[1:], True)])
-                self._earlier.add(pa.Table.from_batches([rows.append_column(_KIND, kinds)]).take(pa.array(newest)))
+                table = pa.Table.from_batches([rows.append_column(_KIND, kinds)])
+                is_living = np.asarray(kinds)[order] != RowKind.DELETE
+                is_newest = np.append(starts[1:], True)
+                groups = np.cumsum(starts) - 1
+                living = np.full(int(groups[-1]) + 1, -1)
+                living[groups[is_living]] = np.flatnonzero(is_living)  # the last of each wins
+                former = living[groups[is_newest & ~is_living]]
+                self._earlier.add(
+                    table.take(pa.array(np.sort(order[is_newest]))),
+                    former=table.take(pa.array(order[former[former >= 0]])),
+                )
         self._unsorted, self._unsorted_bytes = [], 0
 
     def _completed(
-        self, rows: pa.RecordBatch, kinds: pa.Array, masks: dict[str, BoolArray]
+        self, rows: pa.RecordBatch, kinds: pa.Array, masks: dict[str, BoolArray], moved: MovedRows | None
     ) -> tuple[pa.RecordBatch, pa.Array]:
-        order, starts = key_order([rows.column(name) for name in self._names], presorted=False)
-        is_delete = np.asarray(kinds) == RowKind.DELETE
-        sources = {name: _sources(order, starts, mask) for name, mask in masks.items()}
-        groups = np.empty(len(order), np.int64)
-        groups[order] = np.cumsum(starts) - 1
-        lacking = np.zeros(len(order), bool)
-        for name, mask in masks.items():
-            lacking |= mask & (sources[name] < 0)
-        base, base_of_group = self._base(rows, order[starts], np.unique(groups[lacking]))
-        refused = np.zeros(len(order), bool)
+        count = rows.num_rows
+        keys = pa.Table.from_batches([rows.select(list(self._names))])
+        if moved is not None:
+            keys = pa.concat_tables([keys, moved.keys.cast(keys.schema)])
+        chains = Chains.of(keys, count, np.asarray(kinds) == RowKind.DELETE, moved)
+        sources = {name: chains.sources(mask) for name, mask in masks.items()}
+        wanted = np.unique(np.concatenate([sources[name][mask] for name, mask in masks.items()]))
+        base, places = self._base(keys, chains, wanted[(wanted >= count) & (wanted < chains.nowhere)])
+        refused = np.zeros(count, bool)
         columns = []
+        if moved is not None and moved.deleted is not None:
+            refused |= ~self._are_deleted(rows, base, moved, places[chains.previous[:count]])
         for field in rows.schema:
             column = rows.column(field.name)
-            if field.name not in masks:
-                columns.append(column)
-                continue
-            mask = masks[field.name]
-            from_rows = sources[field.name]
-            from_base = base_of_group[groups]
-            is_gone = (from_rows >= 0) & is_delete[from_rows]
-            refused |= mask & (is_gone | ((from_rows < 0) & (from_base < 0)))
-            places = np.where(from_rows >= 0, from_rows, from_base + rows.num_rows)
-            places = np.where(mask, np.where(refused, np.arange(len(order)), places), np.arange(len(order)))
-            columns.append(_joined(column, base, field).take(pa.array(places)))
+            if field.name in masks:
+                mask, at = masks[field.name], places[sources[field.name]]
+                is_gone = (at >= 0) & (at < count) & chains.is_delete[np.clip(at, 0, count - 1)]
+                refused |= mask & (is_gone | (at < 0))
+                taken = np.where(mask & (at >= 0), at, np.arange(count))
+                column = _joined(column, base, field).take(pa.array(taken))
+            columns.append(column)
         done = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
-        if refused.any():
-            at = pa.array(refused)
-            self._refuse(done.filter(at), [UNKNOWN_KEY] * int(refused.sum()))
-            done, kinds = done.filter(pc.invert(at)), kinds.filter(pc.invert(at))
+        is_moved = np.zeros(count, bool) if moved is None else moved.is_moved
+        done, kinds = self._without(done, kinds, refused, UNKNOWN_KEY, is_moved)
         return done, kinds
 
-    def _base(
-        self, rows: pa.RecordBatch, firsts: IndexArray, wanted: IndexArray
-    ) -> tuple[pa.Table | None, NDArray[np.int64]]:
-        """What was there before these rows, and its row by number of key; -1: nothing.
+    def _without(
+        self, rows: pa.RecordBatch, kinds: pa.Array, refused: BoolArray, reason: str, is_moved: BoolArray | None = None
+    ) -> tuple[pa.RecordBatch, pa.Array]:
+        """The rows that are not refused."""
+        if not refused.any():
+            return rows, kinds
+        reasons = np.full(rows.num_rows, reason, object)
+        if is_moved is not None:
+            reasons[is_moved] = LOST_KEY
+        at = pa.array(refused)
+        self._refuse(rows.filter(at), reasons[refused].tolist())
+        return rows.filter(pc.invert(at)), kinds.filter(pc.invert(at))
+
+    def _are_deleted(self, rows: pa.RecordBatch, base: pa.Table | None, moved: MovedRows, at: IndexArray) -> BoolArray:
+        """(n,) whether the row of the old key is marked as deleted; true for rows without an old key."""
+        field = rows.schema.field(str(moved.deleted))
+        values = _joined(rows.column(field.name), base, field).take(pa.array(np.maximum(at, 0)))
+        return ~moved.is_moved | (np.asarray(values.fill_null(False)) & (at >= 0))
+
+    def _base(self, keys: pa.Table, chains: Chains, wanted: IndexArray) -> tuple[pa.Table | None, IndexArray]:
+        """What was there before these rows, and the place of each node among the rows and what follows them.
 
         Args:
-            rows: of the batch.
-            firsts: (g,) a row of each key.
-            wanted: numbers of the keys that are asked for.
+            keys: of the rows and of old keys.
+            chains: of them.
+            wanted: the nodes that are asked for, each before the first row of a key here.
         """
-        places = np.full(len(firsts), -1)
+        places = np.append(np.arange(chains.count), np.full(chains.nowhere + 1 - chains.count, -1))
         if not len(wanted):
             return None, places
-        keys = pa.Table.from_batches([rows.select(list(self._names)).take(pa.array(firsts[wanted]))])
-        found = []
         self._sort()
+        found, size = list[pa.Table](), chains.count
+        is_former = wanted >= chains.former
+        for nodes, former in ((wanted[~is_former], False), (wanted[is_former], True)):
+            if not len(nodes):
+                continue
+            groups = nodes - (chains.former if former else chains.count)
+            asked = keys.take(pa.array(chains.first_of_group[groups])).combine_chunks()
+            rows = self._known(asked, former=former).combine_chunks()
+            at = places_among(rows.select(list(self._names)), asked)
+            places[nodes[at]] = size + np.arange(rows.num_rows)
+            size += rows.num_rows
+            found.append(rows)
+        return pa.concat_tables(found, promote_options="default").combine_chunks(), places
+
+    def _known(self, keys: pa.Table, *, former: bool) -> pa.Table:
+        """The newest rows of keys before these rows; ``former``: those that a delete of this batch removed."""
+        names, found = list(self._names), list[pa.Table]()
         earlier = self._earlier.find(keys)
-        rest = keys
+        rest = keys.slice(0, 0) if former else keys
         if earlier is not None and earlier.num_rows:
-            known = places_among(earlier.select(list(self._names)), keys)
-            rest = keys.take(pa.array(np.setdiff1d(np.arange(keys.num_rows), known)))
+            at = places_among(earlier.select(names), keys)
             is_there = np.asarray(one_chunk(earlier.column(_KIND))) != RowKind.DELETE
-            found.append(earlier.filter(pa.array(is_there)).drop_columns([_KIND]))
-        if rest.num_rows:
+            if former:
+                rest = keys.take(pa.array(at[~is_there]))
+                removed = self._earlier.find(rest, is_living=True) if rest.num_rows else None
+                if removed is not None and removed.num_rows:
+                    known = places_among(removed.select(names), rest)
+                    rest = rest.take(pa.array(np.setdiff1d(np.arange(rest.num_rows), known)))
+                    found.append(removed.drop_columns([_KIND]))
+            else:
+                rest = keys.take(pa.array(np.setdiff1d(np.arange(keys.num_rows), at)))
+                found.append(earlier.filter(pa.array(is_there)).drop_columns([_KIND]))
+        if rest.num_rows or not found:
             found.append(self._snapshot.find(rest))
-        base = pa.concat_tables(found, promote_options="default").combine_chunks()
-        at = places_among(base.select(list(self._names)), keys)
-        places[wanted[at]] = np.arange(base.num_rows)
-        return base, places
+        return pa.concat_tables(found, promote_options="default")
 
 
 def _masks(marks: pa.Array, kinds: pa.Array) -> dict[str, BoolArray]:
@@ -183,6 +237,8 @@ def _masks(marks: pa.Array, kinds: pa.Array) -> dict[str, BoolArray]:
     marks = marks.combine_chunks() if isinstance(marks, pa.ChunkedArray) else marks
     rows = np.asarray(pc.list_parent_indices(marks))
     names = pc.list_flatten(marks).cast(pa.string())
+    is_column = ~is_old_key(names)
+    rows, names = rows[is_column], names.filter(pa.array(is_column))
     needed = np.asarray(kinds) != RowKind.DELETE
     masks = {}
     for name in names.unique().drop_null().to_pylist():
@@ -191,16 +247,6 @@ def _masks(marks: pa.Array, kinds: pa.Array) -> dict[str, BoolArray]:
         if (mask & needed).any():
             masks[name] = mask & needed
     return masks
-
-
-def _sources(order: IndexArray, starts: BoolArray, mask: BoolArray) -> IndexArray:
-    """(n,) for each row the newest row of its key that has the value, be it itself; -1: none here has."""
-    places = np.arange(len(order))
-    newest = np.maximum.accumulate(np.where(mask[order], -1, places))
-    first = np.maximum.accumulate(np.where(starts, places, 0))
-    found = np.empty(len(order), np.int64)
-    found[order] = np.where(newest >= first, order[newest], -1)
-    return found
 
 
 def _joined(column: pa.Array, base: pa.Table | None, field: pa.Field) -> pa.Array:

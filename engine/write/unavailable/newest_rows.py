@@ -5,9 +5,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from filestore.hashing.buckets import key_hashes
@@ -25,6 +27,10 @@ from filestore.write.table_write import partition_codes
 from lsm.keys.key_groups import one_chunk
 from lsm.keys.keys import key_order, newest_last
 from lsm.keys.words import IndexArray
+from lsm.row_kind import RowKind
+
+_KIND: Final = "_KIND"
+_IS_NEWEST: Final = "_NEWEST"
 
 
 class SnapshotRows:
@@ -42,6 +48,8 @@ class SnapshotRows:
             keys: (k,) unique rows of the primary key's columns.
         """
         found = []
+        if not keys.num_rows:
+            return self._store.schema.arrow_schema.empty_table()
         names = list(self._store.schema.primary_keys)
         partitions, codes = partition_codes(keys.select(names).combine_chunks().to_batches()[0], self._store)
         for code, partition in enumerate(partitions):
@@ -93,10 +101,19 @@ class EarlierRows:
         self._size_bytes = 0
         self._pieces: list[tuple[NDArray[np.int32], pa.Table]] = []  # rows by ascending hash of their keys
 
-    def add(self, rows: pa.Table) -> None:
-        """Add rows of unique keys, newer than those before."""
+    def add(self, rows: pa.Table, *, former: pa.Table | None = None) -> None:
+        """Add rows of unique keys, newer than those before, and those that deletes among them removed.
+
+        Args:
+            rows: with ``_KIND``, if deletes are among them.
+            former: the same columns, of some of the keys.
+        """
         if not rows.num_rows:
             return
+        count = rows.num_rows
+        if former is not None and former.num_rows:
+            rows = pa.concat_tables([rows, former])
+        rows = rows.append_column(_IS_NEWEST, pa.array(np.arange(rows.num_rows) < count))
         names = self._store.schema.primary_keys
         types = [self._store.schema.field(name).type for name in names]
         hashes = key_hashes([one_chunk(rows.column(name)) for name in names], types)
@@ -108,8 +125,13 @@ class EarlierRows:
             ordered = _on_disk(ordered)
         self._pieces.append((hashes[order], ordered))
 
-    def find(self, keys: pa.Table) -> pa.Table | None:
-        """The newest row of some keys, as it was added; None: there are none."""
+    def find(self, keys: pa.Table, *, is_living: bool = False) -> pa.Table | None:
+        """The newest row of some keys, as it was added; None: there are none.
+
+        Args:
+            keys: unique.
+            is_living: the newest that is no delete.
+        """
         names = list(self._store.schema.primary_keys)
         types = [self._store.schema.field(name).type for name in names]
         wanted = keys.select(names)
@@ -121,6 +143,10 @@ class EarlierRows:
             starts, ends = np.searchsorted(hashes, asked, "left"), np.searchsorted(hashes, asked, "right")
             candidates = np.unique(np.concatenate([np.arange(*span) for span in zip(starts, ends, strict=True)]))
             chosen = rows.take(pa.array(candidates.astype(np.int64)))
+            is_wanted = (
+                pc.not_equal(chosen.column(_KIND), int(RowKind.DELETE)) if is_living else chosen.column(_IS_NEWEST)
+            )
+            chosen = chosen.filter(is_wanted).drop_columns([_IS_NEWEST])
             places = places_among(chosen.select(names), wanted)
             found.append(chosen.filter(pa.array(places >= 0)))
             wanted = wanted.take(pa.array(np.setdiff1d(np.arange(wanted.num_rows), places)))

@@ -12,7 +12,7 @@ from logstore.format.source.ranges import Refusal
 from logstore.format.source.unavailable import mask_column, placeholders, without
 from logstore.json.arrow_bytes import rows_where
 from logstore.json.reading import BadRecord
-from lsm.keys.words import IndexArray
+from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
 
@@ -26,9 +26,17 @@ def at(events: Envelopes, indices: IndexArray) -> Envelopes:
     )
 
 
-def without_placeholders(events: Envelopes, placeholder: str) -> Envelopes:
-    """Null for values that updates left out, before anything is converted, and where they were."""
+def without_placeholders(events: Envelopes, placeholder: str, has_old_key: BoolArray | None) -> Envelopes:
+    """Null for values that updates left out, before anything is converted, and where they were.
+
+    Args:
+        events: as they were read.
+        placeholder: stands for a value.
+        has_old_key: (records,) whether each is the second half of an update that changes the key; None: none is.
+    """
     is_update = events.kinds == RowKind.UPDATE_AFTER
+    if has_old_key is not None:
+        is_update |= (events.kinds == RowKind.INSERT) & has_old_key[events.indices]
     if not is_update.any():
         return events
     names = [field.name for field in events.after.type]
@@ -69,6 +77,21 @@ def converted(events: Envelopes, plan: ColumnPlan) -> Envelopes:
         kinds=events.kinds[kept],
         indices=events.indices[kept],
         bad=tuple(sorted([*events.bad, *bad], key=lambda record: record.index)),
+        unavailable=None if events.unavailable is None else rows_where(events.unavailable, kept),
+    )
+
+
+def events_without(events: Envelopes, indices: IndexArray) -> Envelopes:
+    """The events but those of some records."""
+    kept = ~np.isin(events.indices, indices)
+    if kept.all():
+        return events
+    return replace(
+        events,
+        before=rows_where(events.before, kept),
+        after=rows_where(events.after, kept),
+        kinds=events.kinds[kept],
+        indices=events.indices[kept],
         unavailable=None if events.unavailable is None else rows_where(events.unavailable, kept),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -239,6 +240,78 @@ def test_values_that_the_source_left_out_are_those_of_the_table(job: MemoryJob) 
     job.restarted()
     job.batch(docs.update({"id": 1, "v": 3, "body": left_out}))
     assert job.rows("docs") == [{"id": 1, "v": 3, "body": "long"}]
+
+
+def test_rows_that_have_the_values_may_have_come_in_another_range(job: MemoryJob) -> None:
+    """The newest value is that of the batch, also where no record beside it has a placeholder."""
+    docs = SourceTable("docs", [int32("id"), int32("v"), text("body")], topic_name="shop.a")
+    job.batch(docs.insert({"id": 1, "v": 1, "body": "old"}))
+    later = replace(docs, topic_name="shop.b")
+    job.batch(
+        docs.update({"id": 1, "v": 2, "body": "new"}),
+        later.update({"id": 1, "v": 3, "body": "__debezium_unavailable_value"}),
+    )
+    assert job.rows("docs") == [{"id": 1, "v": 3, "body": "new"}]
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_an_update_of_a_key_takes_large_values_along(tmp_path: Path, deletes: str) -> None:
+    """It comes as a delete and a create with a placeholder; a create without the header has that text as its value."""
+    docs = SourceTable("docs", [int32("id"), int32("v"), text("body")])
+    left_out = "__debezium_unavailable_value"
+    with job_with(tmp_path, deletes=deletes) as job:
+        job.batch(docs.insert({"id": 1, "v": 1, "body": "long"}), docs.insert({"id": 2, "v": 1, "body": left_out}))
+        delete, create = (
+            docs.delete({"id": 1, "v": None, "body": None}),
+            docs.insert({"id": 5, "v": 2, "body": left_out}),
+        )
+        job.batch(delete, tombstone(delete), (*create, {"__debezium.oldkey": b'{"id":1}'}))
+        living = [row for row in job.rows("docs") if not row.get("_deleted")]
+    assert [(row["id"], row["v"], row["body"]) for row in living] == [(2, 1, left_out), (5, 2, "long")]
+
+
+def test_a_moved_row_whose_values_are_gone_parks_its_table(job: MemoryJob) -> None:
+    docs = SourceTable("docs", [int32("id"), text("body")])
+    job.batch(docs.insert({"id": 1, "body": "long"}))
+    create = docs.insert({"id": 5, "body": "__debezium_unavailable_value"})
+    report = job.batch((*create, {"__debezium.oldkey": b'{"id":1}'}))
+    assert "another key" in str(report.tables["docs"].parked)
+    assert job.rows("docs") == [{"id": 1, "body": "long"}]
+
+
+def test_updates_that_cannot_be_completed_go_to_the_dead_letters(
+    kafka: KafkaProperties, catalog: Catalog, new_topic: Callable[..., str], topics: LogTopics
+) -> None:
+    """A key that no row is known of, and a moved row whose values are gone; the other rows are written."""
+    source, dead = new_topic(), new_topic()
+    docs = SourceTable("docs", [int32("id"), int32("v"), text("body")], topic_name=source)
+    left_out = "__debezium_unavailable_value"
+    settings = CdcSettings(
+        name="shop", database="shop", pattern=source, properties=kafka, dead_letters=dead, max_bad=2,
+        options={"bucket": "1"},
+    )  # fmt: skip
+    state = StateFiles(catalog.file_io, catalog.warehouse, "shop")
+    batches = CdcBatches(catalog, settings, state, commit_user="query", run_id="run")
+    create = docs.insert({"id": 5, "v": 1, "body": left_out})
+    send(
+        kafka,
+        docs.insert({"id": 1, "v": 1, "body": "long"}),
+        docs.update({"id": 9, "v": 1, "body": left_out}),
+        (*create, {"__debezium.oldkey": b'{"id":1}'}),
+    )
+    end = topics.written_offsets(source, [0])[0]
+    planned = OffsetRange(topic=source, partition=0, start_offset=0, end_offset=end)
+    report = batches.write([planned], 1).tables["docs"]
+    assert (report.bad, report.parked) == (2, None)
+    assert catalog.table("shop.docs").read().to_arrow().to_pylist() == [{"id": 1, "v": 1, "body": "long"}]
+    letters = headers_in(kafka, dead)
+    assert {each["fluvial.table"] for each in letters} == {"shop.docs"}
+    reasons = sorted(each["fluvial.reason"] for each in letters)
+    assert [each[:30] for each in reasons] == ["no row of the key is known, fr", "the row had another key, whose"]
+    send(kafka, docs.update({"id": 9, "v": 2, "body": left_out}))
+    more = OffsetRange(topic=source, partition=0, start_offset=end, end_offset=topics.written_offsets(source, [0])[0])
+    assert str(batches.write([more], 2).tables["docs"].parked).startswith("too many records")
+    batches.close()
 
 
 def test_tables_without_a_key_and_columns_that_are_left_out(tmp_path: Path) -> None:

@@ -648,3 +648,79 @@ def test_a_stream_is_read_as_a_loop_over_its_records_would(
         )
     ]
     assert found == expected
+
+
+# ---------------------------------------------------------------------------------------------------- keys that change
+
+KEY_PART = {
+    "type": "struct",
+    "fields": [
+        {"type": "int32", "optional": False, "field": "id"},
+        {"type": "int32", "optional": False, "name": "io.debezium.time.Date", "version": 1, "field": "d"},
+        {
+            "type": "bytes",
+            "optional": False,
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2", "connect.decimal.precision": "10"},
+            "field": "n",
+        },
+        {"type": "string", "optional": False, "field": "s"},
+    ],
+}
+MOVED = pa.schema(
+    [("id", pa.int32()), ("d", pa.date32()), ("n", pa.decimal128(10, 2)), ("s", pa.string()), ("t", pa.string())]
+)
+OLD = {"id": 1, "d": datetime.date(2026, 1, 1), "n": Decimal("1.50"), "s": 'a"\\b'}
+
+
+def moved(header: bytes | None, *, part: Any = None, **arguments: Any) -> DecodedChanges:
+    """A create with a placeholder, the key's schema part and the header as Debezium 3.4 published it."""
+    row = {"id": 2, "d": 20454, "n": "AJY=", "s": 'a"\\b', "t": "__debezium_unavailable_value"}
+    value = with_schema({"before": None, "after": row, "op": "c"}, part or {"fields": [{**KEY_PART, "field": "after"}]})
+    key = with_schema({name: row[name] for name in ("id", "d", "n", "s")}, KEY_PART)
+    return decode(
+        [value], MOVED, keys=[key], key_names=["id", "d", "n", "s"], unavailable_values="keep",
+        old_keys=pa.array([header], pa.binary()), on_error="collect", **arguments,
+    )  # fmt: skip
+
+
+SIMPLE = b'{"id":1,"d":20454,"n":1.50,"s":"a\\"\\\\b"}'
+
+
+@pytest.mark.parametrize(
+    "header",
+    [SIMPLE, with_schema({"id": 1, "d": 20454, "n": "AJY=", "s": 'a"\\b'}, KEY_PART).encode()],
+    ids=["SimpleHeaderConverter", "JsonConverter"],
+)
+def test_the_create_of_an_update_that_changes_the_key_lacks_values(header: bytes) -> None:
+    found = moved(header)
+    assert (found.kinds.to_pylist(), found.bad) == ([RowKind.INSERT], ())
+    assert found.rows.to_pylist()[0]["t"] is None
+    assert found.unavailable is not None
+    assert found.unavailable.to_pylist() == [["t"]]
+    assert found.old_keys is not None
+    assert found.old_keys.to_pylist() == [OLD]
+
+
+def test_a_create_without_an_old_key_has_the_placeholder_as_its_value() -> None:
+    found = moved(None)
+    assert (found.unavailable, found.old_keys) == (None, None)
+    assert found.rows.to_pylist()[0]["t"] == "__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize("header", [b"Struct{id=1}", b"\xff", b'{"id":"x"}', b'{"id":1}', b"null"])
+def test_an_old_key_that_cannot_be_read_makes_a_bad_record_and_no_row(header: bytes) -> None:
+    found = moved(header)
+    assert found.rows.num_rows == 0
+    assert [each.index for each in found.bad] == [0]
+    assert "the old key, whose row has them, is not known" in found.bad[0].reason
+
+
+def test_with_fail_the_create_is_a_bad_record() -> None:
+    row = {"id": 2, "t": "__debezium_unavailable_value"}
+    found = decode(
+        [compact({"before": None, "after": row, "op": "c"})], MOVED, keys=['{"id":2}'], key_names=["id"],
+        old_keys=pa.array([b'{"id":1}']), on_error="collect",
+    )  # fmt: skip
+    assert found.rows.num_rows == 0
+    assert "an unchanged large value is missing" in found.bad[0].reason
