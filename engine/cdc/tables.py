@@ -9,7 +9,7 @@ from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, 
 from engine.cdc.records.part_columns import key_names, refused_columns, row_columns
 from engine.cdc.records.routing import RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
-from engine.cdc.rules.part_sequence import PartSequence, SeenPart, pass_through
+from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
 from engine.table import Table
@@ -72,6 +72,7 @@ class CdcTables:
             check_one_source(each.target, each.source, state.sources)
             key = each.target.key or key_names(each.part)
             if table is None:
+                state = replace(state, sources=(), key=(), sequence=PartSequence())  # also of one that was dropped
                 table = self._made(name, each, key)
             if not state.sources and not state.key:
                 state = replace(state, key=key)
@@ -161,5 +162,5 @@ def _check_key(name: str, known: Sequence[str], given: Sequence[str], met: MetPa
         raise InvalidInputError(
             f"the key of the source table has changed: table={name} source={met.source} known={','.join(known)} "
             f"given={','.join(given) or 'none'} at={met.position} offset={met.offset} "
-            f"fix='fluvial cdc resnapshot {name}'"
+            f"fix='{made_again(name, met.offset)}'"
         )

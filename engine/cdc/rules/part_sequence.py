@@ -100,6 +100,14 @@ class PassedPart:
     sequence: PartSequence
 
 
+def made_again(table: str, offset: int) -> str:
+    """What a user does when the rows of a table cannot become those of the source at an offset."""
+    return (
+        f"send the connector the signal execute-snapshot for the source table, drop {table}, and run: "
+        f"fluvial cdc skip {table} --until {offset}"
+    )
+
+
 def pass_through(
     sequence: PartSequence,
     seen: SeenPart,
@@ -176,7 +184,8 @@ def _planned(
         if own in keys:
             raise InvalidInputError(
                 f"the type of a key column has changed: column={own} type={known[own or wanted]} "
-                f"given={column.type} topic={seen.position} offset={seen.offset} fix='fluvial cdc resnapshot'"
+                f"given={column.type} topic={seen.position} offset={seen.offset} "
+                f"fix='{made_again('TABLE', seen.offset)}'"
             )
         kind = "add" if own is None else "retype"
         if _rule(kind, rules, seen, column) == "ignore":

@@ -198,7 +198,7 @@ def _changes(parts: Sequence[RowPart], settings: CdcSettings) -> Iterator[str]:
             yield f"column {name} is dropped: {_rule(settings, 'drop')}"
         if key_names(before) != key_names(after):
             names = [",".join(key_names(each)) or "none" for each in (before, after)]
-            yield f"the key changes from {names[0]} to {names[1]}: the table waits (fluvial cdc resnapshot)"
+            yield f"the key changes from {names[0]} to {names[1]}: it waits until a snapshot makes it again"
 
 
 def _rule(settings: CdcSettings, kind: str) -> str:

@@ -163,6 +163,23 @@ def test_a_table_that_fails_is_parked_and_goes_on_where_it_stopped(job: MemoryJo
     assert orders_of(job)[-1] == (5, "e")
 
 
+def test_a_table_whose_key_changed_is_made_again_from_a_snapshot(job: MemoryJob) -> None:
+    """By the steps that the reason names: a snapshot of the connector, the table dropped, its records skipped."""
+    first = SourceTable("t", [int32("id"), int32("v")])
+    second = replace(first, key=("v",))
+    job.batch(*(first.insert({"id": id_, "v": 10 * id_}) for id_ in range(1, 4)))
+    reason = str(job.batch(second.insert({"id": 4, "v": 40})).tables["t"].parked)
+    assert "send the connector the signal execute-snapshot for the source table, drop t, and run: " in reason
+    until = int(reason.partition("fluvial cdc skip t --until ")[2].split("'")[0])
+    assert until == 4  # behind the mark of the first transaction
+    job.send(*(second.read({"id": id_, "v": 10 * id_}) for id_ in range(1, 5)))
+    job.catalog.drop_table("shop.t")
+    job.state.ask("skip", "t", at_ms=1, until=until)
+    assert job.batch(second.update({"id": 5, "v": 10})).tables["t"].parked is None
+    assert job.catalog.table("shop.t").schema.primary_keys == ("v",)
+    assert [(row["id"], row["v"]) for row in job.rows("t")] == [(2, 20), (3, 30), (4, 40), (5, 10)]
+
+
 def test_truncate_drops_what_came_before_it(job: MemoryJob) -> None:
     job.batch(ORDERS.insert({"id": 1, "state": "a", "amount": None}))
     job.batch(
