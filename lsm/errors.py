@@ -59,5 +59,9 @@ class InvalidInputError(FluvialError):
     """The request is invalid: an option, a value, a type, a name. Retrying cannot help."""
 
 
+class MissingTopicError(InvalidInputError):
+    """A topic to read does not exist: a wrong name, or its producer has not created it yet."""
+
+
 class CorruptDataError(FluvialError):
     """Stored bytes violate the format. Stop: continuing would lose or invent rows."""

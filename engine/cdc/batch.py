@@ -16,15 +16,19 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from engine.catalog import Catalog
+from engine.cdc.cuts.batch_cut import cut_scans, with_held
+from engine.cdc.cuts.tagging import tag_batch_cut
 from engine.cdc.planning import TableWork, backlog, parked_at, with_new_positions, work_by_table
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
 from engine.cdc.records.table_rows import BadCount, ChangeRows, TableSource
 from engine.cdc.report import BatchReport, TableReport
-from engine.cdc.settings import ISOLATE, CdcSettings
+from engine.cdc.rules.transactions import CutDecision
+from engine.cdc.settings import CUT, ISOLATE, CdcSettings
 from engine.cdc.state import Request, StateFiles
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
 from engine.cdc.writers import LocalTables, TableRunner, Writers
 from engine.kafka.offsets import OffsetRange, TopicPosition
+from engine.runtime.metrics import record_changes
 from engine.runtime.steps import Observer, ignore
 from engine.table import Table
 from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError, TakenOverError, UnavailableError
@@ -88,6 +92,8 @@ class CdcBatches:
         self._keeps = runner is None or isinstance(runner, LocalTables)
         self._bad: dict[str, deque[tuple[float, int]]] = {}
         self._last: BatchReport | None = None
+        self._user = commit_user
+        self._tagged_ms = float("-inf")
 
     def write(self, ranges: Sequence[OffsetRange], batch_id: int) -> BatchReport:
         """Bring every table to the ends of these ranges, except parked ones.
@@ -97,18 +103,37 @@ class CdcBatches:
         """
         requests = self._state.requests()
         budget = Budget(self._settings.memory_bytes) if self._keeps else None
+        if self._settings.cut == CUT:
+            ranges = with_held(ranges, self._state.cuts().get(batch_id - 1))
         scans = self._scans([each for each in ranges if each.start_offset < each.end_offset], budget)
+        decision = None
+        if self._settings.cut == CUT:
+            scans, decision = cut_scans(
+                self._settings, self._state, scans, batch_id,
+                scan_all=lambda early: self._scans(early, budget), now_ms=self._now_ms(),
+            )  # fmt: skip
         works = work_by_table(scans, self._settings.naming)
         for name in sorted({each.table for each in requests}):
             self._let_go_on(name, ranges, works, [each for each in requests if each.table == name])
         reports = self._all(lambda work: self._one(work, batch_id, requests), works.values())
         self._writers.close_idle()
+        if decision is not None and not requests:
+            self._tag(decision, scans)
         report = BatchReport(
             batch_id=batch_id,
             time_ms=self._now_ms(),
             tables={each.table: each for each in reports if each is not None},
             positions={(each.topic, each.partition): each.end_offset for each in ranges},
         )
+        for table in report.tables.values():
+            record_changes(
+                self._tables.full_name(table.table),
+                records=table.records,
+                bad=table.bad,
+                schema_id=table.schema_id,
+                lag_seconds=None if table.newest_ms is None else max(0, report.time_ms - table.newest_ms) / 1000,
+                is_parked=table.parked is not None,
+            )
         self._last = report.after(self._last or BatchReport.from_json(self._state.progress()))
         self._state.put_progress(self._last.to_json())
         for each in requests:
@@ -119,6 +144,27 @@ class CdcBatches:
         """Wait for what runs beside the batches."""
         self._writers.close()
         self._pool.shutdown()
+
+    def _tag(self, decision: CutDecision, scans: Sequence[RangeScan]) -> None:
+        """Leave a tag over all tables, unless one waits or the connector still takes its first look."""
+        found = [each for scan in scans for each in scan.tables.values()]
+        is_due = self._now_ms() - self._tagged_ms >= self._settings.tag_every_s * 1000
+        if not decision.is_clean or decision.newest is None or any(each.has_snapshot for each in found) or not is_due:
+            return
+        names = self._state.tables()
+        if any(self._state.table(name).parked is not None for name in names):
+            return
+        lsn = max((each.newest_lsn for each in found if each.newest_lsn is not None), default=None)
+        tables = {self._tables.full_name(name): self._tables.open(name) for name in names if self._tables.exists(name)}
+        is_tagged = tag_batch_cut(
+            {name: table.store for name, table in tables.items()},
+            f"cdc-{decision.batch_id if lsn is None else lsn}",
+            commit_user=self._user,
+            batch_id=decision.batch_id,
+            retained_ms=self._settings.tag_retained_ms,
+        )
+        if is_tagged:
+            self._tagged_ms = self._now_ms()
 
     def _scans(self, ranges: Iterable[OffsetRange], budget: Budget | None) -> list[RangeScan]:
         return self._all(lambda each: scan_range(self._settings, each, budget), ranges)

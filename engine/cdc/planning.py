@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.cdc.names import Naming, SourceTable, TableTarget
 from engine.cdc.records.scan import RangeScan, ScannedTable
+from engine.cdc.rules.names import Naming, SourceTable, TableTarget
 from engine.cdc.state import Parked, Request
 from engine.cdc.tables import MetPart
 from engine.kafka.offsets import OffsetRange, TopicPosition

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from engine.cdc.names import Naming
+from engine.cdc.rules.names import Naming
 from logstore.format.connect_types import DEFAULT_RULES, TypeRules
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
@@ -55,6 +55,8 @@ class CdcSettings:
     dead_letters: str | None = None  # topic
     cut: str = NO_CUT
     max_wait_s: float = 60.0
+    tag_every_s: float = 60.0  # of cuts
+    tag_retained_ms: int | None = 24 * 3_600_000
     memory_bytes: int = 128 << 20  # of records that are kept between the two passes of a batch
     options: Mapping[str, str] = field(default_factory=dict)  # of every table
     tables: Mapping[str, TableSettings] = field(default_factory=dict)

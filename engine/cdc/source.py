@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from engine.cdc.settings import CdcSettings
+from engine.cdc.settings import CUT, CdcSettings
 from engine.cdc.topics import PatternTopics
 from engine.kafka.offsets import OffsetRange, Offsets, TopicPosition, from_json, limited, ranges, to_json
 
@@ -140,8 +140,8 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """``maxOffsetsPerTrigger``, if given."""
-        count = self._plan.settings.max_records
+        """``maxOffsetsPerTrigger``, if given; with cuts a batch takes all, or it would wait for its own rest."""
+        count = None if self._plan.settings.cut == CUT else self._plan.settings.max_records
         return ReadAllAvailable() if count is None else ReadMaxRows(count)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:

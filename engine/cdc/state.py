@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from engine.cdc.names import SourceTable
-from engine.cdc.part_sequence import PartSequence
+from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.part_sequence import PartSequence
+from engine.cdc.rules.transactions import CutDecision
 from engine.kafka.offsets import TopicPosition, from_json, to_json
 from filestore.io.file_io import FileIO
 from lsm.errors import CorruptDataError
@@ -22,6 +23,7 @@ STATE_DIRECTORY: Final = "_cdc"
 _TABLES: Final = "tables"
 _REQUESTS: Final = "requests"
 _PROGRESS: Final = "progress.json"
+_CUTS: Final = "cuts.json"
 _SUFFIX: Final = ".json"
 
 
@@ -150,6 +152,16 @@ class StateFiles:
     def put_progress(self, body: Mapping[str, Any]) -> None:
         """Replace the progress."""
         self._write(_PROGRESS, body)
+
+    def cuts(self) -> dict[int, CutDecision]:
+        """Where the newest batches ended, by batch."""
+        body = self._read(_CUTS) or {"cuts": []}
+        return {each["batch"]: CutDecision.from_json(each) for each in body["cuts"]}
+
+    def put_cut(self, decision: CutDecision) -> None:
+        """Remember where a batch ends, and where the one before it did."""
+        before = self.cuts().get(decision.batch_id - 1)
+        self._write(_CUTS, {"cuts": [each.to_json() for each in (before, decision) if each is not None]})
 
     @property
     def _home(self) -> str:

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.catalog import Catalog
-from engine.cdc.names import SourceTable, TableTarget, check_one_source, column_name
-from engine.cdc.part_sequence import PartSequence, SeenPart, pass_through
-from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, metadata_type
+from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
 from engine.cdc.records.part_columns import key_names, refused_columns, row_columns
 from engine.cdc.records.routing import RowPart
+from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
+from engine.cdc.rules.part_sequence import PartSequence, SeenPart, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
 from engine.table import Table
+from filestore.options.table_options import TableOptions
 from filestore.schema.row_counts import ROW_COUNTS_KEY
 from filestore.types.data_types import STRING, DataField, DataType
 from lsm.errors import InvalidInputError
@@ -49,6 +50,10 @@ class CdcTables:
     def exists(self, name: str) -> bool:
         """Whether the table is there."""
         return self.catalog.table_exists(self.full_name(name))
+
+    def open(self, name: str) -> Table:
+        """The table as it is now. Raises: InvalidInputError."""
+        return self.catalog.table(self.full_name(name))
 
     def prepare(self, name: str, state: CdcTableState, met: Sequence[MetPart]) -> tuple[Table, CdcTableState]:
         """The table at a schema that holds all rows of a batch.
@@ -91,9 +96,10 @@ class CdcTables:
             sequence,
             seen,
             table.schema.fields,
-            keys=[column_name(each, self.settings.renamed) for each in key],
+            keys=[name_in_table(each, self.settings.renamed) for each in key],
             renamed=self.settings.renamed,
             rules=self.settings.schema_changes,
+            has_defaults=table.files.row_counts is None,
         )
         if step.changes:
             table = self.catalog.alter_table(table.name, step.changes)
@@ -101,11 +107,16 @@ class CdcTables:
 
     def _made(self, name: str, met: MetPart, key: Sequence[str]) -> Table:
         settings, said = self.settings, self.settings.table(name)
-        renamed = {each: column_name(each, settings.renamed) for each in key}
+        renamed = {each: name_in_table(each, settings.renamed) for each in key}
         fields: list[DataField] = [_field(each, STRING) for each in met.target.constants]
         for column in row_columns(met.part, met.source, settings):
-            fields.append(_field(column_name(column.name, settings.renamed), column.type))
-        for each, expression in with_deleted(settings).items():
+            fields.append(_field(name_in_table(column.name, settings.renamed), column.type))
+        added = with_deleted(settings)
+        options = {**settings.options, **said.options}
+        if met.target.joins and not met.target.constants and key:
+            added.setdefault(SEQUENCE_COLUMN, SEQUENCE)
+            options.setdefault(TableOptions.sequence_fields.key, SEQUENCE_COLUMN)
+        for each, expression in added.items():
             fields.append(_field(each, metadata_type(expression)))
         for each, why in refused_columns(met.part, settings).items():
             logger.warning("a column is left out: table=%s column=%s source=%s reason=%s", name, each, met.source, why)
@@ -116,7 +127,6 @@ class CdcTables:
                 f"a key column is not in the rows: table={name} column={missing[0]} source={met.source} "
                 f"columns={','.join(names)} fix='do not exclude it, or name another key in names'"
             )
-        options = {**settings.options, **said.options}
         if not key:
             if settings.without_key == SKIP:
                 raise SkippedTableError(f"the source table has no key: source={met.source} without-key=skip")

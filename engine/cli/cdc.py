@@ -1,5 +1,6 @@
 """The command ``fluvial cdc``: a whole database from its change topics, and what its tables are doing."""
 
+import json
 import os
 import signal
 import threading
@@ -17,7 +18,7 @@ from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.signals import stop_on_signals
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
-from engine.deploy.config.job_config import JobConfig, load_job
+from engine.deploy.config.job_config import JobConfig, load_job, parse_job
 from engine.runtime.times import time_text
 from lsm.errors import InvalidInputError, UnavailableError
 
@@ -44,10 +45,18 @@ def _with_job(command: Callable[..., Any]) -> Callable[..., Any]:
         overrides: tuple[str, ...],
         **rest: Any,
     ) -> Any:
+        layers: dict[str, Any] = {
+            "overlays": overlays,
+            "profile": profile,
+            "overrides": overrides,
+            "environment": os.environ,
+        }
         if config is not None:
-            job = load_job(config, overlays=overlays, profile=profile, overrides=overrides, environment=os.environ)
-            return command(chosen=(job, cdc_of(job, name)), **rest)
-        return command(chosen=_of_flags(name, brokers, topics, database, warehouse), **rest)
+            job = load_job(config, **layers)
+        else:
+            text = _text_of_flags(name, brokers, topics, database, warehouse)
+            job = parse_job(text, name="the flags", **layers)
+        return command(chosen=(job, cdc_of(job, name)), **rest)
 
     chosen.__name__, chosen.__doc__ = command.__name__, command.__doc__
     chosen.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
@@ -64,29 +73,19 @@ def _with_job(command: Callable[..., Any]) -> Callable[..., Any]:
     return chosen
 
 
-def _of_flags(
+def _text_of_flags(
     name: str | None, brokers: str | None, topics: str | None, database: str | None, warehouse: str | None
-) -> Chosen:
+) -> str:
+    """The job file that the flags stand for."""
     given = {"--brokers": brokers, "--topics": topics, "--database": database, "--warehouse": warehouse}
     missing = [flag for flag, value in given.items() if not value]
     if missing:
         raise InvalidInputError(
             f"a job file or all flags are needed: missing={','.join(missing)} fix='name a job file'"
         )
-    job = JobConfig.model_validate(
-        {
-            "name": name or database,
-            "warehouse": warehouse,
-            "cdc": [
-                {
-                    "name": name or database,
-                    "database": database,
-                    "source": {"options": {PATTERN: topics, "kafka.bootstrap.servers": brokers}},
-                }
-            ],
-        }
-    )
-    return job, job.cdc[0]
+    source = {"options": {PATTERN: topics, "kafka.bootstrap.servers": brokers}}
+    only = {"name": name or database, "database": database, "source": source}
+    return json.dumps({"name": name or database, "warehouse": warehouse, "cdc": [only]})
 
 
 @cdc.command("run")

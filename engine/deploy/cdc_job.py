@@ -1,5 +1,6 @@
 """Running a database of a job file: its settings, its query, its end."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -55,6 +56,8 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
             f"a database needs change events: value.format={source.value_format.value} "
             "fix=set debezium-json or debezium-avro"
         )
+    if cdc.source.transactions is not None and not re.fullmatch(pattern, cdc.source.transactions):
+        pattern = f"(?:{pattern})|{re.escape(cdc.source.transactions)}"
     return CdcSettings(
         name=cdc.name,
         database=cdc.database,
@@ -82,6 +85,8 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         dead_letters=cdc.dead_letters,
         cut=cdc.commit.cut,
         max_wait_s=cdc.commit.max_wait,
+        tag_every_s=cdc.commit.tag_every,
+        tag_retained_ms=round(cdc.commit.tag_retained * 1000),
         memory_bytes=cdc.commit.memory,
         options=cdc.options,
         tables={

@@ -20,7 +20,7 @@ from engine.runtime.spark_messages import spark_end
 from engine.spark.session import session
 from engine.table import Table
 from logstore.kafka.topics import LogTopics
-from lsm.errors import FluvialError
+from lsm.errors import FluvialError, InvalidInputError
 
 
 def run_job(
@@ -47,6 +47,8 @@ def run_job(
         FluvialError: a pipeline failed; ``on-failure`` decides about the others. Committed batches stay.
     """
     check_job(config)
+    if not config.pipelines:
+        raise InvalidInputError(f"the job has no pipelines: job={config.name} fix='fluvial cdc run runs its databases'")
     catalog = Catalog(config.warehouse, options=config.catalog_options)
     for name, table in config.tables.items():
         ensure_table(catalog, name, table)

@@ -11,6 +11,7 @@ from typing import Any
 from engine.catalog import Catalog
 from engine.deploy.checks import check_job, check_table_options
 from engine.deploy.config.job_config import JobConfig
+from engine.deploy.config.operation_config import CONTINUE, RESTART
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint, source_difference
 from engine.deploy.pipeline.pipeline import absolute
@@ -157,7 +158,8 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
             topics.check_reachable()
             for option, names in (("subscribe", source.topics), ("dead-letter.topic", (source.dead_letter_topic,))):
                 for name in names:
-                    if name is not None and topics.find_topic(name) is None:
+                    waits = option == "subscribe" and config.on_failure.policy in (CONTINUE, RESTART)
+                    if name is not None and not waits and topics.find_topic(name) is None:
                         raise InvalidInputError(f"topic does not exist: option={option} topic={name} fix=create it")
         except FluvialError as error:
             raise with_source_option_names(error) from None

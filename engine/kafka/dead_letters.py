@@ -1,6 +1,8 @@
-"""Records that could not be decoded, sent to a dead-letter topic with their origin and the reason."""
+"""Records that could not be decoded, and rows that could not be completed, sent to a dead-letter topic."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +18,30 @@ TOPIC_HEADER: Final = "fluvial.topic"
 PARTITION_HEADER: Final = "fluvial.partition"
 OFFSET_HEADER: Final = "fluvial.offset"
 REASON_HEADER: Final = "fluvial.reason"
+TABLE_HEADER: Final = "fluvial.table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLetters:
+    """Where a table's writer puts updates that it cannot complete. Picklable; a repeated batch sends them again."""
+
+    properties: KafkaProperties
+    topic: str
+    table: str
+    key_names: Sequence[str]
+
+    def __call__(self, rows: pa.RecordBatch, reasons: Sequence[str]) -> None:
+        """Send rows as JSON under their keys, with null for what is missing, and wait until they are acknowledged.
+
+        Raises:
+            FluvialError: some are not. Run the batch again.
+        """
+        letters = DeadLetters(self.properties, self.topic)
+        keys = rows.select(list(self.key_names)).to_pylist()
+        for key, row, reason in zip(keys, rows.to_pylist(), reasons, strict=True):
+            headers = [(TABLE_HEADER, self.table.encode()), (REASON_HEADER, reason.encode())]
+            letters.produce(json.dumps(key, default=str).encode(), json.dumps(row, default=str).encode(), headers)
+        letters.flush()
 
 
 class DeadLetters:
@@ -35,8 +61,6 @@ class DeadLetters:
         """Send the bad records of a batch, with key and value unchanged."""
         if not bad:
             return
-        if self._producer is None:
-            self._producer = self._properties.producer(self._notes, transactional_id=None)
         for each in bad:
             record = {name: records[name][each.index].as_py() for name in ("offset", "key", "value")}
             headers = [
@@ -45,7 +69,7 @@ class DeadLetters:
                 (OFFSET_HEADER, str(record["offset"]).encode()),
                 (REASON_HEADER, each.reason.encode()),
             ]
-            self._produce(record["key"], record["value"], headers)
+            self.produce(record["key"], record["value"], headers)
 
     def flush(self) -> None:
         """Wait until all records are acknowledged.
@@ -66,14 +90,15 @@ class DeadLetters:
                 f"dead letters were not accepted in time: topic={self._topic} left={left}{self._notes.text}"
             )
 
-    def _produce(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
-        assert self._producer is not None
+    def produce(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+        """Send one letter. Raises: FluvialError."""
+        producer = self._producer = self._producer or self._properties.producer(self._notes, transactional_id=None)
         while True:
             try:
-                self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
-                self._producer.poll(0)
+                producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
+                producer.poll(0)
             except BufferError:  # the queue is full: give it time to drain
-                self._producer.poll(0.1)
+                producer.poll(0.1)
                 continue
             except (KafkaException, SystemError) as error:
                 raise self._error(error) from error

@@ -14,6 +14,8 @@ from engine.request.option_check import unknown_option
 from filestore.options.option import Option, OptionValues
 from filestore.options.parsing import Parser, boolean, integer, member, text, verbatim
 from logstore.format.schema_registry import SchemaRegistry
+from logstore.format.source.ranges import OutOfRange
+from logstore.format.source.unavailable import UNAVAILABLE_VALUE
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.refusals import OPTION_PREFIX
 from logstore.kafka.topics import LogTopics
@@ -46,6 +48,29 @@ class OnNewFields(Enum):
 
     IGNORE = "ignore"
     FAIL = "fail"
+
+
+class OutOfRangeRule(Enum):
+    """What becomes of infinite dates and times, and of decimals with more digits than their column."""
+
+    FAIL = "fail"
+    NULL = "null"
+    CLAMP = "clamp"
+
+
+class UnavailableValues(Enum):
+    """What becomes of updates of which the connector left values out."""
+
+    KEEP = "keep"  # the writer takes the values that the table has, see the column _unavailable
+    FAIL = "fail"
+
+
+class NewTypes(Enum):
+    """Which other types of a known column stop the query, so that a restart with them takes the values."""
+
+    IGNORE = "ignore"
+    WIDER = "wider"  # numbers of more digits
+    OTHER = "other"  # text where the column has no text, too
 
 
 class OnBadRecord(Enum):
@@ -96,6 +121,22 @@ class SourceValues(OptionValues):
         "decimals", member(DecimalForm), DecimalForm.NUMBER, "How envelopes without a schema part write decimals."
     )
     new_fields = Option("new-fields", member(OnNewFields), OnNewFields.IGNORE, "Fields of rows that no column has.")
+    new_types = Option("new-types", member(NewTypes), NewTypes.IGNORE, "Types of rows that a column does not hold.")
+    out_of_range = Option(
+        "out-of-range",
+        member(OutOfRangeRule),
+        OutOfRangeRule.FAIL,
+        "Infinite dates, decimals with too many digits.",
+    )
+    unavailable_values = Option(
+        "unavailable-values",
+        member(UnavailableValues),
+        None,
+        "Large values that an update left out: keep (with the column _unavailable) takes those of the table.",
+    )
+    placeholder = Option(
+        "unavailable.value.placeholder", text, UNAVAILABLE_VALUE, "What the connector writes for values it left out."
+    )
     on_bad_record = Option("on-bad-record", member(OnBadRecord), OnBadRecord.FAIL, "Records that cannot be decoded.")
     dead_letter_topic = Option("dead-letter.topic", text, None, "Topic of records that cannot be decoded.")
     registry_url = Option("schema.registry.url", text, None, "Registry of the schemas of debezium-avro.")
@@ -127,6 +168,10 @@ class KafkaSourceOptions:
     on_bad_record: OnBadRecord = OnBadRecord.FAIL
     dead_letter_topic: str | None = None
     registry: SchemaRegistry | None = None
+    new_types: NewTypes = NewTypes.IGNORE
+    out_of_range: OutOfRange = "fail"
+    unavailable_values: UnavailableValues | None = None  # None: as the columns say
+    placeholder: str = UNAVAILABLE_VALUE
 
     @property
     def starts_at_latest(self) -> bool:
@@ -166,6 +211,10 @@ class KafkaSourceOptions:
             on_bad_record=given.on_bad_record,
             dead_letter_topic=given.dead_letter_topic,
             registry=_registry(given),
+            new_types=given.new_types,
+            out_of_range=given.out_of_range.value,
+            unavailable_values=given.unavailable_values,
+            placeholder=given.placeholder,
         )
 
 

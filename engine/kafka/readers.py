@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import (
@@ -47,15 +47,17 @@ from engine.kafka.options import (
     KafkaSourceOptions,
     OnBadRecord,
     StartPositions,
+    UnavailableValues,
     ValueFormat,
     with_source_option_names,
 )
 from engine.kafka.rows import decoder, raw_rows, spark_rows
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.kafka.source_columns import NewColumnsError
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import RecordsLostError, read_range
 from logstore.offsets import LogRange
-from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, MissingTopicError
 
 RAW_SCHEMA: Final = (
     StructType()
@@ -141,7 +143,7 @@ class _Topics:
         for name in self._names:
             topic = self._topics.find_topic(name)
             if topic is None:
-                raise InvalidInputError(
+                raise MissingTopicError(
                     f"topic does not exist: option=subscribe topic={name} fix=create it, or check the name"
                 )
             if self._ids.setdefault(name, topic.topic_id) != topic.topic_id:
@@ -228,7 +230,11 @@ class _Reader:
             )
             return
         columns = pa.schema([field for field in self._arrow_schema if field.name != ROW_KIND_COLUMN])
-        found = decoder(options, columns)(records["key"], records["value"])
+        try:
+            found = decoder(options, columns)(records["key"], records["value"])
+        except NewColumnsError as error:
+            at = self._place_of(records, error.index, source)
+            raise ConflictError(f"{error} {at}") from error
         if found.bad and options.on_bad_record is OnBadRecord.FAIL:
             first = found.bad[0]
             raise CorruptDataError(
@@ -240,6 +246,11 @@ class _Reader:
         letters.send(records, found.bad, source)
         if found.rows.num_rows:
             yield spark_rows(found, self._arrow_schema)
+
+    def _place_of(self, records: pa.RecordBatch, index: int, source: OffsetRange) -> str:
+        """The record at an index of those with a value."""
+        offsets = records["offset"].filter(records["value"].is_valid())
+        return f"topic={source.topic} partition={source.partition} offset={offsets[index].as_py()}"
 
 
 class KafkaBatchReader(_Reader, DataSourceReader):
@@ -363,6 +374,15 @@ def _check_schema(options: KafkaSourceOptions, schema: StructType) -> None:
         raise InvalidInputError(
             f"without row kinds deletes would become inserts: value.format={options.value_format.value} "
             f"fix=add '{ROW_KIND_COLUMN} STRING' to the schema"
+        )
+    marks = schema[UNAVAILABLE_COLUMN].dataType if UNAVAILABLE_COLUMN in names else None
+    if marks is not None and marks != ArrayType(StringType()):
+        raise InvalidInputError(f"a list of names: column={UNAVAILABLE_COLUMN} fix=make it ARRAY<STRING>")
+    wanted = options.unavailable_values
+    if wanted is not None and (wanted is UnavailableValues.KEEP) != (marks is not None):
+        raise InvalidInputError(
+            f"the schema and the option contradict each other: unavailable-values={wanted.value} "
+            f"fix='with keep, add {UNAVAILABLE_COLUMN} ARRAY<STRING> to the schema, which the writer needs; else not'"
         )
     for option, columns in (("key.columns", options.key_columns), ("epoch-units", options.epoch_units)):
         for name in columns:

@@ -10,15 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.kafka.options import KafkaSourceOptions, OnNewFields, ValueFormat
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.kafka.source_columns import column_name, in_source, with_known_columns
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from logstore.format.avro_payloads import AvroPayloads
-from logstore.format.connect_types import columns_of_part, row_part
 from logstore.format.debezium import decode_envelopes
-from logstore.format.schema_parts import Payloads, Split, split_payloads
+from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.json.decoding import decode_objects
 from logstore.json.reading import BadRecord, row_reading
-from lsm.errors import ConflictError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _DECODED_AS: Final = {pa.time64("ns"): pa.time32("ms"), pa.time64("us"): pa.time32("ms")}
@@ -31,6 +30,7 @@ class DecodedRecords:
     rows: pa.RecordBatch
     kinds: pa.Array  # (rows,) int8 RowKind
     bad: Sequence[BadRecord]
+    unavailable: pa.Array | None = None  # (rows,) list<string>: columns whose value was left out; None: nowhere
 
 
 Decode = Callable[[pa.Array, pa.Array], DecodedRecords]
@@ -69,24 +69,31 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
         options: with a format other than raw.
         schema: the columns to decode.
     """
+    marks = UNAVAILABLE_COLUMN in schema.names
+    columns = [field for field in schema if field.name != UNAVAILABLE_COLUMN]
     split: Split = split_payloads if options.registry is None else _avro_payloads(options.registry)
     if options.on_new_fields is OnNewFields.FAIL:
-        split = _with_known_fields(split, schema.names)
-    plain = pa.schema([pa.field(field.name, _DECODED_AS.get(field.type, field.type)) for field in schema])
+        split = with_known_columns(split, pa.schema(columns), options.new_types)
+    plain = pa.schema([pa.field(field.name, _DECODED_AS.get(field.type, field.type)) for field in columns])
+    renamed = pa.schema([field.with_name(in_source(field.name)) for field in plain])
 
     def envelopes(keys: pa.Array, values: pa.Array) -> DecodedRecords:
         found = decode_envelopes(
             values,
-            schema=plain,
+            schema=renamed,
             keys=keys,
-            key_names=options.key_columns,
+            key_names=[in_source(name) for name in options.key_columns],
             on_error="collect",
             with_update_before=options.has_update_before,
-            epoch_units=options.epoch_units,
+            epoch_units={in_source(name): unit for name, unit in options.epoch_units.items()},
             base64_decimals=options.has_base64_decimals,
             split=split,
+            out_of_range=options.out_of_range,
+            unavailable_values="keep" if marks else "fail",
+            placeholder=options.placeholder,
         )
-        return DecodedRecords(rows=found.rows, kinds=found.kinds, bad=found.bad)
+        rows = pa.RecordBatch.from_arrays(found.rows.columns, schema=plain)
+        return DecodedRecords(rows=rows, kinds=found.kinds, bad=found.bad, unavailable=_named(found.unavailable))
 
     def plain_rows(keys: pa.Array, values: pa.Array) -> DecodedRecords:
         return _decode_plain(keys, values, plain, options.key_columns)
@@ -94,25 +101,14 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
     return plain_rows if options.value_format is ValueFormat.JSON else envelopes
 
 
-def _with_known_fields(split: Split, names: Sequence[str]) -> Split:
-    """Checks that every field in the schema parts of records is a column.
-
-    Raises (when it is called): ConflictError, because the query must be restarted with the new columns.
-    """
-
-    def checked(records: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
-        groups, bad = split(records)
-        for group in groups:
-            found = columns_of_part(row_part(group.schema_part))
-            new_names = [each.name for each in found if not each.refused and each.name not in names]
-            if new_names:
-                raise ConflictError(
-                    f"rows of the source have new columns: columns={new_names} new-fields=fail "
-                    "fix=restart the query with them; a pipeline with write.merge-schema=true adds them automatically"
-                )
-        return groups, bad
-
-    return checked
+def _named(marks: pa.Array | None) -> pa.Array | None:
+    """The names of source columns as those of the table's."""
+    if marks is None:
+        return None
+    names = marks.values.dictionary_encode()
+    renamed = pa.array([column_name(each) for each in names.dictionary.to_pylist()], pa.string())
+    values = renamed.take(names.indices)
+    return pa.ListArray.from_arrays(marks.offsets, values, mask=marks.is_null() if marks.null_count else None)
 
 
 @lru_cache(maxsize=16)
@@ -123,13 +119,16 @@ def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
 
 def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
     """The changes in Spark's columns and types; ``_row_kind`` has the kinds as ``+I -U +U -D``."""
-    columns = [
-        ROW_KIND_SYMBOLS.take(found.kinds)
-        if field.name == ROW_KIND_COLUMN
-        else pc.cast(found.rows[field.name], field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    count = found.rows.num_rows
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == ROW_KIND_COLUMN:
+            return ROW_KIND_SYMBOLS.take(found.kinds)
+        if field.name == UNAVAILABLE_COLUMN:
+            return pa.nulls(count, field.type) if found.unavailable is None else found.unavailable.cast(field.type)
+        return pc.cast(found.rows[field.name], field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
 
 
 def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names: Sequence[str]) -> DecodedRecords:

@@ -44,6 +44,29 @@ COMPACTION_WAIT: Final = Counter(
     "fluvial_compaction_wait_seconds", "Time that batches waited for compactions.", _TABLE, registry=REGISTRY
 )
 LAST_SNAPSHOT: Final = Gauge("fluvial_last_snapshot", "Snapshot of the newest batch.", _TABLE, registry=REGISTRY)
+CDC_RECORDS: Final = Counter("fluvial_cdc_records", "Change records of a table's source.", _TABLE, registry=REGISTRY)
+CDC_BAD: Final = Counter("fluvial_cdc_bad_records", "Change records that could not be read.", _TABLE, registry=REGISTRY)
+CDC_PARKED: Final = Gauge("fluvial_cdc_parked", "1: the table waits for a user.", _TABLE, registry=REGISTRY)
+CDC_SCHEMA: Final = Gauge("fluvial_cdc_schema", "Version of the table's schema.", _TABLE, registry=REGISTRY)
+CDC_SOURCE_LAG: Final = Gauge(
+    "fluvial_cdc_source_lag_seconds",
+    "From a change in the source to its commit, of the newest.",
+    _TABLE,
+    registry=REGISTRY,
+)
+
+
+def record_changes(
+    table: str, *, records: int, bad: int, schema_id: int | None, lag_seconds: float | None, is_parked: bool
+) -> None:
+    """Record what a batch of a job did to a table; None: it is parked, or its records have no time."""
+    CDC_RECORDS.labels(table).inc(records)
+    CDC_BAD.labels(table).inc(bad)
+    CDC_PARKED.labels(table).set(is_parked)
+    if schema_id is not None:
+        CDC_SCHEMA.labels(table).set(schema_id)
+    if lag_seconds is not None:
+        CDC_SOURCE_LAG.labels(table).set(lag_seconds)
 
 
 def record_batch(

@@ -39,6 +39,8 @@ _SIMPLE: Final[Mapping[str, T.DataType]] = {
 }
 BESIDE_ROWS: Final = (ROW_KIND_COLUMN, UNAVAILABLE_COLUMN)
 """Columns of changes to write, beside the table's."""
+INITIAL_DEFAULT: Final = "fluvial.initial-default"
+"""Metadata of a frame's column: what rows have that were written before it was added, as a literal."""
 _TIME_DIGITS: Final = 3  # a table holds milliseconds of the day
 _WIDER: Final[Mapping[type[T.DataType], tuple[type[T.DataType], ...]]] = {
     T.ByteType: (T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
@@ -84,11 +86,16 @@ def spark_schema(fields: Sequence[DataField]) -> T.StructType:
                 field.name,
                 spark_type(field.type),
                 field.type.nullable,
-                {"comment": field.description} if field.description else None,
+                _metadata(field),
             )
             for field in fields
         ]
     )
+
+
+def _metadata(field: DataField) -> dict[str, str] | None:
+    given = {"comment": field.description or None, INITIAL_DEFAULT: field.initial_default}
+    return {name: text for name, text in given.items() if text is not None} or None
 
 
 def fields_of_spark(schema: T.StructType) -> list[DataField]:
@@ -112,7 +119,15 @@ def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[Dat
             raise InvalidInputError(
                 f"a table cannot hold this column: column={column.name} type={column.dataType.simpleString()} {error}"
             ) from error
-        fields.append(DataField(id=index, name=column.name, type=data_type, description=column.metadata.get("comment")))
+        fields.append(
+            DataField(
+                id=index,
+                name=column.name,
+                type=data_type,
+                description=column.metadata.get("comment"),
+                initial_default=column.metadata.get(INITIAL_DEFAULT),
+            )
+        )
     return fields
 
 

@@ -28,6 +28,7 @@ from engine.types.spark_types import cast_frame, fields_of_frame
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
 from engine.write.spark_runner import SparkRunner
+from engine.write.unavailable.filling import Refuse
 from filestore.evolution.schema_merge import MergeRules
 from filestore.schema.validation import check_writable
 from filestore.table import FileTable
@@ -43,10 +44,17 @@ NO_CHECKPOINT: Final = (
 )
 
 
-def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Observer = ignore) -> "StreamSink":
+def sink(
+    table: Any,
+    options: Mapping[str, str] | None = None,
+    *,
+    observe: Observer = ignore,
+    refuse: Refuse | None = None,
+) -> "StreamSink":
     """A function for ``foreachBatch`` that writes each micro-batch to a table, exactly once.
 
-    Frames hold the table's columns, in any order, and optionally ``_row_kind`` (+I -U +U -D); nullable columns may be
+    Frames hold the table's columns, in any order, and optionally ``_row_kind`` (+I -U +U -D) and ``_unavailable``
+    (names of columns that the source left out, whose value is that of the row before); nullable columns may be
     missing. Rows of one key must come from one input task in their order, or the table needs a ``sequence.field``.
 
     Args:
@@ -57,6 +65,8 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
             ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``,
             ``write.merge-schema`` and its parts (the table's schema grows with the frames').
         observe: called with each step, in tasks too, so it must be picklable.
+        refuse: called in tasks with updates whose missing values no row has, which are left out; None: they fail the
+            batch.
 
     Raises:
         InvalidInputError: an unknown option, or a value that cannot be read. When the query runs: no checkpoint
@@ -64,19 +74,22 @@ def sink(table: Any, options: Mapping[str, str] | None = None, *, observe: Obser
         TakenOverError: when the query runs, and another run of it has begun since: this one ends.
     """
     writer = WriterOptions.parse(options, SINK_KEYS, "sink option")
-    return StreamSink(at_branch(table.files, writer.branch), writer, observe)
+    return StreamSink(at_branch(table.files, writer.branch), writer, observe, refuse)
 
 
 class StreamSink:
     """What ``foreachBatch`` calls. It serves one run of one query, and starts with its first micro-batch."""
 
-    def __init__(self, table: FileTable, options: WriterOptions, observe: Observer) -> None:
+    def __init__(
+        self, table: FileTable, options: WriterOptions, observe: Observer, refuse: Refuse | None = None
+    ) -> None:
         """Made by ``sink``."""
         check_writable(table.store.schema)
         TableLog.of(table, options)  # reports wrong options before the query starts
         self._table = table
         self._options = options
         self._observe = observe
+        self._refuse = refuse
         self._rules = merge_rules(table.store, options)
         self._merged: T.StructType | None = None  # the columns of the newest frame that the table holds
         self._session: WriteSession[DataFrame] | None = None  # from the first micro-batch on
@@ -133,7 +146,7 @@ class StreamSink:
         self._recorder, self._job = recorder, job
         return WriteSession(
             self._table,
-            SparkRunner(frame.sparkSession),
+            SparkRunner(frame.sparkSession, refuse=self._refuse),
             commit_user=user,
             options=self._options,
             upkeep=Upkeep.STREAM,

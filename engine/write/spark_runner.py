@@ -1,6 +1,7 @@
 """The runner of a write session that works in Spark tasks: every bucket of a frame in one of them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -14,6 +15,7 @@ from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.local_merge import LocalMerge
 from engine.write.routing import shuffle_by_bucket, shuffle_counted_rows
+from engine.write.unavailable.filling import Refuse
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
@@ -23,12 +25,19 @@ from lsm.errors import ConflictError, OutcomeUnknownError
 class SparkRunner:
     """Spark tasks of one session."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        """Work in this session; it compacts beside the batches."""
+    def __init__(self, spark: SparkSession, *, refuse: Refuse | None = None) -> None:
+        """Work in this session; it compacts beside the batches.
+
+        Args:
+            spark: the session.
+            refuse: see ``BatchSpec``.
+        """
         self._spark = spark
+        self._refuse = refuse
 
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
         """See ``Runner``."""
+        spec = replace(spec, refuse=self._refuse)
         try:
             answers = _shuffled(rows, spec).mapInArrow(_PartTask(spec), "result string").collect()
         except PySparkException as error:

@@ -1,6 +1,7 @@
 """Maps rows of a file to the read schema: columns matched by field id, renamed, cast, filled with nulls.
 
-A column added after the file was written is null, whatever its default: defaults apply only to writes.
+A column added after the file was written has its initial default, which a change source declared, or else is null,
+whatever its default: that applies only to writes.
 A file may also be newer than its reader, if a column was widened after the reader was opened: then values that fit the
 narrower type are read, and others are an error rather than truncated.
 Source: Paimon SchemaEvolutionUtil.
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
-from filestore.types.casts import cast_array, floor_clock, keeps_order, narrowed, widens
+from filestore.types.casts import cast_array, floor_clock, keeps_order, literal_value, narrowed, widens
 from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_field, arrow_type
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -69,12 +70,14 @@ class SchemaMapping:
     def ranges(self, ranges: Mapping[str, ColumnRange], row_count: int) -> Mapping[str, ColumnRange]:
         """Ranges by file column name, mapped to read column names.
 
-        A column newer than the file is all null; columns with a cast that may change the order are omitted.
+        A column newer than the file is all null unless it has an initial default; then, like columns with a cast that
+        may change the order, it is omitted.
         """
         mapped: dict[str, ColumnRange] = {}
         for column in self.columns:
             if column.source is None:
-                mapped[column.target.name] = ColumnRange(null_count=row_count)
+                if column.target.initial_default is None:
+                    mapped[column.target.name] = ColumnRange(null_count=row_count)
             elif column.source.name in ranges and (
                 column.is_same or keeps_order(column.source.type, column.target.type)
             ):
@@ -131,6 +134,8 @@ def _same(source: DataType, target: DataType) -> bool:
 
 def _mapped(rows: pa.RecordBatch, column: ColumnMapping, newer: Newer | None) -> pa.Array:
     target = arrow_type(column.target.type)
+    if column.source is None and column.target.initial_default is not None:
+        return pa.repeat(literal_value(column.target.initial_default, column.target.type), rows.num_rows)
     index = -1 if column.source is None else rows.schema.get_field_index(column.source.name)
     if column.source is None or index < 0:
         return pa.nulls(rows.num_rows, target)

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-import pyarrow as pa
-
 from filestore.evolution.option_changes import renamed_in_options, uses_of, with_option
 from filestore.options.log_place import GENERATION_KEY, SYSTEM_KEY, in_other_place
 from filestore.options.table.groups import SCHEMA_VERSION
@@ -29,16 +27,14 @@ from filestore.schema.row_counts import check_change
 from filestore.schema.schema_store import with_new_field_ids
 from filestore.schema.table_schema import TableSchema
 from filestore.schema.validation import check_altered, check_new_names, check_options_set
-from filestore.types.casts import can_cast, cast_array, keeps_order, widens
+from filestore.types.casts import can_cast, keeps_order, literal_value, widens
 from filestore.types.data_types import (
     INTEGER_ROOTS,
     NESTED_ROOTS,
-    STRING,
     TEXT_ROOTS,
     TIMESTAMP_ROOTS,
     DataField,
     DataType,
-    arrow_type,
 )
 from lsm.errors import InvalidInputError
 
@@ -67,13 +63,18 @@ class SetComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumn:
-    """Add a column, null in existing rows. Without a position it becomes the last one."""
+    """Add a column. Without a position it becomes the last one.
+
+    Existing rows have its initial default, which only columns of a change source have, else null: their source gave
+    its old rows that value without an event.
+    """
 
     path: ColumnPath
     type: DataType
     comment: str | None = None
     default: str | None = None
     position: ColumnPosition | None = None
+    initial_default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +196,17 @@ def apply_changes(
 
 def parse_default(text: str, data_type: DataType) -> None:
     """Raises: InvalidInputError for a default that is not a value of the type."""
-    if data_type.root in NESTED_ROOTS:
-        raise InvalidInputError(f"columns of this type have no default: type={data_type} default={text!r}")
-    try:
-        value = cast_array(pa.array([text], arrow_type(STRING)), STRING, data_type)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"default is not a value of the column: type={data_type} default={text!r}") from error
-    if value.null_count:
-        raise InvalidInputError(f"default is not a value of the column: type={data_type} default={text!r}")
+    literal_value(text, data_type)
+
+
+def _check_initial_default(schema: TableSchema, change: AddColumn, text: str) -> None:
+    parse_default(text, change.type)
+    if len(change.path) > 1 or schema.table_options.row_counts:
+        raise InvalidInputError(
+            f"old rows of this column are null: column={path_text(change.path)} initial_default={text!r} "
+            "reason='a field of a row has none, and rows that are counted are known by all their values' "
+            "fix='add it without an initial default'"
+        )
 
 
 def _upgraded_version(schema: TableSchema) -> TableSchema:
@@ -250,6 +254,8 @@ def _added(schema: TableSchema, change: AddColumn) -> TableSchema:
         )
     if change.default is not None:
         parse_default(change.default, change.type)
+    if change.initial_default is not None:
+        _check_initial_default(schema, change, change.initial_default)
     ids = count(schema.highest_field_id + 1)
     field = DataField(
         id=next(ids),
@@ -257,6 +263,7 @@ def _added(schema: TableSchema, change: AddColumn) -> TableSchema:
         type=with_new_field_ids(change.type, ids),
         description=change.comment,
         default_value=change.default,
+        initial_default=change.initial_default,
     )
     highest = next(ids) - 1
 
@@ -326,8 +333,9 @@ def _retyped(schema: TableSchema, change: ChangeType) -> TableSchema:
             f"records in the log would be read differently from files: {facts} "
             "fix='use a wider integer, a longer text, more digits of a DECIMAL or TIMESTAMP; or a new column'"
         )
-    if field.default_value is not None:
-        parse_default(field.default_value, wanted)
+    for default in (field.default_value, field.initial_default):
+        if default is not None:
+            parse_default(default, wanted)
     return edited(schema, change.path, lambda each: replace(each, type=wanted))
 
 

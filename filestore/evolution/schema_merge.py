@@ -148,7 +148,12 @@ def _of_level(
                 f"two columns would differ only in case: column={path_text(path)} existing={alike[0]} "
                 "fix=use the table's spelling"
             )
-        yield AddColumn(path=path, type=_nullable(field.type), comment=field.description)
+        yield AddColumn(
+            path=path,
+            type=_nullable(field.type),
+            comment=field.description,
+            initial_default=None if parent else field.initial_default,
+        )
 
 
 def _of_type(known: DataType, given: DataType, path: ColumnPath, rules: MergeRules) -> Iterator[SchemaChange]:

@@ -83,8 +83,9 @@ class Pruner:
         known: dict[str, ColumnRange] = {}
         for field in schema.fields:
             old = then.get(field.id)
-            if old is None:  # added later: every row of the file has null
-                known[field.name] = ColumnRange(min=None, max=None, null_count=file.row_count)
+            if old is None:  # added later: every row of the file has null, or the initial default
+                if field.initial_default is None:
+                    known[field.name] = ColumnRange(min=None, max=None, null_count=file.row_count)
             elif old.name in ranges and arrow_type(old.type) == arrow_type(field.type):
                 known[field.name] = ranges[old.name]
         return known

@@ -18,6 +18,7 @@ from filestore.types.data_types import (
     BYTES_ROOTS,
     INTEGER_ROOTS,
     MAX_LENGTH,
+    NESTED_ROOTS,
     STRING,
     TEXT_ROOTS,
     TIMESTAMP_ROOTS,
@@ -193,6 +194,22 @@ def _decimal_to_number(array: pa.Array, source: DataType, target: DataType) -> p
 
 def _number_to_boolean(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     return pc.not_equal(array, pa.scalar(0, array.type))
+
+
+def literal_value(text: str, data_type: DataType) -> pa.Scalar:
+    """The value of a default, which schemas keep as text.
+
+    Raises: InvalidInputError for a text that is not a value of the type.
+    """
+    if data_type.root in NESTED_ROOTS:
+        raise InvalidInputError(f"columns of this type have no default: type={data_type} default={text!r}")
+    try:
+        value = cast_array(pa.array([text], arrow_type(STRING)), STRING, data_type)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"default is not a value of the column: type={data_type} default={text!r}") from error
+    if value.null_count:
+        raise InvalidInputError(f"default is not a value of the column: type={data_type} default={text!r}")
+    return value[0]
 
 
 def _text_to_boolean(array: pa.Array, source: DataType, target: DataType) -> pa.Array:

@@ -73,6 +73,7 @@ class DataField:
     type: DataType
     description: str | None = None
     default_value: str | None = None
+    initial_default: str | None = None  # what rows have that were written before the column was added; None: null
 
     def to_json(self) -> dict[str, Any]:
         """The object in schema files, without absent values, because Java reads null as the string "null"."""
@@ -81,6 +82,8 @@ class DataField:
             body["description"] = self.description
         if self.default_value is not None:
             body["defaultValue"] = self.default_value
+        if self.initial_default is not None:
+            body["initialDefault"] = self.initial_default  # other engines skip it, and read null
         return body
 
 
@@ -120,6 +123,7 @@ def parse_field(json: Mapping[str, Any]) -> DataField:
             type=parse_data_type(json["type"]),
             description=json.get("description"),
             default_value=json.get("defaultValue"),
+            initial_default=json.get("initialDefault"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptDataError(f"field lacks an id, a name or a type: json={json}") from error

@@ -83,6 +83,7 @@ class TypeRules:
         return plain
 
 
+DEFAULT_METADATA: Final = b"initial-default"
 DEFAULT_RULES: Final = TypeRules()
 
 
@@ -115,9 +116,17 @@ def row_part(schema_part: Mapping[str, Any] | None, *, row_field: str = "after")
 
 
 def value_schema(schema_part: Mapping[str, Any] | None, rules: TypeRules = DEFAULT_RULES) -> pa.Schema:
-    """The columns of the row in an envelope, all nullable; refused ones are left out."""
+    """The columns of the row in an envelope, all nullable; refused ones are left out.
+
+    Defaults are metadata of the fields, as ``DEFAULT_METADATA``.
+    """
     columns = columns_of_part(row_part(schema_part), rules)
-    return pa.schema([(each.name, each.type) for each in columns if not each.refused])
+    return pa.schema([_field(each) for each in columns if not each.refused])
+
+
+def _field(column: SourceColumn) -> pa.Field:
+    metadata = None if column.default is None else {DEFAULT_METADATA: column.default.encode()}
+    return pa.field(column.name, column.type, metadata=metadata)
 
 
 def _column(part: Mapping[str, Any], rules: TypeRules) -> SourceColumn:

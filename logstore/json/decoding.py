@@ -21,6 +21,7 @@ from logstore.json.arrow_bytes import decimals_of_bytes, narrowed_decimals
 from logstore.json.base64_text import base64_values
 from logstore.json.maps import JsonScan, UnscannableError
 from logstore.json.reading import (
+    GUESSED_DAYS,
     MILLIS_PER_DAY,
     NON_FINITE,
     UNITS_PER_DAY,
@@ -343,6 +344,10 @@ def _from_numbers(numbers: pa.Array, reading: Reading) -> pa.Array:
     unit = str(reading.number_unit)
     if pa.types.is_time(data_type):
         return _times_from_numbers(numbers, unit, reading)
+    if reading.is_unit_guessed:
+        near = pc.less(pc.abs(numbers), GUESSED_DAYS * UNITS_PER_DAY[unit])
+        if not _every(pc.or_(pc.invert(near), pc.equal(numbers, 0))):
+            raise UnscannableError("the unit of a moment near 1970 is a wrong guess")
     moments = numbers.cast(pa.int32()).view(pa.date32()) if unit == "D" else numbers.view(pa.timestamp(unit))
     if pa.types.is_timestamp(data_type):
         return moments.cast(pa.timestamp(data_type.unit)).view(data_type)

@@ -26,6 +26,8 @@ UNITS_PER_DAY: Final = {
     "us": MILLIS_PER_DAY * 10**3,
     "ns": MILLIS_PER_DAY * 10**6,
 }
+GUESSED_DAYS: Final = 366
+"""A number counts coarser units than it is taken for when it gives a moment so near to 1970."""
 NON_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 _TIME_OF_DAY: Final = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?"
@@ -47,6 +49,7 @@ class Reading:
     lenient: bool = False  # also accept numbers for dates, times, timestamps and booleans, as CDC connectors write
     epoch_unit: str | None = None  # unit of such numbers: D s ms us ns; None: the column's own unit
     unscaled_scale: int | None = None  # decimals are base64 of their unscaled big-endian bytes, with this scale
+    is_unit_guessed: bool = False  # nothing says what a timestamp's number counts: near 1970 the guess is wrong
     takes_infinity: bool = False  # a timestamp may be the text infinity, which becomes the last number, or -infinity
     children: tuple["Reading", ...] = ()  # struct: its fields; list: the element; map: key and value
 
@@ -255,6 +258,8 @@ def _timestamp(value: Any, reading: Reading) -> int:
     unit, number = reading.number_unit, _whole(value)
     if unit is not None and number is not None:
         nanos = number * (UNITS_PER_DAY["ns"] // UNITS_PER_DAY[unit])
+        if reading.is_unit_guessed and 0 < abs(nanos) < GUESSED_DAYS * UNITS_PER_DAY["ns"]:
+            raise _refusal(value, reading, f"without a schema part {unit} is a wrong guess: set epoch-units")
     else:
         match = _TIMESTAMP_TEXT.fullmatch(value) if isinstance(value, str) else None
         if match is None:

@@ -127,3 +127,19 @@ def test_everybody_reads_a_table_that_grew_with_its_rows(tmp_path: Path, assert_
     cast = {"write.merge-schema.explicit-cast": "true"}
     table.write(pa.table({"id": [3], "n": [1.5], "l": [[{"z": 3}]]}), options=cast)
     assert len(assert_peers_agree(table.store.paths.root, only=("java",))) == 3
+
+
+def test_everybody_opens_a_table_with_an_initial_default_and_reads_it_once_files_are_rewritten(
+    tmp_path: Path, assert_peers_agree: Agreement
+) -> None:
+    """Other engines skip the key ``initialDefault`` of a field, and read null until a compaction has written it."""
+    catalog = Catalog(str(tmp_path))
+    schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.int32())])
+    table = catalog.create_table("db.t", schema, primary_key=["id"], options={"bucket": "1"})
+    table.write(pa.table({"id": [1, 2], "v": [1, 2]}, schema=schema))
+    added = AddColumn(path=("e",), type=parse_data_type("INT"), initial_default="7")
+    table = catalog.alter_table("db.t", [added])
+    table.write(pa.table({"id": [2, 3], "v": [3, 4], "e": [None, 8]}, schema=table.schema.arrow_schema))
+    table.compact(full=True)
+    rows = assert_peers_agree(table.store.paths.root)
+    assert sorted((row["id"], row["v"], row["e"]) for row in rows) == [(1, 1, 7), (2, 3, None), (3, 4, 8)]

@@ -44,6 +44,10 @@ class Follower:
     def catch_up(self) -> BatchReport:
         """One batch with everything that the source has published up to now."""
         self.source.records()
+        return self.step()
+
+    def step(self) -> BatchReport:
+        """One batch with what the topics have at this moment."""
         positions = self._topics.positions()
         earliest, latest = self._topics.earliest(positions), self._topics.latest(positions)
         planned = next_position(self._position, earliest, latest, self._state.request_names(), limit=None)

@@ -13,6 +13,9 @@ from lsm.errors import InvalidInputError
 
 DELETED_COLUMN: Final = "_deleted"
 DELETED_WHEN: Final = "op = d"
+SEQUENCE_COLUMN: Final = "_lsn"
+SEQUENCE: Final = "source.lsn"
+"""What orders the rows of a key that come from several topics, as those of PostgreSQL's partitions."""
 _BOOLEAN: Final = DataType(root="BOOLEAN")
 _BIGINT: Final = DataType(root="BIGINT")
 _MOMENT: Final = DataType(root="TIMESTAMP_LTZ", precision=3)

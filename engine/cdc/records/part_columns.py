@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.cdc.names import SourceTable, is_excluded
-from engine.cdc.part_sequence import PartColumn
 from engine.cdc.records.routing import RowPart
+from engine.cdc.rules.names import SourceTable, is_excluded
+from engine.cdc.rules.part_sequence import PartColumn
 from engine.cdc.settings import CdcSettings
 from filestore.types.data_types import data_type_of
 from logstore.format.connect_types import columns_of_part

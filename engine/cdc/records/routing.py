@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.cdc.names import SourceTable
+from engine.cdc.rules.names import SourceTable
 from logstore.format.schema_parts import Payloads, Split, split_payloads
 from logstore.json.arrow_bytes import flags, rows_where
 from logstore.json.decoding import decode_objects
@@ -27,6 +27,14 @@ TRUNCATE: Final = "t"
 NO_SCHEMA_PART: Final = (
     "the record has no schema part, so its columns have no types: "
     "fix=set value.converter.schemas.enable=true and key.converter.schemas.enable=true at the connector, or use Avro"
+)
+TRANSACTION_PART: Final = "TransactionMetadataValue"
+_TRANSACTION: Final = pa.schema(
+    [
+        ("status", pa.string()),
+        ("id", pa.string()),
+        ("data_collections", pa.list_(pa.struct([("data_collection", pa.string()), ("event_count", pa.int64())]))),
+    ]
 )
 META: Final = pa.schema(
     [
@@ -82,6 +90,7 @@ class Routed:
     """Where the records of a batch belong."""
 
     pieces: tuple[RecordPiece, ...]
+    ended: tuple[tuple[int, str, Mapping[str, int]], ...]  # END records: index, transaction, changes by table
     bad: tuple[BadRecord, ...]  # of no known table
     tombstones: IndexArray
 
@@ -99,13 +108,18 @@ def route(keys: pa.Array, values: pa.Array, *, split: Split = split_payloads) ->
     groups, unreadable = split(values.drop_null() if is_tombstone.any() else values)
     bad = [BadRecord(index=int(places[each.index]), reason=each.reason) for each in unreadable]
     pieces: list[RecordPiece] = []
+    ended: list[tuple[int, str, Mapping[str, int]]] = []
     for group in groups:
+        if group.schema_part is not None and str(group.schema_part.get("name", "")).endswith(TRANSACTION_PART):
+            ended += _ended(group, places[group.indices])
+            continue
         found, refused = _pieces_of(group, places[group.indices], keys, split)
         pieces += found
         bad += refused
     pieces.sort(key=lambda each: int(each.indices[0]))
     return Routed(
         pieces=tuple(pieces),
+        ended=tuple(sorted(ended, key=lambda each: each[0])),
         bad=tuple(sorted(bad, key=lambda each: each.index)),
         tombstones=np.flatnonzero(is_tombstone),
     )
@@ -114,6 +128,19 @@ def route(keys: pa.Array, values: pa.Array, *, split: Split = split_payloads) ->
 def is_row_part(part: Mapping[str, Any] | None) -> bool:
     """Whether a schema part is that of a table's changes."""
     return part is not None and {each.get("field") for each in part.get("fields") or ()} >= ENVELOPE_FIELDS
+
+
+def _ended(group: Payloads, indices: IndexArray) -> list[tuple[int, str, Mapping[str, int]]]:
+    decoded = decode_objects(group.texts, row_reading(_TRANSACTION, lenient=True))
+    return [
+        (
+            int(indices[at]),
+            row["id"],
+            {each["data_collection"]: each["event_count"] for each in row["data_collections"] or ()},
+        )
+        for at, row in zip(decoded.indices.tolist(), decoded.rows.to_pylist(), strict=True)
+        if row["status"] == "END"
+    ]
 
 
 def _pieces_of(

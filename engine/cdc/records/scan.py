@@ -7,21 +7,27 @@ what does not fit is read again. So a batch takes bounded memory, however far th
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from engine.cdc.names import SourceTable
 from engine.cdc.records.routing import RecordPiece, Routed, RowPart, route
-from engine.cdc.settings import CdcSettings
+from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
+from engine.cdc.settings import CUT, CdcSettings
 from engine.kafka.offsets import OffsetRange
 from logstore.format.avro_payloads import AvroPayloads
 from logstore.format.schema_parts import Split, split_payloads
+from logstore.format.schema_registry import SchemaRegistry
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import RecordsLostError, read_range
 from logstore.offsets import LogRange
+
+_NO_SNAPSHOT: Final = pa.array(["false", None], pa.string())
 
 
 @dataclass(slots=True)
@@ -35,7 +41,7 @@ class ScannedTable:
     newest_lsn: int | None = None
     truncated_at: int | None = None  # offset of the last truncate
     parts: list[tuple[int, RowPart]] = field(default_factory=list)  # at the first record after another part
-    transactions: dict[str, int] = field(default_factory=dict)  # events by id, in order
+    has_snapshot: bool = False  # records of the connector's first look at the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,8 @@ class RangeScan:
     bad: list[tuple[int, BadRecord]] = field(default_factory=list)  # with its offset; of no known table
     chunks: list[Chunk] | None = None  # None: to be read again
     lost: str | None = None  # the records are gone, and why
+    runs: list[ChangeRun] = field(default_factory=list)  # with ``commit.cut=transaction``
+    ended: list[EndedTransaction] = field(default_factory=list)
 
     @property
     def position(self) -> str:
@@ -85,7 +93,13 @@ def position_of(source: OffsetRange) -> str:
 
 def split_of(settings: CdcSettings) -> Split:
     """How records are split into payloads and schema parts."""
-    return split_payloads if settings.registry is None else AvroPayloads(settings.registry)
+    return split_payloads if settings.registry is None else _avro_payloads(settings.registry)
+
+
+@lru_cache(maxsize=4)
+def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
+    """One per registry and process: its cache of schemas outlives a batch."""
+    return AvroPayloads(registry)
 
 
 def read_chunks(settings: CdcSettings, source: OffsetRange) -> Iterator[Chunk]:
@@ -116,6 +130,17 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
             for table in found.tables.values():
                 own = [each for each in chunk.routed.pieces if each.source == table.source and each.part is not None]
                 table.parts += part_starts(own, offsets) if own else []
+            if settings.cut == CUT:
+                found.runs += _runs(chunk, offsets)
+                found.ended += [
+                    EndedTransaction(
+                        position=(source.topic, source.partition),
+                        offset=int(offsets[index]),
+                        id=transaction_key(name),
+                        counts=counts,
+                    )
+                    for index, name, counts in chunk.routed.ended
+                ]
             found.bad += [(int(offsets[each.index]), each) for each in chunk.routed.bad]
             if found.chunks is not None:
                 if budget is not None and budget.take(chunk.records.nbytes):
@@ -142,11 +167,25 @@ def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64]) -> No
         setattr(table, name, newest if known is None else known if newest is None else max(known, newest))
     if piece.part is None:
         table.truncated_at = max(table.truncated_at or 0, int(at.max()))
-    transactions = pc.struct_field(pc.struct_field(piece.meta, "transaction"), "id").drop_null()
-    if len(transactions):
-        for each in transactions.value_counts().to_pylist():
-            name = each["values"]
-            table.transactions[name] = table.transactions.get(name, 0) + each["counts"]
+    marks = pc.struct_field(source, "snapshot")
+    table.has_snapshot |= bool(pc.any(pc.invert(pc.is_in(marks, _NO_SNAPSHOT))).as_py())
+
+
+def _runs(chunk: Chunk, offsets: NDArray[np.int64]) -> list[ChangeRun]:
+    """Neighbours of one table and transaction, by offset."""
+    runs: list[ChangeRun] = []
+    for piece in chunk.routed.pieces:
+        ids = pc.struct_field(pc.struct_field(piece.meta, "transaction"), "id").dictionary_encode()
+        codes = np.asarray(ids.indices.fill_null(-1))
+        starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+        counts = np.diff(np.append(starts, len(codes)))
+        names = [*map(transaction_key, ids.dictionary.to_pylist()), None]
+        at = offsets[piece.indices]
+        runs += [
+            ChangeRun(offset=int(at[start]), transaction=names[codes[start]], table=str(piece.source), count=int(count))
+            for start, count in zip(starts, counts, strict=True)
+        ]
+    return sorted(runs, key=lambda each: each.offset)
 
 
 def part_starts(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> list[tuple[int, RowPart]]:

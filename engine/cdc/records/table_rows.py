@@ -10,16 +10,16 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from engine.cdc.names import SourceTable
-from engine.cdc.part_sequence import PartSequence
-from engine.cdc.records.metadata import metadata_column
+from engine.cdc.records.metadata import SEQUENCE, SEQUENCE_COLUMN, metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
 from engine.cdc.records.routing import RecordPiece, RowPart
 from engine.cdc.records.scan import Chunk, position_of, read_chunks, split_of
+from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.settings import SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.types.casts import cast_array
 from filestore.types.data_types import DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
@@ -27,9 +27,6 @@ from logstore.json.arrow_bytes import gathered
 from logstore.json.reading import BadRecord
 from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
-
-UNAVAILABLE_COLUMN: Final = "_unavailable"
-"""Names of the columns that the connector left out of a row: the writer fills them from the table."""
 
 
 class TooManyBadError(InvalidInputError):
@@ -112,11 +109,10 @@ class ChangeRows:
                 continue
             at = offsets[piece.indices]
             is_wanted = at > own.after
-            names = np.array(own.sequence.run_names(position_of(own.range), at.tolist()))
-            for name in np.unique(names[is_wanted]):
-                rows, where, refused = self._decoded(
-                    chunk, piece, piece.part, own, is_wanted & (names == name), str(name)
-                )
+            names, codes = own.sequence.run_of_rows(position_of(own.range), at)
+            for code in np.unique(codes[is_wanted]).tolist():
+                mask = is_wanted & (codes == code)
+                rows, where, refused = self._decoded(chunk, piece, piece.part, own, mask, names[code])
                 found.append(rows)
                 places.append(where)
                 bad += refused
@@ -171,6 +167,8 @@ class ChangeRows:
                 values = cast_array(values, _TEXT, each.type)
             elif each.name in self.settings.added:
                 values = metadata_column(self.settings.added[each.name], meta).cast(arrow)
+            elif each.name == SEQUENCE_COLUMN and each.name not in by_column:
+                values = metadata_column(SEQUENCE, meta).cast(arrow)
             elif each.name in by_column:
                 name = by_column[each.name]
                 values = _cast(found.rows.column(name), types[name], each.type)

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from engine.cdc.names import SourceTable, TableTarget, column_name, is_excluded
-from engine.cdc.part_sequence import CHANGE_KINDS
 from engine.cdc.records.part_columns import key_names
 from engine.cdc.records.routing import RowPart, is_row_part, route
+from engine.cdc.rules.names import SourceTable, TableTarget, is_excluded, name_in_table
+from engine.cdc.rules.part_sequence import CHANGE_KINDS
 from engine.cdc.settings import SKIP, CdcSettings
 from engine.cdc.survey.samples import TopicSample
 from filestore.types.casts import widens
@@ -164,13 +164,13 @@ def _key(part: RowPart, target: TableTarget | None, settings: CdcSettings) -> tu
         return target.key, "a rule of names"
     names = key_names(part)
     if names:
-        return tuple(column_name(each, settings.renamed) for each in names), "the record's key"
+        return tuple(name_in_table(each, settings.renamed) for each in names), "the record's key"
     left_out = " and is left out" if settings.without_key == SKIP else ", needs REPLICA IDENTITY FULL"
     return (), f"none: without-key={settings.without_key}{left_out}"
 
 
 def _column(column: SourceColumn, source: SourceTable, settings: CdcSettings) -> SurveyedColumn:
-    name = column_name(column.name, settings.renamed)
+    name = name_in_table(column.name, settings.renamed)
     if is_excluded(source, column.name, settings.excluded):
         return SurveyedColumn(source=column, name=name, type="", note="excluded")
     if column.refused:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from engine.catalog import Catalog
-from engine.cdc.names import SourceTable, column_name, is_excluded
 from engine.cdc.records.metadata import DELETED_WHEN
+from engine.cdc.rules.names import SourceTable, is_excluded, name_in_table
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import StateFiles
 from engine.cdc.tables import with_deleted
@@ -63,7 +63,7 @@ def followed_by(settings: CdcSettings, state: StateFiles) -> Callable[[LiveTable
         return Followed(
             name=f"{settings.database}.{target.table}",
             constants=target.constants,
-            named=lambda column: live.get(column, column_name(column, settings.renamed)),
+            named=lambda column: live.get(column, name_in_table(column, settings.renamed)),
             excluded=lambda column: is_excluded(name, column, settings.excluded),
             deleted=deleted,
             key=tuple(each for each in target.key if each not in target.constants),

@@ -6,9 +6,9 @@ from typing import Any, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from engine.cdc.names import DEFAULT_TO, NameRule, Naming
-from engine.cdc.part_sequence import CHANGE_KINDS, WORDS
 from engine.cdc.records.metadata import metadata_type
+from engine.cdc.rules.names import DEFAULT_TO, NameRule, Naming
+from engine.cdc.rules.part_sequence import CHANGE_KINDS, WORDS
 from engine.cdc.settings import APPEND, COUNT_ROWS, CUT, HARD, ISOLATE, NO_CUT, SKIP, SOFT, STOP
 from engine.deploy.config.pipeline_config import AVAILABLE_NOW, KAFKA, TriggerConfig
 from engine.deploy.config.section import Options, Seconds, Section, SizeBytes, one_of, problem
@@ -123,6 +123,10 @@ class CdcCommitConfig(Section):
     """transaction: batches end between transactions of the source, and leave a tag over all tables; none."""
     max_wait: Seconds = Field(default=60.0, alias="max-wait", gt=0)
     """How long an incomplete transaction may hold others back; then the batch is taken without a tag."""
+    tag_every: Seconds = Field(default=60.0, alias="tag-every", ge=0)
+    """Least time between two tags of cut."""
+    tag_retained: Seconds = Field(default=86_400.0, alias="tag-retained", gt=0)
+    """How long these tags live."""
     memory: SizeBytes = Field(default=128 << 20, gt=0)
     """Records that are kept between the two passes of a batch; further ones are read twice."""
 

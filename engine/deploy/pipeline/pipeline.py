@@ -18,14 +18,15 @@ from pyspark.sql.streaming import StreamingQuery
 
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.pipeline_config import PipelineConfig
-from engine.deploy.pipeline.growth import grown_fields
+from engine.deploy.pipeline.growth import failed_record, grown_fields, growth_rules
 from engine.deploy.pipeline.sources import kafka_options, source_frame, source_spec
 from engine.deploy.pipeline.targets import BatchWrite, StopRequestedError
 from engine.deploy.pipeline.transforms import transformed
-from engine.kafka.offsets import from_json, waiting_count
+from engine.kafka.offsets import OffsetRange, from_json, waiting_count
 from engine.runtime.spark_messages import fluvial_error
 from engine.spark.session import checkpoint_settings
 from engine.table import Table
+from lsm.errors import FluvialError
 
 _STOP_POLL_S: Final = 0.05
 _INITIALIZING: Final = "Initializing"  # StreamExecution, then sources
@@ -83,6 +84,7 @@ class RunningPipeline:
         self.batch_count = 0
         self.row_count = 0
         self.restart_count = 0
+        self._failed: list[OffsetRange] = []  # records with columns that a run did not know
         self.has_ended = False  # on its own, while it was being stopped
 
     @property
@@ -98,10 +100,14 @@ class RunningPipeline:
             FluvialError: Spark cannot start it.
         """
         pipeline, checkpoint = self.config, absolute(self.config.checkpoint)
-        write = BatchWrite.to(self.name, pipeline.outputs, self._tables)
+        source = kafka_options(self._job, pipeline)
+        write = BatchWrite.to(self.name, pipeline.outputs, self._tables, source)
         try:
-            grown = grown_fields(pipeline, self._tables, kafka_options(self._job, pipeline))
-            spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown)
+            described = self._job.tables.get(pipeline.outputs[0].table)
+            declared = () if described is None else tuple(described.columns)
+            grown = grown_fields(pipeline, self._tables, source, failed=self._failed, declared=declared)
+            rules = growth_rules(pipeline, self._tables)
+            spec = source_spec(self._job, pipeline, self._tables[0].schema, grown=grown, rules=rules)
             frame = transformed(source_frame(spark, spec), pipeline.transform, pipeline=self.name)
             for target in write.targets:  # Spark checks queries now, not in the first micro-batch
                 transformed(frame, [step for step in target.steps if step.sql is not None], pipeline=self.name)
@@ -113,6 +119,17 @@ class RunningPipeline:
         except PySparkException as error:
             raise fluvial_error(error, f"pipeline cannot start: pipeline={self.name}") from error
         self._last_batch_id = -1
+
+    def may_grow(self, error: FluvialError) -> bool:
+        """Whether a failure is that of a record with new columns or types, which the next start will know.
+
+        False for a record that was looked at before: then its columns cannot be added.
+        """
+        record = failed_record(error)
+        if record is None or record in self._failed or growth_rules(self.config, self._tables) is None:
+            return False
+        self._failed.append(record)
+        return True
 
     def is_starting(self) -> bool:
         """Whether the query is still starting its source."""

@@ -10,15 +10,17 @@ from pyspark.sql import types as T
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
 from engine.deploy.config.table_config import data_fields_of
-from engine.kafka.options import KafkaSourceOptions, ValueFormat
+from engine.kafka.options import KafkaSourceOptions, NewTypes, UnavailableValues, ValueFormat
 from engine.kafka.source import KafkaSource
 from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.types.spark_types import spark_schema
+from filestore.evolution.schema_merge import MergeRules
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.log_login import login_of
+from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import DataField
+from filestore.types.data_types import DataField, walk
 from lsm.errors import InvalidInputError
 
 _BROKERS: Final = "kafka.bootstrap.servers"
@@ -27,9 +29,11 @@ _TABLE: Final = "table"
 _CHANGELOG: Final = "read.changelog"
 _VALUE_FORMAT: Final = "value.format"
 _KEY_COLUMNS: Final = "key.columns"
+_UNAVAILABLE: Final = "unavailable-values"
 _UPDATE_BEFORE: Final = "update-before"
 _DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
 _EPOCH_UNITS: Final = "epoch-units"
+_TIME_SWITCH: Final = "spark.sql.timeType.enabled"
 _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 
@@ -87,12 +91,32 @@ def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
         raise InvalidInputError(
             "the table has its own columns: format=fluvial fix=remove columns, or select in transform"
         )
+    if source.format == KAFKA and options.get(_VALUE_FORMAT, ValueFormat.RAW.value) != ValueFormat.RAW.value:
+        _check_times(config, pipeline)
     if source.format in FILE_FORMATS and not options.get("path"):
         raise InvalidInputError(f"no files to read: format={source.format} option=path fix=name a directory")
 
 
+def _check_times(config: JobConfig, pipeline: PipelineConfig) -> None:
+    """Spark has TIME only behind a switch, and says so after minutes. Raises: InvalidInputError."""
+    first = config.tables.get(pipeline.outputs[0].table)
+    columns = pipeline.source.columns or (first.columns if first is not None else {})
+    times = [field.name for field in data_fields_of(columns) if any(each.root == "TIME" for each in walk(field.type))]
+    if times and config.spark.conf.get(_TIME_SWITCH, "false").lower() != "true":
+        raise InvalidInputError(
+            f"Spark has no columns of this type: columns={times} type=TIME pipeline={pipeline.name} "
+            f"fix='declare them STRING, which holds 12:34:56.123456 with all digits; or set {_TIME_SWITCH}=true in "
+            "spark.conf, for times of milliseconds'"
+        )
+
+
 def source_spec(
-    config: JobConfig, pipeline: PipelineConfig, target: TableSchema, *, grown: Sequence[DataField] | None = None
+    config: JobConfig,
+    pipeline: PipelineConfig,
+    target: TableSchema,
+    *,
+    grown: Sequence[DataField] | None = None,
+    rules: MergeRules | None = None,
 ) -> SourceSpec:
     """The arguments of Spark's reader.
 
@@ -101,11 +125,14 @@ def source_spec(
         pipeline: a pipeline of the job.
         target: schema of the first table, for a source without columns of its own.
         grown: the table's columns, with the source's new ones added, see ``growth``.
+        rules: by which they grow.
     """
     source, options = pipeline.source, source_options(config, pipeline)
     fields = data_fields_of(source.columns) if source.columns else target.fields if grown is None else grown
     if grown is not None:
         options.setdefault("new-fields", "fail")
+        if rules is not None and rules.widens:
+            options.setdefault("new-types", (NewTypes.OTHER if rules.casts else NewTypes.WIDER).value)
     if source.format == FLUVIAL:
         return SourceSpec(format=FLUVIAL_FORMAT, options=options, schema=None)
     if source.format != KAFKA:
@@ -123,7 +150,23 @@ def source_spec(
     if units and value_format != ValueFormat.JSON.value:
         options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())
     schema = T.StructType([*_nullable(fields).fields, T.StructField(ROW_KIND_COLUMN, T.StringType())])
+    if value_format in _DEBEZIUM and _is_filled(pipeline, target, options.get(_UNAVAILABLE)):
+        schema = schema.add(UNAVAILABLE_COLUMN, T.ArrayType(T.StringType()))
     return SourceSpec(format=KafkaSource.name(), options=options, schema=schema)
+
+
+def _is_filled(pipeline: PipelineConfig, target: TableSchema, wanted: str | None) -> bool:
+    """Whether values that updates left out are taken from the table: by the option, else where the writer can do it.
+
+    A query between source and table could lose the names of what is missing, or fill another table.
+    """
+    if wanted is not None:
+        return wanted == UnavailableValues.KEEP.value
+    options = target.table_options
+    has_steps = pipeline.transform or any(output.transform for output in pipeline.outputs)
+    engines = ("deduplicate", "partial-update")
+    is_fillable = target.primary_keys and options.merge_engine in engines and options.bucket != POSTPONE_BUCKET
+    return bool(is_fillable and not has_steps and len(pipeline.outputs) == 1)
 
 
 def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:
@@ -150,4 +193,6 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _nullable(fields: Sequence[DataField]) -> T.StructType:
     """All columns nullable: a delete may have its key only, even where the table's columns are not nullable."""
-    return T.StructType([T.StructField(each.name, each.dataType) for each in spark_schema(fields).fields])
+    return T.StructType(
+        [T.StructField(each.name, each.dataType, metadata=each.metadata) for each in spark_schema(fields).fields]
+    )

@@ -1,6 +1,7 @@
 """Supervision of pipelines: watched until all have ended, restarted or stopped on failure, stopped on request."""
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +13,21 @@ from pyspark.sql import SparkSession
 
 from engine.deploy.config.operation_config import CONTINUE, RESTART, OnFailureConfig
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
-from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, OverloadedError, TakenOverError
+from lsm.errors import (
+    CorruptDataError,
+    FluvialError,
+    InvalidInputError,
+    MissingTopicError,
+    OverloadedError,
+    TakenOverError,
+)
 from lsm.undo import undoing
 
 _POLL_S: Final = 0.2
 _START_TIMEOUT_S: Final = 60.0  # after which the next pipeline starts beside one that is still starting
 _MAX_OVERLOADS: Final = 10  # in a row
+_JITTER: Final = 0.5  # most that is added to a delay, in parts of it
+_TOPIC_POLL_S: Final = 10.0
 _OVERLOAD_BACKOFF_S: Final = (2.0, 60.0)  # the first delay, and the longest
 
 logger = logging.getLogger("fluvial.job")
@@ -47,7 +57,8 @@ def restart_after(
 
     Args:
         policy: the job's policy. A pipeline that an overloaded machine did not start is retried under each of them,
-            and these attempts do not count for ``max-attempts``.
+            and these attempts do not count for ``max-attempts``. Nor do those until a topic exists, unless one
+            failure ends the job: connectors create the topic of a table with its first row.
         error: the failure. Invalid requests and corrupt data are not retried, and what another run of the query has
             taken over is that run's: two supervisors would take the query from each other without end.
         attempt_count: restarts since the last finished micro-batch.
@@ -56,6 +67,8 @@ def restart_after(
     if isinstance(error, OverloadedError) and overload_count < _MAX_OVERLOADS:
         first_s, longest_s = _OVERLOAD_BACKOFF_S
         return Restart(after_s=min(first_s * 2**overload_count, longest_s))
+    if isinstance(error, MissingTopicError) and policy.policy in (CONTINUE, RESTART):
+        return Restart(after_s=_TOPIC_POLL_S)
     if policy.policy != RESTART or isinstance(error, InvalidInputError | CorruptDataError | TakenOverError):
         return None
     if attempt_count >= policy.max_attempts:
@@ -167,13 +180,22 @@ class Supervisor:
 
     def _handle_failure(self, each: _Watched, error: FluvialError) -> None:
         each.pipeline.stop()
+        if each.pipeline.may_grow(error):
+            each.state, each.next_start_s = PipelineState.WAITING, time.monotonic()
+            logger.info("pipeline starts again with new columns: pipeline=%s reason=%s", each.pipeline.name, error)
+            return
         restart = restart_after(self._on_failure, error, each.attempt_count, each.overload_count)
         if restart is None:
             each.state, each.error = PipelineState.FAILED, error
             if self._on_failure.policy == CONTINUE:  # otherwise run() raises it at once
                 logger.error("pipeline failed, the others continue: pipeline=%s reason=%s", each.pipeline.name, error)
             return
-        each.state, each.next_start_s = PipelineState.WAITING, time.monotonic() + restart.after_s
+        # pipelines that failed together do not start together
+        delay_s = restart.after_s * (1 + _JITTER * random.random())
+        each.state, each.next_start_s = PipelineState.WAITING, time.monotonic() + delay_s
+        if isinstance(error, MissingTopicError):
+            logger.warning("pipeline waits for its topic: pipeline=%s reason=%s", each.pipeline.name, error)
+            return
         if isinstance(error, OverloadedError):
             each.overload_count += 1
             message = "pipeline is started again: pipeline=%s after_s=%s attempt=%s of=%s reason=%s"
@@ -189,8 +211,10 @@ class Supervisor:
         """Start a pipeline and wait until its source has started, fails or takes too long."""
         try:
             each.pipeline.start(spark)
-        except OverloadedError as error:
-            self._handle_failure(each, error)
+        except FluvialError as error:
+            if self._on_failure.policy != CONTINUE and not isinstance(error, OverloadedError):
+                raise
+            self._handle_failure(each, error)  # one bad pipeline keeps none of the others from starting
             return
         each.state, each.start_s = PipelineState.RUNNING, time.monotonic()
         while self._is_starting() and not self._stop.wait(_POLL_S / 4):

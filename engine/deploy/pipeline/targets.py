@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame
 
 from engine.deploy.config.pipeline_config import TargetConfig, TransformConfig
 from engine.deploy.pipeline.transforms import transformed
+from engine.kafka.dead_letters import RowLetters
+from engine.kafka.options import KafkaSourceOptions
 from engine.table import Table
 from engine.write.sink import StreamSink, sink
 from lsm.errors import FluvialError
@@ -31,6 +33,18 @@ class Target:
     write: StreamSink
 
 
+def _letters(source: KafkaSourceOptions | None, table: Table) -> RowLetters | None:
+    """Where updates go that cannot be completed: where bad records go."""
+    if source is None or source.dead_letter_topic is None:
+        return None
+    return RowLetters(
+        properties=source.properties,
+        topic=source.dead_letter_topic,
+        table=table.name,
+        key_names=table.schema.primary_keys,
+    )
+
+
 class BatchWrite:
     """The ``foreachBatch`` function of one run of one query."""
 
@@ -42,12 +56,31 @@ class BatchWrite:
         self._started_s: float | None = None
 
     @classmethod
-    def to(cls, pipeline: str, outputs: Sequence[TargetConfig], tables: Sequence[Table]) -> "BatchWrite":
-        """A write to the tables of a pipeline. Raises: InvalidInputError for an unknown sink option."""
+    def to(
+        cls,
+        pipeline: str,
+        outputs: Sequence[TargetConfig],
+        tables: Sequence[Table],
+        source: KafkaSourceOptions | None = None,
+    ) -> "BatchWrite":
+        """A write to the tables of a pipeline.
+
+        Args:
+            pipeline: its name.
+            outputs: its targets.
+            tables: the table of each.
+            source: topics that it reads, with where bad records go; None: none.
+
+        Raises: InvalidInputError for an unknown sink option.
+        """
         return cls(
             pipeline,
             [
-                Target(table=table, steps=output.transform, write=sink(table, options=output.options))
+                Target(
+                    table=table,
+                    steps=output.transform,
+                    write=sink(table, output.options, refuse=_letters(source, table)),
+                )
                 for output, table in zip(outputs, tables, strict=True)
             ],
         )

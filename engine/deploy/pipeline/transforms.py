@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from engine.deploy.config.pipeline_config import TransformConfig
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from lsm.errors import InvalidInputError
 
 SOURCE_VIEW: Final = "source"
@@ -26,6 +26,11 @@ def transformed(frame: DataFrame, steps: Sequence[TransformConfig], *, pipeline:
             raise InvalidInputError(
                 f"the transform loses the row kinds, so that deletes would become inserts: pipeline={pipeline} "
                 f"fix=select {ROW_KIND_COLUMN} too, or '+I' AS {ROW_KIND_COLUMN} if all rows are inserts"
+            )
+        if UNAVAILABLE_COLUMN in frame.columns and UNAVAILABLE_COLUMN not in result.columns:
+            raise InvalidInputError(
+                f"the transform loses the names of values that the source left out, which would become null: "
+                f"pipeline={pipeline} fix=select {UNAVAILABLE_COLUMN} too, or set unavailable-values=fail"
             )
         frame = result
     return frame

@@ -60,6 +60,8 @@ class Filling:
         self._table = table
         self._earlier = EarlierRows(table.store, table.store.options.write_buffer_bytes)
         self._snapshot = SnapshotRows(table.store)
+        self._unsorted: list[tuple[pa.RecordBatch, pa.Array]] = []  # rows that no look-up has needed yet
+        self._unsorted_bytes = 0
 
     def filled(self, rows: pa.RecordBatch, kinds: pa.Array, marks: pa.Array | None) -> tuple[pa.RecordBatch, pa.Array]:
         """The rows without gaps; of a key's rows, those of earlier calls are older.
@@ -96,12 +98,20 @@ class Filling:
             )
 
     def _remember(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
-        """Of each key the newest row, whose values later rows may have left out."""
-        if not rows.num_rows:
-            return
-        order, starts = key_order([rows.column(name) for name in self._names], presorted=False)
-        newest = np.sort(order[np.append(starts[1:], True)])
-        self._earlier.add(pa.Table.from_batches([rows.append_column(_KIND, kinds)]).take(pa.array(newest)))
+        """Keep rows whose values later ones may have left out; most batches have none, so nothing is sorted yet."""
+        self._unsorted.append((rows, kinds))
+        self._unsorted_bytes += rows.nbytes
+        if self._unsorted_bytes > self._table.store.options.write_buffer_bytes:
+            self._sort()
+
+    def _sort(self) -> None:
+        """Of each key the newest row."""
+        for rows, kinds in self._unsorted:
+            if rows.num_rows:
+                order, starts = key_order([rows.column(name) for name in self._names], presorted=False)
+                newest = np.sort(order[np.append(starts[1:], True)])
+                self._earlier.add(pa.Table.from_batches([rows.append_column(_KIND, kinds)]).take(pa.array(newest)))
+        self._unsorted, self._unsorted_bytes = [], 0
 
     def _completed(
         self, rows: pa.RecordBatch, kinds: pa.Array, masks: dict[str, BoolArray]
@@ -152,6 +162,7 @@ class Filling:
             return None, places
         keys = pa.Table.from_batches([rows.select(list(self._names)).take(pa.array(firsts[wanted]))])
         found = []
+        self._sort()
         earlier = self._earlier.find(keys)
         rest = keys
         if earlier is not None and earlier.num_rows:

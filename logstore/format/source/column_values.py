@@ -104,7 +104,8 @@ def plan_of(part: Any, default: Reading, out_of_range: OutOfRange = "fail") -> C
     """
     target = default.type
     if not isinstance(part, Mapping):
-        return _ranged(default, out_of_range)
+        is_guess = pa.types.is_timestamp(target) and default.epoch_unit is None
+        return _ranged(replace(default, is_unit_guessed=is_guess), out_of_range)
     kind, meaning = part.get("type"), part.get("name")
     if pa.types.is_list(target):
         child = plan_of(part.get("items"), default.children[0], out_of_range)

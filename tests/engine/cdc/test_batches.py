@@ -1,13 +1,26 @@
 """A job's batches over a cluster in memory: tables are made, changed and written from literal Debezium records."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import orjson
 import pytest
+from confluent_kafka import TopicPartition
 
+from engine import Catalog, Table
+from engine.cdc.batch import CdcBatches
+from engine.cdc.report import TableReport
+from engine.cdc.rules.names import NameRule, Naming
+from engine.cdc.settings import CdcSettings
+from engine.cdc.state import CdcTableState, StateFiles
+from engine.kafka.offsets import OffsetRange
+from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.topics import LogTopics
 from tests.support.cdc_job import MemoryJob, memory_job
-from tests.support.change_events import SourceTable, decimal, int32, int64, text, tombstone
+from tests.support.change_events import SourceTable, decimal, int32, int64, send, text, tombstone
 
 ORDERS = SourceTable("orders", [int32("id", optional=False), text("state"), decimal("amount", 10, 2)])
 USERS = SourceTable("users", [int64("id", optional=False), text("name")])
@@ -111,6 +124,14 @@ def test_schema_changes_in_one_batch_are_passed_through_in_order_of_offsets(job:
     assert len(job.catalog.table("shop.t").schema.fields) == 7
 
 
+def test_old_rows_have_the_default_of_an_added_column(job: MemoryJob) -> None:
+    """PostgreSQL's ADD COLUMN with a DEFAULT emits no events for the rows that are there."""
+    job.batch(USERS.insert({"id": 1, "name": "Ann"}))
+    grown = USERS.with_columns(*USERS.columns, {**int32("n", optional=False), "default": 7})
+    job.batch(grown.insert({"id": 2, "name": "Bob", "n": 8}))
+    assert [(row["id"], row["n"]) for row in job.rows("users")] == [(1, 7), (2, 8)]
+
+
 def test_a_table_that_fails_is_parked_and_goes_on_where_it_stopped(job: MemoryJob) -> None:
     """One poisoned record: its table waits, the others go on; after skip nothing but that record is missing."""
     job.batch(ORDERS.insert({"id": 1, "state": "a", "amount": None}))
@@ -122,6 +143,7 @@ def test_a_table_that_fails_is_parked_and_goes_on_where_it_stopped(job: MemoryJo
     assert "amount" in report.tables["orders"].parked
     assert job.rows("users") == [{"id": 1, "name": "Ann"}]
     assert orders_of(job) == [(1, "a")]
+    assert 'fluvial_cdc_parked{table="shop.orders"} 1.0' in metrics_text()
 
     job.restarted()
     job.batch(ORDERS.insert({"id": 4, "state": "d", "amount": None}), USERS.insert({"id": 2, "name": "Bob"}))
@@ -134,6 +156,7 @@ def test_a_table_that_fails_is_parked_and_goes_on_where_it_stopped(job: MemoryJo
     job.restarted()
     report = job.batch()
     assert report.tables["orders"].parked is None
+    assert 'fluvial_cdc_parked{table="shop.orders"} 0.0' in metrics_text()
     assert orders_of(job) == [(1, "a"), (3, "c"), (4, "d")]
     job.batch(ORDERS.insert({"id": 5, "state": "e", "amount": None}))
     assert orders_of(job)[-1] == (5, "e")
@@ -152,3 +175,150 @@ def test_truncate_drops_what_came_before_it(job: MemoryJob) -> None:
     assert orders_of(job) == [(3, "c")]
     job.batch(ORDERS.truncate())
     assert orders_of(job) == []
+
+
+# ---- names, added columns, kinds of deletes, tables without a key
+
+
+def job_with(tmp_path: Path, **settings: object) -> AbstractContextManager[MemoryJob]:
+    return memory_job(tmp_path, **settings)
+
+
+def test_shards_become_one_table_and_colliding_keys_stay_apart(tmp_path: Path) -> None:
+    """F: two shards with the same keys; none is lost, none merged."""
+    naming = Naming(
+        rules=(NameRule(source=r"public\.orders_(\d+)", to="orders", add={"shard": "{1}"}, key=("shard", "id")),)
+    )
+    one, two = (SourceTable(f"orders_{n}", [int32("id"), text("state")]) for n in (1, 2))
+    with job_with(tmp_path, naming=naming) as job:
+        job.batch(one.insert({"id": 1, "state": "a"}), two.insert({"id": 1, "state": "b"}))
+        job.batch(two.delete({"id": 1, "state": None}), one.update({"id": 1, "state": "c"}))
+        assert job.rows("orders") == [{"shard": "1", "id": 1, "state": "c"}]
+        assert job.catalog.table("shop.orders").schema.primary_keys == ("shard", "id")
+
+
+def test_two_source_tables_with_one_name_are_refused(job: MemoryJob) -> None:
+    """The second one waits with the rule to write; the first is not touched."""
+    job.batch(USERS.insert({"id": 1, "name": "Ann"}))
+    other = SourceTable("users", USERS.columns, schema="sales")
+    report = job.batch(other.insert({"id": 1, "name": "Bob"}))
+    assert "two source tables have one name: table=users sources=public.users,sales.users" in str(
+        report.tables["users"].parked
+    )
+    assert job.rows("users") == [{"id": 1, "name": "Ann"}]
+
+
+def test_a_row_that_moves_between_partitions_of_the_source_is_one_row(tmp_path: Path) -> None:
+    """F: PostgreSQL's partitions publish by leaf; the delete in one topic may be read after the insert in the other."""
+    naming = Naming(rules=(NameRule(source=r"public\.part_\d+", to="part"),))
+    one, two = (SourceTable(f"part_{n}", [int32("id"), text("v")]) for n in (1, 2))
+    with job_with(tmp_path, naming=naming) as job:
+        job.batch(two.insert({"id": 1, "v": "in two"}, lsn=10), two.insert({"id": 2, "v": "b"}, lsn=11))
+        moved = two.delete({"id": 1, "v": None}, lsn=20)
+        job.batch(moved, one.insert({"id": 1, "v": "in one"}, lsn=21))  # topics in order of names: one, then two
+        assert [(row["id"], row["v"]) for row in job.rows("part")] == [(1, "in one"), (2, "b")]
+
+
+def test_metadata_columns_and_soft_deletes(tmp_path: Path) -> None:
+    """A deleted row stays with its values, also where the source logs only its key."""
+    added = {"_lsn": "source.lsn", "_op": "op", "_op_ts": "source.ts_ms"}
+    with job_with(tmp_path, added=added, deletes="soft") as job:
+        job.batch(ORDERS.insert({"id": 1, "state": "new", "amount": "A+c="}, lsn=41))
+        job.batch(ORDERS.delete({"id": 1, "state": None, "amount": None}, lsn=42, ts_ms=1_000))
+        (row,) = job.rows("orders")
+    assert (row["id"], row["state"], str(row["amount"])) == (1, "new", "9.99")
+    assert (row["_lsn"], row["_op"], row["_op_ts"].timestamp(), row["_deleted"]) == (42, "d", 1.0, True)
+
+
+def test_values_that_the_source_left_out_are_those_of_the_table(job: MemoryJob) -> None:
+    """TOAST: an update without the large value keeps it, in the batch and over batches."""
+    left_out = "__debezium_unavailable_value"
+    docs = SourceTable("docs", [int32("id"), int32("v"), text("body")])
+    job.batch(docs.insert({"id": 1, "v": 1, "body": "long"}), docs.update({"id": 1, "v": 2, "body": left_out}))
+    assert job.rows("docs") == [{"id": 1, "v": 2, "body": "long"}]
+    job.restarted()
+    job.batch(docs.update({"id": 1, "v": 3, "body": left_out}))
+    assert job.rows("docs") == [{"id": 1, "v": 3, "body": "long"}]
+
+
+def test_tables_without_a_key_and_columns_that_are_left_out(tmp_path: Path) -> None:
+    log = SourceTable("log", [int32("n"), text("secret"), text("_row_kind")], key=())
+    naming = Naming(exclude=(r"public\.tmp_.*",))
+    scratch = SourceTable("tmp_1", [int32("id")])
+    row = {"n": 1, "secret": "x", "_row_kind": "rk"}
+    with job_with(tmp_path, excluded=(r"public\.log\.secret",), naming=naming) as job:
+        job.batch(log.insert(row), log.insert(row), scratch.insert({"id": 1}))
+        job.batch(log.update({**row, "n": 2}, before=row))
+        assert job.rows("log") == [{"n": 1, "src__row_kind": "rk"}, {"n": 2, "src__row_kind": "rk"}]
+        assert job.catalog.list_tables("shop") == ["log"]
+
+
+def test_records_that_cannot_be_read_go_to_the_dead_letters_up_to_a_limit(
+    kafka: KafkaProperties, catalog: Catalog, new_topic: Callable[..., str], topics: LogTopics
+) -> None:
+    source, dead = new_topic(), new_topic()
+    numbers = SourceTable("numbers", [int32("id"), int32("n")], topic_name=source)
+    settings = CdcSettings(
+        name="shop", database="shop", pattern=source, properties=kafka, dead_letters=dead, max_bad=2,
+        options={"bucket": "1"},
+    )  # fmt: skip
+    state = StateFiles(catalog.file_io, catalog.warehouse, "shop")
+    batches = CdcBatches(catalog, settings, state, commit_user="query", run_id="run")
+    at = 0
+
+    def batch(*rows: dict[str, object]) -> TableReport:
+        nonlocal at
+        send(kafka, *(numbers.insert(row) for row in rows))
+        start, at = at, topics.written_offsets(source, [0])[0]
+        planned = OffsetRange(topic=source, partition=0, start_offset=start, end_offset=at)
+        return batches.write([planned], at).tables["numbers"]
+
+    assert batch({"id": 1, "n": "one"}, {"id": 2, "n": 2}).bad == 1
+    assert catalog.table("shop.numbers").read().to_arrow()["id"].to_pylist() == [2]
+    (letter,) = headers_in(kafka, dead)
+    assert (letter["fluvial.topic"], letter["fluvial.offset"]) == (source, "0")
+    assert letter["fluvial.reason"].startswith("table=numbers after: n: expected=int32")
+    parked = batch({"id": 3, "n": "x"}, {"id": 4, "n": "x"}).parked
+    assert str(parked).startswith("too many records cannot be decoded: table=numbers bad=2 max-bad=2")
+    batches.close()
+
+
+def test_records_without_types_park_their_table_with_both_ways_out(job: MemoryJob) -> None:
+    topic, _, value = ORDERS.insert({"id": 1, "state": "a", "amount": None})
+    bare = orjson.dumps(orjson.loads(value or b"")["payload"])
+    report = job.batch((topic, b'{"id":1}', bare), USERS.insert({"id": 1, "name": "Ann"}))
+    assert "schemas.enable=true" in str(report.tables["orders"].parked)
+    assert job.rows("users") == [{"id": 1, "name": "Ann"}]
+
+
+def headers_in(properties: KafkaProperties, topic: str) -> list[dict[str, str]]:
+    """Headers of the records of a topic."""
+    consumer = properties.consumer(ErrorNotes())
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    first = consumer.poll(30)
+    found = [each for each in (first, *consumer.consume(10, 0.2)) if each is not None and each.error() is None]
+    consumer.close()
+    return [{name: value.decode() for name, value in each.headers()} for each in found]
+
+
+def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C: of 40 tables 2 have records; the others are neither opened nor looked at."""
+    tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(40)]
+    job.batch(*(each.insert({"id": 1}) for each in tables))
+    opened: list[str] = []
+    open_table, read = Catalog.table, StateFiles.table
+    looked: list[str] = []
+
+    def counted(catalog: Catalog, name: str, **more: str | None) -> Table:
+        opened.append(name)
+        return open_table(catalog, name, **more)
+
+    def seen(state: StateFiles, name: str) -> CdcTableState:
+        looked.append(name)
+        return read(state, name)
+
+    monkeypatch.setattr(Catalog, "table", counted)
+    monkeypatch.setattr(StateFiles, "table", seen)
+    job.batch(tables[3].insert({"id": 2}), tables[7].insert({"id": 2}))
+    assert sorted(opened) == ["shop.t3", "shop.t7"]
+    assert set(looked) == {"t3", "t7"}

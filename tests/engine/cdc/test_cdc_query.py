@@ -1,5 +1,10 @@
 """A job as a streaming query: a real broker, Spark, literal Debezium records."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +12,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from engine import Catalog
+from engine.broker.broker import Broker
+from engine.cdc.batch import CdcBatches
 from engine.cdc.query import CdcQuery
 from engine.cdc.settings import CdcSettings
+from engine.cdc.state import StateFiles
+from engine.cdc.writers import ClusterTables
+from engine.kafka.offsets import OffsetRange
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from tests.support.change_events import SourceTable, int32, send, text
@@ -52,3 +62,51 @@ def test_topics_join_and_tables_change_while_one_query_runs(
     assert done.newest is not None
     assert set(done.newest.tables) == {"orders", "users"}
     assert run().newest is None  # nothing new: no batch
+
+
+def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
+    kafka: KafkaProperties, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    """kill -9 of ``fluvial cdc run`` once some tables have the batch: the next run writes the others, each row once."""
+    first = new_topic()
+    tables = [SourceTable(f"t{n}", [int32("n")], key=(), topic_name=first) for n in range(12)]
+    send(kafka, *(table.insert({"n": n}) for n in range(20) for table in tables))
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    command = [
+        sys.executable, "-m", "engine.cli", "cdc", "run", "--once", "--brokers", broker.bootstrap_servers, "--topics",
+        first, "--database", "shop", "--warehouse", catalog.warehouse, "--set", "spark.master=local[2]",
+    ]  # fmt: skip
+    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    snapshots = tmp_path / "warehouse" / "shop.db"
+    while job.poll() is None and not [*snapshots.glob("*/snapshot/snapshot-1")]:
+        time.sleep(0.005)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait(30)
+    written = len([*snapshots.glob("*/snapshot/snapshot-1")])
+    assert 0 < written < 12
+    done = subprocess.run(command, capture_output=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    for table in tables:
+        found = catalog.table(f"shop.{table.name}").read().to_arrow()["n"].to_pylist()
+        assert sorted(found) == list(range(20)), table.name
+
+
+def test_tables_are_written_by_tasks_of_a_cluster(
+    spark: SparkSession, kafka: KafkaProperties, catalog: Catalog, new_topic: Callable[..., str], topics: LogTopics
+) -> None:
+    """Where there is a cluster, what a task gets can be pickled, and it reads its ranges by itself."""
+    first = new_topic()
+    orders = SourceTable("orders", [int32("id"), text("state")], topic_name=first)
+    users = SourceTable("users", [int32("id")], topic_name=first)
+    settings = CdcSettings(
+        name="shop", database="shop", pattern=first, properties=kafka, options={"bucket": "1"}, deletes="soft"
+    )
+    state = StateFiles(catalog.file_io, catalog.warehouse, "shop")
+    batches = CdcBatches(catalog, settings, state, commit_user="q", run_id="r", runner=ClusterTables(spark))
+    send(kafka, orders.insert({"id": 1, "state": "a"}), users.insert({"id": 7}), orders.insert({"id": 2, "state": "b"}))
+    end = topics.written_offsets(first, [0])[0]
+    for _ in range(2):  # and again
+        batches.write([OffsetRange(topic=first, partition=0, start_offset=0, end_offset=end)], 0)
+    batches.close()
+    assert values_of(catalog.table("shop.orders").read().to_arrow(), "id", "state") == [(1, "a"), (2, "b")]
+    assert values_of(catalog.table("shop.users").read().to_arrow(), "id") == [(7,)]

@@ -250,3 +250,51 @@ def test_a_table_grows_with_the_columns_of_its_source(
     run_job(config, spark=spark)
     rows = Catalog(config.warehouse).table("shop.orders").read().to_arrow().to_pylist()
     assert sorted((row["id"], str(row["amount"]), row["note"]) for row in rows) == [(1, "1.00", None), (2, "2.00", "n")]
+
+
+def change(op: str, row: dict[str, Any], **columns: object) -> bytes:
+    """A Debezium event with its schema part: columns as types, or as parts of their own."""
+    described = [
+        {"field": name, "optional": True, **(kind if isinstance(kind, dict) else {"type": kind})}
+        for name, kind in columns.items()
+    ]
+    part = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": described}]}
+    return json.dumps({"schema": part, "payload": {"before": None, "after": row, "op": op}}).encode()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_table_is_what_its_source_is_through_large_values_and_changed_columns(
+    spark: SparkSession, kafka: KafkaProperties, send: Send, tmp_path: Path
+) -> None:
+    """Findings 1 to 5 in one run: values left out of updates, a time of day, a column with a default, a column that was
+    dropped more than 200 records ago.
+    """
+    gone, left_out = "__debezium_unavailable_value", {"type": "array", "items": {"type": "string"}}
+    time = {"type": "int64", "name": "io.debezium.time.MicroTime"}
+    first: dict[str, Any] = {"id": "int64", "t": "string", "ta": left_out, "tm": time}
+    row = {"t": "x" * 100, "ta": ["a", "b"], "tm": 45_296_123_456}
+    config = job(tmp_path, kafka, topic := send([]), options={"write.merge-schema": "true"})
+    producer = kafka.producer(ErrorNotes(), transactional_id=None)
+
+    def run(*values: bytes) -> None:
+        for value in values:
+            producer.produce(topic, value)
+        producer.flush(30)
+        run_job(config, spark=spark)
+
+    run(*[change("r", {"id": key, **row}, **first) for key in (1, 2, 3)])
+    second = {**first, "e": {"type": "int32", "default": 7}}
+    dropped = {name: kind for name, kind in second.items() if name != "tm"} | {"c": "string"}
+    last = {name: kind for name, kind in dropped.items() if name != "c"}
+    run(
+        change("u", {"id": 1, "t": gone, "ta": [gone], "tm": 1, "e": 8}, **second),
+        change("u", {"id": 2, "t": "short", "ta": [gone], "e": 9, "c": "was here"}, **dropped),
+        *[change("u", {"id": 2, "t": gone, "ta": [gone], "e": at}, **last) for at in range(250)],
+    )
+    rows = Catalog(config.warehouse).table("shop.orders").read().to_arrow(["id", "t", "ta", "tm", "e", "c"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [
+        (1, "x" * 100, ["a", "b"], "00:00:00.000001", 8, None),
+        (2, "short", ["a", "b"], None, 249, None),
+        (3, "x" * 100, ["a", "b"], "12:34:56.123456", 7, None),
+    ]

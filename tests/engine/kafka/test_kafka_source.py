@@ -1,6 +1,7 @@
 """The source ``fluvial-kafka``: every committed record exactly once, in order, and clear words when that cannot be."""
 
 import json
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from engine.kafka.dead_letters import RowLetters
 from engine.kafka.offsets import (
     TopicPosition,
     checked_start,
@@ -465,6 +467,20 @@ def test_a_bad_record_stops_the_query_and_is_named_or_goes_to_the_dead_letter_to
     headers = dict(letter.headers())
     assert (headers["fluvial.topic"], headers["fluvial.offset"]) == (topic.name.encode(), b"1")
     assert headers["fluvial.reason"]
+
+
+@pytest.mark.broker
+def test_an_update_that_cannot_be_completed_is_a_letter_with_its_row(
+    new_topic: Callable[..., str], kafka: KafkaProperties
+) -> None:
+    """Key unknown, and a value was left out (finding 2)."""
+    dead = Topic(new_topic(), kafka)
+    send = RowLetters(properties=kafka, topic=dead.name, table="db.t", key_names=("id",))
+    assert pickle.loads(pickle.dumps(send)) == send  # it goes to tasks
+    send(pa.record_batch({"id": [9], "v": ["ü"], "t": pa.nulls(1, pa.string())}), ["no row of the key is known"])
+    [letter] = dead.records()
+    assert (json.loads(letter.key()), json.loads(letter.value())) == ({"id": 9}, {"id": 9, "v": "ü", "t": None})
+    assert dict(letter.headers()) == {"fluvial.table": b"db.t", "fluvial.reason": b"no row of the key is known"}
 
 
 @pytest.mark.broker

@@ -2,7 +2,7 @@
 
 import pickle
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
+from engine.broker.broker import Broker
 from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.write.batch_part import BatchSpec, write_part
 from engine.write.unavailable.newest_rows import EarlierRows
 from filestore.scan.live_files import LiveFiles
 from lsm.errors import InvalidInputError
+from tests.support.logs import log_changes
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("v", pa.int64()), ("t", pa.string()), ("a", pa.list_(pa.string())), ("n", pa.int32())]
@@ -250,3 +252,23 @@ def test_the_table_is_what_a_loop_over_the_source_gives(tmp_path: Path, seed: in
 
 def test_a_specification_with_its_refusal_goes_to_tasks(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(spec_of(filled_table(tmp_path), None))).refuse is None
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    "options", [{}, {"log.changelog-mode": "all", "changelog-producer": "lookup"}], ids=["auto", "exact"]
+)
+def test_the_log_holds_the_values_as_well(
+    tmp_path: Path, broker: Broker, new_topic: Callable[..., str], options: Mapping[str, str]
+) -> None:
+    """They are filled before anything is encoded: who reads the topic alone gets whole rows."""
+    brokers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    given = {"bucket": "2", "log.kafka.topic": new_topic(bucket_count=2), **options}
+    table = Catalog(str(tmp_path), options=brokers).create_table("db.t", SCHEMA, primary_key=["id"], options=given)
+    table.write(changes(*[("+I", FULL | {"id": key}, ()) for key in (1, 2, 3)]))
+    table.write(changes(*[("+U", {"id": key, "v": 1, "n": 5}, ("t", "a")) for key in (1, 2)]))
+    after = [row for kind, row in log_changes(table) if not kind.is_retract]
+    assert sorted((row["id"], row["v"], row["t"], row["a"]) for row in after) == [
+        (1, 0, "old", LONG), (1, 1, "old", LONG), (2, 0, "old", LONG), (2, 1, "old", LONG), (3, 0, "old", LONG),
+    ]  # fmt: skip
+    assert held(table) == {key: (int(key < 3), "old", LONG, 5) for key in (1, 2, 3)}

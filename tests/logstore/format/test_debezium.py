@@ -419,6 +419,18 @@ def test_without_a_schema_part_the_column_and_the_caller_decide(
     assert found == meant or (found != found and meant != meant)  # NaN is no value's equal
 
 
+@pytest.mark.parametrize("count", [1, 300])
+@pytest.mark.parametrize(("unit", "number"), [("us", 1577934245123), ("us", 19782), ("ms", 19782), ("ms", 1577934245)])
+def test_a_number_of_an_unknown_unit_is_not_taken_for_a_moment_of_1970(unit: str, number: int, count: int) -> None:
+    """timestamp(3) into TIMESTAMP(6) gave 1970-01-20, DATE into TIMESTAMP 1970-01-01 00:00:19.782 (finding 6)."""
+    schema = pa.schema([("x", pa.timestamp(unit))])
+    records = [compact({"after": {"x": each}, "op": "c"}) for each in [number, 0, "1970-01-20 00:00:00", None] * count]
+    found = decode(records, schema, on_error="collect")
+    assert [each.index for each in found.bad] == list(range(0, 4 * count, 4))
+    assert all("set epoch-units" in each.reason for each in found.bad)
+    assert decode(records, schema, epoch_units={"x": unit}).rows.num_rows == 4 * count
+
+
 def test_numbers_and_texts_may_be_mixed_in_one_column() -> None:
     texts = [compact({"after": {"x": 18263 if i % 7 else "2020-01-02"}, "op": "c"}) for i in range(500)]
     assert decode(texts, pa.schema([("x", pa.date32())])).rows.to_pylist() == [{"x": datetime.date(2020, 1, 2)}] * 500
@@ -442,7 +454,7 @@ def test_records_with_and_without_schema_part_and_of_several_schemas_keep_their_
         part, factor = ((millis, 1), (micros, 1000), (None, 1000))[index * 7 % 3]
         event = {"before": None, "after": {"id": index, "t": index * factor}, "op": "c"}
         records.append(compact(event) if part is None else with_schema(event, part))
-    changes = decode([*records, None], schema)
+    changes = decode([*records, None], schema, epoch_units={"t": "us"})  # of those without a part
     assert changes.rows.column("id").to_pylist() == changes.record_indices.tolist() == list(range(400))
     assert changes.rows.column("t").cast(pa.int64()).to_pylist() == [index * 1000 for index in range(400)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from engine.cdc.names import NameRule, Naming
+from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.settings import CdcSettings
 from engine.cdc.survey.findings import Survey, SurveyedTable, survey
 from engine.cdc.survey.job_text import job_text

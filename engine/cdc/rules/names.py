@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.schema.validation import STREAM_NAMES
 from lsm.errors import InvalidInputError
 
-_RESERVED: Final = frozenset({*STREAM_NAMES, ROW_KIND_COLUMN, "_unavailable"})
+_RESERVED: Final = frozenset({*STREAM_NAMES, ROW_KIND_COLUMN, UNAVAILABLE_COLUMN})
 _PREFIX: Final = "src_"
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 DEFAULT_TO: Final = "{table}"
@@ -100,7 +100,7 @@ def check_one_source(target: TableTarget, source: SourceTable, known: Sequence[S
         )
 
 
-def column_name(name: str, renamed: Mapping[str, str]) -> str:
+def name_in_table(name: str, renamed: Mapping[str, str]) -> str:
     """The name of a source column in the table: as a rule says; a reserved one behind ``src_``."""
     if name in renamed:
         return renamed[name]

@@ -6,16 +6,18 @@ its column is another one: existing rows of the source have no value in it. A ru
 that a replay finds the same columns.
 """
 
-from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from engine.cdc.names import column_name
+import numpy as np
+
+from engine.cdc.rules.names import name_in_table
 from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, SchemaChange
 from filestore.types.casts import widens
 from filestore.types.data_types import DataField, DataType
 from lsm.errors import InvalidInputError
+from lsm.keys.words import IndexArray
 
 CHANGE_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "add": ("evolve", "ignore", "fail"),
@@ -64,11 +66,11 @@ class PartSequence:
     plans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by run name: digest, digest#2, ...
     runs: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)  # by position: (offset, run name)
 
-    def run_names(self, position: str, offsets: Sequence[int]) -> list[str]:
-        """The run of each offset."""
+    def run_of_rows(self, position: str, offsets: IndexArray) -> tuple[list[str], IndexArray]:
+        """The runs of a partition, and for each offset the index of its run."""
         runs = self.runs[position]
-        starts = [start for start, _ in runs]
-        return [runs[max(0, bisect_right(starts, offset) - 1)][1] for offset in offsets]
+        starts = np.array([start for start, _ in runs])
+        return [name for _, name in runs], np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
 
     def to_json(self) -> dict[str, Any]:
         """For the state's file."""
@@ -106,6 +108,7 @@ def pass_through(
     keys: Sequence[str],
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
+    has_defaults: bool = True,
 ) -> PassedPart:
     """The table after one part; parts come in order of offsets within a position.
 
@@ -116,6 +119,7 @@ def pass_through(
         keys: columns of the table's key: they are widened, but never replaced.
         renamed: names in the table by names in the source.
         rules: by kind of change; kinds that are missing have their default.
+        has_defaults: whether old rows of an added column have its default; not where equal rows are counted.
 
     Raises:
         InvalidInputError: a rule says ``fail``, or the type of a key column has changed.
@@ -130,7 +134,7 @@ def pass_through(
     name = _next_name(seen.digest, before)
     if name in sequence.plans:  # another partition has brought it
         return PassedPart(changes=(), sequence=_with_run(sequence, seen, name))
-    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules)
+    changes, plan = _planned(sequence, seen, fields, keys=keys, renamed=renamed, rules=rules, has_defaults=has_defaults)
     plans = {**sequence.plans, name: plan}
     grown = replace(
         sequence,
@@ -149,12 +153,13 @@ def _planned(
     keys: Sequence[str],
     renamed: Mapping[str, str],
     rules: Mapping[str, str],
+    has_defaults: bool = True,
 ) -> tuple[list[SchemaChange], dict[str, str]]:
     known = {each.name: each.type for each in fields}
     changes: list[SchemaChange] = []
     plan: dict[str, str] = {}
     for column in seen.columns:
-        wanted = column_name(column.name, renamed)
+        wanted = name_in_table(column.name, renamed)
         own = sequence.live.get(column.name)
         is_again = own is None and column.name in sequence.former
         if own is None and not is_again and wanted in known:
@@ -180,7 +185,9 @@ def _planned(
         free = _free(wanted, known, column.type, used | {*plan.values(), *keys})
         plan[column.name] = free
         if free not in known:
-            changes.append(AddColumn(path=(free,), type=replace(column.type, nullable=True), default=column.default))
+            default = column.default if has_defaults and kind == "add" else None
+            new = AddColumn(path=(free,), type=replace(column.type, nullable=True), initial_default=default)
+            changes.append(new)
             known[free] = column.type
     for gone in sequence.live.keys() - {each.name for each in seen.columns}:
         if _rule("drop", rules, seen, PartColumn(name=gone, type=known[sequence.live[gone]])) == "drop":

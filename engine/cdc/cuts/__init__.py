@@ -1,0 +1,1 @@
+"""Batches that end between transactions of the source, and the tag over all tables that each leaves."""
