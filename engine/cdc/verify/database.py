@@ -25,11 +25,11 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname NOT IN ('pg
 AND n.nspname NOT LIKE 'pg_toast%' ORDER BY 1, 2, a.attnum
 """
 _MY_COLUMNS: Final = """
-SELECT c.table_schema, c.table_name, c.name_in_table, c.column_type, coalesce(k.ordinal_position, 0)
+SELECT c.table_schema, c.table_name, c.column_name, c.column_type, coalesce(k.ordinal_position, 0)
 FROM information_schema.columns c
 JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
 LEFT JOIN information_schema.key_column_usage k ON k.table_schema = c.table_schema AND k.table_name = c.table_name
-AND k.name_in_table = c.name_in_table AND k.constraint_name = 'PRIMARY'
+AND k.column_name = c.column_name AND k.constraint_name = 'PRIMARY'
 WHERE t.table_type = 'BASE TABLE' AND c.table_schema = database() ORDER BY 1, 2, c.ordinal_position
 """
 
