@@ -63,7 +63,8 @@ def test_writers_wait_for_the_rest_of_a_branch_until_the_same_call_completes_it(
     died(table)
     with pytest.raises(ConflictError, match=r"a fast-forward is publishing its snapshots: .*branch=dev newest=2"):
         table.write(rows((9, 90)))
-    assert any("fast-forward to=dev first=2" in each.problem for each in verify_files(table.store, progress=lambda done, of: None))
+    found = verify_files(table.store, progress=lambda done, of: None)
+    assert any("fast-forward to=dev first=2" in each.problem for each in found)
     assert fast_forward(table.store, "dev") == FastForward(branch="dev", published=(3,))
     table.write(rows((9, 90)))
     assert key_values(table) == [(1, 10), (2, 20), (3, 30), (9, 90)]
