@@ -9,7 +9,7 @@ import numpy as np
 
 from filestore.format.simple_stats import SimpleStats
 from filestore.layout.file_names import checked_name, checked_names
-from filestore.manifest.avro_walk import Column, Lists, Numbers, Spans, read_records
+from filestore.manifest.avro_walk import Column, Lists, Numbers, Spans, walk_records
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.manifest.entry_columns import FIELDS, ROWS_AT_ONCE, EntryColumns
 from lsm.keys.words import IndexArray
@@ -39,7 +39,7 @@ def entries_at(columns: EntryColumns, rows: IndexArray | None = None) -> list[Ma
 
 
 def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[ManifestEntry]:
-    read = read_records(columns.body, columns.places[rows].astype(np.int64), FIELDS)
+    read = walk_records(columns.body, columns.places[rows].astype(np.int64), FIELDS)
     assert not read.is_bad.any(), "entries were read before"
 
     def values(name: str) -> Iterable[Any]:

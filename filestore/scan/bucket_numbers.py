@@ -7,9 +7,10 @@ import numpy as np
 
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import ManifestFileMeta
-from filestore.manifest.live_rows import Rows
+from filestore.manifest.live_rows import ChosenEntries
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey, bucket_count_error, snapshot_is_gone
 from filestore.scan.snapshot_files import live_parts, manifests_of, ranges_that_hold
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError
@@ -50,7 +51,7 @@ class BucketNumbers:
     def check_bucket_counts(self, messages: Iterable[CommitMessage]) -> None:
         """Refuse messages for partitions with live files of another bucket count; see ``LiveFiles``.
 
-        All files of a partition have one count, so those of the bucket tell it; if it is empty, any others.
+        All files of a partition have one count, so those of the bucket show it; if it is empty, any others.
 
         Raises: InvalidInputError; ConflictError when the snapshot was removed: plan again.
         """
@@ -83,7 +84,7 @@ class BucketNumbers:
 
     def _read(
         self, keep_partition: Callable[[bytes], bool], partitions: Sequence[bytes] | None, bucket: int | None
-    ) -> list[Rows]:
+    ) -> list[ChosenEntries]:
         if self.snapshot is None:
             return []
         try:
@@ -99,14 +100,14 @@ class BucketNumbers:
                 bucket_range=None if bucket is None else (bucket, bucket),
             )
         except FileNotFoundError as error:
-            if not snapshot_is_gone(self._table, self.ref):
+            if not isinstance(error, SnapshotExpiredError) and not snapshot_is_gone(self._table, self.ref):
                 raise
             raise ConflictError(
                 f"the snapshot was removed while its files were read: table={self._table.name} "
                 f"snapshot={self.ref.id}: plan again"
             ) from error
 
-    def _take(self, parts: Iterable[Rows]) -> None:
+    def _take(self, parts: Iterable[ChosenEntries]) -> None:
         for part in parts:
             for key, (highest, total) in _by_bucket(part).items():
                 self._highest[key] = max(highest, self._highest.get(key, NO_SEQUENCE_NUMBER))
@@ -115,7 +116,7 @@ class BucketNumbers:
                     self._partition_totals[key.partition] = total
 
 
-def _by_bucket(part: Rows) -> Mapping[BucketKey, tuple[int, int]]:
+def _by_bucket(part: ChosenEntries) -> Mapping[BucketKey, tuple[int, int]]:
     """Highest sequence number, and the bucket count of the last file, of each bucket."""
     columns, rows = part.columns, part.rows
     if not len(rows):
@@ -132,7 +133,7 @@ def _by_bucket(part: Rows) -> Mapping[BucketKey, tuple[int, int]]:
     return dict(zip(names, zip(highest, totals, strict=True), strict=True))
 
 
-def _totals(parts: Iterable[Rows]) -> Iterator[int]:
+def _totals(parts: Iterable[ChosenEntries]) -> Iterator[int]:
     """Bucket counts of files, but of postponed ones."""
     for part in parts:
         yield from part.columns.total_buckets[part.rows[part.columns.buckets[part.rows] >= 0]].tolist()

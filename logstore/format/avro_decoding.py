@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from logstore.format.avro_payloads import read_records, without_logical_types
 from logstore.format.avro_schema import AvroType, parse_schema
-from lsm.varints import read_varints, word_view
 from logstore.json.arrow_bytes import ByteArray, decimals_of_bytes, flags, texts_between
 from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray, IndexArray
+from lsm.varints import read_varints, word_view
 
 COLUMN_ROWS: Final = 8192  # columns of cursors stay in the CPU's cache
 

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logstore.format.avro_schema import AvroType
-from lsm.varints import bit_lengths, varint_bytes
 from logstore.json.arrow_bytes import ByteArray, array_of_bytes, flags, running_sum, value_bytes
 from lsm.errors import InvalidInputError
 from lsm.keys.words import BoolArray
+from lsm.varints import bit_lengths, varint_bytes
 
 _CHUNK_ROWS: Final = 8192  # pieces stay in the CPU's cache
 _CHUNK_BYTES: Final = 64 << 20
