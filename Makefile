@@ -36,7 +36,7 @@ FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo bench explore simulate soak lint audit format clean
+.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo demo-cdc bench explore simulate soak lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,9 @@ jars-peers: venv ## the jars of the tests' peers, Apache Paimon, an object store
 
 demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/
 	$(PY) -m engine.demo $(ARGS)
+
+demo-cdc: venv jars jars-peers ## PostgreSQL under load -> Debezium -> tables, compared value by value, in .demo/cdc/
+	$(PY) -m tests.stores.cdc_demo $(ARGS)
 
 $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive

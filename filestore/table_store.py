@@ -14,7 +14,7 @@ from filestore.io.object_store import is_object_path, under_lock
 from filestore.layout.branch_names import split_branch
 from filestore.layout.branch_state import creation_id
 from filestore.layout.file_names import external_roots, local_path
-from filestore.layout.former_mains import FormerMain
+from filestore.layout.former_mains import FormerMain, table_id_on_branch
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
@@ -155,10 +155,7 @@ class TableStore:
         except FileNotFoundError:
             return ""
         made = first.table_uuid or blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
-        if branch is None:
-            return made
-        own = branch.creation_id or branch.name
-        return f"{made}/{blake2b(own.encode(), digest_size=8).hexdigest()}"
+        return made if branch is None else table_id_on_branch(made, branch)
 
     def new_commit_user(self) -> str:
         """A commit user that no one has used before, with ``commit.user-prefix`` before it."""

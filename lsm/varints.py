@@ -16,7 +16,7 @@ from lsm.keys.words import BoolArray, IndexArray
 MAX_BYTES: Final = 10
 WORD_BYTES: Final = 8
 
-ByteArray: TypeAlias = NDArray[np.uint8]
+_Bytes: TypeAlias = NDArray[np.uint8]
 _Words = NDArray[np.uint64]
 
 _CONTINUED: Final = np.uint64(0x8080808080808080)
@@ -35,7 +35,7 @@ def bit_lengths(numbers: _Words) -> IndexArray:
     return np.bitwise_count(filled).astype(np.int64)
 
 
-def varint_bytes(numbers: NDArray[np.int64]) -> tuple[ByteArray, IndexArray]:
+def varint_bytes(numbers: NDArray[np.int64]) -> tuple[_Bytes, IndexArray]:
     """Encode numbers.
 
     Returns:
@@ -58,7 +58,7 @@ def varint_bytes(numbers: NDArray[np.int64]) -> tuple[ByteArray, IndexArray]:
     return wide, lengths
 
 
-def word_view(data: ByteArray) -> NDArray[Any]:
+def word_view(data: _Bytes) -> NDArray[Any]:
     """The little-endian 64-bit word that begins at each byte; ``data`` ends with 7 bytes more than are asked for."""
     return np.ndarray(shape=(max(len(data) - 7, 0),), dtype="<u8", buffer=data.data, strides=(1,))
 

@@ -9,7 +9,7 @@ Source: Paimon BranchManager.fastForward.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from filestore.branch.branches import opened_on_main, read_branch
@@ -52,7 +52,7 @@ class FastForward:
     branch: str
     published: tuple[int, ...]  # snapshot ids, ascending
     removed: tuple[int, ...] = ()  # removed snapshots of main
-    common_id: int = 0  # the last snapshot that both had; main has it again if it had expired there; 0: none
+    common_id: int = field(default=0, compare=False)  # the last snapshot that both had before; 0: none
 
 
 def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastForward:

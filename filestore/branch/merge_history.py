@@ -30,6 +30,8 @@ MERGED_IDENTITY_KEY: Final = "fluvial.merged-identity"
 """Property of a merge snapshot: identity of that snapshot; ids come again after a rollback."""
 MERGED_ORIGIN_KEY: Final = "fluvial.merged-origin"
 """Property of a merge snapshot: creation time of the branch, epoch milliseconds."""
+MERGED_ID_KEY: Final = "fluvial.merged-id"
+"""Property of a merge snapshot: id of the branch's creation; absent when the branch has none."""
 _MERGED_AS: Final = "fluvialMergedAs"  # in the file of such a tag: the snapshot of main
 
 CommitsSince = list[tuple[Snapshot, MergeCommit]]
@@ -163,6 +165,7 @@ def merge_properties(branch: TableStore, origin: BranchOrigin, merged: Snapshot)
         MERGED_SNAPSHOT_KEY: str(merged.id),
         MERGED_IDENTITY_KEY: merged.identity,
         MERGED_ORIGIN_KEY: str(origin.created_ms),
+        **({MERGED_ID_KEY: origin.id} if origin.id else {}),
     }
 
 

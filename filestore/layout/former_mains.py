@@ -6,6 +6,7 @@ those commits by it.
 """
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 
 from filestore.io.file_io import FileIO
@@ -44,3 +45,9 @@ def add_former_main(io: FileIO, root: str, branch: FormerMain) -> None:
     known = former_mains(io, root)
     if branch not in known:
         io.replace(f"{root}/{FORMER_MAIN_FILE}", "\n".join(map(str, (*known, branch))).encode())
+
+
+def table_id_on_branch(table_id: str, branch: FormerMain) -> str:
+    """What identifies a branch of a table: that of the table, then a digest of the creation, or of the name."""
+    own = branch.creation_id or branch.name
+    return f"{table_id.partition('/')[0]}/{blake2b(own.encode(), digest_size=8).hexdigest()}"

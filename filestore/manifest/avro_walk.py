@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.varints import ByteArray, read_varints, word_view
+from lsm.varints import read_varints, word_view
 
 PADDING: Final = 24
 """Zero bytes that must follow the records, so that a word can be read at every place."""
+
+EncodedBytes: TypeAlias = NDArray[np.uint8]
 
 _MOST_ITEMS: Final = 4096  # of an array; what has more is no record
 
@@ -94,8 +96,8 @@ def _field(name: str, kind: Any) -> Field:
 _KINDS: Final = {"int": "number", "long": "number", "string": "bytes", "bytes": "bytes"}
 
 
-def read_records(
-    data: ByteArray, starts: IndexArray, fields: Sequence[Field], wanted: Collection[str] | None = None
+def walk_records(
+    data: EncodedBytes, starts: IndexArray, fields: Sequence[Field], wanted: Collection[str] | None = None
 ) -> Records:
     """Read a record at every place.
 
@@ -115,7 +117,7 @@ def read_records(
 
 
 class _Walk:
-    def __init__(self, data: ByteArray, starts: IndexArray) -> None:
+    def __init__(self, data: EncodedBytes, starts: IndexArray) -> None:
         self._data, self._words = data, word_view(data)
         self._size = len(data) - PADDING
         self.places = starts

@@ -9,7 +9,7 @@ import numpy as np
 
 from filestore.format.simple_stats import SimpleStats
 from filestore.layout.file_names import checked_name, checked_names
-from filestore.manifest.avro_walk import Column, Lists, Numbers, Spans, read_records
+from filestore.manifest.avro_walk import Column, Lists, Numbers, Spans, walk_records
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.manifest.entry_columns import FIELDS, ROWS_AT_ONCE, EntryColumns
 from lsm.keys.words import IndexArray
@@ -39,19 +39,22 @@ def entries_at(columns: EntryColumns, rows: IndexArray | None = None) -> list[Ma
 
 
 def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[ManifestEntry]:
-    read = read_records(columns.body, columns.places[rows].astype(np.int64), FIELDS)
+    read = walk_records(columns.body, columns.places[rows].astype(np.int64), FIELDS)
     assert not read.is_bad.any(), "entries were read before"
 
     def values(name: str) -> Iterable[Any]:
         full = f"_FILE.{name}"
         return _values(read.columns[full], body, is_text=full in _TEXTS)
 
+    keys: dict[Any, Any] = {}  # the first and last key are the least and greatest values of a key of one column
+
     def stats(name: str) -> list[SimpleStats]:
+        known = keys if name == "_KEY_STATS" else {}
         return _objects(
             SimpleStats,
             len(rows),
-            min_values=values(f"{name}._MIN_VALUES"),
-            max_values=values(f"{name}._MAX_VALUES"),
+            min_values=_shared(values(f"{name}._MIN_VALUES"), known),
+            max_values=_shared(values(f"{name}._MAX_VALUES"), known),
             null_counts=_shared(values(f"{name}._NULL_COUNTS")),
         )
 
@@ -61,8 +64,8 @@ def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[Manifes
         file_name=map(checked_name, values("_FILE_NAME")),
         size_bytes=values("_FILE_SIZE"),
         row_count=values("_ROW_COUNT"),
-        min_key=values("_MIN_KEY"),
-        max_key=values("_MAX_KEY"),
+        min_key=_shared(values("_MIN_KEY"), keys),
+        max_key=_shared(values("_MAX_KEY"), keys),
         key_stats=stats("_KEY_STATS"),
         value_stats=stats("_VALUE_STATS"),
         min_sequence_number=values("_MIN_SEQUENCE_NUMBER"),
@@ -129,9 +132,9 @@ def _lists(column: Lists, body: Any, *, is_text: bool) -> list[tuple[Any, ...]]:
     return [row[:count] for row, count in zip(rows, column.counts.tolist(), strict=True)]
 
 
-def _shared(values: Iterable[Any]) -> Iterable[Any]:
+def _shared(values: Iterable[Any], known: dict[Any, Any] | None = None) -> Iterable[Any]:
     """Equal values as one object: most files have the same counts and columns."""
     if isinstance(values, repeat):
         return values
-    known: dict[Any, Any] = {}
+    known = {} if known is None else known
     return [known.setdefault(value, value) for value in values]

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from filestore.format.avro_blocks import read_encoded
 from filestore.manifest.avro_schemas import MANIFEST_SCHEMA
-from filestore.manifest.avro_walk import PADDING, Column, Lists, Numbers, Spans, flat_fields, read_records
+from filestore.manifest.avro_walk import PADDING, Column, EncodedBytes, Lists, Numbers, Spans, flat_fields, walk_records
 from filestore.manifest.entries import MANIFEST_VERSION, EntryKind, ManifestEntry
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.varints import ByteArray
 
-Places = NDArray[np.int32]
+_Places = NDArray[np.int32]
 ROWS_AT_ONCE: Final = 8192  # their cursors stay in the processor's cache
 
 FIELDS: Final = flat_fields(MANIFEST_SCHEMA)
@@ -56,16 +55,16 @@ _WANTED: Final = (
 class ByteSpans(NamedTuple):
     """Values as (n,) places in the bytes of a manifest, of their first byte and behind their last."""
 
-    starts: Places
-    ends: Places
+    starts: _Places
+    ends: _Places
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryColumns:
     """Entries in file order."""
 
-    body: ByteArray  # the encoded entries, then padding
-    places: Places  # (n + 1,) where each begins, and the end
+    body: EncodedBytes  # the encoded entries, then padding
+    places: _Places  # (n + 1,) where each begins, and the end
     kinds: NDArray[np.int8]  # EntryKind
     partitions: tuple[bytes, ...]  # that occur
     partition_codes: NDArray[np.int32]  # index into ``partitions``
@@ -78,7 +77,7 @@ class EntryColumns:
     names: ByteSpans
     key_lows: ByteSpans  # BinaryRow of the lowest values of the key columns
     key_highs: ByteSpans
-    is_plain: BoolArray  # without extra files, embedded index and external path: the name tells it from others
+    is_plain: BoolArray  # without extra files, embedded index and external path: no other has its name
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -141,7 +140,7 @@ def encoded_of_entries(entries: Sequence[ManifestEntry]) -> Encoded:
     return Encoded(len(entries), buffer.getvalue())
 
 
-def columns_of(given: Sequence[Encoded]) -> EntryColumns | None:
+def entry_columns_of(given: Sequence[Encoded]) -> EntryColumns | None:
     """The entries of manifests, one after the other; None: they must be read one by one."""
     count, size = sum(each.count for each in given), sum(len(each.body) for each in given)
     if not count or size > _MOST_BYTES:
@@ -174,10 +173,10 @@ def columns_of_entries(entries: Sequence[ManifestEntry]) -> EntryColumns:
     return _made(body, ends, columns)
 
 
-def _read(body: ByteArray, starts: IndexArray) -> tuple[dict[str, Column], IndexArray, BoolArray]:
+def _read(body: EncodedBytes, starts: IndexArray) -> tuple[dict[str, Column], IndexArray, BoolArray]:
     """Read what is wanted, in pieces of ROWS_AT_ONCE."""
     firsts = range(0, max(1, len(starts)), ROWS_AT_ONCE)
-    read = [read_records(body, starts[first : first + ROWS_AT_ONCE], FIELDS, _WANTED) for first in firsts]
+    read = [walk_records(body, starts[first : first + ROWS_AT_ONCE], FIELDS, _WANTED) for first in firsts]
     columns = {name: _joined([each.columns[name] for each in read]) for name in read[0].columns}
     return columns, np.concatenate([each.ends for each in read]), np.concatenate([each.is_bad for each in read])
 
@@ -216,7 +215,7 @@ def _taken(column: Column, rows: IndexArray) -> Column:
     return Spans(column.starts[rows], column.ends[rows], valid)
 
 
-def _made(body: ByteArray, places: IndexArray, columns: dict[str, Any]) -> EntryColumns:
+def _made(body: EncodedBytes, places: IndexArray, columns: dict[str, Any]) -> EntryColumns:
     def numbers(name: str, kind: Any = np.int64) -> NDArray[Any]:
         values: NDArray[np.int64] = columns[name].values
         narrow: NDArray[Any] = values.astype(kind)
@@ -253,7 +252,7 @@ def _made(body: ByteArray, places: IndexArray, columns: dict[str, Any]) -> Entry
     )
 
 
-def _encoded_partitions(body: ByteArray, column: Spans) -> tuple[tuple[bytes, ...], NDArray[np.int32]]:
+def _encoded_partitions(body: EncodedBytes, column: Spans) -> tuple[tuple[bytes, ...], NDArray[np.int32]]:
     """The distinct values in the order of their first entries, and the index of each entry's."""
     bounds = zip(column.starts.tolist(), column.ends.tolist(), strict=True)
     view = body.data
@@ -262,7 +261,7 @@ def _encoded_partitions(body: ByteArray, column: Spans) -> tuple[tuple[bytes, ..
     return tuple(codes), np.array(found, np.int32)
 
 
-def _possible_starts(body: ByteArray) -> IndexArray:
+def _possible_starts(body: EncodedBytes) -> IndexArray:
     """Ascending places where the bytes are like those of the first entry: version, kind, fields of the partition."""
     if len(body) < _LEAST_RECORD_BYTES:
         return np.zeros(0, np.int64)
@@ -275,10 +274,10 @@ def _possible_starts(body: ByteArray) -> IndexArray:
     return found[(arities == arities[0]).all(axis=1)] if len(found) else found
 
 
-def _arities(body: ByteArray, starts: IndexArray) -> ByteArray:
+def _arities(body: EncodedBytes, starts: IndexArray) -> EncodedBytes:
     """(n, 4) first bytes of the partition, behind its length of one byte or two."""
     firsts = starts + 3 + (body[starts + 2] >= 0x80)
-    taken: ByteArray = body[firsts[:, None] + np.arange(_ARITY_BYTES)]
+    taken: EncodedBytes = body[firsts[:, None] + np.arange(_ARITY_BYTES)]
     return taken
 
 

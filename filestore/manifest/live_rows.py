@@ -15,7 +15,7 @@ from lsm.keys.words import BoolArray, IndexArray
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ChosenEntries:
     """Some entries of one manifest, in file order."""
 
     columns: EntryColumns
@@ -28,9 +28,9 @@ class Rows:
         """They as objects."""
         return entries_at(self.columns, self.rows)
 
-    def where(self, is_kept: BoolArray) -> "Rows":
+    def where(self, is_kept: BoolArray) -> "ChosenEntries":
         """Those with a mark, (n,)."""
-        return self if is_kept.all() else Rows(self.columns, self.rows[is_kept])
+        return self if is_kept.all() else ChosenEntries(self.columns, self.rows[is_kept])
 
 
 def chosen_rows(
@@ -39,11 +39,11 @@ def chosen_rows(
     keep_partition: Callable[[bytes], bool],
     keep_bucket: Callable[[int, int], bool] | None,
     min_level: int,
-) -> Rows:
+) -> ChosenEntries:
     """The entries of some partitions, buckets and levels; each function is asked once for a value."""
     kept = np.fromiter(map(keep_partition, columns.partitions), np.bool_, len(columns.partitions))
     if not kept.any():
-        return Rows(columns, np.zeros(0, np.int64))
+        return ChosenEntries(columns, np.zeros(0, np.int64))
     mask = np.ones(len(columns), np.bool_) if kept.all() else kept[columns.partition_codes]
     if min_level > 0:
         mask &= columns.levels >= min_level
@@ -52,10 +52,10 @@ def chosen_rows(
         distinct, codes = np.unique(places, return_inverse=True)
         buckets = zip((distinct >> 32).tolist(), distinct.astype(np.int32).tolist(), strict=True)
         mask &= np.array([keep_bucket(*each) for each in buckets], np.bool_)[codes]
-    return Rows(columns, np.flatnonzero(mask))
+    return ChosenEntries(columns, np.flatnonzero(mask))
 
 
-def live_rows(given: Sequence[Rows]) -> list[Rows]:
+def live_rows(given: Sequence[ChosenEntries]) -> list[ChosenEntries]:
     """The ADDs without a matching DELETE, in order; see ``entries.live_entries``.
 
     Raises: CorruptDataError when a live file was added twice: its rows would be read twice.
@@ -89,7 +89,7 @@ def _codes(values: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.asarray(indices, np.int64)
 
 
-def _identities(parts: Sequence[Rows], names: NDArray[np.int64], chosen: IndexArray) -> NDArray[np.int64]:
+def _identities(parts: Sequence[ChosenEntries], names: NDArray[np.int64], chosen: IndexArray) -> NDArray[np.int64]:
     """A number for each distinct ``ManifestEntry.identity`` among the chosen entries, (k,)."""
     known: dict[bytes, int] = {}
     partitions = []
@@ -110,8 +110,8 @@ def _identities(parts: Sequence[Rows], names: NDArray[np.int64], chosen: IndexAr
     return groups
 
 
-def _rest(parts: Sequence[Rows], chosen: IndexArray, count: int) -> NDArray[np.int64]:
-    """(n,) numbers of what else tells the chosen entries apart; 0 for most."""
+def _rest(parts: Sequence[ChosenEntries], chosen: IndexArray, count: int) -> NDArray[np.int64]:
+    """(n,) numbers of what else may differ between the chosen entries; 0 for most."""
     is_chosen = np.zeros(count, np.bool_)
     is_chosen[chosen] = True
     rest = np.zeros(count, np.int64)

@@ -19,15 +19,15 @@ from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.entry_columns import (
     Encoded,
     EntryColumns,
-    columns_of,
     columns_of_entries,
     encoded_of_entries,
     encoded_of_file,
+    entry_columns_of,
 )
 from filestore.manifest.entry_rows import EntryRow, describe_rows, encoded_rows, entry_rows
 from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
-from filestore.manifest.live_rows import Rows
-from filestore.manifest.manifest_cache import ManifestCache
+from filestore.manifest.live_rows import ChosenEntries
+from filestore.manifest.manifest_cache import DEFAULT_BYTES, ManifestCache
 from filestore.snapshot.lost_files import FileRole, missing_file
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -70,6 +70,7 @@ class ManifestStore:
         self._compression = compression
         self._external_roots = tuple(external_roots)
         self._cache = ManifestCache()
+        self._joined = ManifestCache(DEFAULT_BYTES // 8)  # small manifests together: others with every commit
 
     def write_manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         """Write a manifest with these entries in this order.
@@ -106,7 +107,7 @@ class ManifestStore:
         if isinstance(manifest, str):
             return self._decoded(manifest, self._body(manifest, None))
         if _entry_count(manifest) > _FEW_ENTRIES:
-            parts = [Rows(each, np.arange(len(each))) for each in self.read_columns([manifest])]
+            parts = [ChosenEntries(each, np.arange(len(each))) for each in self.read_columns([manifest])]
             return self.entries_of(parts, source=self._paths.manifest(manifest.file_name))
         entries = self._decoded_of(manifest)
         self._check_counts(manifest, sum(entry.kind is EntryKind.ADD for entry in entries), len(entries))
@@ -121,10 +122,11 @@ class ManifestStore:
         for is_small, group in groupby(manifests, lambda each: _entry_count(each) <= _FEW_ENTRIES):
             for together in [list(group)] if is_small else [[each] for each in group]:
                 names = tuple(each.file_name for each in together)
-                found.append(self._cache.get(names, partial(self._columns, together)))
+                known = self._joined if is_small else self._cache
+                found.append(known.get(names, partial(self._columns, together)))
         return found
 
-    def entries_of(self, parts: Iterable[Rows], *, source: str | None = None) -> list[ManifestEntry]:
+    def entries_of(self, parts: Iterable[ChosenEntries], *, source: str | None = None) -> list[ManifestEntry]:
         """Entries that were read as columns, as objects; ``source`` for messages.
 
         Raises: CorruptDataError: a name is none, or a path is outside of the table.
@@ -199,12 +201,12 @@ class ManifestStore:
         return name
 
     def _columns(self, manifests: Sequence[ManifestFileMeta]) -> EntryColumns:
-        if len(manifests) == 1:
+        if _entry_count(manifests[0]) > _FEW_ENTRIES:
             encoded = [self._encoded(manifests[0])]
-        else:  # the next commit adds one to them
+        else:
             encoded = [self._cache.get(each.file_name, partial(self._encoded, each)) for each in manifests]
         try:
-            columns = columns_of(encoded)
+            columns = entry_columns_of(encoded)
             if columns is None:  # bytes that are no entries, which is an error, or look like too many
                 columns = columns_of_entries([entry for each in manifests for entry in self._decoded_of(each)])
         except ValueError as error:

@@ -25,9 +25,9 @@ class Mergeable(Protocol):
         """The key that matches a DELETE with its ADD."""
 
 
-E = TypeVar("E", bound=Mergeable)
-Read = Callable[[ManifestFileMeta], Sequence[E]]
-Write = Callable[[Sequence[E]], ManifestFileMeta]
+AnyEntry = TypeVar("AnyEntry", bound=Mergeable)
+Read = Callable[[ManifestFileMeta], Sequence[AnyEntry]]
+Write = Callable[[Sequence[AnyEntry]], ManifestFileMeta]
 
 _TIER_RATIO = 2  # an older manifest joins a merge when it is at most this many times the bytes of the newer ones
 
@@ -92,9 +92,9 @@ def _newest_tier(sizes: Sequence[int]) -> int:
     return first
 
 
-def cancel_pairs(entries: Iterable[E]) -> list[E]:
+def cancel_pairs(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
     """The entries without ADDs cancelled by a later DELETE; other DELETEs remain."""
-    left: dict[tuple[EntryKind, object], E] = {}
+    left: dict[tuple[EntryKind, object], AnyEntry] = {}
     for entry in entries:
         added = (EntryKind.ADD, entry.identity)
         if entry.kind is EntryKind.DELETE and added in left:
@@ -105,7 +105,7 @@ def cancel_pairs(entries: Iterable[E]) -> list[E]:
 
 
 def merge_manifests(
-    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read[E], write: Write[E]
+    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read[AnyEntry], write: Write[AnyEntry]
 ) -> list[ManifestFileMeta]:
     """Merge manifests into a base list with the same live files.
 
@@ -124,7 +124,7 @@ def merge_manifests(
 
 
 def _merge_fully(
-    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read[E], write: Write[E]
+    manifests: Sequence[ManifestFileMeta], limits: MergeLimits, *, read: Read[AnyEntry], write: Write[AnyEntry]
 ) -> list[ManifestFileMeta]:
     """Rewrite manifests that are small, have deletes or a deleted file; holds one manifest at a time in memory."""
     deleted = {
@@ -136,7 +136,7 @@ def _merge_fully(
     }
     kept: list[ManifestFileMeta] = []
 
-    def survivors() -> Iterator[E]:
+    def survivors() -> Iterator[AnyEntry]:
         for each in manifests:
             wasteful = _is_wasteful(each, limits)
             entries = read(each) if deleted or wasteful else ()
@@ -159,8 +159,8 @@ def _entries_per_file(manifests: Sequence[ManifestFileMeta], limits: MergeLimits
     return max(1, entries * limits.target_bytes // max(1, size_bytes))
 
 
-def _chunks(entries: Iterable[E], length: int) -> Iterator[list[E]]:
-    chunk: list[E] = []
+def _chunks(entries: Iterable[AnyEntry], length: int) -> Iterator[list[AnyEntry]]:
+    chunk: list[AnyEntry] = []
     for entry in entries:
         chunk.append(entry)
         if len(chunk) >= length:

@@ -7,7 +7,7 @@ import numpy as np
 
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import ManifestFileMeta
-from filestore.manifest.live_rows import Rows
+from filestore.manifest.live_rows import ChosenEntries
 from filestore.scan.live_files import NO_SEQUENCE_NUMBER, BucketKey, bucket_count_error, reading_snapshot
 from filestore.scan.snapshot_files import live_parts, manifests_of, ranges_that_hold
 from filestore.snapshot.snapshot import EMPTY_TABLE, Snapshot, SnapshotRef
@@ -49,7 +49,7 @@ class BucketNumbers:
     def check_bucket_counts(self, messages: Iterable[CommitMessage]) -> None:
         """Refuse messages for partitions with live files of another bucket count; see ``LiveFiles``.
 
-        All files of a partition have one count, so those of the bucket tell it; if it is empty, any others.
+        All files of a partition have one count, so those of the bucket show it; if it is empty, any others.
 
         Raises: InvalidInputError; ConflictError when the snapshot was removed: plan again.
         """
@@ -82,7 +82,7 @@ class BucketNumbers:
 
     def _read(
         self, keep_partition: Callable[[bytes], bool], partitions: Sequence[bytes] | None, bucket: int | None
-    ) -> list[Rows]:
+    ) -> list[ChosenEntries]:
         if self.snapshot is None:
             return []
         with reading_snapshot(self._table, self.ref):
@@ -98,7 +98,7 @@ class BucketNumbers:
                 bucket_range=None if bucket is None else (bucket, bucket),
             )
 
-    def _take(self, parts: Iterable[Rows]) -> None:
+    def _take(self, parts: Iterable[ChosenEntries]) -> None:
         for part in parts:
             for key, (highest, total) in _by_bucket(part).items():
                 self._highest[key] = max(highest, self._highest.get(key, NO_SEQUENCE_NUMBER))
@@ -107,7 +107,7 @@ class BucketNumbers:
                     self._partition_totals[key.partition] = total
 
 
-def _by_bucket(part: Rows) -> Mapping[BucketKey, tuple[int, int]]:
+def _by_bucket(part: ChosenEntries) -> Mapping[BucketKey, tuple[int, int]]:
     """Highest sequence number, and the bucket count of the last file, of each bucket."""
     columns, rows = part.columns, part.rows
     if not len(rows):
@@ -124,7 +124,7 @@ def _by_bucket(part: Rows) -> Mapping[BucketKey, tuple[int, int]]:
     return dict(zip(names, zip(highest, totals, strict=True), strict=True))
 
 
-def _totals(parts: Iterable[Rows]) -> Iterator[int]:
+def _totals(parts: Iterable[ChosenEntries]) -> Iterator[int]:
     """Bucket counts of files, but of postponed ones."""
     for part in parts:
         yield from part.columns.total_buckets[part.rows[part.columns.buckets[part.rows] >= 0]].tolist()

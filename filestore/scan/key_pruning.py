@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from filestore.manifest.live_rows import Rows
+from filestore.manifest.live_rows import ChosenEntries
 from filestore.predicate.predicate import Compare, CompareOp, In, Predicate, conjuncts
 from filestore.table_store import TableStore
 from filestore.types.binary_columns import decode_columns
@@ -47,7 +47,7 @@ class KeyPruner:
             if test is not None
         ]
 
-    def keep(self, part: Rows) -> BoolArray:
+    def keep(self, part: ChosenEntries) -> BoolArray:
         """(n,) False only where no key of a file is wanted, by its key statistics."""
         kept = np.ones(len(part), np.bool_)
         if not self._conditions or not len(part):
@@ -72,7 +72,7 @@ class KeyPruner:
         root = self._table.key_types[column].root
         return root in _NUMBER_ROOTS or root in TEXT_ROOTS
 
-    def _has_all(self, part: Rows, starts: NDArray[np.int64]) -> BoolArray:
+    def _has_all(self, part: ChosenEntries, starts: NDArray[np.int64]) -> BoolArray:
         """Whether statistics are of all key columns: some writers leave them out."""
         arities = part.columns.body[starts[:, None] + np.arange(ARITY_BYTES)]
         found: BoolArray = (arities == list(len(self._table.key_types).to_bytes(ARITY_BYTES, "big"))).all(axis=1)

@@ -192,7 +192,7 @@ def reading_snapshot(store: TableStore, ref: SnapshotRef) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if not snapshot_is_gone(store, ref):
+        if not isinstance(error, SnapshotExpiredError) and not snapshot_is_gone(store, ref):
             raise
         raise ConflictError(
             f"the snapshot was removed while its files were read: table={store.name} snapshot={ref.id}: plan again"

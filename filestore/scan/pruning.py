@@ -11,7 +11,7 @@ from filestore.hashing.buckets import bucket_ids
 from filestore.index.file_index import embedded_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.file_ranges import key_ranges_of, ranges_of
-from filestore.manifest.live_rows import Rows
+from filestore.manifest.live_rows import ChosenEntries
 from filestore.predicate.evaluation import may_match
 from filestore.predicate.predicate import Predicate, equal_values, on_columns_only
 from filestore.scan.key_pruning import KeyPruner
@@ -56,8 +56,8 @@ class Pruner:
         wanted = self._wanted_buckets[total_buckets]
         return wanted is None or bucket in wanted
 
-    def keep_rows(self, part: Rows) -> BoolArray:
-        """(n,) whether files may hold a matching key, as far as columns tell; ``keep_by_key`` tells the rest."""
+    def keep_rows(self, part: ChosenEntries) -> BoolArray:
+        """(n,) whether files may hold a matching key, as far as columns show; ``keep_by_key`` decides the rest."""
         return self._keys.keep(part)
 
     def keep_by_key(self, file: DataFileMeta) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from filestore.format.statistics import ColumnRange
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.lists import DELETION_VECTORS, IndexManifestEntry, ManifestFileMeta
-from filestore.manifest.live_rows import Rows, chosen_rows, live_rows
+from filestore.manifest.live_rows import ChosenEntries, chosen_rows, live_rows
 from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
@@ -117,7 +117,7 @@ def live_parts(
     keep_bucket: Callable[[int, int], bool] | None = None,
     bucket_range: tuple[int, int] | None = None,
     min_level: int = 0,
-) -> list[Rows]:
+) -> list[ChosenEntries]:
     """The live files of a snapshot as columns, in parts; see ``live_files``. ``manifests`` are all of the snapshot."""
     if snapshot is None:
         return []

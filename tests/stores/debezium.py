@@ -161,11 +161,12 @@ class PostgresSource(ChangeSource):
 
     def pgbench(self, *arguments: str) -> None:
         """Run PostgreSQL's benchmark on this database, and wait for its end."""
-        address = self._address(self.name)
-        done = subprocess.run(
-            [programs() / "pgbench", *arguments, address], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(self.pgbench_command(*arguments), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+    def pgbench_command(self, *arguments: str) -> list[str]:
+        """What `pgbench` runs."""
+        return [str(programs() / "pgbench"), *arguments, self._address(self.name)]
 
     def _connected(self) -> psycopg.Connection[Any]:
         with psycopg.connect(self._address("postgres"), autocommit=True) as server:

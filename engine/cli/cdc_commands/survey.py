@@ -80,7 +80,8 @@ def print_survey(found: Survey, *, is_json: bool) -> None:
         key = ", ".join(each.key) or "none"
         title = f"{each.source} -> {each.table or 'left out'}: key {key} (from {each.key_from})"
         rows = [(column.name, column.source.source_type, column.type, column.note) for column in each.columns]
-        console().print(grid(title, ("column", "in the source", "in the table", "what is lost"), rows))
+        console().print(title, style="bold", soft_wrap=True, markup=False)
+        console().print(grid("", ("column", "in the source", "in the table", "what is lost"), rows))
         for line in (*each.changes, *(f"problem: {problem}" for problem in each.problems)):
             console().print(f"  {line}", soft_wrap=True, markup=False)
     for topic, kind in sorted(found.others.items()):

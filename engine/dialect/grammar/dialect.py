@@ -144,9 +144,9 @@ class FluvialParser(SparkParser):
         return found, self._index
 
 
-MAX_CHARACTERS: Final = 16_000_000
+MAX_STATEMENT_CHARACTERS: Final = 16_000_000
 """Of a statement."""
-MAX_TOKENS: Final = 200_000
+MAX_STATEMENT_WORDS: Final = 200_000
 """Of a statement: a list of 100,000 values. Reading a word takes 9 microseconds, and Spark reads them again."""
 
 
@@ -162,14 +162,14 @@ def tokens_of(source: SourceText) -> list[Token]:
 
     Raises: InvalidInputError at a quote or comment that is not closed; a text that takes seconds to be parsed.
     """
-    if len(source.text) > MAX_CHARACTERS:
-        raise _too_long(f"characters={len(source.text)} most={MAX_CHARACTERS}")
+    if len(source.text) > MAX_STATEMENT_CHARACTERS:
+        raise _too_long(f"characters={len(source.text)} most={MAX_STATEMENT_CHARACTERS}")
     try:
         tokens = FluvialDialect().tokenize(source.text)
     except TokenError as error:
         raise _unreadable(source, error) from error
-    if len(tokens) > MAX_TOKENS:
-        raise _too_long(f"words={len(tokens)} most={MAX_TOKENS}")
+    if len(tokens) > MAX_STATEMENT_WORDS:
+        raise _too_long(f"words={len(tokens)} most={MAX_STATEMENT_WORDS}")
     return tokens
 
 

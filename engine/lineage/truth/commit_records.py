@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from engine.lineage.origins import CommitOrigin, SourceRead, batch_barrier, newest_reads
 from engine.lineage.store.entities import LONGEST_NAME, DataLineage, LineageRecords, TableLineage, split_name, time_of
-from filestore.branch.merge_history import MERGED_BRANCH_KEY, MERGED_SNAPSHOT_KEY
+from filestore.branch.merge_history import MERGED_BRANCH_KEY, MERGED_ID_KEY, MERGED_SNAPSHOT_KEY
 from filestore.layout.branch_names import on_branch_name
+from filestore.layout.former_mains import FormerMain, table_id_on_branch
 from filestore.snapshot.snapshot import Snapshot
 from lsm.errors import CorruptDataError
 
@@ -36,10 +37,12 @@ def origin_at(place: CommitPlace, snapshot: Snapshot) -> CommitOrigin | None:
     branch = snapshot.properties.get(MERGED_BRANCH_KEY)
     if found is not None or branch is None:
         return found
+    creation_id = snapshot.properties.get(MERGED_ID_KEY)
     read = SourceRead(
         warehouse=place.warehouse,
         table=on_branch_name(place.table, branch),
         snapshot_id=int(snapshot.properties.get(MERGED_SNAPSHOT_KEY, 0)),
+        table_id="" if creation_id is None else table_id_on_branch(place.table_id, FormerMain(branch, creation_id)),
     )
     barrier_id = batch_barrier(snapshot.time_ms, snapshot.commit_user)
     reads = newest_reads([read])

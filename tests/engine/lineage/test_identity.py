@@ -166,6 +166,25 @@ def test_a_branch_that_is_made_again_begins_without_lineage(catalog: Catalog) ->
     assert made_of(catalog, "orders", 1) == {("of-one", former, 2)}
 
 
+def test_a_merge_has_read_the_branch_of_then(catalog: Catalog) -> None:
+    """LN-75: not the one that has its name by now."""
+    table = loaded_table(catalog, "shop.t", snapshots=1)
+    procedures.create_branch(table, "fix", snapshot=1)
+    catalog.table("shop.t$branch_fix").write(ROWS, options={"pipeline.name": "one"})
+    table.write(pa.table({"id": [2]}, schema=SCHEMA), options={"pipeline.name": "load"})
+    procedures.merge_branch(table, "fix")
+    merged = catalog.table("shop.t").latest_snapshot()
+    assert merged is not None
+    ((job, read, _),) = made_of(catalog, "t", merged.id)
+    assert (job, read) == ("merge:shop.t$branch_fix", "t$branch_fix")
+    procedures.delete_branch(table, "fix")
+    procedures.create_branch(table, "fix", snapshot=1)
+    catalog.table("shop.t$branch_fix").write(ROWS, options={"pipeline.name": "two"})
+    ((_, read, _),) = made_of(catalog, "t", merged.id)
+    assert read.startswith("t$branch_fix$dropped_")
+    assert hit(catalog.table("shop.t$branch_fix"), 2) == set()
+
+
 def test_a_branch_keeps_its_lineage_under_another_name(catalog: Catalog) -> None:
     """LN-28: its creation counts, not its name."""
     table = loaded_table(catalog, "shop.t", snapshots=1)

@@ -17,14 +17,14 @@ from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
 from filestore.manifest.entry_building import entries_at
 from filestore.manifest.entry_columns import (
     EntryColumns,
-    columns_of,
     columns_of_entries,
     encoded_of_entries,
     encoded_of_file,
+    entry_columns_of,
 )
 from filestore.manifest.entry_rows import entry_rows
 from filestore.manifest.lists import ManifestFileMeta, describe_manifest
-from filestore.manifest.live_rows import Rows, chosen_rows, live_rows
+from filestore.manifest.live_rows import ChosenEntries, chosen_rows, live_rows
 from filestore.manifest.manifest_cache import ManifestCache
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.types.binary_row import encode_row
@@ -56,13 +56,13 @@ def manifest(entries: list[ManifestEntry], codec: str = "zstd") -> bytes:
 def columns_in(body: bytes) -> EntryColumns:
     encoded = encoded_of_file(body)
     assert encoded is not None
-    columns = columns_of([encoded])
+    columns = entry_columns_of([encoded])
     assert columns is not None, "read one by one"
     return columns
 
 
-def everything(columns: EntryColumns) -> Rows:
-    return Rows(columns, np.arange(len(columns)))
+def everything(columns: EntryColumns) -> ChosenEntries:
+    return ChosenEntries(columns, np.arange(len(columns)))
 
 
 def one_by_one(body: bytes) -> list[ManifestEntry]:
@@ -89,7 +89,7 @@ def test_columns_give_back_the_entries(written: list[ManifestEntry], data: st.Da
 @PROPERTY
 @given(st.lists(st.lists(any_entries(), min_size=1, max_size=5), min_size=1, max_size=4))
 def test_manifests_are_read_together_as_one_after_the_other(given: list[list[ManifestEntry]]) -> None:
-    columns = columns_of([encoded_of_entries(each) for each in given])
+    columns = entry_columns_of([encoded_of_entries(each) for each in given])
     assert columns is not None
     assert entries_at(columns) == [entry for each in given for entry in each]
     assert entries_at(columns_of_entries(given[0])) == given[0]
@@ -104,7 +104,7 @@ def test_golden_manifests_are_the_same_as_columns(table: Any) -> None:
         if "java" in str(path):
             assert encoded is not None, "Java's schema is ours"
         found = one_by_one(body)
-        columns = columns_of([encoded_of_entries(found) if encoded is None else encoded])
+        columns = entry_columns_of([encoded_of_entries(found) if encoded is None else encoded])
         assert columns is not None
         assert entries_at(columns) == found
 

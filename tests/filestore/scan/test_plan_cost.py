@@ -49,7 +49,7 @@ FILTERS = (
 )
 
 
-def table_of(partition_by: Sequence[str], io: FileIO | None = None, **options: str) -> FileTable:
+def bucketed_table(partition_by: Sequence[str], io: FileIO | None = None, **options: str) -> FileTable:
     options = {"bucket": str(BUCKETS), "manifest.merge-min-count": "1000", **options}
     key = [*partition_by, "id", "name"]
     return key_table(io, schema=SCHEMA, primary_key=key, partition_by=partition_by, **options)
@@ -137,7 +137,7 @@ def test_a_plan_has_the_files_that_a_reader_of_all_entries_keeps(
     steps: list[Any], is_partitioned: bool, text: str | None, buckets: set[int] | None
 ) -> None:
     """FL-79, FL-139, FL-179, FL-181: adds, deletes and moves to other levels of any bucket."""
-    table = table_of(["dt"] if is_partitioned else [])
+    table = bucketed_table(["dt"] if is_partitioned else [])
     store = table.store
     live: list[tuple[bytes, int, DataFileMeta]] = []
     for number, (value, bucket, level, (first, count), kind, has_stats) in enumerate(steps):
@@ -193,7 +193,7 @@ class Counted:
 
 def filled(partitions: int, files: int = 100) -> FileTable:
     """One commit, and so one manifest, for each partition; its files in one bucket, in the order of keys."""
-    table = table_of(["dt"], MemoryFileIO())
+    table = bucketed_table(["dt"], MemoryFileIO())
     for number in range(partitions):
         made = [data_file(table.store, number * files + n, (10 * n, 10 * n + 9), level=5) for n in range(files)]
         commit(table, [message(partition_of(table.store, f"p{number:04d}"), 1, after=made)])
@@ -237,7 +237,7 @@ def test_ten_times_the_files_cost_a_plan_of_one_bucket_at_most_three_times_as_mu
     """2,000 and 20,000 live files of one manifest, decoded before: what stays is looking at columns."""
     times = {}
     for files in (2_000, 20_000):
-        table = table_of([], MemoryFileIO(), bucket=str(BUCKETS))
+        table = bucketed_table([], MemoryFileIO(), bucket=str(BUCKETS))
         made = [data_file(table.store, n, (n, n), level=5) for n in range(files)]
         few, rest = made[:50], made[50:]
         commit(table, [message(EMPTY_ROW, 0, after=few), message(EMPTY_ROW, 1, after=rest)])

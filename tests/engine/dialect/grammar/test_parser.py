@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sqlglot import exp
 
-from engine.dialect.grammar.dialect import MAX_CHARACTERS, MAX_TOKENS, table_options, table_span
+from engine.dialect.grammar.dialect import MAX_STATEMENT_CHARACTERS, MAX_STATEMENT_WORDS, table_options, table_span
 from engine.dialect.grammar.parser import Call, Explain, SparkStatement, ends_statement, parse_statements
 from engine.dialect.grammar.statements import (
     AlterTable,
@@ -359,7 +359,10 @@ def test_show_tables() -> None:
 
 def test_a_statement_that_would_take_seconds_to_read_is_refused_with_the_way_out() -> None:
     """IN lists of 200,000 values took four seconds here, and again in Spark."""
-    for count, size in ((MAX_TOKENS, f"words={2 * MAX_TOKENS + 9} "), (MAX_CHARACTERS // 2, "characters=")):
+    for count, size in (
+        (MAX_STATEMENT_WORDS, f"words={2 * MAX_STATEMENT_WORDS + 9} "),
+        (MAX_STATEMENT_CHARACTERS // 2, "characters="),
+    ):
         text = f"DELETE FROM d.t WHERE id IN ({', '.join(['1'] * count)})"
         with pytest.raises(InvalidInputError, match=rf"statement is too long: {size}.* fix=.put the values"):
             parse_statements(text)

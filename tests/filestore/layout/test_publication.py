@@ -1,0 +1,97 @@
+"""Announcements of fast-forwards: where they are kept, and what a dead one means to others."""
+
+import pytest
+
+from filestore.branch.branches import create_branch
+from filestore.branch.fast_forward import FastForward, fast_forward
+from filestore.branch.main_replacement import replace_main
+from filestore.layout.branch_state import is_gone, is_open_main
+from filestore.layout.publication import Publication, announce, end_publication, read_publication
+from filestore.maintenance.verification import verify_files
+from filestore.table import FileTable
+from filestore.tag.tags import create_tag
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from tests.support.faults import MemoryFileIO
+from tests.support.tables import key_table, key_values, reopened, rows
+
+
+def announced_table() -> FileTable:
+    """Snapshot 1 in main; 2 and 3 in the branch ``dev``."""
+    table = key_table(MemoryFileIO())
+    table.write(rows((1, 10)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    table.on_branch("dev").write(rows((2, 20)))
+    table.on_branch("dev").write(rows((3, 30)))
+    return table
+
+
+def died(table: FileTable, *, published: bool = True) -> None:
+    """As a fast-forward that dies behind its announcement, or behind its first snapshot."""
+    there = table.on_branch("dev").store.snapshots.read(2)
+    announce(table.store.io, table.store.paths, Publication(branch="dev", first_id=2, identity=there.identity))
+    if published:
+        assert table.store.snapshots.publish(there)
+
+
+@pytest.mark.parametrize("main", ["main", "other"])
+def test_an_announcement_is_no_seal(main: str) -> None:
+    table = key_table(MemoryFileIO())
+    table.write(rows((1, 10)))
+    if main != "main":
+        create_branch(table.store, main, snapshot_id=1)
+        replace_main(table.store, main)
+        table = table.on_branch(main)
+    io, paths = table.store.io, table.store.paths
+    first = Publication(branch="a b", first_id=7, identity="x")
+    second = Publication(branch="a b", first_id=8, identity="")
+    assert read_publication(io, paths) is None
+    for each in (first, second):
+        announce(io, paths, each)
+        assert read_publication(io, paths) == each
+        assert not is_gone(io, paths, schema_id=table.store.schema.id)
+    with pytest.raises(ConflictError, match="another operation on the branch is in progress"):
+        announce(io, paths, Publication(branch="c", first_id=7, identity="x"))
+    end_publication(io, paths, "c")
+    assert read_publication(io, paths) == second
+    end_publication(io, paths, "a b")
+    assert read_publication(io, paths) is None
+    assert is_open_main(io, paths.root) is (main == "main")
+
+
+def test_writers_wait_for_the_rest_of_a_branch_until_the_same_call_completes_it() -> None:
+    table = announced_table()
+    died(table)
+    with pytest.raises(ConflictError, match=r"a fast-forward is publishing its snapshots: .*branch=dev newest=2"):
+        table.write(rows((9, 90)))
+    found = verify_files(table.store, progress=lambda done, of: None)
+    assert any("fast-forward to=dev first=2" in each.problem for each in found)
+    assert fast_forward(table.store, "dev") == FastForward(branch="dev", published=(3,))
+    table.write(rows((9, 90)))
+    assert key_values(table) == [(1, 10), (2, 20), (3, 30), (9, 90)]
+    assert not [*verify_files(table.store, progress=lambda done, of: None)]
+
+
+def test_the_first_number_decides() -> None:
+    table = announced_table()
+    died(table, published=False)
+    table.write(rows((9, 90)))
+    reopened(table, table.store.io).write(rows((8, 80)))
+    with pytest.raises(ConflictError, match="main has advanced since the branch began"):
+        fast_forward(table.store, "dev")
+    assert key_values(table) == [(1, 10), (8, 80), (9, 90)]
+    assert read_publication(table.store.io, table.store.paths) is None
+
+
+def test_what_has_begun_is_not_refused_but_waits_for_what_stops_it() -> None:
+    table = announced_table()
+    create_tag(table.on_branch("dev").store, "mine", snapshot_id=3)
+    died(table)
+    create_tag(table.store, "mine", snapshot_id=1)
+    with pytest.raises(OutcomeUnknownError, match=r"a part of the branch is published.*main has another tag"):
+        fast_forward(table.store, "dev")
+    assert read_publication(table.store.io, table.store.paths) is not None
+    with pytest.raises(InvalidInputError, match="no such branch"):
+        fast_forward(table.store, "other")
+    table.store.io.delete(table.store.paths.tag("mine"))
+    assert fast_forward(table.store, "dev").published == (3,)
+    assert key_values(table) == [(1, 10), (2, 20), (3, 30)]
