@@ -18,7 +18,7 @@ from tests.support.rows import rows_by
 from tests.support.tables import expire_all_but, key_table, key_values, memory_catalog, rows
 
 
-def branched(*branches: str) -> FileTable:
+def main_ahead_of(*branches: str) -> FileTable:
     """A snapshot with rows 1 and 2 from which the branches begin, and two more with rows 3 and 4."""
     table = key_table()
     table.write(rows((1, 10), (2, 20)))
@@ -35,7 +35,7 @@ def changed(*values: tuple[str, int, int]) -> pa.Table:
 
 def test_force_brings_back_a_state_that_has_expired_in_main() -> None:
     """Main became empty, and its next commit was snapshot 1 once more."""
-    table = branched("dev")
+    table = main_ahead_of("dev")
     expire_all_but(table, 1)
     done = fast_forward(table.store, "dev", force=True)
     assert (done.removed, done.published, done.common_id) == ((3,), (), 1)
@@ -49,7 +49,7 @@ def test_force_brings_back_a_state_that_has_expired_in_main() -> None:
 
 def test_what_an_expiry_had_claimed_is_free_after_a_forced_fast_forward() -> None:
     """The hint said 3 once there was a snapshot 3 again, so that snapshot 2 counted as expired."""
-    table = branched("dev")
+    table = main_ahead_of("dev")
     expire_all_but(table, 1)
     table.store.io.delete_tree(table.store.paths.expiry_dir)  # as when another engine expires: the hint is all there is
     table.on_branch("dev").write(rows((2, 21)))
@@ -63,7 +63,7 @@ def test_what_an_expiry_had_claimed_is_free_after_a_forced_fast_forward() -> Non
 
 def test_a_merge_that_a_forced_fast_forward_took_back_is_made_again() -> None:
     """The branch's rows counted as merged for ever."""
-    table = branched("dev", "other")
+    table = main_ahead_of("dev", "other")
     table.on_branch("dev").write(rows((2, 21)))
     assert merge_branch(table.store, "dev").snapshot is not None
     expire_all_but(table, 1)
@@ -133,7 +133,7 @@ def test_what_a_fast_forward_published_stays_in_common_when_it_expires(expired: 
 
 def test_what_a_fast_forward_published_and_a_rollback_took_back_is_not_in_common() -> None:
     """It is merged as before; a tag of the branch, by which it keeps what it shares, does not stop the rollback."""
-    table = branched("dev")
+    table = main_ahead_of("dev")
     there = table.on_branch("dev")
     there.write(rows((1, 11)))
     create_tag(there.store, "own")
