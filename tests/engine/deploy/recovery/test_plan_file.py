@@ -193,6 +193,30 @@ def test_what_cannot_be_is_refused_before_anything_is_done(
     assert fact in str(caught.value)
 
 
+def test_a_job_that_lags_behind_the_branch_of_its_source_is_refused_when_planned(
+    shop: tuple[Catalog, Path], tmp_path: Path, fluvial: Fluvial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed when it ran; a full recovery computes it from the beginning."""
+    catalog, path = shop
+    monkeypatch.chdir(tmp_path)
+    for barrier, at in ((3, 4), (4, 5), (5, 6)):
+        load_rows(catalog.table("shop.raw"), {at: at})
+        load_rows(catalog.table("shop.orders"), {at: at * 10}, "clean")
+        record(catalog, "clean", barrier, "raw", "orders", at)
+    load_rows(catalog.table("shop.daily"), {6: 61}, "report")
+    lineage(catalog).store(
+        LineageRecords(
+            source_snapshots=(DataLineage("report", 3, "shop", "orders", 6, NOW),),
+            sink_snapshots=(DataLineage("report", 3, "shop", "daily", 4, NOW),),
+        )
+    )
+    asked = ("recover", str(path), "--table", "shop.raw", "--snapshot", "5", "--dry-run")
+    code, _, error = fluvial(*asked, "--incremental")
+    assert code == 2
+    assert "job=report table=shop.orders read=3 branch_begins=5 fix='recover fully" in error
+    assert fluvial(*asked)[0] == 0
+
+
 def test_jobs_that_no_file_has_are_named(shop: tuple[Catalog, Path]) -> None:
     catalog, path = shop
     record(catalog, "notebook", 1, "orders", "raw", 3)
