@@ -35,12 +35,17 @@ def lineage(catalog: Catalog) -> Lineage:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> tuple[Catalog, Path]:
-    """As after a run of both jobs: three barriers each, the last one with the mistake."""
-    catalog, path = make_shop(tmp_path)
+    return ran_shop(tmp_path)
+
+
+def ran_shop(home: Path, *, servers: str | None = None) -> tuple[Catalog, Path]:
+    """As after a run of both jobs: three barriers each, the last one with the mistake. ``servers``: of a log."""
+    catalog, path = make_shop(home, servers=servers)
+    options = {"bucket": "1"} | ({} if servers is None else {"log.kafka.bootstrap.servers": servers})
     names = [name.partition(".")[2] for name in TABLES]
     for job, source, target in zip(("clean", "report"), names[:2], names[1:], strict=True):
         table = catalog.create_table(
-            f"shop.{target}", catalog.table("shop.raw").schema.arrow_schema, primary_key=["id"], options={"bucket": "1"}
+            f"shop.{target}", catalog.table("shop.raw").schema.arrow_schema, primary_key=["id"], options=options
         )
         plus = {"orders": (10, 0), "daily": (10, 1)}[target]
         for barrier, rows in enumerate(({1: 1}, {2: 2}, {2: -2, 3: -3})):
