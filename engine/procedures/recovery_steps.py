@@ -147,7 +147,8 @@ def preparing_steps(
         corrections: statements.
 
     Raises:
-        InvalidInputError: incremental, and a job has no barrier that ends at the snapshot.
+        InvalidInputError: incremental, and a job has no barrier that ends at the snapshot, or one that ends before the
+            branch of a source begins.
     """
     yield _branched(recovery, "begin the correction", recovery.table, recovery.snapshot_id, job=None)
     for number, statement in enumerate(corrections, 1):
@@ -165,10 +166,12 @@ def preparing_steps(
         place, written_id = begins.get(target, (None, 0))
         since = written_id if recovery.is_incremental and written_id else None
         yield _branched(recovery, "begin the new result", target, since, job=None if place is None else place.job)
+    begun = {recovery.table: recovery.snapshot_id} | {name: at for name, (_, at) in begins.items()}
     for place in places:
         file = files.get(place.job, JobFile(pipeline=place.job))
         is_resumed = recovery.is_incremental and _goes_back(recovery, place)
         if is_resumed:
+            _check_reached(recovery, place, begun)
             yield _rewound(recovery, place, file)
         yield _started(recovery, place, file, frozenset(tables), is_resumed=is_resumed)
 
@@ -307,6 +310,21 @@ def _goes_back(recovery: Recovery, place: JobPlace) -> bool:
             "paimon.source_snapshot_lineage, or run jobs with source.checkpoint-align.enabled=true'"
         )
     return any(place.targets.values())
+
+
+def _check_reached(recovery: Recovery, place: JobPlace, begun: Mapping[str, int]) -> None:
+    """A branch has no snapshots from before its beginning, and its log no records.
+
+    Raises: InvalidInputError when a job that continues from its checkpoint would need some.
+    """
+    for source, reached in sorted((".".join(name), at) for name, at in place.sources.items()):
+        beginning = begun.get(source, 0)
+        if reached < (beginning if source in recovery.logged else beginning - 1):
+            raise InvalidInputError(
+                f"the job had read less than the branch of its source begins with: job={place.job} table={source} "
+                f"read={reached} branch_begins={beginning} fix='recover fully, name a snapshot of {recovery.table} "
+                "at which the job had caught up, or leave it out'"
+            )
 
 
 def _rewound(recovery: Recovery, place: JobPlace, file: JobFile) -> RecoveryStep:

@@ -14,7 +14,7 @@ from typing import Final
 
 from filestore.branch.branches import opened_on_main, read_branch
 from filestore.branch.files import delete_unused, files_only_of
-from filestore.branch.merge_history import common_snapshot, data_commits_since
+from filestore.branch.merge_history import common_snapshot, data_commits_since, hold_merged, note_merged
 from filestore.branch.merged_schemas import merged_schemas
 from filestore.commit.confirmation import confirm
 from filestore.commit.expired_commits import ExpiredCommits
@@ -37,10 +37,12 @@ from filestore.refs.live_references import LiveReference, ReferenceKind, all_ref
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
+from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.tag.tags import check_no_branch
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
 from lsm.retry import LostRaceError
+from lsm.undo import undoing_unless_visible
 
 _LOOKS: Final = 5
 
@@ -88,17 +90,32 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             plan = _announced(main, branch, origin, plan)
         wanted, common = plan.wanted, plan.common
         removed: tuple[int, ...] = ()
-        if wanted or force:
-            if force:
-                removed = _remove_newer(main, branch, common, origin)
-            merged_schemas(main, branch, origin, keeps_ids=True).publish()
-        if wanted:
-            _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
-        elif force and common is not None and not main.snapshots.exists(common.id):
-            _publish(main, branch, EMPTY_TABLE, (common.id,), is_sealed=True)  # it had expired in main
+        last = branch.snapshots.read(wanted[-1]) if wanted else common
+        with _holding(main, name, origin, last):
+            if wanted or force:
+                if force:
+                    removed = _remove_newer(main, branch, common, origin)
+                merged_schemas(main, branch, origin, keeps_ids=True).publish()
+            if wanted:
+                _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
+            elif force and common is not None and not main.snapshots.exists(common.id):
+                _publish(main, branch, EMPTY_TABLE, (common.id,), is_sealed=True)  # it had expired in main
         _copy_tags(main, branch)
     floor = 0 if common is None else common.id
     return FastForward(branch=name, published=wanted, removed=removed, common_id=floor)
+
+
+@contextmanager
+def _holding(main: TableStore, name: str, origin: BranchOrigin, last: Snapshot | None) -> Iterator[None]:
+    """Keep the newest state that main gets, from which a later merge begins, also when its snapshots have expired."""
+    branch = FileTable(main).on_branch(name).store  # with its own schema and options
+    merged = [branch.snapshots.tag(each).id for each in filter(is_merge_tag, branch.snapshots.tag_names())]
+    if last is None or last.id <= (origin.snapshot_id or 0) or any(each > last.id for each in merged):
+        yield
+        return
+    with undoing_unless_visible(hold_merged(branch, last, origin)):
+        yield
+    note_merged(branch, last, last, main=main)
 
 
 @dataclass(frozen=True, slots=True)

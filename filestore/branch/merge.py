@@ -25,7 +25,7 @@ from filestore.branch.merge_plan import BucketPlace, MergeOutcome, TableRules, o
 from filestore.branch.merged_schemas import MergedSchemas, merged_schemas
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
-from filestore.layout.branch_state import BranchOrigin, Operation, Work, read_origin, working, write_origin
+from filestore.layout.branch_state import BranchOrigin, Operation, Work, working
 from filestore.manifest.commit_message import CommitMessage
 from filestore.refs.branch_origins import origin_of
 from filestore.refs.live_references import on_branch
@@ -138,15 +138,13 @@ class _Merge:
         schemas.publish()
         try:
             if newest.id not in self.releases:
-                if read_origin(self.main.io, self.branch.paths) is None:  # of another engine
-                    write_origin(self.main.io, self.branch.paths, origin)
-                self.releases[newest.id] = hold_merged(self._there(), newest)
+                self.releases[newest.id] = hold_merged(self._there(), newest, origin)
             done = self._commit(messages, origin, latest, newest)
         except ConflictError as error:
             raise LostRaceError(lost) from error
         self.is_committed = True
         self._clear(messages)
-        note_merged(self._there(), newest, done)
+        note_merged(self._there(), newest, done, main=self.main)
         files = [file for message in messages for file in message.compact_after]
         return replace(
             result,

@@ -1,10 +1,11 @@
 """What a merge starts from: the state that main and a branch had in common at last, and what each committed since.
 
-After a merge that is the merged state of the branch. A tag of the branch, ``merged-<snapshot>``, keeps it until the
-next merge; when it is committed, the tag's file says so, for the time when main's snapshots have expired.
+After a merge that is the merged state of the branch, after a fast-forward the newest published one. A tag of the
+branch, ``merged-<snapshot>``, keeps it until the next of either; when it is in main, the tag's file says so, for the
+time when main's snapshots have expired.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +14,7 @@ import orjson
 
 from filestore.branch.merge_plan import BucketPlace, MergeCommit, SideChanges, side_changes, unknown_changes
 from filestore.layout.branch_names import is_merge_tag, merge_tag
-from filestore.layout.branch_state import BranchOrigin
+from filestore.layout.branch_state import BranchOrigin, read_origin, write_origin
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.refs.live_references import has_manifests
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files
@@ -32,7 +33,8 @@ MERGED_ORIGIN_KEY: Final = "fluvial.merged-origin"
 """Property of a merge snapshot: creation time of the branch, epoch milliseconds."""
 MERGED_ID_KEY: Final = "fluvial.merged-id"
 """Property of a merge snapshot: id of the branch's creation; absent when the branch has none."""
-_MERGED_AS: Final = "fluvialMergedAs"  # in the file of such a tag: the snapshot of main
+_MERGED_AS: Final = "fluvialMergedAs"  # in the file of such a tag: identity of main's snapshot, which may be the same
+_MERGED_INTO: Final = "fluvialMergedInto"  # which branch was main then
 
 CommitsSince = list[tuple[Snapshot, MergeCommit]]
 
@@ -85,17 +87,22 @@ def vector_places(indexes: Sequence[IndexManifestEntry] | None) -> Mapping[str, 
 
 
 def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) -> Snapshot | None:
-    """The newest snapshot that main and a branch share; None: the branch was created empty.
+    """The newest snapshot that main and a branch share; None: the branch was created empty, and they share none.
 
     Raises: InvalidInputError when there is none although the branch was created from one.
     """
-    if origin.snapshot_id is None:
-        return None
+    floor = origin.snapshot_id or 0
     newest = min(main.snapshots.latest_id() or 0, branch.snapshots.latest_id() or 0)
-    for snapshot_id in range(newest, origin.snapshot_id, -1):
+    published = _published(main, branch, newest)
+    lowest = floor if published is None else max(floor, published.id)
+    for snapshot_id in range(newest, lowest, -1):
         there = branch.snapshots.find(snapshot_id)
         if there is not None and _is_same(main.snapshots.find(snapshot_id), there):
             return there
+    if published is not None and published.id > floor:
+        return published
+    if origin.snapshot_id is None:
+        return None
     kept = branch.snapshots.find_tag(origin.tag or "") or branch.snapshots.find(origin.snapshot_id)
     known = main.snapshots.find_tag(origin.tag or "") or main.snapshots.find(origin.snapshot_id)
     if kept is None or not _is_same(known, kept):
@@ -104,6 +111,21 @@ def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) 
             f"origin={origin.snapshot_id} fix=read it and write its rows to main, or make it main"
         )
     return kept
+
+
+def _published(main: TableStore, branch: TableStore, newest: int) -> Snapshot | None:
+    """The newest state up to a snapshot that a fast-forward published and a tag of the branch keeps.
+
+    It is in main, or has expired there: main holds on to its branch, and neither side has gone back behind it.
+    """
+    for held in sorted(_held(branch), key=lambda each: -each.snapshot.id):
+        kept = held.snapshot
+        if kept.id > newest or branch.snapshots.removed.has(kept.identity) or not has_manifests(branch, kept):
+            continue
+        there = main.snapshots.find(kept.id)
+        if _is_same(there, kept) or (there is None and held.merged_as == kept.identity and held.is_in(main)):
+            return kept
+    return None
 
 
 def data_commits_since(store: TableStore, common: Snapshot | None) -> list[int] | None:
@@ -172,8 +194,10 @@ def merge_properties(branch: TableStore, origin: BranchOrigin, merged: Snapshot)
 # ---- the merged state
 
 
-def hold_merged(branch: TableStore, merged: Snapshot) -> Callable[[], None]:
+def hold_merged(branch: TableStore, merged: Snapshot, origin: BranchOrigin) -> Callable[[], None]:
     """Keep the state of a branch that is about to be merged. Returns what undoes it. Raises: ConflictError."""
+    if read_origin(branch.io, branch.paths) is None:  # of another engine
+        write_origin(branch.io, branch.paths, origin)
     name = merge_tag(merged.id)
     was_there = branch.snapshots.find_tag(name) is not None
     try:
@@ -191,15 +215,22 @@ def hold_merged(branch: TableStore, merged: Snapshot) -> Callable[[], None]:
     return undo
 
 
-def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot) -> None:
+def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: TableStore) -> None:
     """Note that a held state was merged, and let go of those that were merged before; what fails, the next merge does.
 
     Until main's snapshots expire, these say the same.
+
+    Args:
+        branch: the branch.
+        merged: its state.
+        done: main's snapshot with it; of a fast-forward the same.
+        main: the branch that was main.
     """
     path = branch.paths.tag(merge_tag(merged.id))
     with suppress(FluvialError, OSError):
         body = orjson.loads(branch.io.read_bytes(path))
-        branch.io.replace(path, orjson.dumps({**body, _MERGED_AS: done.identity}, option=orjson.OPT_INDENT_2))
+        note = {_MERGED_AS: done.identity, _MERGED_INTO: main.paths.branch}
+        branch.io.replace(path, orjson.dumps({**body, **note}, option=orjson.OPT_INDENT_2))
         for name in branch.snapshots.tag_names():
             if is_merge_tag(name) and name != merge_tag(merged.id):
                 _let_go(branch, name)
@@ -233,17 +264,33 @@ class _Merged:
         return next((each for each in wanted if has_manifests(branch, each)), None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A state that a tag of the branch keeps, and what is noted of it."""
+
+    snapshot: Snapshot
+    merged_as: str | None  # identity of main's snapshot; None: it may never have come into main
+    merged_into: str | None  # the branch that was main; None: of an earlier version of Fluvial
+
+    def is_in(self, main: TableStore) -> bool:
+        """Whether it was noted to be in main, and no rollback has taken it back."""
+        is_main = self.merged_into in (None, main.paths.branch)
+        return is_main and self.merged_as is not None and not main.snapshots.removed.has(self.merged_as)
+
+
+def _held(branch: TableStore) -> Iterator[_Held]:
+    for name in filter(is_merge_tag, branch.snapshots.tag_names()):
+        with suppress(FileNotFoundError):
+            body = branch.io.read_bytes(branch.paths.tag(name))
+            noted = orjson.loads(body)
+            yield _Held(Snapshot.from_json(body), noted.get(_MERGED_AS), noted.get(_MERGED_INTO))
+
+
 def _noted_merge(main: TableStore, branch: TableStore) -> _Merged | None:
     """The state that was merged last, by the tags of the branch; None: no tag says so."""
-    found = []
-    for name in branch.snapshots.tag_names():
-        with suppress(FileNotFoundError):
-            if is_merge_tag(name):
-                body = branch.io.read_bytes(branch.paths.tag(name))
-                snapshot, merged_as = Snapshot.from_json(body), orjson.loads(body).get(_MERGED_AS)
-                if merged_as is not None and not main.snapshots.removed.has(merged_as):  # by a rollback
-                    found.append(_Merged(snapshot_id=snapshot.id, identity=snapshot.identity))
-    return max(found, key=lambda each: each.snapshot_id, default=None)
+    found = [each.snapshot for each in _held(branch) if each.is_in(main)]
+    newest = max(found, key=lambda each: each.id, default=None)
+    return None if newest is None else _Merged(snapshot_id=newest.id, identity=newest.identity)
 
 
 # ---- changes of both sides

@@ -52,6 +52,7 @@ class RollbackPlan:
     previous_id: int | None  # the newest snapshot before the rollback
     removals: tuple[Removal, ...]  # newest first; tags before their snapshot
     objections: tuple[str, ...]  # reasons against it, unless forced
+    elsewhere: frozenset[LiveReference] = frozenset()  # of other branches, which may share what is removed
 
 
 def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = True) -> RollbackPlan:
@@ -106,6 +107,7 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
         previous_id=store.snapshots.latest_id(),
         removals=removals,
         objections=tuple(_objections(store, target, [each.snapshot for each in removals])),
+        elsewhere=frozenset(each for each in live if each.branch != store.paths.branch),
     )
 
 
@@ -252,7 +254,7 @@ def _check_not_referenced(store: TableStore, plan: RollbackPlan) -> None:
     Raises: ConflictError.
     """
     removed = {each.snapshot.identity for each in plan.removals if each.reference.kind is ReferenceKind.SNAPSHOT}
-    planned = {each.reference for each in plan.removals}
+    planned = {each.reference for each in plan.removals} | plan.elsewhere
     for reference in all_references(store):
         if reference.snapshot is not None and reference.snapshot.identity in removed and reference not in planned:
             raise ConflictError(

@@ -139,11 +139,15 @@ class BranchedTable(VersionedTable):
                 self.common[name].append((done.snapshot.id, theirs))
             self.seen["merged"] += done.snapshot is not None
             self.states.setdefault((self.table.store.paths.branch, self.table.store.snapshots.latest_id() or 0), after)
-            there = list(filter(is_merge_tag, on_branch(self.table.store, name).snapshots.tag_names()))
-            known = {key: each for key, each in self.tags.items() if key[0] == name and is_merge_tag(key[1])}
-            self.tags = {key: each for key, each in self.tags.items() if key not in known}
-            self.tags |= {(name, tag): known.get((name, tag), theirs) for tag in there}
+            self.hold(name, theirs)
         self.check()
+
+    def hold(self, name: str, theirs: Content) -> None:
+        """What the branch has come to keep for its next merge."""
+        there = list(filter(is_merge_tag, on_branch(self.table.store, name).snapshots.tag_names()))
+        known = {key: each for key, each in self.tags.items() if key[0] == name and is_merge_tag(key[1])}
+        self.tags = {key: each for key, each in self.tags.items() if key not in known}
+        self.tags |= {(name, tag): known.get((name, tag), theirs) for tag in there}
 
     def forward(self, _: FileTable) -> None:
         name, main = self.some_branch(), self.table.store.paths.branch
@@ -167,6 +171,7 @@ class BranchedTable(VersionedTable):
             self.common = {key: [e for e in each if e[0] <= floor] for key, each in self.common.items()}
             if name in self.common and done.published:
                 self.common[name].append((done.published[-1], self.newest(there)))
+            self.hold(name, self.newest(there))
             self.seen["forwarded"] += 1
             self.seen["forced"] += bool(done.removed)
         for tag in there.store.snapshots.tag_names():

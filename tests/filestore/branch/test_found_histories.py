@@ -1,21 +1,24 @@
 """Histories of branches that failed once, as ``test_branch_histories`` found them, cut down to what matters."""
 
 import pyarrow as pa
+import pytest
 
-from filestore.branch.branches import create_branch
+from filestore.branch.branches import create_branch, delete_branch
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.merge import merge_branch
 from filestore.maintenance.partitions import drop_partitions
+from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
+from lsm.errors import ConflictError
 from tests.filestore.refs.test_file_references import SCHEMA
 from tests.support.roots import files_there, used_files
 from tests.support.rows import rows_by
 from tests.support.tables import expire_all_but, key_table, key_values, memory_catalog, rows
 
 
-def branched(*branches: str) -> FileTable:
+def main_ahead_of(*branches: str) -> FileTable:
     """A snapshot with rows 1 and 2 from which the branches begin, and two more with rows 3 and 4."""
     table = key_table()
     table.write(rows((1, 10), (2, 20)))
@@ -32,7 +35,7 @@ def changed(*values: tuple[str, int, int]) -> pa.Table:
 
 def test_force_brings_back_a_state_that_has_expired_in_main() -> None:
     """Main became empty, and its next commit was snapshot 1 once more."""
-    table = branched("dev")
+    table = main_ahead_of("dev")
     expire_all_but(table, 1)
     done = fast_forward(table.store, "dev", force=True)
     assert (done.removed, done.published, done.common_id) == ((3,), (), 1)
@@ -46,7 +49,7 @@ def test_force_brings_back_a_state_that_has_expired_in_main() -> None:
 
 def test_what_an_expiry_had_claimed_is_free_after_a_forced_fast_forward() -> None:
     """The hint said 3 once there was a snapshot 3 again, so that snapshot 2 counted as expired."""
-    table = branched("dev")
+    table = main_ahead_of("dev")
     expire_all_but(table, 1)
     table.store.io.delete_tree(table.store.paths.expiry_dir)  # as when another engine expires: the hint is all there is
     table.on_branch("dev").write(rows((2, 21)))
@@ -60,7 +63,7 @@ def test_what_an_expiry_had_claimed_is_free_after_a_forced_fast_forward() -> Non
 
 def test_a_merge_that_a_forced_fast_forward_took_back_is_made_again() -> None:
     """The branch's rows counted as merged for ever."""
-    table = branched("dev", "other")
+    table = main_ahead_of("dev", "other")
     table.on_branch("dev").write(rows((2, 21)))
     assert merge_branch(table.store, "dev").snapshot is not None
     expire_all_but(table, 1)
@@ -101,3 +104,59 @@ def test_a_bucket_that_both_sides_emptied_stays_empty() -> None:
     expire_all_but(table, 1)
     merge_branch(table.store, "dev")
     assert sorted(rows_by(["p", "id"], table)) == [("b", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("expired", ["branch", "main", "both"])
+def test_what_a_fast_forward_published_stays_in_common_when_it_expires(expired: str) -> None:
+    """A merge began at the older state: key 1 was as then in main, so the branch won, and key 2 was a conflict."""
+    table = key_table()
+    table.write(rows((1, 10), (2, 20)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    there = table.on_branch("dev")
+    for value in (11, 12):
+        there.write(rows((1, value), (2, value)))
+    assert fast_forward(table.store, "dev").published == (2, 3)
+    there.write(rows((1, 13), (3, 30)))
+    table.write(rows((1, 10), (2, 14)))
+    for each in {"branch": [there], "main": [table], "both": [there, table]}[expired]:
+        expire_all_but(each, 1)
+    found = merge_branch(table.store, "dev", dry_run=True)
+    assert (found.conflict_count, [each.key for each in found.conflicts]) == (1, [{"id": 1}])
+    with pytest.raises(ConflictError, match="1"):
+        merge_branch(table.store, "dev")
+    merge_branch(table.store, "dev", force=True)
+    assert key_values(table) == [(1, 13), (2, 14), (3, 30)]
+    assert merge_branch(table.store, "dev").snapshot is None
+    delete_branch(table.store, "dev")
+    assert used_files(table) == files_there(table)
+
+
+def test_what_a_fast_forward_published_and_a_rollback_took_back_is_not_in_common() -> None:
+    """It is merged as before; a tag of the branch, by which it keeps what it shares, does not stop the rollback."""
+    table = main_ahead_of("dev")
+    there = table.on_branch("dev")
+    there.write(rows((1, 11)))
+    create_tag(there.store, "own")
+    fast_forward(table.store, "dev", force=True)
+    there.write(rows((3, 33)))
+    roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(1)))
+    table.write(rows((4, 40)))
+    expire_all_but(there, 1)
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 11), (2, 20), (3, 33), (4, 40)]
+
+
+def test_a_branch_that_began_empty_has_in_common_what_it_published() -> None:
+    """Its second fast-forward was refused, and a merge began at the empty table: a row deleted on the branch stayed."""
+    table = key_table()
+    create_branch(table.store, "dev")
+    there = table.on_branch("dev")
+    there.write(rows((1, 10), (2, 20)))
+    assert fast_forward(table.store, "dev").published == (1,)
+    there.write(rows((1, 11)))
+    assert fast_forward(table.store, "dev").published == (2,)
+    assert fast_forward(table.store, "dev").published == ()
+    there.write(rows((1, 12)))
+    table.write(rows((2, 21)))
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 12), (2, 21)]

@@ -13,9 +13,12 @@ from engine.deploy.recovery.execution import Execution, Stage
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
 from engine.deploy.recovery.recovery_plan import plan_recovery
 from filestore.branch.branches import list_branches
+from logstore.kafka.environment import serving
+from logstore.kafka.memory.cluster import MemoryCluster
+from logstore.kafka.memory.environment import MemoryEnvironment
 from lsm.errors import InvalidInputError
 from tests.engine.deploy.recovery.recovered_shop import TABLES, load_rows, shown_rows
-from tests.engine.deploy.recovery.test_plan_file import OLD, lineage, no_spark, request, shop, without_jobs
+from tests.engine.deploy.recovery.test_plan_file import OLD, lineage, no_spark, ran_shop, request, shop, without_jobs
 
 Fluvial = Callable[..., tuple[int, str, str]]
 __all__ = ["shop"]
@@ -61,6 +64,19 @@ def test_a_recovery_is_given_up_by_the_command(shop: tuple[Catalog, Path], tmp_p
     plan_recovery(request(path, is_incremental=True))
     code, _, error = fluvial("recover", "--abandon", "--plan", plan)
     assert (code, "no plan file" in error) == (2, True)
+
+
+def test_topics_of_the_branches_go_and_those_of_the_tables_stay(tmp_path: Path) -> None:
+    """Issue 16 point 10: a recovery of tables with a log is given up."""
+    cluster = MemoryCluster()
+    with serving("memory:9092", MemoryEnvironment(cluster)):
+        catalog, path = ran_shop(tmp_path, servers="memory:9092")
+        before, rows = set(cluster.topics), shown_rows(catalog)
+        assert len(before) == len(TABLES)
+        file = prepared((catalog, path), tmp_path)
+        assert len(cluster.topics) == 2 * len(TABLES)
+        assert len(list(abandon(file))) == len([*TABLES, "2 checkpoints", "", "2 jobs", "", "the plan"])
+        assert (set(cluster.topics), branches(catalog), shown_rows(catalog)) == (before, [], rows)
 
 
 def test_giving_up_can_die_anywhere_and_is_run_again(shop: tuple[Catalog, Path], tmp_path: Path) -> None:

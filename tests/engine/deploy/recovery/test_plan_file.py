@@ -35,12 +35,17 @@ def lineage(catalog: Catalog) -> Lineage:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> tuple[Catalog, Path]:
-    """As after a run of both jobs: three barriers each, the last one with the mistake."""
-    catalog, path = make_shop(tmp_path)
+    return ran_shop(tmp_path)
+
+
+def ran_shop(home: Path, *, servers: str | None = None) -> tuple[Catalog, Path]:
+    """As after a run of both jobs: three barriers each, the last one with the mistake. ``servers``: of a log."""
+    catalog, path = make_shop(home, servers=servers)
+    options = {"bucket": "1"} | ({} if servers is None else {"log.kafka.bootstrap.servers": servers})
     names = [name.partition(".")[2] for name in TABLES]
     for job, source, target in zip(("clean", "report"), names[:2], names[1:], strict=True):
         table = catalog.create_table(
-            f"shop.{target}", catalog.table("shop.raw").schema.arrow_schema, primary_key=["id"], options={"bucket": "1"}
+            f"shop.{target}", catalog.table("shop.raw").schema.arrow_schema, primary_key=["id"], options=options
         )
         plus = {"orders": (10, 0), "daily": (10, 1)}[target]
         for barrier, rows in enumerate(({1: 1}, {2: 2}, {2: -2, 3: -3})):
@@ -191,6 +196,30 @@ def test_what_cannot_be_is_refused_before_anything_is_done(
     with pytest.raises(InvalidInputError) as caught:
         plan_recovery(request(path, **given))
     assert fact in str(caught.value)
+
+
+def test_a_job_that_lags_behind_the_branch_of_its_source_is_refused_when_planned(
+    shop: tuple[Catalog, Path], tmp_path: Path, fluvial: Fluvial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed when it ran; a full recovery computes it from the beginning."""
+    catalog, path = shop
+    monkeypatch.chdir(tmp_path)
+    for barrier, at in ((3, 4), (4, 5), (5, 6)):
+        load_rows(catalog.table("shop.raw"), {at: at})
+        load_rows(catalog.table("shop.orders"), {at: at * 10}, "clean")
+        record(catalog, "clean", barrier, "raw", "orders", at)
+    load_rows(catalog.table("shop.daily"), {6: 61}, "report")
+    lineage(catalog).store(
+        LineageRecords(
+            source_snapshots=(DataLineage("report", 3, "shop", "orders", 6, NOW),),
+            sink_snapshots=(DataLineage("report", 3, "shop", "daily", 4, NOW),),
+        )
+    )
+    asked = ("recover", str(path), "--table", "shop.raw", "--snapshot", "5", "--dry-run")
+    code, _, error = fluvial(*asked, "--incremental")
+    assert code == 2
+    assert "job=report table=shop.orders read=3 branch_begins=5 fix='recover fully" in error
+    assert fluvial(*asked)[0] == 0
 
 
 def test_jobs_that_no_file_has_are_named(shop: tuple[Catalog, Path]) -> None:

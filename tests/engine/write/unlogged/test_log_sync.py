@@ -11,17 +11,28 @@ from engine import Catalog
 from engine.log.table_log import TableLog
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.symptom import Severity, Symptom
-from engine.procedures import drop_partition, expire_partitions, reset_log, rollback_to_as_latest, sync_log, verify
+from engine.procedures import (
+    create_tag,
+    drop_partition,
+    expire_partitions,
+    reset_log,
+    rollback_to_as_latest,
+    sync_log,
+    verify,
+)
 from engine.procedures.versions.branches import create_branch, merge_branch
 from engine.table import Table
 from filestore.changelog.log_gap import log_gap
-from filestore.evolution.schema_change import SetOption
+from filestore.evolution.schema_change import AddColumn, ChangeType, DropColumn, RenameColumn, SetOption
+from filestore.schema.column_paths import ColumnPosition
 from filestore.snapshot.change_tracking import ChangeSource, changes_of
+from filestore.types.data_types import parse_data_type
 from logstore.kafka.environment import serving
 from logstore.kafka.memory.cluster import MemoryCluster
 from logstore.kafka.memory.environment import MemoryEnvironment
 from lsm.errors import CorruptDataError, InvalidInputError
-from tests.support.streams import Query, as_foreign, expire
+from tests.support.rows import arrow_rows
+from tests.support.streams import Query, as_foreign, expire, fold
 from tests.support.tails import changes, write_log_only
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -293,3 +304,33 @@ def test_a_branch_with_a_log_begins_with_its_rows(catalog: Catalog, cluster: Mem
     there.write(letters(c3="z"))
     there.overwrite(letters(d4="w"))
     assert records(cluster, there) == ["+3 z", "-2 y", "-3 z", "+4 w"]
+
+
+@pytest.mark.parametrize("options", [CHANGES, {}], ids=["changes", "left out"])
+def test_a_table_with_a_log_goes_back_across_harmless_changes(catalog: Catalog, options: Mapping[str, str]) -> None:
+    """versions.md H1: table, union read and stream say the same, and a column that is gone is named."""
+    numbers = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32())])
+    table = catalog.create_table("d.t", numbers, primary_key=["id"], options={"bucket": "1", **options})
+    table.write(pa.table({"id": [1, 2], "n": [10, 20]}, schema=numbers))
+    create_tag(table, tag="eod")
+    changed = [
+        AddColumn(path=("note",), type=parse_data_type("STRING"), position=ColumnPosition()),
+        RenameColumn(("n",), "m"),
+        ChangeType(("m",), parse_data_type("BIGINT")),
+        SetOption("snapshot.num-retained.max", "100"),
+    ]
+    catalog.alter_table("d.t", changed)
+    table = catalog.table("d.t")
+    follower = Query(catalog.warehouse, "d.t")
+    seen = follower.available()
+    table.write(arrow_rows(table.schema.arrow_schema, *({"id": key, "m": -1, "note": "wrong"} for key in (2, 3))))
+    seen += follower.available()
+    assert rollback_to_as_latest(table, tag="eod").num_rows == 1
+    seen += follower.available()
+    right = {(key,): {"id": key, "m": value, "note": None} for key, value in ((1, 10), (2, 20))}
+    for found in (table.read(), table.read(options={"scan.log.union": "true"})):
+        assert {(row["id"],): row for row in found.to_arrow().to_pylist()} == right
+    assert fold(seen) == fold(Query(catalog.warehouse, "d.t").available()) == right
+    catalog.alter_table("d.t", [DropColumn(("m",))])
+    with pytest.raises(InvalidInputError, match=r"cause='column n was dropped'"):
+        rollback_to_as_latest(catalog.table("d.t"), tag="eod")
