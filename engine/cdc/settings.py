@@ -26,7 +26,7 @@ class TableSettings:
     """What is said of one table."""
 
     partition_by: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class CdcSettings:
     tag_every_s: float = 60.0  # of cuts
     tag_retained_ms: int | None = 24 * 3_600_000
     memory_bytes: int = 128 << 20  # of records that are kept between the two passes of a batch
-    options: Mapping[str, str] = field(default_factory=dict)  # of every table
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # of every table
     tables: Mapping[str, TableSettings] = field(default_factory=dict)
 
     def table(self, name: str) -> TableSettings:

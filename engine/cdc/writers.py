@@ -27,8 +27,8 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table_options import TableOptions
 from filestore.table_store import TableStore
 
-OFFSETS_NOTE: Final = "fluvial.cdc.offsets"
-JOB_NOTE: Final = "fluvial.cdc.job"
+CDC_OFFSETS_KEY: Final = "fluvial.cdc-offsets"
+CDC_JOB_KEY: Final = "fluvial.cdc-job"
 _MOST_OPEN: Final = 64
 _LOOKED_BACK: Final = 1000  # snapshots: others may commit, and compactions do
 
@@ -123,7 +123,7 @@ class Writers:
         """Write the batch of a table, unless it is there. Raises: FluvialError, see ``WriteSession.write``."""
         found = self._open[table.name]
         ends = {**found.offsets, **offsets}
-        notes = {JOB_NOTE: self._settings.name, OFFSETS_NOTE: json.dumps(to_json(ends, {}))}
+        notes = {CDC_JOB_KEY: self._settings.name, CDC_OFFSETS_KEY: json.dumps(to_json(ends, {}))}
         done = found.session.write(rows, batch_id=batch_id, notes=notes)
         found.offsets.update(ends)
         return done
@@ -173,8 +173,8 @@ def position_in(table: Table, job: str) -> dict[TopicPosition, int]:
         found = snapshots.find(snapshot_id)
         if found is None:
             break
-        if found.properties.get(JOB_NOTE) == job and OFFSETS_NOTE in found.properties:
-            return from_json(json.loads(found.properties[OFFSETS_NOTE]))
+        if found.properties.get(CDC_JOB_KEY) == job and CDC_OFFSETS_KEY in found.properties:
+            return from_json(json.loads(found.properties[CDC_OFFSETS_KEY]))
     return {}
 
 

@@ -83,7 +83,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "engine.cli.commands.config",
         "Show the options of the catalog, and of a table or of new tables, with the origin of each value.",
     ),
-    "describe": ("engine.cli.reading", "Show columns, keys and options of a table (named database.table)."),
+    "describe": (
+        "engine.cli.reading",
+        "Show columns, keys and options of a table (named database.table), newest or as of a version.",
+    ),
     "diff": (
         "engine.cli.commands.diff",
         "Show the differences between two states of a table: rows with their kinds, or counts.",
@@ -98,7 +101,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "inspect": (
         "engine.cli.commands.inspect",
-        "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, of a table.",
+        "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, newest or as of a version.",
     ),
     "lag": ("engine.cli.commands.lag", "Show the lag of streams behind a table, and of the table behind its log."),
     "lineage": (

@@ -23,7 +23,7 @@ class NewColumnsError(ConflictError):
     ``index`` is that of the record among those that were decoded.
     """
 
-    def __init__(self, message: str, index: int) -> None:
+    def __init__(self, message: str, index: int = 0) -> None:
         super().__init__(message)
         self.index = index
 

@@ -26,7 +26,7 @@ ENVELOPE_FIELDS: Final = frozenset({"op", "source", "after"})
 TRUNCATE: Final = "t"
 NO_SCHEMA_PART: Final = (
     "the record has no schema part, so its columns have no types: "
-    "fix=set value.converter.schemas.enable=true and key.converter.schemas.enable=true at the connector, or use Avro"
+    "fix=set schemas.enable=true at both converters of the connector, or use Avro"
 )
 TRANSACTION_PART: Final = "TransactionMetadataValue"
 _TRANSACTION: Final = pa.schema(

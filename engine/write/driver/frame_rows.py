@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 from engine.runtime.spark_internals import arrow_results, planned_bytes
 from engine.types.quoting import quoted
 
-CUT: Final = "__fluvial_cut"
+IS_CUT: Final = "__fluvial_cut"
 """A column: this row does not fit, and what follows it in its partition is missing."""
 _PLACE: Final = "__fluvial_place"
 _FIXED_BYTES: Final = 16  # of a value at most, but for text, binary and what is nested
@@ -64,7 +64,7 @@ def collect_rows(frame: DataFrame, *, most_bytes: int, most_partition_bytes: int
 
 
 def cut_frame(frame: DataFrame, most_bytes: int) -> DataFrame:
-    """The frame with one more column, `CUT`: false up to the first row of a partition that does not fit.
+    """The frame with one more column, `IS_CUT`: false up to the first row of a partition that does not fit.
 
     Rows are kept while their number times their own width is below the limit. So rows of one width take that many
     bytes, and others a small multiple of it: the n-th row at most an n-th.
@@ -75,10 +75,10 @@ def cut_frame(frame: DataFrame, most_bytes: int) -> DataFrame:
     fixed = _FIXED_BYTES * len(fields)
     sizes = [f"coalesce(octet_length({_sized(field)}), 0)" for field in fields if _is_wide(field.dataType)]
     place = f"monotonically_increasing_id() & {(1 << _PLACE_BITS) - 1}L AS {_PLACE}"
-    is_cut = f"{_PLACE} * ({' + '.join([f'{fixed}L', *sizes])}) >= {most_bytes}L AS {CUT}"
-    values = [f"if({CUT}, NULL, {name}) AS {name}" if cut else name for name, cut in zip(names, wide, strict=True)]
+    is_cut = f"{_PLACE} * ({' + '.join([f'{fixed}L', *sizes])}) >= {most_bytes}L AS {IS_CUT}"
+    values = [f"if({IS_CUT}, NULL, {name}) AS {name}" if cut else name for name, cut in zip(names, wide, strict=True)]
     placed = frame.selectExpr(*names, place).where(f"{_PLACE} <= {-(-most_bytes // fixed)}L")
-    return placed.selectExpr(*names, is_cut).selectExpr(*values, CUT)
+    return placed.selectExpr(*names, is_cut).selectExpr(*values, IS_CUT)
 
 
 def _is_wide(given: T.DataType) -> bool:
@@ -91,14 +91,14 @@ def _sized(field: T.StructField) -> str:
 
 
 def _within(stream: IO[bytes], most_bytes: int, *, is_cut: bool) -> list[pa.RecordBatch] | None:
-    """The batches of a stream, in their order, without `CUT`; None as soon as they are too large."""
+    """The batches of a stream, in their order, without `IS_CUT`; None as soon as they are too large."""
     found: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in pa.ipc.open_stream(stream):
         size_bytes += batch.nbytes
-        if size_bytes > most_bytes or (is_cut and pc.any(batch.column(CUT)).as_py()):
+        if size_bytes > most_bytes or (is_cut and pc.any(batch.column(IS_CUT)).as_py()):
             return None
-        found.append(batch.drop_columns([CUT]) if is_cut else batch)
+        found.append(batch.drop_columns([IS_CUT]) if is_cut else batch)
     return [found[place] for place in _order(stream)]
 
 

@@ -21,7 +21,7 @@ from tests.support.faults import MemoryFileIO, When
 from tests.support.tables import failing_at, key_table, key_values, reopened, rows
 
 
-def branched() -> FileTable:
+def announced_table() -> FileTable:
     """Snapshot 1 in main; 2 and 3 in the branch ``dev``."""
     table = key_table(MemoryFileIO())
     table.write(rows((1, 10)))
@@ -69,7 +69,7 @@ def test_an_announcement_is_no_seal(main: str) -> None:
 
 
 def test_writers_wait_for_the_rest_of_a_branch_until_the_same_call_completes_it() -> None:
-    table = branched()
+    table = announced_table()
     died(table)
     with pytest.raises(ConflictError, match=r"a fast-forward is publishing its snapshots: .*branch=dev newest=2"):
         table.write(rows((9, 90)))
@@ -82,7 +82,7 @@ def test_writers_wait_for_the_rest_of_a_branch_until_the_same_call_completes_it(
 
 
 def test_the_first_number_decides() -> None:
-    table = branched()
+    table = announced_table()
     died(table, published=False)
     table.write(rows((9, 90)))
     reopened(table, table.store.io).write(rows((8, 80)))
@@ -93,7 +93,7 @@ def test_the_first_number_decides() -> None:
 
 
 def test_what_has_begun_is_not_refused_but_waits_for_what_stops_it() -> None:
-    table = branched()
+    table = announced_table()
     create_tag(table.on_branch("dev").store, "mine", snapshot_id=3)
     died(table)
     create_tag(table.store, "mine", snapshot_id=1)

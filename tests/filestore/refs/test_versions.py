@@ -27,7 +27,7 @@ def with_branch(table: FileTable, name: str, *, tag: str) -> FileTable:
     return table.on_branch(name)
 
 
-def branched() -> FileTable:
+def with_versions() -> FileTable:
     """Three snapshots; tags ``eod`` (1), ``v1.2`` (2) and ``dev.eod`` (2); the branch dev was made from eod."""
     table = key_table(bucket="1")
     table.write(rows((1, 1)))
@@ -57,14 +57,14 @@ def branched() -> FileTable:
 )
 def test_a_word_means_a_state(word: str, version: Version, value: int) -> None:
     """TAG-06, TAG-07, TAG-16, TAG-18: numbers are snapshots, words are tags, both also of a branch."""
-    table = branched()
+    table = with_versions()
     assert parse_version(table.store, word) == version
     assert content(table, version=word) == {1: value}
     assert content(table, version=version) == {1: value}
 
 
 def test_a_tag_comes_before_a_branch_with_the_same_word() -> None:
-    table = branched()
+    table = with_versions()
     create_tag(table.store, "dev.eod", snapshot_id=2)
     assert content(table, version="dev.eod") == {1: 2}
     assert content(table, version="main.eod") == {1: 1}
@@ -72,7 +72,7 @@ def test_a_tag_comes_before_a_branch_with_the_same_word() -> None:
 
 def test_a_number_is_a_snapshot_even_when_another_engine_made_a_tag_of_that_name() -> None:
     """TAG-13 (Trap 3): a numeric word is never a tag."""
-    table = branched()
+    table = with_versions()
     table.store.io.replace(table.store.paths.tag("3"), table.store.io.read_bytes(table.store.paths.tag("eod")))
     assert content(table, version="3") == {1: 3}
     assert content(table, tag="3") == {1: 1}
@@ -96,7 +96,7 @@ def test_a_number_is_a_snapshot_even_when_another_engine_made_a_tag_of_that_name
 )
 def test_a_word_that_means_nothing_is_refused_with_what_there_is(word: str, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
-        branched().read(version=word)
+        with_versions().read(version=word)
 
 
 def test_a_time_is_the_last_snapshot_before_it_or_else_the_closest_tag() -> None:

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from engine.write.driver.frame_rows import CUT, collect_rows, cut_frame
+from engine.write.driver.frame_rows import IS_CUT, collect_rows, cut_frame
 
 pytestmark = pytest.mark.spark
 
@@ -62,11 +62,11 @@ def test_what_leaves_the_heap_is_bounded_and_a_row_that_is_missing_is_seen(
     for row, (number, text, data, items) in zip(found, rows, strict=False):
         listed = max(3 * len(items), 2)  # "[l, l]"
         fits = number * (fixed + len(text) + len(data) + listed) < most_bytes
-        assert row[CUT] != fits
+        assert row[IS_CUT] != fits
         assert tuple(row[:4]) == ((number, text, data, items) if fits else (number, None, None, None))
     assert len(found) == min(len(rows), -(-most_bytes // fixed) + 1)
     if len(found) < len(rows):
-        assert found[-1][CUT]
+        assert found[-1][IS_CUT]
     # the n-th row takes at most an n-th of the limit
     assert sum(len(row["text"] or "") + len(row["data"] or b"") for row in found[1:]) <= most_bytes * 5
 
