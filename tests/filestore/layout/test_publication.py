@@ -110,7 +110,7 @@ def test_what_has_begun_is_not_refused_but_waits_for_what_stops_it() -> None:
 @pytest.mark.parametrize("publishes", ["schema", "snapshot"])
 def test_a_schema_change_waits_for_the_schemas_and_snapshots_of_a_branch(publishes: str) -> None:
     """Else the repeat of the dead fast-forward finds a number taken, and a part of the branch stays in main."""
-    table = branched()
+    table = announced_table()
     there = table.on_branch("dev").store
     for name in ("own", "second"):
         publish_changes(there, lambda _, name=name: [added(name)])
