@@ -161,6 +161,16 @@ class ActorDisk(ActorFiles):
         moves: Any = self._inner
         self._change("move_directory", source, lambda: moves.move_directory(source, target))
 
+    def make_inside(self, path: str) -> bool:
+        """See ``MovesDirectories``."""
+        moves: Any = self._inner
+        return bool(self._change("make_inside", path, lambda: moves.make_inside(path)))
+
+    def move_into(self, source: str, directory: str) -> bool:
+        """See ``MovesDirectories``."""
+        moves: Any = self._inner
+        return bool(self._change("move_into", source, lambda: moves.move_into(source, directory)))
+
     def link_file(self, source: str, target: str) -> bool:
         """See ``LinksFiles``."""
         links: Any = self._inner

@@ -86,7 +86,7 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
         read_branch(main, name)  # it may have been deleted before this operation began
         origin = origin_of(main, name)
         plan = _plan(main, branch, origin, force=force)
-        if len(plan.wanted) > 1 and not force:
+        if not force and _has_several(main, branch, origin, plan):
             plan = _announced(main, branch, origin, plan)
         wanted, common = plan.wanted, plan.common
         removed: tuple[int, ...] = ()
@@ -147,6 +147,13 @@ def _plan(main: TableStore, branch: TableStore, origin: BranchOrigin, *, force: 
             "fix=merge the branch; or force, which loses these snapshots"
         )
     return _Plan(common, wanted)
+
+
+def _has_several(main: TableStore, branch: TableStore, origin: BranchOrigin, plan: _Plan) -> bool:
+    """Whether something could come between: there are several snapshots, or schema versions with one."""
+    if len(plan.wanted) != 1:
+        return bool(plan.wanted)
+    return bool(merged_schemas(main, branch, origin, keeps_ids=True).missing)
 
 
 def _announced(main: TableStore, branch: TableStore, origin: BranchOrigin, plan: _Plan) -> _Plan:

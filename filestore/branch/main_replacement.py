@@ -14,13 +14,13 @@ A process that dies leaves ``OPERATION`` on the branch, and perhaps the seal. Th
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Final
 
 from filestore.branch.branches import read_branch
 from filestore.branch.creation import without_main_log
 from filestore.branch.files import clear_branch, copy_files, delete_unused, files_only_of, size_of
 from filestore.branch.merge_history import common_snapshot
+from filestore.branch.table_directory import clear_table_directory, matching_directories
 from filestore.commit.expired_commits import expired_commits_directory
 from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import branch_options, read_branch_log
@@ -42,7 +42,7 @@ from filestore.layout.branch_state import (
 )
 from filestore.layout.former_mains import FormerMain, add_former_main
 from filestore.layout.nearest_names import some_text
-from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import TableOptions
 from filestore.refs.branch_origins import branch_made_from, origin_of
 from filestore.refs.live_references import ReferenceKind, all_references, branch_names, on_branch
@@ -314,7 +314,7 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
     old, new = on_branch(store, was), on_branch(store, store.main_branch)
     if was != MAIN_BRANCH:
         replace_work(store.io, old.paths, _AFTER_MOVE)  # hides it, and fails its writers
-    let_go = set(_merge_tags(old, new))
+    life, let_go = _life_of(new), set(_merge_tags(old, new))
     gone = {
         each
         for each in all_references(store)
@@ -329,15 +329,28 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
         data=unused.data,
         size_bytes=size_of(store.io, unused),
     )
+    if _life_of(new) != life or main_branch(store.io, store.paths.root) != store.main_branch:
+        # what was found is not only the former main's; from here on each name is unique, whatever comes later
+        raise InvalidInputError(
+            f"table was dropped, renamed or made again, or has another main branch: table={store.name} "
+            f"branch={store.main_branch} fix='open it again, and look which branch is main'"
+        )
     for name in let_go:
         store.io.delete(new.paths.tag(name))
     delete_unused(store.io, unused)
     if was == MAIN_BRANCH:
-        _clear_table_directory(store, old.paths)
+        clear_table_directory(store, Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: was}))
     else:
         clear_branch(store.io, old.paths)
         complete_work(store.io, old.paths)
     return done
+
+
+def _life_of(branch: TableStore) -> tuple[object, ...]:
+    """What a branch of a table that was made again does not share."""
+    first = next(iter(branch.schemas.ids()), None)
+    schema = None if first is None else branch.schemas.find(first)
+    return creation_id(branch.io, branch.paths), None if schema is None else (schema.table_uuid, schema.identity)
 
 
 def _merge_tags(old: TableStore, new: TableStore) -> Iterator[str]:
@@ -354,8 +367,8 @@ def _move_back(store: TableStore, main: str) -> MainReplaced:
     """Move the main branch into the table's directory."""
     io, here, there = store.io, store.paths.with_branch(main), store.paths.with_branch(MAIN_BRANCH)
     begin_work(io, here, _TO_MAIN)  # from now on its writers fail
-    _clear_table_directory(store, there)  # files of writers that had not noticed the replacement of main
-    for source, target in _directories(here, there):
+    clear_table_directory(store, _TO_MAIN)  # files of writers that had not noticed the replacement of main
+    for source, target in matching_directories(here, there):
         copy_files(io, source, target)
     schema = SchemaStore(io, there).latest()
     assert schema is not None
@@ -365,26 +378,3 @@ def _move_back(store: TableStore, main: str) -> MainReplaced:
         io.replace(there.schema(after.id), after.to_json().encode())
     set_main_branch(io, store.paths.root, MAIN_BRANCH)
     return _drop(replace(store, main_branch=MAIN_BRANCH), main)
-
-
-def _directories(source: TablePaths, target: TablePaths) -> list[tuple[str, str]]:
-    """The directories of a branch; schemas last, because they make the table visible to others."""
-    kinds = attrgetter(
-        "snapshot_dir", "tag_dir", "changelog_dir", "consumer_dir", "savepoint_dir", "expiry_dir", "removed_dir"
-    )
-    return [
-        *zip(kinds(source), kinds(target), strict=True),
-        (expired_commits_directory(source), expired_commits_directory(target)),
-        (source.schema_dir, target.schema_dir),
-    ]
-
-
-def _clear_table_directory(store: TableStore, paths: TablePaths) -> None:
-    """Delete what a former main has left; not of a table that was made again under the name."""
-    for directory, _ in reversed(_directories(paths, paths)):
-        for name in store.io.list_names(directory):
-            if main_branch(store.io, paths.root) != store.main_branch:
-                return
-            path = f"{directory}/{name}"
-            (store.io.delete_tree if store.io.is_directory(path) else store.io.delete)(path)
-        store.io.delete_empty_directory(directory)

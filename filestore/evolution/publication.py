@@ -58,7 +58,9 @@ def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaC
     try:
         store.schemas.create(after, after=newest)
     except ConflictError as error:
-        raise LostRaceError(f"lost too many schema change races: table={store.name} attempts={_ATTEMPTS}") from error
+        raise LostRaceError(
+            f"lost too many schema change races: table={store.name} attempts={_ATTEMPTS} reason={error}"
+        ) from error
     except OutcomeUnknownError:
         if store.schemas.latest() != after:
             raise

@@ -9,14 +9,14 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from filestore.io.disk import link_new, make_directories, sync_directory, unavailable, write_synced
+from lsm.errors import ConflictError, FluvialError
 from lsm.undo import undoing
 
 
@@ -97,6 +97,15 @@ class MovesDirectories(Protocol):
     def move_directory(self, source: str, target: str) -> None:
         """Rename a directory. Raises: ConflictError when the target exists, FileNotFoundError."""
 
+    def make_inside(self, path: str) -> bool:
+        """Create a directory; False when its parent is missing, which is not created."""
+
+    def move_into(self, source: str, directory: str) -> bool:
+        """Rename a directory into an empty one, under its own name; False when one of the two is missing.
+
+        Neither is created. So both are there at one moment: what is moved is in the same tree as the directory.
+        """
+
 
 _CHUNK_BYTES: Final = 8 << 20
 _NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
@@ -148,15 +157,12 @@ class NameSource(Protocol):
 _SETTLED_NS: Final = 2_000_000_000
 
 
-_NAME_BYTES: Final = 255  # of one name, on the usual file systems
-
-
 class LocalFileIO:
     """POSIX files. Exclusive creation uses ``link(2)``, which never overwrites an existing file."""
 
     def read_bytes(self, path: str) -> bytes:
         """The contents of a file. Raises: FileNotFoundError."""
-        with _unavailable("read", path), open(path, "rb") as file:
+        with unavailable("read", path), open(path, "rb") as file:
             return file.read()
 
     def exists(self, path: str) -> bool:
@@ -173,17 +179,17 @@ class LocalFileIO:
 
     def size_bytes(self, path: str) -> int:
         """Size of a file. Raises: FileNotFoundError."""
-        with _unavailable("stat", path):
+        with unavailable("stat", path):
             return os.stat(path).st_size
 
     def modified_ms(self, path: str) -> int:
         """Epoch milliseconds of the last change. Raises: FileNotFoundError."""
-        with _unavailable("stat", path):
+        with unavailable("stat", path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def stamp(self, path: str) -> tuple[int, ...] | None:
         """Inode, time and size; None for a file changed just now, since it may change again within one clock tick."""
-        with _unavailable("stat", path):
+        with unavailable("stat", path):
             found = os.stat(path)
         if time.time_ns() - found.st_mtime_ns < _SETTLED_NS:
             return None
@@ -191,7 +197,7 @@ class LocalFileIO:
 
     def list_names(self, directory: str) -> list[str]:
         """Names of the entries, sorted; empty when there is no such directory."""
-        with _unavailable("list", directory):
+        with unavailable("list", directory):
             try:
                 return sorted(os.listdir(directory))
             except FileNotFoundError:
@@ -199,19 +205,19 @@ class LocalFileIO:
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents, if missing."""
-        with _unavailable("make", path):
-            _make_directories(path)
-            _sync_directory(os.path.dirname(path))
+        with unavailable("make", path):
+            make_directories(path)
+            sync_directory(os.path.dirname(path))
 
     def write_new(self, path: str, body: bytes) -> None:
         """Write and sync a file with an unused name. Raises: ConflictError when the name is taken."""
-        with _unavailable("write", path):
-            _make_directories(os.path.dirname(path))
+        with unavailable("write", path):
+            make_directories(os.path.dirname(path))
             try:
-                _write_synced(path, body)
+                write_synced(path, body)
             except FileExistsError as error:
                 raise ConflictError(f"file exists already, nothing was written: path={path}") from error
-            _sync_directory(os.path.dirname(path))
+            sync_directory(os.path.dirname(path))
 
     def create_exclusive(self, path: str, body: bytes) -> bool:
         """Create a file atomically under an unused name; False when the name is taken."""
@@ -219,25 +225,25 @@ class LocalFileIO:
         # A leading dot hides it from other Paimon readers, which parse every name in these directories.
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
-            with _unavailable("write", temporary):
-                _make_directories(directory)
-                _write_synced(temporary, body)
-            return _link(temporary, path)
+            with unavailable("write", temporary):
+                make_directories(directory)
+                write_synced(temporary, body)
+            return link_new(temporary, path)
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
 
     def link_file(self, source: str, target: str) -> bool:
         """Create a hard link; False on another disk, or where not supported."""
-        with _unavailable("link", target):
-            _make_directories(os.path.dirname(target))
+        with unavailable("link", target):
+            make_directories(os.path.dirname(target))
             try:
                 os.link(source, target)
             except OSError as error:
                 if error.errno in _NO_LINKS:
                     return False
                 raise
-            _sync_directory(os.path.dirname(target))
+            sync_directory(os.path.dirname(target))
         return True
 
     def replace(self, path: str, body: bytes) -> None:
@@ -245,44 +251,62 @@ class LocalFileIO:
         directory, name = os.path.split(path)
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
-            with _unavailable("replace", path):
-                _make_directories(directory)
-                _write_synced(temporary, body)
+            with unavailable("replace", path):
+                make_directories(directory)
+                write_synced(temporary, body)
                 os.replace(temporary, path)
-                _sync_directory(directory)
+                sync_directory(directory)
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
 
     def sync(self, path: str) -> None:
         """Sync a closed file and its directory entry to disk."""
-        with _unavailable("sync", path):
+        with unavailable("sync", path):
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
-            _sync_directory(os.path.dirname(path))
+            sync_directory(os.path.dirname(path))
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
-        with _unavailable("delete", path), suppress(FileNotFoundError):
+        with unavailable("delete", path), suppress(FileNotFoundError):
             os.unlink(path)
 
     def delete_tree(self, path: str) -> None:
         """Delete a directory tree, if it exists."""
-        with _unavailable("delete", path), suppress(FileNotFoundError):
+        with unavailable("delete", path), suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def move_directory(self, source: str, target: str) -> None:
         """Rename a directory. Raises: ConflictError when the target exists, FileNotFoundError."""
-        with _unavailable("move", source):
+        with unavailable("move", source):
             try:
-                _make_directories(os.path.dirname(target))
+                make_directories(os.path.dirname(target))
                 os.rename(source, target)  # can only replace an empty directory
             except OSError as error:
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise ConflictError(f"directory exists already: path={target}") from error
                 raise
-            _sync_directory(os.path.dirname(source))
-            _sync_directory(os.path.dirname(target))
+            sync_directory(os.path.dirname(source))
+            sync_directory(os.path.dirname(target))
+
+    def make_inside(self, path: str) -> bool:
+        """Create a directory; False when its parent is missing."""
+        with unavailable("make", path), suppress(FileExistsError):
+            try:
+                os.mkdir(path)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def move_into(self, source: str, directory: str) -> bool:
+        """Rename a directory into an empty one, under its own name; False when one of the two is missing."""
+        with unavailable("move", source):
+            try:
+                os.rename(source, os.path.join(directory, os.path.basename(source)))
+            except FileNotFoundError:
+                return False
+        return True
 
     def delete_empty_directory(self, path: str) -> bool:
         """Delete an empty directory; False when it is missing or not empty."""
@@ -294,13 +318,13 @@ class LocalFileIO:
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Random-access reader. Raises: FileNotFoundError."""
-        with _unavailable("open", path):
+        with unavailable("open", path):
             return pa.OSFile(path, "rb")
 
     def open_output(self, path: str) -> pa.NativeFile:
         """Writer of a new file; creates parents."""
-        with _unavailable("open", path):
-            _make_directories(os.path.dirname(path))
+        with unavailable("open", path):
+            make_directories(os.path.dirname(path))
             return pa.OSFile(path, "wb")
 
 
@@ -328,59 +352,3 @@ class RandomNames:
     def uuid(self) -> str:
         """36 characters, lower case, with dashes."""
         return str(uuid.uuid4())
-
-
-@contextmanager
-def _unavailable(action: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise InvalidInputError(
-                f"a name is too long for the file system: action={action} path={path} most_bytes={_NAME_BYTES} "
-                "fix='use a shorter name, or partition by shorter values'"
-            ) from error
-        raise UnavailableError(f"file system error: action={action} path={path} error={error}") from error
-
-
-def _make_directories(path: str) -> None:
-    for last in (False, True):
-        try:
-            os.makedirs(path, exist_ok=True)
-        except FileNotFoundError as error:  # a parent was deleted meanwhile, or can never be made
-            if last:
-                raise InvalidInputError(f"directory cannot be made: path={path} fix='use another warehouse'") from error
-        else:
-            return
-
-
-def _write_synced(path: str, body: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _link(temporary: str, path: str) -> bool:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        # On a network file system the reply may be lost after the link was created.
-        raise OutcomeUnknownError(f"file may or may not have been created: path={path} error={error}") from error
-    try:
-        _sync_directory(os.path.dirname(path))
-    except OSError as error:
-        raise OutcomeUnknownError(f"file was created but may not survive a crash: path={path} error={error}") from error
-    return True
-
-
-def _sync_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -315,6 +315,20 @@ class MemoryFiles(MemoryObjects):
             self.files[renamed] = body
             self._changed[renamed] = changed
 
+    def make_inside(self, path: str) -> bool:
+        """Create a directory; False when its parent is missing."""
+        if not self.is_directory(path.rpartition("/")[0]):
+            return False
+        self.make_directory(path)
+        return True
+
+    def move_into(self, source: str, directory: str) -> bool:
+        """Rename a directory into an empty one, under its own name; False when one of the two is missing."""
+        if not self.is_directory(source) or not self.is_directory(directory):
+            return False
+        self.move_directory(source, f"{directory}/{source.rpartition('/')[2]}")
+        return True
+
     def open_output(self, path: str) -> pa.NativeFile:
         """Writer of a new file, which exists from now on."""
         self._check_parents("open", path)

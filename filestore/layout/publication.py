@@ -22,6 +22,7 @@ from filestore.layout.branch_state import (
     unseal,
 )
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
+from lsm.errors import ConflictError
 
 _TEXT: Final = re.compile(rf"{Operation.FAST_FORWARD} to=(.*) first=(\d+) identity=(.*)")
 
@@ -46,6 +47,19 @@ def read_publication(io: FileIO, main: TablePaths) -> Publication | None:
     work: object = seal_of_main(io, main.root) if main.branch == MAIN_BRANCH else read_work(io, main)
     found = None if work is None else _TEXT.fullmatch(str(work))
     return None if found is None else Publication(branch=found[1], first_id=int(found[2]), identity=found[3])
+
+
+def check_not_published(io: FileIO, main: TablePaths) -> None:
+    """No other schema version comes beside those of a publication; asked for behind the look at the newest one.
+
+    Raises: ConflictError.
+    """
+    known = read_publication(io, main)
+    if known is not None:
+        raise ConflictError(
+            f"a fast-forward is publishing its snapshots, so the schema cannot be changed: path={main.root} "
+            f"branch={known.branch} fix='try again; if it was interrupted, which verify says, run it again'"
+        )
 
 
 def announce(io: FileIO, main: TablePaths, publication: Publication) -> None:

@@ -24,7 +24,7 @@ def set_bucket_count(store: TableStore, bucket_count: int) -> TableSchema:
     except ConflictError as error:
         raise ConflictError(
             f"the schema was changed concurrently, so the table does not have its new bucket count yet: "
-            f"table={store.name} bucket={bucket_count} fix=run it again, nothing is written twice"
+            f"table={store.name} bucket={bucket_count} fix=run it again, nothing is written twice reason={error}"
         ) from error
     return schema
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
 from filestore.layout.paths import SCHEMA_PREFIX, TablePaths
+from filestore.layout.publication import check_not_published
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import stored_form
@@ -117,15 +118,18 @@ class SchemaStore:
 
         Args:
             schema: the version.
-            after: the version that it was decided on.
+            after: the version that it was decided on; None: it is the first, or one that a branch has.
 
         Raises:
             InvalidInputError: the version before is not there any more, because the table was dropped, renamed or made
                 again; nothing was published.
-            ConflictError: another writer published this version: read it and decide again.
+            ConflictError: another writer published this version: read it and decide again. Or a fast-forward is
+                publishing a branch, which may have this version.
             OutcomeUnknownError: it may have been published: read the latest version.
         """
         path, body = self._paths.schema(schema.id), schema.to_json().encode()
+        if after is not None:
+            check_not_published(self._io, self._paths)
 
         def create() -> bool:
             return self._io.create_exclusive(path, body)

@@ -134,12 +134,25 @@ def test_no_commit_comes_between_the_snapshots_that_a_fast_forward_publishes() -
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("others", ["replace-main", "drop create"])
+@pytest.mark.parametrize("others", ["replace-main", "drop create", "drop create write write"])
 def test_a_replacement_of_main_that_is_paused_takes_nothing_from_another_run_or_another_table(others: str) -> None:
-    """A second run ended the operation of the first, or lost its tags; the table that was made again was dropped."""
-    is_wanted = lambda _, path: not path.endswith("/t/schema/schema-0")  # noqa: E731  (a look, then the deletion)
-    plans = every_place(plan("replace-main", others, setup="versioned"), (PAUSE,), is_wanted=is_wanted)
-    assert failures_text(explore(islice(plans, 0, None, 3)).failed) == ""
+    """A second run ended the operation of the first, or lost its tags; the table that was made again was dropped.
+
+    It lost its first schema, or the files of its first snapshots.
+    """
+    plans = every_place(plan("replace-main", others, setup="versioned"), (PAUSE,))
+    every = 3 if others == "replace-main" else 1
+    assert failures_text(explore(islice(plans, 0, None, every)).failed) == ""
+
+
+@pytest.mark.sweep
+def test_no_schema_version_comes_between_those_that_a_fast_forward_publishes() -> None:
+    """The repeat of a dead one was refused with a part of the branch in main."""
+    is_wanted = lambda _, path: "/schema/" in path or "/snapshot/" in path or "MAIN-BRANCH" in path  # noqa: E731
+    two = plan("write-branch fast-forward", "alter", setup="versioned")
+    found = explore(every_place(two, (PAUSE, CRASH), changes_only=True, is_wanted=is_wanted))
+    assert failures_text(found.failed) == ""
+    assert 0 < found.operations["alter"] < found.histories
 
 
 @pytest.mark.sweep

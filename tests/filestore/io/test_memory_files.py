@@ -137,3 +137,19 @@ def test_a_stamp_changes_with_every_content() -> None:
     files.delete("/t/a")
     with pytest.raises(FileNotFoundError):
         files.stamp("/t/a")
+
+
+@pytest.mark.parametrize("kind", [LocalFileIO, MemoryFiles])
+def test_a_directory_moves_into_one_that_is_there_and_no_parent_is_created(tmp_path: Path, kind: type) -> None:
+    """What is moved is in the same tree as the directory: neither of a table that is gone is made again."""
+    files, root = kind(), str(tmp_path / "t")
+    assert not files.make_inside(f"{root}/bin")
+    assert not files.exists(root)
+    files.write_new(f"{root}/schema/schema-0", b"0")
+    assert not files.move_into(f"{root}/schema", f"{root}/bin")
+    assert files.list_names(root) == ["schema"]
+    assert [files.make_inside(f"{root}/bin") for _ in range(2)] == [True, True]
+    assert not files.move_into(f"{root}/other", f"{root}/bin")
+    assert files.move_into(f"{root}/schema", f"{root}/bin")
+    assert files.list_names(root) == ["bin"]
+    assert files.read_bytes(f"{root}/bin/schema/schema-0") == b"0"

@@ -1,18 +1,24 @@
 """Announcements of fast-forwards: where they are kept, and what a dead one means to others."""
 
+from contextlib import suppress
+from itertools import count
+
 import pytest
 
 from filestore.branch.branches import create_branch
 from filestore.branch.fast_forward import FastForward, fast_forward
 from filestore.branch.main_replacement import replace_main
+from filestore.evolution.publication import publish_changes
+from filestore.evolution.schema_change import AddColumn
 from filestore.layout.branch_state import is_gone, is_open_main
 from filestore.layout.publication import Publication, announce, end_publication, read_publication
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
-from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import MemoryFileIO
-from tests.support.tables import key_table, key_values, reopened, rows
+from filestore.types.data_types import parse_data_type
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from tests.support.faults import MemoryFileIO, When
+from tests.support.tables import failing_at, key_table, key_values, reopened, rows
 
 
 def announced_table() -> FileTable:
@@ -31,6 +37,10 @@ def died(table: FileTable, *, published: bool = True) -> None:
     announce(table.store.io, table.store.paths, Publication(branch="dev", first_id=2, identity=there.identity))
     if published:
         assert table.store.snapshots.publish(there)
+
+
+def added(name: str) -> AddColumn:
+    return AddColumn(path=(name,), type=parse_data_type("INT"))
 
 
 @pytest.mark.parametrize("main", ["main", "other"])
@@ -95,3 +105,51 @@ def test_what_has_begun_is_not_refused_but_waits_for_what_stops_it() -> None:
     table.store.io.delete(table.store.paths.tag("mine"))
     assert fast_forward(table.store, "dev").published == (3,)
     assert key_values(table) == [(1, 10), (2, 20), (3, 30)]
+
+
+@pytest.mark.parametrize("publishes", ["schema", "snapshot"])
+def test_a_schema_change_waits_for_the_schemas_and_snapshots_of_a_branch(publishes: str) -> None:
+    """Else the repeat of the dead fast-forward finds a number taken, and a part of the branch stays in main."""
+    table = announced_table()
+    there = table.on_branch("dev").store
+    for name in ("own", "second"):
+        publish_changes(there, lambda _, name=name: [added(name)])
+    died(table, published=publishes == "snapshot")
+    if publishes == "schema":  # the first of two
+        table.store.schemas.create(there.schemas.read(table.store.schema.id + 1))
+    before = table.store.schemas.ids()
+    with pytest.raises(ConflictError, match=r"a fast-forward is publishing .* branch=dev fix="):
+        publish_changes(table.store, lambda _: [added("later")])
+    assert table.store.schemas.ids() == before
+    fast_forward(table.store, "dev")
+    after = publish_changes(table.store, lambda _: [added("later")])
+    assert [field.name for field in after.fields][-3:] == ["own", "second", "later"]
+    assert key_values(table) == [(1, 10), (2, 20), (3, 30)]
+
+
+def test_wherever_a_fast_forward_dies_a_schema_change_leaves_all_of_the_branch_or_nothing_in_main() -> None:
+    """One snapshot with two schema versions: it is announced too."""
+    before = key_table(MemoryFileIO())
+    before.write(rows((1, 10)))
+    create_branch(before.store, "dev", snapshot_id=1)
+    for name in ("own", "second"):
+        publish_changes(before.on_branch("dev").store, lambda _, name=name: [added(name)])
+    before.on_branch("dev").write(rows((2, 20)))
+    seen = set()
+    for fail_at in count(1):
+        table, failing, faulty = failing_at(before, fail_at, When.BEFORE)
+        with suppress(UnavailableError, OutcomeUnknownError):
+            fast_forward(failing.store, "dev")
+        if faulty.calls < fail_at:
+            break
+        with suppress(ConflictError):
+            publish_changes(table.store, lambda _: [added("later")])
+        with suppress(ConflictError):
+            fast_forward(table.store, "dev")
+        schema = table.store.schemas.latest()
+        assert schema is not None
+        found = tuple(schema.column_names[2:]), len(key_values(reopened(table, table.store.io)))
+        assert found in {(("later",), 1), (("own", "second"), 2), (("own", "second", "later"), 2)}
+        assert read_publication(table.store.io, table.store.paths) is None
+        seen.add(found)
+    assert {(("later",), 1), (("own", "second"), 2)} <= seen

@@ -1,0 +1,72 @@
+"""The steps of a local disk, and what their errors mean."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
+
+_NAME_BYTES: Final = 255  # of one name, on the usual file systems
+
+
+@contextmanager
+def unavailable(action: str, path: str) -> Iterator[None]:
+    """Other errors than of a missing file become UnavailableError, or InvalidInputError for a long name."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InvalidInputError(
+                f"a name is too long for the file system: action={action} path={path} most_bytes={_NAME_BYTES} "
+                "fix='use a shorter name, or partition by shorter values'"
+            ) from error
+        raise UnavailableError(f"file system error: action={action} path={path} error={error}") from error
+
+
+def make_directories(path: str) -> None:
+    """Create a directory and its parents, if missing. Raises: InvalidInputError."""
+    for last in (False, True):
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileNotFoundError as error:  # a parent was deleted meanwhile, or can never be made
+            if last:
+                raise InvalidInputError(f"directory cannot be made: path={path} fix='use another warehouse'") from error
+        else:
+            return
+
+
+def write_synced(path: str, body: bytes) -> None:
+    """Write and sync a new file. Raises: FileExistsError."""
+    with open(path, "xb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def link_new(temporary: str, path: str) -> bool:
+    """Give a file a second name; False when it is taken. Raises: OutcomeUnknownError."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        # On a network file system the reply may be lost after the link was created.
+        raise OutcomeUnknownError(f"file may or may not have been created: path={path} error={error}") from error
+    try:
+        sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise OutcomeUnknownError(f"file was created but may not survive a crash: path={path} error={error}") from error
+    return True
+
+
+def sync_directory(directory: str) -> None:
+    """Sync the entries of a directory to disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
