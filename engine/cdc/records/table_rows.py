@@ -20,8 +20,9 @@ from engine.cdc.settings import SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
+from filestore.datafile.schema_mapping import conform
 from filestore.types.casts import cast_array
-from filestore.types.data_types import DataField, DataType, arrow_type
+from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
 from logstore.format.source.old_keys import with_old_keys
 from logstore.json.arrow_bytes import flags, gathered
@@ -186,7 +187,7 @@ class ChangeRows:
                 values = metadata_column(SEQUENCE, meta).cast(arrow)
             elif each.name in by_column:
                 name = by_column[each.name]
-                values = _cast(found.rows.column(name), types[name], each.type)
+                values = _cast(found.rows.column(name), types[name], each.type, each.name)
             else:
                 values = pa.nulls(count, arrow)
             arrays.append(values)
@@ -225,7 +226,9 @@ class ChangeRows:
         given = {field.name: column for field, column in zip(keys.type, keys.flatten(), strict=True)}
         fields = {each.name: each.type for each in self.fields}
         found = {
-            plan[name]: _cast(column, types[name], fields[plan[name]]) for name, column in given.items() if name in plan
+            plan[name]: _cast(column, types[name], fields[plan[name]], name)
+            for name, column in given.items()
+            if name in plan
         }
         for name, value in own.constants.items():
             found[name] = cast_array(pa.repeat(pa.scalar(value), len(keys)), _TEXT, fields[name])
@@ -250,10 +253,12 @@ class ChangeRows:
 _TEXT: Final = DataType(root="VARCHAR", length=2**31 - 1)
 
 
-def _cast(values: pa.Array, source: DataType, target: DataType) -> pa.Array:
+def _cast(values: pa.Array, source: DataType, target: DataType, column: str) -> pa.Array:
     bare, wanted = replace(source, nullable=True), replace(target, nullable=True)
     if bare == wanted:
         return values
+    if target.root in NESTED_ROOTS:
+        return conform(values, target, column)  # fields by name: a record knows no ids
     return cast_array(values, bare, wanted)
 
 

@@ -216,8 +216,15 @@ def _rule(kind: str, rules: Mapping[str, str], seen: SeenPart, column: PartColum
 
 
 def _holds(known: DataType, given: DataType) -> bool:
-    bare, wanted = replace(known, nullable=True), replace(given, nullable=True)
+    bare, wanted = _shape(known), _shape(given)
     return bare == wanted or widens(wanted, bare)
+
+
+def _shape(of: DataType) -> DataType:
+    """A type without what a source has no say in: ids of fields, and whether parts may be null."""
+    element, key, value = (None if each is None else _shape(each) for each in (of.element, of.key, of.value))
+    fields = tuple(DataField(id=0, name=each.name, type=_shape(each.type)) for each in of.fields)
+    return replace(of, nullable=True, element=element, key=key, value=value, fields=fields)
 
 
 def _wider(known: DataType, given: DataType) -> DataType | None:

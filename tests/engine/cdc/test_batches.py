@@ -51,6 +51,16 @@ def test_tables_are_made_from_the_first_records_and_follow_the_changes(job: Memo
     assert job.snapshots("users") == 1
 
 
+def test_a_column_with_parts_is_the_same_column_in_the_next_batch(job: MemoryJob) -> None:
+    """A point of PostgreSQL: the parts of a ROW have other field ids in the table than in the record's schema."""
+    parts = [{"type": "double", "optional": False, "field": name} for name in "xy"]
+    point = {"type": "struct", "optional": True, "name": "io.debezium.data.geometry.Point", "field": "at"}
+    places = SourceTable("places", [int32("id", optional=False), {**point, "version": 1, "fields": parts}])
+    job.batch(places.read({"id": 1, "at": {"x": 1.5, "y": 2.5}}))
+    job.batch(places.update({"id": 1, "at": {"x": 3.5, "y": 2.5}}), places.insert({"id": 2, "at": None}))
+    assert job.rows("places") == [{"id": 1, "at": {"x": 3.5, "y": 2.5}}, {"id": 2, "at": None}]
+
+
 def orders_of(job: MemoryJob) -> list[tuple[int, str | None]]:
     return [(row["id"], row["state"]) for row in job.rows("orders")]
 
