@@ -20,7 +20,7 @@ from logstore.format.schema_parts import Payloads, Split, split_payloads
 from logstore.json.arrow_bytes import flags, rows_where
 from logstore.json.decoding import decode_objects
 from logstore.json.reading import BadRecord, Reading, row_reading
-from lsm.keys.words import IndexArray
+from lsm.keys.words import BoolArray, IndexArray
 
 ENVELOPE_FIELDS: Final = frozenset({"op", "source", "after"})
 TRUNCATE: Final = "t"
@@ -169,11 +169,20 @@ def _pieces_of(
             here = (codes == code) & (is_truncate == truncates)
             if not here.any():
                 continue
-            own = at if here.all() else at[here]
-            part = None if truncates else _row_part(group.schema_part, _key_part(keys, own, split))
-            source_table = SourceTable(*name.split("\x00", 1))
-            rows = meta if here.all() else rows_where(meta, here)
-            pieces.append(RecordPiece(source=source_table, part=part, indices=own, meta=rows))
+            own, rows = (at, meta) if here.all() else (at[here], rows_where(meta, here))
+            table = SourceTable(*name.split("\x00", 1))
+            if truncates:
+                pieces.append(RecordPiece(source=table, part=None, indices=own, meta=rows))
+                continue
+            for key, mask in _key_parts(keys, own, split):
+                part = _row_part(group.schema_part, key)
+                is_all = bool(mask.all())
+                of_part = own if is_all else own[mask]
+                pieces.append(
+                    RecordPiece(
+                        source=table, part=part, indices=of_part, meta=rows if is_all else rows_where(rows, mask)
+                    )
+                )
     return pieces, bad
 
 
@@ -182,13 +191,19 @@ def _meta_reading() -> Reading:
     return row_reading(META, lenient=True)
 
 
-def _key_part(keys: pa.Array, indices: IndexArray, split: Split) -> Mapping[str, Any] | None:
-    """The schema part of the first key among some records."""
-    chosen = keys.take(pa.array(indices[:1])).drop_null()
-    if not len(chosen):
-        return None
-    groups, _ = split(chosen)
-    return groups[0].schema_part if groups else None
+def _key_parts(keys: pa.Array, indices: IndexArray, split: Split) -> list[tuple[Mapping[str, Any] | None, BoolArray]]:
+    """The schema parts of the keys of some records, each with a mask of its records; None: of those without."""
+    chosen = keys.take(pa.array(indices))
+    places = np.flatnonzero(flags(chosen.is_valid()))
+    groups, _ = split(chosen.drop_null()) if len(places) else ((), ())
+    rest = np.ones(len(indices), bool)
+    found: list[tuple[Mapping[str, Any] | None, BoolArray]] = []
+    for group in groups:
+        mask = np.zeros(len(indices), bool)
+        mask[places[group.indices]] = True
+        rest &= ~mask
+        found.append((group.schema_part, mask))
+    return [*found, (None, rest)] if rest.any() else found
 
 
 def _row_part(part: Mapping[str, Any], key: Mapping[str, Any] | None) -> RowPart:

@@ -190,6 +190,14 @@ def test_a_table_whose_key_changed_is_made_again_from_a_snapshot(job: MemoryJob)
     assert [(row["id"], row["v"]) for row in job.rows("t")] == [(2, 20), (3, 30), (4, 40), (5, 10)]
 
 
+def test_a_key_that_changes_within_a_batch_parks_the_table_as_well(job: MemoryJob) -> None:
+    """The columns are the same, only the keys' own schema part tells: no record is written by the old key."""
+    first = SourceTable("t", [int32("id"), int32("v")])
+    second = replace(first, key=("v",))
+    report = job.batch(first.insert({"id": 1, "v": 10}), second.insert({"id": 2, "v": 10}))
+    assert "execute-snapshot" in str(report.tables["t"].parked)
+
+
 def test_truncate_drops_what_came_before_it(job: MemoryJob) -> None:
     job.batch(ORDERS.insert({"id": 1, "state": "a", "amount": None}))
     job.batch(
