@@ -244,6 +244,8 @@ def _publish(
         main.snapshots.release_claims(wanted[0])
     for done, snapshot_id in enumerate(wanted):
         snapshot = branch.snapshots.read(snapshot_id)
+        if main.snapshots.removed.has(snapshot.identity):  # published before, then taken back: commits follow it again
+            main.snapshots.removed.remove(snapshot.identity)
         try:
             if not main.snapshots.publish(snapshot):
                 raise LostRaceError("its number is taken")

@@ -20,7 +20,7 @@ from filestore.refs.live_references import has_manifests
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from filestore.tag.tags import delete_tag, hold_snapshot
+from filestore.tag.tags import hold_snapshot, release_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
 
 MERGED_BRANCH_KEY: Final = "fluvial.merged-branch"
@@ -242,7 +242,7 @@ def _let_go(branch: TableStore, name: str) -> None:
     if kept is not None and not has_manifests(branch, kept):
         branch.io.delete(branch.paths.tag(name))
     else:
-        delete_tag(branch, name)
+        release_tag(branch, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

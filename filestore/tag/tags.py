@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import orjson
 
+from filestore.layout.branch_names import is_merge_tag
+from filestore.layout.branch_state import main_branch
 from filestore.layout.nearest_names import names_text
 from filestore.layout.version_names import check_tag_name
 from filestore.refs.branch_origins import branch_made_from
@@ -145,6 +147,7 @@ def replace_tag(
     """
     old, path = read_tag(store, name), store.paths.tag(name)
     check_not_of_savepoint(store, name)
+    check_not_of_merge(store, name)
     check_no_branch(store, old.name, old.snapshot)
     old_body = _tag_file(store, name)
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
@@ -172,6 +175,7 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
     check_tag_name(target)
     old = read_tag(store, name)
     check_not_of_savepoint(store, name)
+    check_not_of_merge(store, name)
     check_no_branch(store, old.name, old.snapshot)
     check_open(store, name, "renamed")
     path = store.paths.tag(target)
@@ -193,11 +197,17 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
     The tag is deleted first: after an interruption, the remaining files are found as orphans.
 
     Raises:
-        InvalidInputError: there is no such tag, a branch was created from it, or it belongs to a savepoint.
+        InvalidInputError: there is no such tag, a branch was created from it, or it belongs to a savepoint or a merge.
         ConflictError: main is being replaced; nothing is deleted.
         OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
         CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
+    check_not_of_merge(store, name)
+    return release_tag(store, name, dry_run=dry_run)
+
+
+def release_tag(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
+    """Delete a tag, be it one that kept what was merged: see ``delete_tag``."""
     tag = read_tag(store, name)
     check_open(store, name, "deleted")
     check_not_of_savepoint(store, name)
@@ -237,6 +247,7 @@ def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list
             is_expired
             and branch_made_from(store, tag.name, tag.snapshot) is None
             and not is_savepoint_tag(store, tag.name)
+            and not keeps_merge(store, tag.name)
         ):
             found.append(tag)
     return found
@@ -248,6 +259,20 @@ def check_not_of_savepoint(store: TableStore, name: str) -> None:
         raise InvalidInputError(
             f"the tag belongs to a savepoint, which other engines know by it only: table={store.name} tag={name} "
             "fix=delete the savepoint"
+        )
+
+
+def keeps_merge(store: TableStore, name: str) -> bool:
+    """Whether a tag of a branch keeps what was merged from it last; main has been merged into nothing."""
+    return is_merge_tag(name) and main_branch(store.io, store.paths.root) != store.paths.branch
+
+
+def check_not_of_merge(store: TableStore, name: str) -> None:
+    """Raises: InvalidInputError for the tag without which the next merge would not know what both sides changed."""
+    if keeps_merge(store, name):
+        raise InvalidInputError(
+            f"the tag keeps what was merged last from this branch: table={store.name} branch={store.paths.branch} "
+            f"tag={name} fix='merge again or delete the branch, which lets go of it'"
         )
 
 

@@ -15,7 +15,7 @@ from filestore.refs.live_references import branch_names
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
 from filestore.tag.savepoints import delete_savepoint
-from filestore.tag.tags import delete_tag
+from filestore.tag.tags import delete_tag, keeps_merge
 from lsm.errors import InvalidInputError
 
 _MANY: Final = 2**62
@@ -93,6 +93,8 @@ def _holders(table: Table, *, dry_run: bool) -> Iterator[Row]:
         freed = delete_savepoint(store, savepoint.id, dry_run=dry_run)
         yield _row("savepoint", str(savepoint.id), len(freed.data), sum(file.size_bytes for file in freed.data))
     for tag in sorted({*store.snapshots.tag_names()} - own):
+        if keeps_merge(store, tag):
+            continue  # goes with its branch
         gone = delete_tag(store, tag, dry_run=dry_run)
         yield _row("tag", tag, len(gone.data), sum(file.size_bytes for file in gone.data))
     for changelog in expire_changelogs(store, _NEWEST_ONLY, dry_run=dry_run):

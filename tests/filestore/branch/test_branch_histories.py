@@ -92,10 +92,11 @@ class BranchedTable(VersionedTable):
     def delete(self, _: FileTable) -> None:
         name = self.some_branch()
         if name is not None:
+            own = read_branch(self.table.store, name).tag or ""  # named after the branch, or after a former name of it
             deleted = delete_branch(self.table.store, name)
             self.forget(name)
-            if self.table.store.snapshots.find_tag(f"branch-{name}") is None:  # else another branch began at it, too
-                self.tags.pop((self.table.store.paths.branch, f"branch-{name}"), None)
+            if own.startswith("branch-") and self.table.store.snapshots.find_tag(own) is None:
+                self.tags.pop((self.table.store.paths.branch, own), None)  # else another branch began at it, too
             assert deleted.branch.name == name
             self.seen["deleted"] += 1
             self.check()

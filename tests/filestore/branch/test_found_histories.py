@@ -6,12 +6,13 @@ import pytest
 from filestore.branch.branches import create_branch, delete_branch
 from filestore.branch.fast_forward import fast_forward
 from filestore.branch.merge import merge_branch
+from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.partitions import drop_partitions
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
-from filestore.tag.tags import create_tag
-from lsm.errors import ConflictError
+from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
+from lsm.errors import ConflictError, InvalidInputError
 from tests.filestore.refs.test_file_references import SCHEMA
 from tests.support.roots import files_there, used_files
 from tests.support.rows import rows_by
@@ -160,3 +161,31 @@ def test_a_branch_that_began_empty_has_in_common_what_it_published() -> None:
     table.write(rows((2, 21)))
     merge_branch(table.store, "dev")
     assert key_values(table) == [(1, 12), (2, 21)]
+
+
+def test_the_tag_of_a_merge_goes_with_a_merge_or_its_branch_only() -> None:
+    """Without it, and when main's merge has expired, a change that the branch took back would be in main for good."""
+    table = main_ahead_of("dev")
+    table.on_branch("dev").write(rows((1, 11)))
+    assert merge_branch(table.store, "dev").snapshot is not None
+    there = table.on_branch("dev").store
+    (name,) = filter(is_merge_tag, there.snapshots.tag_names())
+    for change in (delete_tag, lambda store, tag: rename_tag(store, tag, "x"), replace_tag):
+        with pytest.raises(InvalidInputError, match="keeps what was merged last from this branch"):
+            change(there, name)
+    assert name not in [each.name for each in expired_tags(there, older_than_ms=2**62)]
+    delete_branch(table.store, "dev")
+
+
+def test_commits_follow_what_a_fast_forward_published_again() -> None:
+    """Another branch's forced fast-forward had removed it: its note made every later commit one of a rollback."""
+    table = key_table()
+    table.write(rows((1, 10)))
+    for name in ("dev", "other"):
+        create_branch(table.store, name, snapshot_id=1)
+    table.on_branch("dev").write(rows((1, 11)))
+    assert fast_forward(table.store, "dev").published == (2,)
+    assert fast_forward(table.store, "other", force=True).removed == (2,)
+    assert fast_forward(table.store, "dev").published == (2,)
+    table.write(rows((2, 20)))
+    assert key_values(table) == [(1, 11), (2, 20)]

@@ -21,10 +21,9 @@ from filestore.refs.savepoint_files import list_savepoints
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import live_files
 from filestore.scan.table_scan import TableScan
-from filestore.snapshot.snapshot import CommitKind
 from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
-from filestore.tag.tags import create_tag, delete_tag, rename_tag, replace_tag
+from filestore.tag.tags import create_tag, delete_tag, keeps_merge, rename_tag, replace_tag
 from tests.support.faults import MemoryFileIO
 from tests.support.roots import KnownUse, branches_of, decoding_once, files_there, used_files
 from tests.support.rows import rows_by
@@ -219,14 +218,19 @@ class VersionedTable:
         """The snapshots whose rows are all seen; with deletion vectors not those before the compaction of a write."""
         snapshots = table.store.snapshots
         skips = TableScan(table.store).skips_level0
-        return [each for each in snapshots.ids() if not skips or snapshots.read(each).commit_kind != CommitKind.APPEND]
+        if not skips:
+            return snapshots.ids()
+        files = {each: live_files(table.store, snapshots.read(each)) for each in snapshots.ids()}
+        return [each for each, found in files.items() if all(entry.file.level for entry in found)]
 
     def some_tag(self, table: FileTable) -> str | None:
         """One from which no branch was made, and that is not a savepoint's."""
         names = [
             name
             for name in table.store.snapshots.tag_names()
-            if not self.has_branch(table, name) and not name.startswith("savepoint-")
+            if not self.has_branch(table, name)
+            and not name.startswith("savepoint-")
+            and not keeps_merge(table.store, name)
         ]
         return self.rng.choice(names) if names else None
 
