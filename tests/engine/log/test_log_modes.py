@@ -46,12 +46,12 @@ def new_table(tmp_path: Path, broker: Broker) -> Callable[..., Table]:
 def stream(
     spark: SparkSession, table: Table, home: Path, rows: pa.Table, observe: Callable[..., None] = ignore
 ) -> None:
-    """Write rows through a streaming query, as one micro-batch."""
+    """Write rows through a streaming query, as one micro-batch; what observes may kill its process, so in tasks."""
     source = home / f"input-{table.name}"
     source.mkdir(exist_ok=True)
     pq.write_table(rows, source / f"part-{time.time_ns()}.parquet")
     frame = spark.readStream.schema(spark.read.parquet(str(source)).schema).parquet(str(source))
-    write = sink(table, observe=observe)
+    write = sink(table, {"sink.writer": "tasks"}, observe=observe)
     query = (
         frame.writeStream.foreachBatch(write)
         .option("checkpointLocation", str(home / f"checkpoint-{table.name}"))
