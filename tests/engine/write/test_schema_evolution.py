@@ -93,7 +93,7 @@ def test_rows_that_fit_cost_no_file_operation() -> None:
 
     assert operations(RULES, OLD) == operations(None, OLD)
     more = len(operations(RULES, NEW)) - len(operations(None, OLD))
-    assert more <= 10, more
+    assert more <= 11, more  # one looks for a fast-forward that is being published
 
 
 def test_two_writers_that_bring_columns_at_once_both_get_them(tmp_path: Any) -> None:
