@@ -93,6 +93,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure has a name as soon as it is there, not only at the end of half an hour."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.when} failed: {report.nodeid} ({report.duration:.0f} s)", file=sys.__stderr__, flush=True)
+
+
 def _values(item: pytest.Item) -> Iterable[object]:
     callspec = getattr(item, "callspec", None)
     return () if callspec is None else callspec.params.values()
