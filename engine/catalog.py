@@ -186,16 +186,17 @@ class Catalog:
         if given.get("log.system", "kafka") == "none":
             given = {key: value for key, value in given.items() if not key.startswith("log.") or key == "log.system"}
         parsed = TableOptions.parse(given, primary_key=primary_key)
+        own = canonical_options(options or {})
+        stored = self._login.stored(given, own)
         if parsed.log_system == "none":
-            return self._created(name, schema, primary_key, partition_by, given, comment, if_not_exists)
+            return self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         if self._files.table_exists(name):
             raise InvalidInputError(f"table exists: table={name} fix=choose another name, or if_not_exists=True")
         first = new_schema(  # refuses what cannot be, before there is a topic
-            schema, primary_key=primary_key, partition_by=partition_by, options=given, comment=comment, time_ms=0
+            schema, primary_key=primary_key, partition_by=partition_by, options=stored, comment=comment, time_ms=0
         )
         self._files.table_path(name)
-        own = canonical_options(options or {})
-        properties, bucket = KafkaProperties.parse(parsed.log_kafka), int(given.setdefault("bucket", "1"))
+        properties, bucket = KafkaProperties.parse(parsed.log_kafka), int(stored.setdefault("bucket", "1"))
         topic = make_topic(
             properties,
             table_id=str(uuid.uuid4()),
@@ -207,10 +208,8 @@ class Catalog:
             sets_retention=RETENTION_KEY in own,
         )
         if topic.is_adopted and RETENTION_KEY not in own:
-            given.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes
-        given |= topic.options
-        given.setdefault("log.system", "kafka")
-        stored = self._login.stored(given, own)
+            stored.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes
+        stored |= {"log.system": "kafka", **topic.options}
         try:
             registered(record_codec(seen_schema(first), parsed, topic.name), first, [first])
             made = self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)

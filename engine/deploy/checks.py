@@ -10,6 +10,7 @@ from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.sources import check_source
 from engine.deploy.pipeline.table_changes import job_fields
+from engine.log.catalog_login import CatalogLogin
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.table_options import canonical_options
@@ -44,9 +45,12 @@ def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
 
 
 def check_table_options(job: JobConfig, name: str) -> dict[str, str]:
-    """The options of a table that the job creates."""
-    defaults = CatalogOptions.parse(job.catalog_options).table_defaults
-    return {**defaults, **canonical_options(job.tables[name].options)}
+    """The options that are stored with a table that the job creates."""
+    defaults, own = (
+        CatalogOptions.parse(job.catalog_options).table_defaults,
+        canonical_options(job.tables[name].options),
+    )
+    return CatalogLogin(defaults).stored({**defaults, **own}, own)
 
 
 def _table_checks(job: JobConfig) -> Iterator[JobCheck]:

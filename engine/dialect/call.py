@@ -49,8 +49,9 @@ def run_call(context: SqlContext, statement: Statement) -> pa.Table:
     if positional and named:
         raise source.problem("arguments are given by name or by position, not both", tree.start, tree.stop)
     target: Any = context.catalog
-    if procedure.for_all is not None and {key.lower(): value for key, value in named.items()} == {"all": True}:
-        return procedure.for_all(context.catalog)
+    if procedure.for_all is not None and any(key.lower() == "all" and value is True for key, value in named.items()):
+        others = {key: value for key, value in named.items() if key.lower() != "all"}
+        return procedure.for_all(context.catalog, **bind(procedure, (), others))
     if procedure.is_of_table:
         target = context.catalog.table(context.full_name(*_table_name(procedure, positional, named)))
     return procedure.run(target, bind(procedure, positional, named))

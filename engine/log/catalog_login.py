@@ -19,11 +19,11 @@ class CatalogLogin:
         self._defaults = defaults
 
     def stored(self, options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-        """What a new table stores of its options.
+        """What a new table stores of its options: no secret of this login.
 
         Args:
             options: all of them.
-            own: those that the table was given itself, which it keeps.
+            own: those that the table was given itself; a secret among them is refused when the table is made.
         """
         login = login_for(options, self._defaults)
         secrets = {key for key, value in login.items() if shown_value(key, value) == STARS}

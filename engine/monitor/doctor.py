@@ -15,9 +15,11 @@ from engine.monitor.topic_state import TopicState, topic_state, topic_symptom
 from engine.runtime.units import age_text, count_text, many_text, size_text
 from engine.table import Table
 from filestore.compact.attempts import Deaths, deaths_of
+from filestore.evolution.stored_login import StoredLogin, find_logins
 from filestore.maintenance.history_repair import read_history
 from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table.common import DAY_MS
+from filestore.refs.live_references import branch_names
 from filestore.scan.snapshot_files import manifests_of
 from filestore.snapshot.commit_times import time_ahead_ms
 
@@ -52,6 +54,7 @@ class Examined:
     ahead_ms: int | None = None  # of the newest snapshot before this machine's clock
     dead_compactions: tuple[Deaths, ...] = ()
     topic: TopicState | None = None  # of the log; None: there is none
+    logins: tuple[StoredLogin, ...] = ()  # files of the table that hold secrets
 
 
 def examine(table: Table) -> Examined:
@@ -83,6 +86,7 @@ def examine(table: Table) -> Examined:
         ahead_ms=time_ahead_ms(snapshot, health.time_ms),
         dead_compactions=tuple(deaths_of(store).values()),
         topic=topic_state(table),
+        logins=tuple(find_logins(store, branch_names(store))),
     )
 
 
@@ -283,6 +287,16 @@ def _clock(seen: Examined) -> Symptom:
     return Symptom(check="clock", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
+def _stored_login(seen: Examined) -> Symptom:
+    keys = sorted({key for each in seen.logins for key in each.options})
+    values = {"files": len(seen.logins), "options": ", ".join(keys)}
+    if not keys:
+        return Symptom(check="login", severity=Severity.OK, fact="no file of the table holds a login", values=values)
+    fact = f"who may read the table's files sees a login: {', '.join(keys)} in {many_text(len(seen.logins), 'file')}"
+    fix = "give it to the catalog, run remove-stored-login, and change the password at the brokers"
+    return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
 def _dead_compactions(seen: Examined) -> Symptom:
     recent = [each for each in seen.dead_compactions if seen.health.time_ms - each.last_ms < DAY_MS]
     count = sum(each.count for each in recent)
@@ -311,6 +325,7 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _manifests,
     _history,
     _clock,
+    _stored_login,
     _options,
 )
 

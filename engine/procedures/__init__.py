@@ -7,6 +7,7 @@ from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.lineage import delete_data_lineage, delete_table_lineage, repair_lineage
 from engine.procedures.maintenance.compaction import compact, compact_database
 from engine.procedures.maintenance.copying import copy
+from engine.procedures.maintenance.logins import remove_stored_login
 from engine.procedures.maintenance.logs import reset_log, sync_log
 from engine.procedures.maintenance.migration import migrate_table
 from engine.procedures.maintenance.partitions import drop_partition, expire_partitions, mark_partition_done
@@ -99,6 +100,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rescale,
     reset_log,
     sync_log,
+    remove_stored_login,
     rewrite_file_index,
     table_diff,
     impact,
@@ -144,6 +146,7 @@ __all__ = [
     "purge_files",
     "recovery_plan",
     "remove_orphan_files",
+    "remove_stored_login",
     "remove_unexisting_files",
     "remove_unexisting_manifests",
     "rename_branch",

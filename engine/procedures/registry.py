@@ -98,8 +98,8 @@ class Procedure(Generic[P]):
     result: pa.Schema
     aliases: Mapping[str, str] = field(default_factory=dict)  # parameter names by alternative name
     fails_with_rows: bool = False  # rows of the result are problems: the command exits with an error
-    for_all: Callable[[Catalog], pa.Table] | None = None
-    """Of a table: the same for all tables of a catalog, ``--all`` on the command line and ``all => true`` in SQL."""
+    for_all: Callable[..., pa.Table] | None = None
+    """The same for all tables of a catalog, which it takes: ``--all`` and ``all => true`` in SQL."""
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
         """Run it on a table or a catalog; see the function's docstring. A number may be given as its text.
@@ -165,7 +165,7 @@ def procedure(
     *,
     aliases: Mapping[str, str] | None = None,
     fails_with_rows: bool = False,
-    for_all: Callable[[Catalog], pa.Table] | None = None,
+    for_all: Callable[..., pa.Table] | None = None,
 ) -> Callable[[Callable[P, pa.Table]], Procedure[P]]:
     """Declares a function as a procedure of the same name, see ``Procedure``."""
 

@@ -26,6 +26,12 @@ def shown_value(key: str, value: str) -> str:
     return shown_text(key, value, is_declared=option is not None)
 
 
+def secrets_of_log(options: Mapping[str, Any]) -> list[str]:
+    """The options of a table's log that are a secret or hold one, such as a password in an address; sorted."""
+    texts = {key: str(value) for key, value in options.items() if key.startswith("log.")}
+    return sorted(key for key, value in texts.items() if shown_value(key, value) != value)
+
+
 def _declared(key: str) -> Option[Any] | None:
     if key.startswith("fields.") and key not in TableOptions.declared:
         return next((each for suffix, each in FieldOptions.declared.items() if key.endswith(f".{suffix}")), None)

@@ -123,8 +123,8 @@ class SchemaStore:
         Raises:
             InvalidInputError: the version before is not there any more, because the table was dropped, renamed or made
                 again; nothing was published.
-            ConflictError: another writer published this version: read it and decide again. Or a fast-forward is
-                publishing a branch, which may have this version.
+            ConflictError: another writer published this version, or took a login out of the one before: read it and
+                decide again. Or a fast-forward is publishing a branch, which may have this version.
             OutcomeUnknownError: it may have been published: read the latest version.
         """
         path, body = self._paths.schema(schema.id), schema.to_json().encode()
@@ -136,8 +136,11 @@ class SchemaStore:
 
         if not (create() if self._lock is None else self._lock.run(create)):
             raise ConflictError(f"schema version exists already: file={path}")
-        if after is not None and self.find(after.id) != after:
+        before = None if after is None else self.find(after.id)
+        if before != after:
             self._io.delete(path)
+            if before is not None and after is not None and before.identity == after.identity:
+                raise ConflictError(f"schema version changed meanwhile: file={self._paths.schema(after.id)}")
             for directory in (self._paths.schema_dir, self._paths.branch_root):
                 self._io.delete_empty_directory(directory)
             raise InvalidInputError(

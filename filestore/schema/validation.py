@@ -10,6 +10,7 @@ from typing import Final
 from filestore.layout.version_names import check_tag_name
 from filestore.options.effective import check_built
 from filestore.options.option import Option, check_text
+from filestore.options.secrets import secrets_of_log
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import TagSchedule, check_periods
 from filestore.schema.index_options import check_index_options
@@ -107,12 +108,27 @@ def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
     Raises: InvalidInputError naming what to change.
     """
     options = schema.table_options
+    check_no_login({key: schema.options[key] for key in keys if key in schema.options})
     check_built(options, keys)
     check_periods(options, keys)
     if TableOptions.tag_batch_customized_name.key in keys and options.tag_batch_customized_name is not None:
         check_tag_name(options.tag_batch_customized_name)
     if any(key.startswith("file-index.") for key in keys):
         check_index_options(schema, options)
+
+
+def check_no_login(options: Mapping[str, str]) -> None:
+    """Refuse secrets of a login among options that a table would store: readers of its files would have the login.
+
+    Raises: InvalidInputError naming the options and where they belong.
+    """
+    if secrets := secrets_of_log(options):
+        raise InvalidInputError(
+            f"a table stores no login: options={','.join(secrets)}"
+            " fix='give it to the catalog that opens the table (options of Catalog, log: of a job file,"
+            " --catalog-option), or to a reader or writer; a password inside an address as"
+            " log.schema-registry.basic-auth.user-info'"
+        )
 
 
 def check_altered(schema: TableSchema) -> None:

@@ -72,10 +72,12 @@ def _command(procedure: Procedure[Any]) -> click.Command:
             if given.pop(_ALL, False) and procedure.for_all is not None:
                 if any(name_parts):
                     raise InvalidInputError(f"a table and all of them are named: table={name_parts} fix=leave out one")
-                _print(procedure, catalog, procedure.for_all(catalog), dry_run=False, as_json=as_json)
+                arguments = _bound(procedure, given)
+                result = procedure.for_all(catalog, **arguments)
+                _print(procedure, catalog, result, dry_run=bool(arguments.get(DRY_RUN)), as_json=as_json)
                 return 0
             target = catalog.table(table_name(*name_parts))
-        arguments = bind(procedure, (), {key: value for key, value in given.items() if value is not None})
+        arguments = _bound(procedure, given)
         if watched is not None:
             watch(target, catalog, arguments, watched, as_json=as_json)
             return 0
@@ -96,6 +98,10 @@ def _command(procedure: Procedure[Any]) -> click.Command:
         command = click.option("--database", metavar="D", help="Database of the table.")(command)
         command = click.argument("table_name", metavar="[D.T]", required=False)(command)
     return click.command(name, help=procedure.description, short_help=procedure.summary)(with_place(command))
+
+
+def _bound(procedure: Procedure[Any], given: Mapping[str, Any]) -> dict[str, object]:
+    return bind(procedure, (), {key: value for key, value in given.items() if value is not None})
 
 
 def _option(parameter: Parameter) -> Callable[[Any], Any]:

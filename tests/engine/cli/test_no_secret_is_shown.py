@@ -48,7 +48,7 @@ tables:
   d.t:
     columns: {{{{id: BIGINT NOT NULL, v: STRING}}}}
     primary_key: [id]
-    options: {{{{bucket: 1, log.kafka.sasl.password: "other {SECRET}"}}}}
+    options: {{{{bucket: 1, computed-column-comment.token: "other {SECRET}"}}}}
 pipelines:
 - name: p
   source:
@@ -121,7 +121,7 @@ def test_no_command_shows_a_secret_of_a_job_file(tmp_path: Path, shown: Callable
     job = tmp_path / "job.yaml"
     job.write_text(JOB.format(home=tmp_path))
     Catalog(str(tmp_path / "wh")).create_table(
-        "d.t", SCHEMA, primary_key=["id"], options={"bucket": "1", "log.kafka.sasl.password": SECRET}
+        "d.t", SCHEMA, primary_key=["id"], options={"bucket": "1", "computed-column-comment.token": SECRET}
     )
     shown("validate", str(job), code=0)
     assert "******" in shown("validate", str(job), "--json", code=0)
@@ -146,15 +146,17 @@ tables:
   d.t:
     columns: {{id: BIGINT NOT NULL, v: STRING}}
     primary_key: [id]
-    options: {{bucket: 1, log.kafka.sasl.password: "{SECRET}"}}
+    options: {{bucket: 1, computed-column-comment.token: "{SECRET}"}}
 pipelines:
 - {{name: p, source: {{format: fluvial, options: {{table: d.a}}}}, target: d.t, checkpoint: {tmp_path}/c}}
 """
     )
-    assert "'log.kafka.sasl.password' = ******" in shown("plan", str(job), "--json", code=0)
+    assert "'computed-column-comment.token' = ******" in shown("plan", str(job), "--json", code=0)
     shown("plan", str(job), code=0)
     assert "******" in shown("plan", str(job), "--apply", "--yes", "--json", code=0)
-    assert catalog.table("d.t").store.schema.options["log.kafka.sasl.password"] == SECRET
+    assert catalog.table("d.t").store.schema.options["computed-column-comment.token"] == SECRET
+    job.write_text(job.read_text().replace("computed-column-comment.token", "log.kafka.sasl.password"))
+    assert "a table stores no login: options=log.kafka.sasl.password" in shown("validate", str(job), code=2)
 
 
 WRONG_JOBS = {

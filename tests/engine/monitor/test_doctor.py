@@ -243,7 +243,7 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert told["severity"] == "warning"
     by_check = {each["check"]: each for each in told["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
-    assert len(by_check) == 15
+    assert len(by_check) == 16
 
 
 def test_a_table_without_rows_is_well() -> None:

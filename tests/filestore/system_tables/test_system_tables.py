@@ -190,7 +190,7 @@ def test_consumers_say_what_they_hold_back(table: FileTable) -> None:
 
 def test_no_secret_is_shown() -> None:
     table = memory_catalog().create_table(
-        "db.t", pa.schema([("id", pa.int64())]), options={"log.kafka.sasl.password": "hush", "bucket": "-1"}
+        "db.t", pa.schema([("id", pa.int64())]), options={"computed-column-comment.token": "hush", "bucket": "-1"}
     )
     for name in ("options", "schemas"):
         assert "hush" not in str(read_system_table(table, name))
@@ -200,7 +200,7 @@ def test_no_secret_is_shown() -> None:
     } == {
         "bucket": "table",
         "file.format": "table",
-        "log.kafka.sasl.password": "table",
+        "computed-column-comment.token": "table",
         "read.changelog": "reader",
     }
 

@@ -19,6 +19,7 @@ from filestore.schema.table_schema import TableSchema
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import InvalidInputError
+from tests.support.stored_login import store_options
 from tests.support.waiting import eventually
 
 Run = Callable[[str], list[tuple[Any, ...]]]
@@ -303,8 +304,10 @@ def test_system_tables_are_described_as_tables_are(run: Run) -> None:
             run(text)
 
 
-def test_properties_hide_secrets(run: Run) -> None:
-    run("CREATE TABLE t (a INT) WITH ('bucket'='1', 'log.kafka.sasl.password'='x')")
+def test_properties_hide_secrets(run: Run, sql_session: SqlSession) -> None:
+    run("CREATE TABLE t (a INT) WITH ('bucket'='1')")
+    path = sql_session.context.catalog.table("shop.t").store.paths.schema(0)
+    store_options(path, {"log.kafka.sasl.password": "x"})
     assert ("log.kafka.sasl.password", "******") in run("SHOW TBLPROPERTIES t")
     assert run("SHOW TBLPROPERTIES t ('bucket')") == [("bucket", "1")]
     assert "'x'" not in run("SHOW CREATE TABLE t")[0][0]

@@ -1,0 +1,59 @@
+"""A login that an earlier version stored: read as before, named by the doctor, removed by one command."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine import Catalog, Table
+from engine.cli.app import run_command
+from engine.monitor.doctor import diagnose, examine
+from engine.monitor.symptom import Severity, Symptom
+from tests.support.stored_login import store_options
+from tests.support.tables import KEY_SCHEMA
+
+SECRET = {"log.kafka.sasl.password": "hush"}
+
+
+def login(table: Table) -> Symptom:
+    return next(each for each in diagnose(examine(table)) if each.check == "login")
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Table:
+    """A table as an earlier version made it, with a branch."""
+    catalog = Catalog(str(tmp_path))
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    store_options(f"{table.store.paths.root}/schema/schema-0", SECRET)
+    return catalog.table("db.t")
+
+
+def test_doctor_names_a_stored_login(old: Table) -> None:
+    """Not its value; a table without one is well."""
+    assert old.options.log_kafka["sasl.password"] == "hush"
+    found = login(old)
+    assert (found.severity, found.values) == (Severity.WARNING, {"files": 1, "options": "log.kafka.sasl.password"})
+    assert "hush" not in str(found)
+    assert "remove-stored-login" in str(found.fix)
+
+
+@pytest.mark.parametrize("words", [["--all"], []], ids=["all", "one"])
+def test_a_stored_login_is_removed(
+    old: Table, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dry run shows where it is; after the run the table is as it was, without it."""
+    command = ["remove-stored-login", *(words or [old.name]), "--warehouse", str(tmp_path), "--json"]
+
+    def rows() -> object:
+        return json.loads(capsys.readouterr().out)["rows"]
+
+    assert run_command([*command, "--dry-run"]) == 0
+    found = rows()
+    assert login(old).severity is Severity.WARNING
+    assert run_command(command) == 0
+    assert rows() == found
+    assert found == [{"table": "db.t", "file": "schema/schema-0", "options": "log.kafka.sasl.password"}]
+    now = Catalog(str(tmp_path)).table(old.name)
+    assert login(now).severity is Severity.OK
+    assert now.options.log_kafka == {}
+    assert now.store.schema.fields == old.store.schema.fields
