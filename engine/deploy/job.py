@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Sequence
+from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -9,6 +11,7 @@ from pyspark.sql import SparkSession
 from engine.catalog import Catalog
 from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig
+from engine.deploy.pipeline.broker_watch import ClusterWatch, watching
 from engine.deploy.pipeline.health import health_of
 from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
@@ -54,8 +57,11 @@ def run_job(
         ensure_table(catalog, name, table)
     tables = {output.table: catalog.table(output.table) for pipeline in config.pipelines for output in pipeline.outputs}
     _check_brokers(config, list(tables.values()))
+    pipelines = [
+        RunningPipeline(config, each, [tables[out.table] for out in each.outputs]) for each in config.pipelines
+    ]
     supervisor = Supervisor(
-        [RunningPipeline(config, each, [tables[out.table] for out in each.outputs]) for each in config.pipelines],
+        pipelines,
         on_failure=config.on_failure,
         stop_timeout_s=config.stop_timeout,
         stop=stop or threading.Event(),
@@ -64,7 +70,10 @@ def run_job(
     with health_of(config.health, config.name, supervisor) as health:
         spark = spark or job_session(config)
         try:
-            with metrics_of(config.metrics, spark, list(tables.values())):
+            with (
+                metrics_of(config.metrics, spark, list(tables.values())) as on_brokers,
+                watching(_clusters(config, pipelines, list(tables.values())), on_brokers) as health.brokers,
+            ):
                 return supervisor.run(spark, on_progress, health.look)
         except (FluvialError, Py4JError, OSError) as error:
             ended = spark_end(error)
@@ -88,6 +97,27 @@ def job_session(config: JobConfig) -> SparkSession:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
     return spark
+
+
+def _clusters(config: JobConfig, pipelines: Sequence[RunningPipeline], tables: Sequence[Table]) -> list[ClusterWatch]:
+    """The clusters of a job, if somewhere is shown how they are."""
+    if all(each is None for shown in (config.health, config.metrics) for each in (shown.port, shown.file)):
+        return []
+    clusters = [table.log.properties for table in tables if table.log is not None]
+    sources = {each: options for each in pipelines if (options := kafka_options(config, each.config)) is not None}
+    clusters += [options.properties for options in sources.values()]
+    return [
+        ClusterWatch(
+            properties,
+            {
+                each.name: (options, partial(getattr, each, "delivered"))
+                for each, options in sources.items()
+                if options.properties == properties
+            },
+        )
+        for index, properties in enumerate(clusters)
+        if properties not in clusters[:index]
+    ]
 
 
 def _check_brokers(config: JobConfig, tables: list[Table]) -> None:

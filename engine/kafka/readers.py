@@ -7,7 +7,6 @@ Source: Spark's "Structured Streaming + Kafka Integration Guide" for options and
 """
 
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -33,7 +32,6 @@ from engine.kafka.offsets import (
     checked_start,
     from_json,
     limited,
-    positioned,
     ranges,
     recreated_topics,
     to_json,
@@ -43,21 +41,19 @@ from engine.kafka.offsets import (
     without_topics,
 )
 from engine.kafka.options import (
-    EARLIEST_WORD,
     KafkaSourceOptions,
     OnBadRecord,
-    StartPositions,
     UnavailableValues,
     ValueFormat,
     with_source_option_names,
 )
 from engine.kafka.rows import decoder, raw_rows, spark_rows
 from engine.kafka.source_columns import NewColumnsError
+from engine.kafka.source_topics import SourceTopics
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
-from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
-from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, MissingTopicError
+from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
 
 RAW_SCHEMA: Final = (
     StructType()
@@ -71,8 +67,6 @@ RAW_SCHEMA: Final = (
 )
 """Columns of undecoded records, those of Spark's own connector."""
 
-_TOPIC_CHECK_S: Final = 30.0  # how soon new partitions are found
-_TIMESTAMP_TYPES: Final = {"CreateTime": 0, "LogAppendTime": 1}
 
 logger = logging.getLogger("fluvial.kafka-source")
 
@@ -91,71 +85,6 @@ def schema_of(options: Mapping[str, str]) -> StructType:
     return RAW_SCHEMA
 
 
-class _Topics:
-    """The current state of the subscribed topics. Keeps a connection; not picklable."""
-
-    def __init__(self, options: KafkaSourceOptions) -> None:
-        self._names = options.topics
-        self._topics = LogTopics(options.properties)
-        self._ids: dict[str, str] = {}
-        self._partition_counts: dict[str, int] = {}
-        self._checked_s = float("-inf")
-        if options.dead_letter_topic is not None and self._topics.find_topic(options.dead_letter_topic) is None:
-            raise InvalidInputError(f"topic does not exist: option=dead-letter.topic value={options.dead_letter_topic}")
-
-    def earliest(self) -> dict[TopicPosition, int]:
-        """First record that is left in every partition."""
-        return {
-            (name, partition): offset
-            for name, count in self._counts().items()
-            for partition, offset in self._topics.earliest_offsets(name, range(count)).items()
-        }
-
-    def latest(self) -> dict[TopicPosition, int]:
-        """Committed end offset of every partition."""
-        return {
-            (name, partition): offset
-            for name, count in self._counts().items()
-            for partition, offset in self._topics.end_offsets(name, range(count)).items()
-        }
-
-    def ids(self) -> TopicIds:
-        """The id of every topic."""
-        self._counts()
-        return dict(self._ids)
-
-    def positions(self, wanted: StartPositions, *, option: str) -> dict[TopicPosition, int]:
-        """The offsets for an option's value."""
-        if isinstance(wanted, str):
-            return self.earliest() if wanted == EARLIEST_WORD else self.latest()
-        return positioned(wanted, self.earliest(), self.latest(), option=option)
-
-    def timestamp_type(self, name: str) -> int | None:
-        """The timestamp type of a topic; None when access to its configuration is denied."""
-        try:
-            return _TIMESTAMP_TYPES.get(self._topics.topic_config(name).get("message.timestamp.type", ""))
-        except InvalidInputError:  # access denied, which is no reason to fail
-            return None
-
-    def _counts(self) -> Mapping[str, int]:
-        if time.monotonic() - self._checked_s < _TOPIC_CHECK_S:
-            return self._partition_counts
-        for name in self._names:
-            topic = self._topics.find_topic(name)
-            if topic is None:
-                raise MissingTopicError(
-                    f"topic does not exist: option=subscribe topic={name} fix=create it, or check the name"
-                )
-            if self._ids.setdefault(name, topic.topic_id) != topic.topic_id:
-                raise CorruptDataError(
-                    f"topic was deleted and recreated while it was read: topic={name} "
-                    f"cause=its offsets now refer to other records fix=start with a new checkpoint"
-                )
-            self._partition_counts[name] = topic.bucket_count
-        self._checked_s = time.monotonic()
-        return self._partition_counts
-
-
 class _Reader:
     """Common to batch and stream readers: decoding a range of one partition, in a task."""
 
@@ -163,7 +92,7 @@ class _Reader:
         self._options = options
         self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
         _check_schema(options, schema)
-        self._connected: _Topics | None = None
+        self._connected: SourceTopics | None = None
 
     def __getstate__(self) -> Mapping[str, Any]:
         # tasks get a copy; a connection stays in the process that opened it
@@ -180,9 +109,10 @@ class _Reader:
         except FluvialError as error:
             raise with_source_option_names(error) from None
 
-    def _topics(self) -> _Topics:
+    def _topics(self) -> SourceTopics:
         if self._connected is None:
-            self._connected = _Topics(self._options)
+            self._connected = SourceTopics(self._options)
+            self._connected.check_dead_letters()
         return self._connected
 
     def _partitions(self, offset_ranges: Sequence[OffsetRange]) -> list[InputPartition]:

@@ -29,8 +29,11 @@ class QueryMetrics:
         )
         self._running = Gauge("fluvial_query_running", "Whether a query runs.", _LABELS, registry=registry)
         self._failures = Counter("fluvial_query_failures", "Queries that failed.", _LABELS, registry=registry)
+        self._reachable = Gauge(
+            "fluvial_brokers_reachable", "Whether the brokers answer.", ("servers",), registry=registry
+        )
         self._lags = {
-            name: Gauge(f"fluvial_query_{name}", "How far a query is behind its table.", _LABELS, registry=registry)
+            name: Gauge(f"fluvial_query_{name}", "How far a query is behind what it reads.", _LABELS, registry=registry)
             for name in _LAGS
         }
 
@@ -50,8 +53,16 @@ class QueryMetrics:
             if duration_ms is not None:
                 self._seconds.labels(query).observe(duration_ms / 1000)
         self._rate.labels(query).set(float(progress.get("processedRowsPerSecond") or 0.0) if rows else 0.0)
-        for name, lag in lags_of(progress).items():
+        self.behind(query, lags_of(progress))
+
+    def behind(self, query: str, lags: Mapping[str, float]) -> None:
+        """How far a query is behind what it reads: values of ``lag_records``, ``lag_seconds`` and so on."""
+        for name, lag in lags.items():
             self._lags[name].labels(query).set(lag)
+
+    def brokers(self, servers: str, *, reachable: bool) -> None:
+        """Whether brokers answered when they were asked last."""
+        self._reachable.labels(servers).set(reachable)
 
     def ended(self, query: str, *, failed: bool) -> None:
         """A query has ended."""
@@ -84,7 +95,7 @@ class MetricsListener(StreamingQueryListener):
 
     def __init__(self, metrics: QueryMetrics | None = None) -> None:
         """``metrics`` None: those of Fluvial's registry, created with the first listener."""
-        self._metrics = metrics or _shared_metrics()
+        self._metrics = metrics or shared_metrics()
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:
@@ -109,7 +120,8 @@ class MetricsListener(StreamingQueryListener):
 _shared: list[QueryMetrics] = []
 
 
-def _shared_metrics() -> QueryMetrics:
+def shared_metrics() -> QueryMetrics:
+    """Those of Fluvial's registry, created with the first call."""
     if not _shared:
         _shared.append(QueryMetrics())
     return _shared[0]

@@ -26,11 +26,12 @@ class SparkConfig(Section):
 class OnFailureConfig(Section):
     """What to do when a pipeline fails. Plain text is the policy."""
 
-    policy: str = STOP_ALL
-    """stop-all: the others stop after their running micro-batch, and the job fails. restart: the pipeline is restarted
-    after a delay. continue: the others continue, and the job fails when they have ended."""
+    policy: str = RESTART
+    """restart: the pipeline is restarted after a delay, unless that cannot help. stop-all: the others stop after their
+    running micro-batch, and the job fails. continue: the others continue, and the job fails when they have ended."""
     max_attempts: int = Field(default=5, alias="max-attempts", gt=0)
-    """Restarts without a finished micro-batch in between; then the policy is stop-all."""
+    """Restarts without a finished micro-batch in between; then the policy is stop-all. What waits for brokers that do
+    not answer waits on, if its trigger has no end."""
     backoff: Seconds = Field(default=1.0, ge=0)
     """Delay before the first restart; doubled for each further one."""
     max_backoff: Seconds = Field(default=60.0, alias="max-backoff", ge=0)

@@ -1,7 +1,7 @@
 """The health of a job: a file, an HTTP port, and systemd notifications.
 
-Live: the pipelines are supervised, and no micro-batch exceeds its timeout. Ready: every pipeline runs or has ended;
-none waits for a restart or has failed.
+Live: the pipelines are supervised, and no micro-batch exceeds its timeout. Ready: every pipeline runs or has ended,
+none waits for a restart or has failed, and the brokers answer.
 """
 
 import json
@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.deploy.config.operation_config import HealthConfig
+from engine.deploy.pipeline.broker_watch import NO_WATCH
 from engine.deploy.pipeline.supervision import PipelineState, Supervisor
+from engine.kafka.lag import SourceLag
 from lsm.errors import InvalidInputError
 
 _EVERY_S: Final = 2.0
@@ -35,6 +37,7 @@ class Health:
         self._looked_s: float | None = None  # None: Spark is starting
         self._published_s = float("-inf")
         self._is_announced = False
+        self.brokers = NO_WATCH
 
     def look(self) -> None:
         """Publish the state; called several times a second by the supervising thread."""
@@ -53,7 +56,11 @@ class Health:
 
     def state(self) -> dict[str, Any]:
         """The state for JSON: live, ready, and each pipeline."""
-        states = self._supervisor.states()
+        states, lags = self._supervisor.states(), self.brokers.lags()
+        brokers = {
+            servers: {"reachable": lost_s is None, "unreachable_seconds": round(lost_s or 0.0, 1)}
+            for servers, lost_s in self.brokers.reachable().items()
+        }
         pipelines: dict[str, dict[str, Any]] = {
             each.name: {
                 "state": states[each.name].value,
@@ -61,6 +68,7 @@ class Health:
                 "row_count": each.row_count,
                 "restart_count": each.restart_count,
                 "batch_seconds": round(0.0 if each.write is None else each.write.batch_seconds, 1),
+                **({} if each.name not in lags else _lag(lags[each.name])),
             }
             for each in self._supervisor.pipelines()
         }
@@ -69,9 +77,15 @@ class Health:
         return {
             "job": self._job,
             "live": is_supervised and all(each["batch_seconds"] <= limit_s for each in pipelines.values()),
-            "ready": all(each in (PipelineState.RUNNING, PipelineState.ENDED) for each in states.values()),
+            "ready": all(each in (PipelineState.RUNNING, PipelineState.ENDED) for each in states.values())
+            and all(each["reachable"] for each in brokers.values()),
+            "brokers": brokers,
             "pipelines": pipelines,
         }
+
+
+def _lag(lag: SourceLag) -> dict[str, float]:
+    return {"lag_records": lag.records, "lag_seconds": round(lag.seconds, 1)}
 
 
 @contextmanager

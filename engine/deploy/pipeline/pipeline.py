@@ -22,7 +22,7 @@ from engine.deploy.pipeline.growth import failed_record, grown_fields, growth_ru
 from engine.deploy.pipeline.sources import kafka_options, source_frame, source_spec
 from engine.deploy.pipeline.targets import BatchWrite, StopRequestedError
 from engine.deploy.pipeline.transforms import transformed
-from engine.kafka.offsets import OffsetRange, from_json, waiting_count
+from engine.kafka.offsets import OffsetRange, Offsets, from_json, waiting_count
 from engine.runtime.spark_messages import fluvial_error
 from engine.spark.session import checkpoint_settings
 from engine.table import Table
@@ -84,6 +84,7 @@ class RunningPipeline:
         self.batch_count = 0
         self.row_count = 0
         self.restart_count = 0
+        self.delivered: Offsets | None = None  # of a source of topics: the end of the last finished batch
         self._failed: list[OffsetRange] = []  # records with columns that a run did not know
         self.has_ended = False  # on its own, while it was being stopped
 
@@ -91,6 +92,11 @@ class RunningPipeline:
     def name(self) -> str:
         """The name of the pipeline."""
         return self.config.name
+
+    @property
+    def has_end(self) -> bool:
+        """Whether its trigger ends when what is there has been read."""
+        return self.config.trigger.processing_time is None
 
     def start(self, spark: SparkSession) -> None:
         """Start or restart the query.
@@ -155,6 +161,8 @@ class RunningPipeline:
         if self._query is None:
             return None
         last = self._query.lastProgress
+        if last is not None:
+            self.delivered = _delivered(last["sources"])
         if last is None or last["batchId"] <= self._last_batch_id:
             return None
         # Spark keeps the last 100: more than can happen between two calls
@@ -239,16 +247,23 @@ def absolute(location: str) -> str:
     return location if urlsplit(location).scheme else str(Path(os.getcwd()) / location)
 
 
+def _delivered(sources: Sequence[Mapping[str, Any]]) -> Offsets | None:
+    try:
+        return {position: offset for each in sources for position, offset in _offsets(each["endOffset"]).items()}
+    except (KeyError, ValueError, AttributeError, TypeError):
+        return None  # nothing yet, or not Fluvial's offsets
+
+
 def _waiting_count(sources: Sequence[Mapping[str, Any]]) -> int | None:
     total = 0
     for source in sources:
         end, latest = source.get("endOffset"), source.get("latestOffset")
         try:
-            total += waiting_count(from_json(_parsed(end)), from_json(_parsed(latest)))
+            total += waiting_count(_offsets(end), _offsets(latest))
         except (ValueError, AttributeError, TypeError):
             return None  # not Fluvial's offsets
     return total
 
 
-def _parsed(offsets: Any) -> Any:
-    return json.loads(offsets) if isinstance(offsets, str) else offsets
+def _offsets(given: Any) -> Offsets:
+    return from_json(json.loads(given) if isinstance(given, str) else given)

@@ -54,9 +54,7 @@ def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str
     names = LIMIT_OPTIONS.get(source.format, {})
     options |= {names[limit]: str(value) for limit, value in pipeline.limits.given().items()}
     if source.format == KAFKA:
-        brokers = config.catalog_options.get(f"{LOG_PREFIX}{_BROKERS}")
-        if brokers is not None:
-            options.setdefault(_BROKERS, brokers)
+        options = {**_of_log(config, options), **options}
     elif source.format == FLUVIAL:
         catalog = CatalogOptions.parse(config.catalog_options)
         is_here = options.get(_WAREHOUSE, config.warehouse) == config.warehouse
@@ -64,6 +62,18 @@ def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str
         options.setdefault(_WAREHOUSE, config.warehouse)
         options.setdefault(_CHANGELOG, "true")
     return options
+
+
+def _of_log(config: JobConfig, own: Mapping[str, str]) -> dict[str, str]:
+    """What a source of topics has from the job's ``log:``: the address, and the login for it unless it has its own."""
+    log = CatalogOptions.parse(config.catalog_options).table_defaults
+    brokers = log.get(f"{LOG_PREFIX}{_BROKERS}")
+    if brokers is None or own.get(_BROKERS, brokers) != brokers:
+        return {}
+    if login_of({f"{LOG_PREFIX}{key}": value for key, value in own.items()}):
+        return {_BROKERS: brokers}  # parts of two logins are none
+    login = {key.removeprefix(LOG_PREFIX): value for key, value in login_of(log).items()}
+    return {_BROKERS: brokers, **{key: value for key, value in login.items() if key.startswith("kafka.")}}
 
 
 def kafka_options(config: JobConfig, pipeline: PipelineConfig) -> KafkaSourceOptions | None:

@@ -20,12 +20,14 @@ from lsm.errors import (
     MissingTopicError,
     OverloadedError,
     TakenOverError,
+    UnavailableError,
 )
 from lsm.undo import undoing
 
 _POLL_S: Final = 0.2
 _START_TIMEOUT_S: Final = 60.0  # after which the next pipeline starts beside one that is still starting
 _MAX_OVERLOADS: Final = 10  # in a row
+_MAX_DOUBLINGS: Final = 30
 _JITTER: Final = 0.5  # most that is added to a delay, in parts of it
 _TOPIC_POLL_S: Final = 10.0
 _OVERLOAD_BACKOFF_S: Final = (2.0, 60.0)  # the first delay, and the longest
@@ -51,29 +53,35 @@ class Restart:
 
 
 def restart_after(
-    policy: OnFailureConfig, error: FluvialError, attempt_count: int, overload_count: int = 0
+    policy: OnFailureConfig,
+    error: FluvialError,
+    attempt_count: int,
+    overload_count: int = 0,
+    *,
+    has_end: bool = True,
 ) -> Restart | None:
     """Whether and when to restart a failed pipeline; None: not at all.
 
     Args:
         policy: the job's policy. A pipeline that an overloaded machine did not start is retried under each of them,
-            and these attempts do not count for ``max-attempts``. Nor do those until a topic exists, unless one
-            failure ends the job: connectors create the topic of a table with its first row.
+            and these attempts do not count for ``max-attempts``. Nor do those of a pipeline without an end until a
+            topic exists, unless one failure ends the job: connectors create a table's topic with its first row.
         error: the failure. Invalid requests and corrupt data are not retried, and what another run of the query has
             taken over is that run's: two supervisors would take the query from each other without end.
         attempt_count: restarts since the last finished micro-batch.
         overload_count: starts since then that failed on an overloaded machine.
+        has_end: its trigger is available-now: a scheduler waits for it. Another outlives an outage of any length.
     """
     if isinstance(error, OverloadedError) and overload_count < _MAX_OVERLOADS:
         first_s, longest_s = _OVERLOAD_BACKOFF_S
         return Restart(after_s=min(first_s * 2**overload_count, longest_s))
-    if isinstance(error, MissingTopicError) and policy.policy in (CONTINUE, RESTART):
+    if isinstance(error, MissingTopicError) and policy.policy in (CONTINUE, RESTART) and not has_end:
         return Restart(after_s=_TOPIC_POLL_S)
     if policy.policy != RESTART or isinstance(error, InvalidInputError | CorruptDataError | TakenOverError):
         return None
-    if attempt_count >= policy.max_attempts:
+    if attempt_count >= policy.max_attempts and (has_end or not isinstance(error, UnavailableError)):
         return None
-    return Restart(after_s=min(policy.backoff * 2**attempt_count, policy.max_backoff))
+    return Restart(after_s=min(policy.backoff * 2 ** min(attempt_count, _MAX_DOUBLINGS), policy.max_backoff))
 
 
 @dataclass(slots=True)
@@ -184,7 +192,9 @@ class Supervisor:
             each.state, each.next_start_s = PipelineState.WAITING, time.monotonic()
             logger.info("pipeline starts again with new columns: pipeline=%s reason=%s", each.pipeline.name, error)
             return
-        restart = restart_after(self._on_failure, error, each.attempt_count, each.overload_count)
+        restart = restart_after(
+            self._on_failure, error, each.attempt_count, each.overload_count, has_end=each.pipeline.has_end
+        )
         if restart is None:
             each.state, each.error = PipelineState.FAILED, error
             if self._on_failure.policy == CONTINUE:  # otherwise run() raises it at once

@@ -17,6 +17,7 @@ from engine.catalog import Catalog
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import HealthConfig, OnFailureConfig
 from engine.deploy.job import run_job
+from engine.deploy.pipeline.broker_watch import BrokerWatch, ClusterWatch
 from engine.deploy.pipeline.checkpoints import read_checkpoint, source_difference
 from engine.deploy.pipeline.health import Health
 from engine.deploy.pipeline.pipeline import PipelineProgress, RunningPipeline
@@ -24,6 +25,7 @@ from engine.deploy.pipeline.supervision import Restart, Supervisor, restart_afte
 from engine.deploy.pipeline.table_changes import ensure_table
 from engine.deploy.pipeline.targets import BatchWrite
 from engine.deploy.plan import make_plan
+from logstore.kafka.clients import KafkaProperties
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, TakenOverError, UnavailableError
 from tests.support.rows import sorted_rows
 
@@ -298,7 +300,29 @@ def test_restarts_come_later_and_later_and_only_where_they_can_help(
 ) -> None:
     policy = OnFailureConfig.model_validate({"policy": "restart", "max-attempts": "4", "max-backoff": "5 s"})
     assert restart_after(policy, error, attempts) == expected
-    assert restart_after(OnFailureConfig(), error, attempts) is None
+
+
+def test_a_live_pipeline_outlives_an_outage_of_any_length_and_nothing_else() -> None:
+    """The default: five attempts were used up within minutes, and a job that runs for weeks was gone."""
+    policy = OnFailureConfig()
+    assert policy.policy == "restart"
+    assert restart_after(policy, UnavailableError("x"), 5000, has_end=False) == Restart(after_s=60)
+    assert restart_after(policy, UnavailableError("x"), 5, has_end=True) is None
+    assert restart_after(policy, FluvialError("x"), 5, has_end=False) is None
+
+
+def test_brokers_that_do_not_answer_make_a_job_not_ready() -> None:
+    """Finding 8: it said that it was ready for the whole outage, in which one batch hung."""
+    config = HealthConfig()
+    health = Health(
+        config, "job", Supervisor([], on_failure=OnFailureConfig(), stop_timeout_s=1, stop=threading.Event())
+    )
+    health.brokers = BrokerWatch([cluster := ClusterWatch(KafkaProperties.parse({"bootstrap.servers": "localhost:1"}))])
+    assert health.state()["ready"]
+    cluster.look()
+    state = health.state()
+    assert (state["live"], state["ready"]) == (True, False)
+    assert state["brokers"]["localhost:1"]["reachable"] is False
 
 
 def test_a_plan_says_what_differs_and_the_statement_that_changes_it(tmp_path: Path) -> None:

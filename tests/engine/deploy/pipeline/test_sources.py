@@ -144,6 +144,30 @@ def test_a_table_of_this_warehouse_is_read_with_the_jobs_login(warehouse: dict[s
 
 
 @pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({}, {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.username": "ann", "kafka.sasl.password": "s"}),
+        ({"kafka.bootstrap.servers": "b:1"}, {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.password": "s"}),
+        ({"kafka.bootstrap.servers": "c:1"}, {"kafka.sasl.password": None, "kafka.bootstrap.servers": "c:1"}),
+        ({"kafka.sasl.username": "bob", "kafka.sasl.password": "t"}, {"kafka.security.protocol": None}),
+    ],
+    ids=["none", "same brokers", "other brokers", "own login"],
+)
+def test_a_topic_is_read_with_the_login_that_belongs_to_the_address(
+    own: dict[str, str], expected: dict[str, str | None]
+) -> None:
+    """Finding 6: the address came without the login, and plain text was spoken to a listener with TLS.
+
+    A source with a login of its own takes no part of the log's, and other brokers get no password.
+    """
+    login = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.username": "ann", "kafka.sasl.password": "s"}
+    found = spec({"options": {"subscribe": "t", **own}}, login={**login, "kafka.client.id": "log"}).options
+    assert {key: found.get(key) for key in expected} == expected
+    assert "kafka.client.id" not in found
+    assert found["kafka.bootstrap.servers"] == own.get("kafka.bootstrap.servers", "b:1")
+
+
+@pytest.mark.parametrize(
     ("source", "table", "is_filled"),
     [
         ({}, {}, True),

@@ -19,7 +19,7 @@ class Slow:
 
     write = None
     restart_count = 0
-    has_ended = False
+    has_ended = has_end = False
 
     def __init__(self, name: str, all_pipelines: "list[Slow]", overloads: int = 0) -> None:
         self.name, self.overloads = name, overloads
@@ -74,7 +74,7 @@ def test_an_overloaded_machine_is_waited_for_under_every_policy() -> None:
     assert isinstance(error, OverloadedError)
     for word in ("pipeline=p", "did not connect within 10 s", "overloaded", "fix="):
         assert word in str(error)
-    for policy in (OnFailureConfig(), OnFailureConfig(policy="continue"), OnFailureConfig(policy="restart")):
+    for policy in (OnFailureConfig(policy=each) for each in ("stop-all", "continue", "restart")):
         assert restart_after(policy, error, 99, 0) == Restart(after_s=2)
         assert restart_after(policy, error, 99, 2) == Restart(after_s=8)
         assert restart_after(policy, error, 99, 9) == Restart(after_s=60)
@@ -126,7 +126,8 @@ def test_a_topic_that_its_producer_has_not_created_yet_is_waited_for(monkeypatch
     pipelines: list[Slow] = []
     late = Failing("late", pipelines, *[MissingTopicError("topic does not exist")] * 30)
     assert supervised("continue", late).run(None, lambda _: None, lambda: None) == [("late", True, 1)]  # type: ignore[arg-type]
-    assert restart_after(OnFailureConfig(), MissingTopicError("x"), 0) is None
+    assert restart_after(OnFailureConfig(policy="stop-all"), MissingTopicError("x"), 0, has_end=False) is None
+    assert restart_after(OnFailureConfig(), MissingTopicError("x"), 0, has_end=True) is None  # a scheduler waits for it
 
 
 def test_new_columns_are_no_failure_under_any_policy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,135 @@
+"""A look at the brokers of a running job every few seconds: whether they answer, and what waits in the topics.
+
+A micro-batch that waits for a broker says nothing for a minute, and its query reports nothing meanwhile. The watch has
+a thread and a connection of its own for each cluster, and runs where something shows what it finds.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from engine.kafka.lag import SourceLag, lag_behind, undelivered
+from engine.kafka.offsets import Offsets
+from engine.kafka.options import KafkaSourceOptions
+from engine.kafka.source_topics import SourceTopics
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.topics import LogTopics
+from logstore.log.record_times import first_times
+from lsm.errors import FluvialError, MissingTopicError
+
+_PERIOD_S: Final = 4.0
+_TIMEOUT_S: Final = 4.0  # with the period: an outage is seen within 10 s
+
+logger = logging.getLogger("fluvial.job")
+
+Delivered = Callable[[], Offsets | None]
+"""The end of the last finished batch of a query; None: it has none yet."""
+
+
+class ClusterWatch:
+    """The brokers of one cluster, and the sources that read there."""
+
+    def __init__(
+        self, properties: KafkaProperties, sources: Mapping[str, tuple[KafkaSourceOptions, Delivered]] | None = None
+    ) -> None:
+        """``sources``: by pipeline."""
+        self.servers = properties.by_name["bootstrap.servers"]
+        self.lags: Mapping[str, SourceLag] = {}  # by pipeline, as of the last look that was answered
+        self._properties = properties
+        self._delivered = {name: delivered for name, (_, delivered) in (sources or {}).items()}
+        self._options = {name: options for name, (options, _) in (sources or {}).items()}
+        self._topics: dict[str, SourceTopics] = {}
+        self._cluster: LogTopics | None = None
+        self._lost_s: float | None = None  # when brokers did not answer first, on ``time.monotonic``
+
+    @property
+    def unreachable_s(self) -> float | None:
+        """Seconds since the brokers stopped to answer; None: they answer."""
+        lost_s = self._lost_s
+        return None if lost_s is None else time.monotonic() - lost_s
+
+    def look(self) -> None:
+        """Ask once; takes seconds when nothing answers."""
+        asked_s = time.monotonic()
+        try:
+            if self._cluster is None:
+                self._cluster = LogTopics(self._properties, timeout_s=_TIMEOUT_S)
+            self._cluster.check_reachable()
+            self.lags = {name: lag for name in self._options if (lag := self._lag(name)) is not None}
+        except FluvialError as error:
+            if self._lost_s is None:
+                self._lost_s = asked_s
+                logger.warning("brokers do not answer: bootstrap.servers=%s reason=%s", self.servers, error)
+            return
+        if self._lost_s is not None:
+            logger.warning(
+                "brokers answer again: bootstrap.servers=%s after_s=%.0f", self.servers, time.monotonic() - self._lost_s
+            )
+            self._lost_s = None
+
+    def _lag(self, name: str) -> SourceLag | None:
+        """The lag of a pipeline; None: it has delivered nothing yet, or its topic is not there."""
+        delivered = self._delivered[name]()
+        if delivered is None:
+            return None
+        topics = self._topics.setdefault(name, SourceTopics(self._options[name], timeout_s=_TIMEOUT_S))
+        try:
+            ends = topics.latest()
+        except MissingTopicError:
+            return None
+        times = first_times(self._properties, undelivered(delivered, ends), timeout_s=_TIMEOUT_S)
+        now_ms = time.time_ns() // 1_000_000
+        return lag_behind(delivered, ends, oldest_ms=min(times.values(), default=None), now_ms=now_ms)
+
+
+class BrokerWatch:
+    """The clusters of a job."""
+
+    def __init__(self, clusters: Sequence[ClusterWatch]) -> None:
+        self._clusters = clusters
+
+    def reachable(self) -> dict[str, float | None]:
+        """By address: None where brokers answer, else the seconds since they do not."""
+        return {each.servers: each.unreachable_s for each in self._clusters}
+
+    def lags(self) -> dict[str, SourceLag]:
+        """The lag of each pipeline that reads topics and has delivered something."""
+        return {name: lag for each in self._clusters for name, lag in each.lags.items()}
+
+
+NO_WATCH: Final = BrokerWatch(())
+"""Of a job that shows its health nowhere."""
+
+
+@contextmanager
+def watching(
+    clusters: Sequence[ClusterWatch], on_look: Callable[[ClusterWatch], None] = lambda _: None
+) -> Iterator[BrokerWatch]:
+    """Look at clusters while the block runs.
+
+    Args:
+        clusters: each in a thread of its own.
+        on_look: called there after each look.
+    """
+    ended = threading.Event()
+
+    def run(cluster: ClusterWatch) -> None:
+        while not ended.wait(_PERIOD_S):
+            try:
+                cluster.look()
+                on_look(cluster)
+            except Exception:  # a look that fails takes nothing from the job
+                logger.warning("brokers could not be looked at: bootstrap.servers=%s", cluster.servers, exc_info=True)
+
+    threads = [threading.Thread(target=run, args=(each,), name="fluvial-brokers", daemon=True) for each in clusters]
+    for each in threads:
+        each.start()
+    try:
+        yield BrokerWatch(clusters)
+    finally:
+        ended.set()
+        for each in threads:
+            each.join(_TIMEOUT_S)

@@ -1,0 +1,78 @@
+"""The lag of a source: what is committed in its topics and not delivered, and how old that is."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from engine.deploy.pipeline.broker_watch import ClusterWatch, watching
+from engine.kafka.lag import SourceLag, lag_behind, undelivered
+from engine.kafka.offsets import Offsets
+from engine.kafka.options import KafkaSourceOptions
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.log.record_times import first_times
+
+
+@pytest.mark.parametrize(
+    ("delivered", "ends", "oldest_ms", "expected"),
+    [
+        ({("t", 0): 5}, {("t", 0): 5}, None, SourceLag(records=0, seconds=0.0)),
+        ({("t", 0): 5}, {("t", 0): 5}, 1, SourceLag(records=0, seconds=0.0)),  # it was delivered meanwhile
+        ({("t", 0): 5, ("t", 1): 1}, {("t", 0): 9, ("t", 1): 1}, 7_500, SourceLag(records=4, seconds=2.5)),
+        ({("t", 0): 5}, {("t", 0): 5, ("t", 1): 3}, 9_000, SourceLag(records=3, seconds=1.0)),  # a new partition
+        ({("t", 0): 5}, {("t", 0): 6}, None, SourceLag(records=1, seconds=0.0)),  # only a marker, or unknown
+        ({("t", 0): 5}, {("t", 0): 6}, 12_000, SourceLag(records=1, seconds=0.0)),  # a clock that is ahead
+        ({("t", 0): 5}, {("t", 0): 3}, None, SourceLag(records=0, seconds=0.0)),  # a topic that was made again
+    ],
+)
+def test_lag(delivered: Offsets, ends: Offsets, oldest_ms: int | None, expected: SourceLag) -> None:
+    assert lag_behind(delivered, ends, oldest_ms=oldest_ms, now_ms=10_000) == expected
+
+
+def send(kafka: KafkaProperties, topic: str, *records: tuple[int, int]) -> None:
+    """Records as (partition, milliseconds)."""
+    producer = kafka.producer(ErrorNotes(), transactional_id=None)
+    for partition, time_ms in records:
+        producer.produce(topic, b"{}", partition=partition, timestamp=time_ms)
+    assert producer.flush(10) == 0
+
+
+@pytest.mark.broker
+def test_lag_is_true_at_the_moment_of_asking(kafka: KafkaProperties, new_topic: Callable[..., str]) -> None:
+    """Without a batch in between; the age is that of the oldest record that waits, over all partitions."""
+    topic, now_ms = new_topic(bucket_count=3), time.time_ns() // 1_000_000
+    send(kafka, topic, (0, now_ms - 90_000), (0, now_ms - 60_000), (1, now_ms - 30_000))
+    assert first_times(kafka, {(topic, 0): 1, (topic, 1): 0, (topic, 2): 0}, timeout_s=5) == {
+        (topic, 0): now_ms - 60_000,
+        (topic, 1): now_ms - 30_000,
+    }
+    servers = kafka.by_name["bootstrap.servers"]
+    options = KafkaSourceOptions.parse({"kafka.bootstrap.servers": servers, "subscribe": topic})
+    delivered: dict[tuple[str, int], int] = {}
+    watch = ClusterWatch(kafka, {"p": (options, lambda: delivered or None)})
+    watch.look()
+    assert (watch.lags, watch.unreachable_s) == ({}, None)
+    delivered |= {(topic, 0): 1, (topic, 1): 0, (topic, 2): 0}
+    watch.look()
+    assert watch.lags["p"].records == 2
+    assert 60 <= watch.lags["p"].seconds < 120
+    delivered |= {(topic, 0): 2, (topic, 1): 1}
+    watch.look()
+    assert watch.lags == {"p": SourceLag(records=0, seconds=0.0)}
+    assert undelivered(delivered, {(topic, 0): 2}) == {}
+
+
+def test_an_outage_is_seen_within_ten_seconds_and_its_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the watch's own thread, which a batch that hangs does not keep."""
+    monkeypatch.setattr("engine.deploy.pipeline.broker_watch._PERIOD_S", 0.05)
+    looked: list[float | None] = []
+    cluster = ClusterWatch(KafkaProperties.parse({"bootstrap.servers": "localhost:1"}))
+    began_s = time.monotonic()
+    with watching([cluster], lambda each: looked.append(each.unreachable_s)) as watch:
+        while not looked and time.monotonic() - began_s < 10:
+            time.sleep(0.02)
+        [lost_s] = watch.reachable().values()
+    assert lost_s is not None
+    cluster._cluster = type("Answers", (), {"check_reachable": lambda _: None})()  # type: ignore[assignment]
+    cluster.look()
+    assert cluster.unreachable_s is None
