@@ -13,7 +13,7 @@ from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.openlineage import LineageEvents, events_of
 from engine.lineage.origins import FIRST_BATCH_BARRIER, CommitOrigin, SourceRead
 from engine.lineage.store.entities import JobStartup, LineageRecords, TableLineage, split_name, time_of
-from engine.lineage.store.store import of_columns
+from engine.lineage.store.store import DIRECTORY, SQLITE_FILE, of_columns
 from engine.lineage.truth.commit_records import CommitPlace, barrier_reads, commit_records
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.file_io import FileIO
@@ -49,6 +49,26 @@ def lineage_of_table(store: TableStore) -> Lineage | None:
     """The lineage of a table's catalog; None when it records none, or the table was opened by path."""
     found = _opened(store)
     return None if found is None else found[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageSize:
+    """A store of lineage that is a file in the warehouse."""
+
+    size_bytes: int
+    retained_ms: int | None  # lineage.data.time-retained; None: unlimited
+
+
+def lineage_size(store: TableStore) -> LineageSize | None:
+    """How large the store of a table's catalog is; None when it records nothing, or not into a file of its own."""
+    lineage = lineage_of_table(store)
+    if lineage is None or not lineage.settings.has_snapshots or "jdbc.url" in lineage.settings.options:
+        return None
+    path = f"{lineage.settings.warehouse}/{DIRECTORY}/{SQLITE_FILE}"
+    return LineageSize(
+        size_bytes=store.io.size_bytes(path) if store.io.exists(path) else 0,
+        retained_ms=lineage.settings.catalog_options.lineage_data_time_retained_ms,
+    )
 
 
 def _opened(store: TableStore) -> tuple[Lineage, LineageEvents | None] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from engine.lineage.recording import LineageSize, lineage_size
 from engine.monitor.holders import Holder, held_symptom, holders_of
 from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
@@ -25,6 +26,7 @@ from filestore.snapshot.commit_times import time_ahead_ms
 
 _FULL_TARGET_BYTES: Final = 64 * 2**20  # below this a bucket is not worth a task of its own
 _HUGE_BYTES: Final = 16 * 2**30
+_BIG_LINEAGE_BYTES: Final = 2**30
 _MANY_FILES: Final = 500
 _SKEW: Final = 8
 _STALE_LOG_MS: Final = 300_000
@@ -55,6 +57,7 @@ class Examined:
     dead_compactions: tuple[Deaths, ...] = ()
     topic: TopicState | None = None  # of the log; None: there is none
     logins: tuple[StoredLogin, ...] = ()  # files of the table that hold secrets
+    lineage: LineageSize | None = None  # of the catalog; None: it records none, or its store is elsewhere
 
 
 def examine(table: Table) -> Examined:
@@ -87,6 +90,7 @@ def examine(table: Table) -> Examined:
         dead_compactions=tuple(deaths_of(store).values()),
         topic=topic_state(table),
         logins=tuple(find_logins(store, branch_names(store))),
+        lineage=lineage_size(store),
     )
 
 
@@ -297,6 +301,19 @@ def _stored_login(seen: Examined) -> Symptom:
     return Symptom(check="login", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
 
 
+def _lineage(seen: Examined) -> Symptom:
+    if seen.lineage is None:
+        return Symptom(check="lineage", severity=Severity.OK, fact="no store of lineage grows in the warehouse")
+    size, retained_ms = seen.lineage.size_bytes, seen.lineage.retained_ms
+    values = {"size_bytes": size, "retained_ms": retained_ms}
+    kept = "without limit" if retained_ms is None else f"for {age_text(retained_ms)}"
+    fact = f"lineage is kept {kept}: {size_text(size)}"
+    if retained_ms is not None or size < _BIG_LINEAGE_BYTES:
+        return Symptom(check="lineage", severity=Severity.OK, fact=fact, values=values)
+    fix = "set lineage.data.time-retained of the catalog"
+    return Symptom(check="lineage", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
+
+
 def _dead_compactions(seen: Examined) -> Symptom:
     recent = [each for each in seen.dead_compactions if seen.health.time_ms - each.last_ms < DAY_MS]
     count = sum(each.count for each in recent)
@@ -326,6 +343,7 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _history,
     _clock,
     _stored_login,
+    _lineage,
     _options,
 )
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from filestore.options.option import Option, OptionValues, similar
-from filestore.options.parsing import boolean, choice, duration_ms, text, verbatim
+from filestore.options.parsing import boolean, choice, duration_ms, retention_ms, text, verbatim
 from filestore.options.rules import ALIASES as TABLE_ALIASES
 from filestore.options.rules import ELSEWHERE, FREE_PREFIXES
+from filestore.options.table.common import DAY_MS
 from filestore.options.table_options import SESSION_PREFIX, TableOptions, canonical_options
 from lsm.errors import InvalidInputError
 
@@ -89,9 +90,9 @@ class CatalogOptions(OptionValues):
     )
     lineage_data_time_retained_ms = Option(
         "lineage.data.time-retained",
-        duration_ms,
-        None,
-        "Age at which lineage of snapshots is deleted; default: kept.",
+        retention_ms,
+        90 * DAY_MS,
+        "Age at which lineage of snapshots is deleted, or unlimited. Tables of jobs are kept.",
     )
     openlineage_url = Option(
         "openlineage.url", text, None, "Where OpenLineage events of jobs go: a file, or http(s)://collector."

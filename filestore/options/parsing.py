@@ -212,6 +212,12 @@ def duration_ms(value: str) -> int:
     return int(match["number"]) * factor_ns // 1_000_000
 
 
+@reads("duration")
+def retention_ms(value: str) -> int | None:
+    """A duration as milliseconds, or ``unlimited``, which is None."""
+    return None if value.strip().lower() == "unlimited" else duration_ms(value)
+
+
 @reads("statistics")
 def statistics(value: str) -> str:
     """``none``, ``counts``, ``full`` or ``truncate(n)``."""

@@ -21,7 +21,7 @@ from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.lineage_stores import FaultyMeta, MemoryFactory, MemoryLineageMeta, contents
 from tests.support.option_keys import dashed
 
-TIME = datetime(2023, 6, 5, 13, 29, 1)
+TIME = datetime(2123, 6, 5, 13, 29, 1)
 QUEUE = "/w/.fluvial/lineage-queue"
 
 
@@ -240,7 +240,10 @@ def test_only_what_is_on_is_kept() -> None:
 
 
 def test_old_lineage_of_snapshots_goes_while_new_is_stored() -> None:
-    """LN-69: once a minute; tables of jobs stay until they are deleted by hand."""
+    """LN-69: once a minute; tables of jobs stay until they are deleted by hand. By default after 90 days (soak 7)."""
+    assert settings().catalog_options.lineage_data_time_retained_ms == 90 * 86_400_000
+    unlimited = settings(lineage__data__time_retained="unlimited")
+    assert unlimited.catalog_options.lineage_data_time_retained_ms is None
     clock, meta = Clock(), MemoryLineageMeta()
     clock.ms = 1_700_000_000_000
     lineage = Lineage(settings(lineage__data__time_retained="1 h"), io=MemoryFileIO(), clock=clock, meta=meta)

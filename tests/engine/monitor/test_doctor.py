@@ -10,6 +10,7 @@ import pytest
 
 from engine import Catalog, Table
 from engine.cli.app import run_command
+from engine.lineage.recording import LineageSize
 from engine.monitor.doctor import Examined, diagnose, examine
 from engine.monitor.holders import Holder, holders_of
 from engine.monitor.symptom import Severity, Symptom
@@ -243,7 +244,19 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert told["severity"] == "warning"
     by_check = {each["check"]: each for each in told["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
-    assert len(by_check) == 16
+    assert len(by_check) == 17
+
+
+@pytest.mark.parametrize(
+    ("size", "retained_ms", "severity"),
+    [(2**31, None, Severity.NOTE), (2**31, 90 * DAY_MS, Severity.OK), (2**20, None, Severity.OK)],
+)
+def test_lineage_that_grows_without_limit_is_named(size: int, retained_ms: int | None, severity: Severity) -> None:
+    """Soak 7: 13 GB a year at one batch a second, and no line anywhere said so."""
+    with_lineage = seen(lineage=LineageSize(size_bytes=size, retained_ms=retained_ms))
+    found = next(each for each in diagnose(with_lineage) if each.check == "lineage")
+    assert found.severity is severity
+    assert found.fix == (None if severity is Severity.OK else "set lineage.data.time-retained of the catalog")
 
 
 def test_a_table_without_rows_is_well() -> None:
