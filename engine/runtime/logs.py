@@ -8,6 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, Literal
 
@@ -19,6 +20,8 @@ from lsm.secret_names import shown_line
 Form = Literal["text", "json"]
 
 ROOT: Final = "fluvial"
+_MAX_BYTES: Final = 32 << 20
+_KEPT: Final = 3
 _TEXT: Final = "%(levelname)s %(name)s: %(message)s"
 _PAIR: Final = re.compile(r"(?:^|\s)([a-z][a-z0-9_.-]*)=('[^']*'|\"[^\"]*\"|[^\s]+)")
 _WHOLE: Final = re.compile(r"-?\d{1,18}")
@@ -87,7 +90,7 @@ def configure_logging(
     Args:
         level: the lowest level shown.
         form: text, or one JSON object per line.
-        file: appended to; None is standard error.
+        file: appended to, 32 MB; three older parts are kept as ``.1``, the newest, to ``.3``. None is standard error.
         levels: levels of individual loggers, which are then shown too.
         all_loggers: show messages of libraries too, not only those of ``fluvial``.
 
@@ -102,7 +105,7 @@ def configure_logging(
     handler: logging.Handler = StandardError()
     if file is not None:
         try:
-            handler = logging.FileHandler(file, encoding="utf-8")
+            handler = RotatingFileHandler(file, maxBytes=_MAX_BYTES, backupCount=_KEPT, encoding="utf-8")
         except OSError as error:
             raise InvalidInputError(f"log file cannot be opened: file={file} reason={error.strerror}") from error
     shown = [logging.Filter(name) for name in (ROOT, *(levels or {}))]

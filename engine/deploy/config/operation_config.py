@@ -82,7 +82,7 @@ class LoggingConfig(Section):
     format: str = "text"
     """text, or json: one object per line."""
     file: str | None = None
-    """File to append to; default: standard error."""
+    """File to append to, of 32 MB; three older parts are kept beside it. Default: standard error."""
 
     @field_validator("format")
     @classmethod

@@ -307,6 +307,20 @@ def test_any_text_fits_into_a_line() -> None:
     json.loads(line)
 
 
+def test_a_log_file_does_not_grow_for_weeks(tmp_path: Path, own_logging: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three older parts are kept, the newest first; nothing is lost between them."""
+    monkeypatch.setattr("engine.runtime.logs._MAX_BYTES", 200)
+    file = tmp_path / "job.log"
+    configure_logging(logging.INFO, "json", file)
+    for number in range(12):
+        logging.getLogger("fluvial.x").info("batch number=%s", number)
+    parts = [file, *(tmp_path / f"job.log.{each}" for each in (1, 2, 3))]
+    assert sorted(tmp_path.iterdir()) == sorted(parts)
+    assert all(each.stat().st_size <= 200 for each in parts)
+    kept = [json.loads(line)["number"] for each in reversed(parts) for line in each.read_text().splitlines()]
+    assert kept == list(range(kept[0], 12))
+
+
 def test_wrong_settings_are_refused(tmp_path: Path, own_logging: None) -> None:
     with pytest.raises(InvalidInputError, match="no such log level: level=loud"):
         configure_logging("loud")
