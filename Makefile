@@ -23,6 +23,7 @@ BENCH_CONSTRAINTS := conf/bench-constraints.txt
 AUDIT := .venv-audit
 AUDIT_CONSTRAINTS := conf/audit-constraints.txt
 PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
+MINUTES ?= 10
 PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
 
@@ -36,7 +37,7 @@ FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo demo-cdc bench explore simulate soak lint audit format clean
+.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo demo-cdc bench explore simulate soak soak-job lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -95,8 +96,12 @@ explore: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests 
 simulate: venv ## interleavings, crashes and storage faults of real operations; ARGS='--seconds 3600', '--matrix'
 	$(PY) -m engine.cli simulate $(ARGS)
 
-soak: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, before a release
+soak: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job; before a release
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)
+	$(MAKE) soak-job
+
+soak-job: venv jars ## a job through kills, freezes and outages; MINUTES=60, ARGS='--freeze 180'; its page is .bench/soak.html
+	$(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 lint: venv ## format, lint, types and the import rules, without changing anything
 	$(VENV)/bin/ruff format --check $(CHECKED)

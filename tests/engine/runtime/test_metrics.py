@@ -211,6 +211,18 @@ def test_progress_reports_become_metrics() -> None:
 
 
 @pytest.mark.spark
+def test_what_is_asked_between_batches_is_a_metric() -> None:
+    """Soak 4: lag was that of the last report, 0 in a batch that took 184 s; a source of topics had none."""
+    registry = CollectorRegistry()
+    metrics = QueryMetrics(registry)
+    metrics.behind("orders", {"lag_records": 12, "lag_seconds": 3.5})
+    metrics.brokers("b:1", reachable=False)
+    found = samples(metrics_text(registry))
+    assert of(found, "fluvial_query_lag_records", query="orders") == 12
+    assert of(found, "fluvial_query_lag_seconds", query="orders") == 3.5
+    assert of(found, "fluvial_brokers_reachable", servers="b:1") == 0
+
+
 def test_a_listener_of_spark_feeds_them(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     registry = CollectorRegistry()
     listener = MetricsListener(QueryMetrics(registry))
