@@ -5,6 +5,7 @@ are passed on; options with another name are translated; the rest is refused wit
 """
 
 import difflib
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from confluent_kafka.admin import AdminClient
 from logstore.kafka.environment import KafkaEnvironment, environment_of
 from logstore.kafka.refusals import OPTION_PREFIX, Right, is_of_connection, is_of_group, is_refusal, refused, unreached
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
-from lsm.secret_names import STARS, is_secret_name
+from lsm.secret_names import STARS, is_secret_name, shown_line
+
+logger = logging.getLogger("fluvial.kafka")
 
 OPERATION_TIMEOUT_S: Final = 60.0
 FIRST_CONTACT_S: Final = 8.0
@@ -67,7 +70,7 @@ _UNSUPPORTED: Final = {
 _STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
 
 _COMMON: Final[Mapping[str, Any]] = {
-    "log_level": 0,  # librdkafka would print to stderr; relevant errors arrive in error_cb
+    "log_level": 0,  # relevant errors arrive in error_cb; what remains goes through _ClientLog
     "client.id": "fluvial",
     "socket.nagle.disable": True,
 }
@@ -186,6 +189,17 @@ class ErrorNotes:
         return f" client_said={self.last.name()}: {self.last.str()}" if self.last else ""
 
 
+class _ClientLog:
+    """Takes the client's own messages, which it would print on standard error whatever the level: fenced producers.
+
+    What they mean is raised as an error where it matters.
+    """
+
+    def log(self, level: int, message: str, *arguments: object) -> None:
+        """Called by the client while it is polled; ``level`` is the client's, 50 for what is an error of ours."""
+        logger.debug(shown_line(message % arguments if arguments else message))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaProperties:
     """Validated client properties under librdkafka's names. Small and picklable, unlike the clients made from them."""
@@ -236,7 +250,7 @@ class KafkaProperties:
     def _client(self, make: Callable[[dict[str, Any]], Any], properties: Mapping[str, Any], notes: ErrorNotes) -> Any:
         notes.user = self.user
         try:
-            return make({**_COMMON, **properties, "error_cb": notes})
+            return make({**_COMMON, **properties, "error_cb": notes, "logger": _ClientLog()})
         except KafkaException as error:
             raise self._refused(error.args[0]) from error
 

@@ -38,7 +38,7 @@ class Soak:
 
     def __init__(self, home: Path, broker: Broker, *, seed: int, rate: int, freeze_s: float) -> None:
         servers = broker.bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": servers})
+        self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
         self.home, self.broker, self.servers = home, broker, servers
         self.feed = Feed(servers, seed=seed, rate=rate)

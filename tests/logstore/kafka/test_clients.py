@@ -1,6 +1,7 @@
 """Laws of client options and of errors in our words."""
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -132,3 +133,21 @@ def test_the_wrong_protocol_is_told_from_a_broker_that_is_away(broker: Broker) -
     says = r"client_said=_TRANSPORT: .*(connecting to a PLAINTEXT broker listener\?|SSL connection closed by peer)"
     with pytest.raises(UnavailableError, match=says):
         LogTopics(KafkaProperties.parse(options), timeout_s=1).find_topic("t")
+
+
+@pytest.mark.broker
+def test_the_client_prints_nothing_of_its_own(
+    kafka: KafkaProperties, new_topic: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Cluster 8: 20 lines of FATAL in ten seconds of writers that took turns, past its log_level."""
+    topic = new_topic()
+    first, second = (kafka.producer(ErrorNotes(), transactional_id=f"fenced-{topic}") for _ in range(2))
+    for each in (first, second):
+        each.init_transactions(30)
+    first.begin_transaction()
+    with pytest.raises(KafkaException, match="fenced"):
+        first.produce(topic, b"x", partition=0)
+        first.flush(10)
+        first.commit_transaction(10)
+    del first
+    assert capfd.readouterr().err == ""
