@@ -145,9 +145,9 @@ def test_the_client_prints_nothing_of_its_own(
     for each in (first, second):
         each.init_transactions(30)
     first.begin_transaction()
+    first.produce(topic, b"x", partition=0)
+    first.flush(10)
     with pytest.raises(KafkaException, match="fenced"):
-        first.produce(topic, b"x", partition=0)
-        first.flush(10)
         first.commit_transaction(10)
     del first
     assert capfd.readouterr().err == ""
