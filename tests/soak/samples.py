@@ -14,12 +14,12 @@ from tests.support.kills.processes import Tree
 
 MB: Final = float(2**20)
 ALLOWED: Final = {
-    "driver rss MB": 25.0,
+    "driver rss MB": 40.0,
     "driver threads": 8.0,
     "driver fds": 15.0,
-    "jvm rss MB": 120.0,
+    "jvm rss MB": 200.0,
     "jvm heap MB": 40.0,
-    "jvm threads": 30.0,
+    "jvm threads": 40.0,
     "jvm fds": 40.0,
     "workers rss MB": 60.0,
     "processes": 3.0,

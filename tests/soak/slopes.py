@@ -10,9 +10,9 @@ from typing import Final
 
 PARTS: Final = 4
 """Of a life behind its warm-up."""
-WARM_UP: Final = 0.3
+WARM_UP: Final = 0.4
 """Of a life: caches fill, classes are loaded, the first snapshots expire."""
-SHORTEST_S: Final = 60.0
+SHORTEST_S: Final = 240.0
 """A life that ends before says nothing."""
 
 Series = Sequence[tuple[float, float]]
