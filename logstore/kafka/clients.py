@@ -27,48 +27,6 @@ FIRST_CONTACT_S: Final = 8.0
 NEW_LOG: Final = "give the table a new topic (CALL sys.reset_log)"
 """The fix where a topic cannot be the log of its table any more."""
 
-# Set only by Fluvial: another value would break exactly-once or range reads.
-_RESERVED: Final = frozenset(
-    {
-        "transactional.id",
-        "enable.idempotence",
-        "acks",
-        "request.required.acks",
-        "max.in.flight",
-        "max.in.flight.requests.per.connection",
-        "isolation.level",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "auto.offset.reset",
-        "enable.partition.eof",
-        "queue.buffering.max.messages",
-        "queue.buffering.max.kbytes",
-        "enable.gapless.guarantee",
-    }
-)
-_RENAMED: Final = {
-    "max.request.size": "message.max.bytes",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-}
-_UNSUPPORTED: Final = {
-    "buffer.memory": "remove it: a writer's buffer is bounded by Fluvial",
-    "max.block.ms": "remove it: log.kafka.socket.timeout.ms bounds a request",
-    "max.poll.records": "remove it: batches of a reader are bounded by Fluvial",
-    "partitioner.class": "remove it: a bucket is a partition",
-    "interceptor.classes": "remove it: there are no Java classes here",
-    "metric.reporters": "remove it: there are no Java classes here",
-    "sasl.login.callback.handler.class": "set log.kafka.sasl.oauthbearer.method=oidc and log.kafka.sasl.oauthbearer.*",
-    "sasl.client.callback.handler.class": "set log.kafka.sasl.oauthbearer.method=oidc and log.kafka.sasl.oauthbearer.*",
-    "sasl.login.class": "remove it: there are no Java classes here",
-    "security.providers": "remove it: there are no Java classes here",
-    "ssl.trustmanager.algorithm": "remove it: there are no Java classes here",
-    "ssl.keymanager.algorithm": "remove it: there are no Java classes here",
-}
-_STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
-
 _COMMON: Final[Mapping[str, Any]] = {
     "log_level": 0,  # relevant errors arrive in error_cb; what remains goes through _ClientLog
     "client.id": "fluvial",
@@ -218,10 +176,10 @@ class KafkaProperties:
             raise InvalidInputError(
                 f"address of the brokers is missing: option={OPTION_PREFIX}bootstrap.servers example=localhost:9092"
             )
-        translated: dict[str, str] = {}
+        by_name: dict[str, str] = {}
         for name, value in options.items():
-            translated.update(_translated(name, value, options))
-        return cls(by_name=translated)
+            by_name |= translated(name, value, options)
+        return cls(by_name=by_name)
 
     @property
     def user(self) -> str:
@@ -279,7 +237,7 @@ class KafkaProperties:
             # the client may use an alias of the option: so list the given names
             given = sorted(OPTION_PREFIX + name for name in self.by_name)
             return InvalidInputError(f"Kafka client refuses a value: said={text!r} options={given}")
-        known = [*_COMMON, *_PRODUCER, *_CONSUMER, *_RENAMED, *_WELL_KNOWN]
+        known = [*_COMMON, *_PRODUCER, *_CONSUMER, *RENAMED, *_WELL_KNOWN]
         similar = [OPTION_PREFIX + name for name in difflib.get_close_matches(unknown[1], known, n=2)]
         return InvalidInputError(
             f"Kafka client does not know an option: option={OPTION_PREFIX}{unknown[1]} did_you_mean={similar}"
@@ -354,59 +312,3 @@ def error_of_kafka(
     if code in _BAD_VALUES:
         return InvalidInputError(facts)
     return UnavailableError(f"{facts}{beside}{unreached(notes.last)}")
-
-
-def _translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, str]:
-    option = OPTION_PREFIX + name
-    if name in _RESERVED:
-        raise InvalidInputError(f"Kafka option is set by Fluvial itself: option={option} fix=remove it")
-    if name.endswith((".serializer", ".deserializer")):
-        raise InvalidInputError(
-            f"Kafka option is specific to Java: option={option} fix=remove it: records are bytes; see log.format"
-        )
-    if name in _UNSUPPORTED:
-        raise InvalidInputError(f"Kafka option is specific to Java: option={option} fix={_UNSUPPORTED[name]}")
-    if name == "sasl.jaas.config":
-        return _login(value)
-    if name.startswith("sasl.kerberos.") or (
-        name in ("sasl.mechanism", "sasl.mechanisms") and value.upper() == "GSSAPI"
-    ):
-        raise InvalidInputError(
-            f"Kerberos is not supported by the Python client: option={option}"
-            " fix=use SCRAM, OAUTHBEARER or TLS, or build confluent-kafka from source"
-        )
-    if name in _STORE_TYPES:
-        return {}  # handled together with the store's location
-    if name.startswith("ssl.truststore.") and name not in _RENAMED:
-        return _trust_store(name, value, options)
-    if name == "ssl.keystore.location" and options.get("ssl.keystore.type", "JKS").upper() != "PKCS12":
-        raise InvalidInputError(
-            f"key store is not PKCS12: option={option} value={value}"
-            " fix=convert it with keytool -importkeystore -deststoretype PKCS12"
-            f" and set {OPTION_PREFIX}ssl.keystore.type=PKCS12"
-        )
-    if name == "ssl.endpoint.identification.algorithm" and not value:
-        return {name: "none"}  # an empty value disables the check in Java
-    return {_RENAMED.get(name, name): value}
-
-
-def _login(jaas: str) -> dict[str, str]:
-    login = {
-        key: value.replace('\\"', '"')
-        for key, value in re.findall(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', jaas)
-    }
-    if not re.search(r"\b(Plain|Scram)LoginModule\b", jaas) or login.keys() != {"username", "password"}:
-        raise InvalidInputError(
-            f"login cannot be read: option={OPTION_PREFIX}sasl.jaas.config fix=set {OPTION_PREFIX}sasl.username"
-            f" and {OPTION_PREFIX}sasl.password, or {OPTION_PREFIX}sasl.oauthbearer.*"
-        )
-    return {"sasl.username": login["username"], "sasl.password": login["password"]}
-
-
-def _trust_store(name: str, value: str, options: Mapping[str, str]) -> dict[str, str]:
-    if options.get("ssl.truststore.type", "JKS").upper() != "PEM":
-        raise InvalidInputError(
-            f"trust store is in a Java format: option={OPTION_PREFIX}{name} fix=export its certificates"
-            f" (keytool -exportcert -rfc) and set {OPTION_PREFIX}ssl.ca.location"
-        )
-    return {"ssl.ca.location": value} if name == "ssl.truststore.location" else {}
