@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from logstore.kafka.client_options import RENAMED, translated
 from logstore.kafka.environment import KafkaEnvironment, environment_of
 from logstore.kafka.refusals import OPTION_PREFIX, Right, is_of_connection, is_of_group, is_refusal, refused, unreached
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
