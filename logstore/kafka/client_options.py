@@ -26,7 +26,7 @@ _RESERVED: Final = frozenset(
         "enable.gapless.guarantee",
     }
 )
-RENAMED: Final = {
+JAVA_NAMES: Final = {
     "max.request.size": "message.max.bytes",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -82,7 +82,7 @@ def translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, s
         )
     if name in _STORE_TYPES:
         return {}  # handled together with the store's location
-    if name.startswith("ssl.truststore.") and name not in RENAMED:
+    if name.startswith("ssl.truststore.") and name not in JAVA_NAMES:
         return _trust_store(name, value, options)
     if name == "ssl.keystore.location" and options.get("ssl.keystore.type", "JKS").upper() != "PKCS12":
         raise InvalidInputError(
@@ -92,7 +92,7 @@ def translated(name: str, value: str, options: Mapping[str, str]) -> dict[str, s
         )
     if name == "ssl.endpoint.identification.algorithm" and not value:
         return {name: "none"}  # an empty value disables the check in Java
-    return {RENAMED.get(name, name): value}
+    return {JAVA_NAMES.get(name, name): value}
 
 
 def _login(jaas: str) -> dict[str, str]:

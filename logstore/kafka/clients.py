@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from logstore.kafka.client_options import RENAMED, translated
+from logstore.kafka.client_options import JAVA_NAMES, translated
 from logstore.kafka.environment import KafkaEnvironment, environment_of
 from logstore.kafka.refusals import OPTION_PREFIX, Right, is_of_connection, is_of_group, is_refusal, refused, unreached
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError
@@ -155,7 +155,7 @@ class _ClientLog:
     """
 
     def log(self, level: int, message: str, *arguments: object) -> None:
-        """Called by the client while it is polled; ``level`` is the client's, 50 for what is an error of ours."""
+        """Called by the client while it is polled; ``level`` is the client's, 50 for what is an error here."""
         logger.debug(shown_line(message % arguments if arguments else message))
 
 
@@ -238,7 +238,7 @@ class KafkaProperties:
             # the client may use an alias of the option: so list the given names
             given = sorted(OPTION_PREFIX + name for name in self.by_name)
             return InvalidInputError(f"Kafka client refuses a value: said={text!r} options={given}")
-        known = [*_COMMON, *_PRODUCER, *_CONSUMER, *RENAMED, *_WELL_KNOWN]
+        known = [*_COMMON, *_PRODUCER, *_CONSUMER, *JAVA_NAMES, *_WELL_KNOWN]
         similar = [OPTION_PREFIX + name for name in difflib.get_close_matches(unknown[1], known, n=2)]
         return InvalidInputError(
             f"Kafka client does not know an option: option={OPTION_PREFIX}{unknown[1]} did_you_mean={similar}"
