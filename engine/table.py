@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
+from engine.follow.choices import FollowRequest, StartPlace, StreamChoices
+from engine.follow.stream import ChangeStream
 from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.difference import Difference
@@ -153,6 +155,21 @@ class Table:
             filter_text=filter,
             constants=read.constants,
         )
+
+    def stream(self, start: StartPlace = None, **choices: Unpack[StreamChoices]) -> ChangeStream:
+        """The table's changes, each once: a snapshot, then the log or files; see docs/follow.md.
+
+        ``for changes in orders.stream(start=position): apply(changes.rows, changes.position)``, or ``async for``.
+
+        Args:
+            start: ``full`` (None: the newest snapshot, then its changes), ``latest``, a snapshot id, ``snapshot.5``,
+                ``timestamp.2026-01-31``, a tag, a commit handle, a position, or the path of a Spark checkpoint.
+            choices: see ``StreamChoices``.
+
+        Raises:
+            InvalidInputError: there is no such start or column, or choices contradict each other.
+        """
+        return ChangeStream(FollowRequest.parse(self.files, start, choices))
 
     def diff(self, before: str | int, after: str | int = "latest") -> Difference:
         """What differs between two states, by key: of snapshots, tags, savepoints, times, also of other branches.
