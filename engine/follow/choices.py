@@ -52,6 +52,7 @@ class FollowRequest:
     """Checked choices of one stream."""
 
     stream: StreamOptions
+    start: StartPlace
     position: FollowPosition | None  # None: the stream's options say where it begins
     follow: bool = True
     share: tuple[int, int] = (0, 1)
@@ -103,6 +104,7 @@ class FollowRequest:
             raise InvalidInputError(f"a batch has at least one row: max_rows={max_rows} fix=give 1 or more, or None")
         request = cls(
             stream=found,
+            start=start,
             position=position,
             follow=choices.get("follow", True),
             share=share,

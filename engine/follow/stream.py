@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from engine.follow.choices import FollowRequest
+from engine.follow.choices import FollowRequest, StartPlace
 from engine.follow.position import FollowPosition
 from engine.log.retention import OffsetLostError
 from engine.stream.partitions import partitions_of
@@ -53,11 +53,12 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
         """Made by ``Table.stream``; nothing is read yet."""
         options = request.stream
         self._request = request
+        self.start: StartPlace = request.start
         self._watch: TableWatch | None = None
         self._rows = StreamRows(
             table=options.table, schema=options.schema, columns=options.columns, filter=options.filter
         )
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()  # set: the iteration ends
         self._is_eventual = options.log is not None and options.log.is_eventual
         self._kept = KeptConsumers(waits_for_end=self._is_eventual)
         self._looks_again_s = _LONGEST_REMOTE_S if is_object_path(options.table.store.paths.root) else _LONGEST_S
@@ -73,7 +74,7 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
 
     def stop(self) -> None:
         """End the iteration after the rows that are being delivered; from any thread, or a signal handler."""
-        self._stopped.set()
+        self.stopped.set()
 
     def close(self) -> None:
         """Stop, and close connections. Not while another thread iterates: call ``stop`` for that."""
@@ -205,7 +206,7 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
         return max(bucket, 0) % count == index
 
     def _is_over(self) -> bool:
-        return self._stopped.is_set() or (self._until_s is not None and time.monotonic() >= self._until_s)
+        return self.stopped.is_set() or (self._until_s is not None and time.monotonic() >= self._until_s)
 
     def _wait_for_more(self, watch: TableWatch) -> bool:
         """Wait until the table may have changed; False: the stream ends."""
@@ -216,7 +217,7 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
             now_s = time.monotonic()
             if self._is_over() or (idle_s is not None and now_s - self._found_s >= idle_s):
                 return False
-            if self._stopped.wait(looks_s):
+            if self.stopped.wait(looks_s):
                 return False
             if now_s >= full_s or watch.has_news():
                 return True
