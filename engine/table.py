@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from engine.follow.choices import FollowRequest, StartPlace, StreamChoices
+from engine.follow.live import LiveChoices, LiveTable
 from engine.follow.stream import ChangeStream
 from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
@@ -170,6 +171,20 @@ class Table:
             InvalidInputError: there is no such start or column, or choices contradict each other.
         """
         return ChangeStream(FollowRequest.parse(self.files, start, choices))
+
+    def live(self, **choices: Unpack[LiveChoices]) -> LiveTable:
+        """A copy in memory that follows the table, of one with a key; see docs/follow.md.
+
+        ``with orders.live(columns=["state"]) as live: live.get(17)``. Returns when it is filled.
+
+        Args:
+            choices: see ``LiveChoices``.
+
+        Raises:
+            InvalidInputError: the table has no key, or a choice is wrong.
+            UnavailableError: it was not filled in time.
+        """
+        return LiveTable(self.files, choices)
 
     def diff(self, before: str | int, after: str | int = "latest") -> Difference:
         """What differs between two states, by key: of snapshots, tags, savepoints, times, also of other branches.

@@ -66,6 +66,10 @@ class FollowRequest:
         wanted = (self.share, self.stream.filter, self.stream.normalizes, self.stream.log is None)
         return hashlib.blake2s(repr(wanted).encode(), digest_size=6).hexdigest()
 
+    def at(self, position: FollowPosition | None) -> "FollowRequest":
+        """The same stream, continued."""
+        return replace(self, position=position)
+
     @classmethod
     def parse(cls, table: FileTable, start: StartPlace, choices: StreamChoices) -> "FollowRequest":
         """Understand where to start and what is wanted.

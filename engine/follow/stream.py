@@ -64,7 +64,8 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
         self._looks_again_s = _LONGEST_REMOTE_S if is_object_path(options.table.store.paths.root) else _LONGEST_S
         self._found_s = time.monotonic()  # when something came last
         self._until_s = None if request.timeout_s is None else self._found_s + request.timeout_s
-        self.is_at_end = False  # at the last look, nothing was left to deliver
+        self.current_id = 0  # newest snapshot of which everything was delivered, at the last look
+        self.current_s = float("-inf")  # when nothing was left to deliver; by the monotonic clock
         self._run = self._changes()
 
     @property
@@ -134,12 +135,11 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
         while not self._is_over():
             end = watch.next(here)
             if end == here:
-                self.is_at_end = True
+                self.current_id, self.current_s = watch.newest_id, time.monotonic()
                 watch.wait_at(here)
                 if watch.is_bounded or not self._wait_for_more(watch):
                     return
                 continue
-            self.is_at_end = False
             here = yield from self._batch(watch, here, end, 0)
             self._found_s = time.monotonic()
             watch.record_progress(here)
@@ -221,4 +221,5 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
                 return False
             if now_s >= full_s or watch.has_news():
                 return True
+            self.current_s = now_s
             looks_s = min(2 * looks_s, self._looks_again_s)

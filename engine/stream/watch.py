@@ -39,7 +39,7 @@ class TableWatch:
         self.lag: Lag | None = None
         self._stop: ReadTarget | None = None
         self._schemas = SchemaWatch(options)
-        self._newest_id = 0  # at the last check
+        self.newest_id = 0  # at the last check
         self._planned: Position | None = None  # the end that was planned last, by this process
         self._instead: tuple[Position, Position] | None = None  # a planned end that was lost, and where the stream is
         self._recorder = Recorder.of(options.table.store)
@@ -225,7 +225,7 @@ class TableWatch:
 
     def with_commit(self, here: Position) -> Position:
         """The position with its snapshot's commit, to detect rollbacks, its schema version, and its lineage."""
-        read = self._recorder and self._recorder.read_here(snapshot_read(here, self._newest_id, self.history))
+        read = self._recorder and self._recorder.read_here(snapshot_read(here, self.newest_id, self.history))
         return replace(
             here,
             commit=self.history.commit_of(here.newest_id),
@@ -262,7 +262,7 @@ class TableWatch:
 
     def has_news(self) -> bool:
         """Whether there may be more than at the last look; always, where records come before their snapshot."""
-        return self.history.is_eventual or (self._store.snapshots.latest_id() or 0) != self._newest_id
+        return self.history.is_eventual or (self._store.snapshots.latest_id() or 0) != self.newest_id
 
     def _wait_for_commit(self) -> None:
         handle = self._options.at_least
@@ -273,8 +273,8 @@ class TableWatch:
         newest = self.history.latest()
         reads_to_end = self.log is not None and self.history.is_eventual and self._options.aligned is None
         log_end = self.log.ends() if self.log is not None and reads_to_end else LogOffsets()
-        self._newest_id = 0 if newest is None else newest.id
-        return ReadTarget(snapshot_id=self._newest_id, log_end=log_end)
+        self.newest_id = 0 if newest is None else newest.id
+        return ReadTarget(snapshot_id=self.newest_id, log_end=log_end)
 
     def _aligned_target(self, here: Position, target: ReadTarget, aligned: Alignment) -> ReadTarget:
         """The end of an aligned batch; the stream's position when that snapshot does not exist yet."""
