@@ -9,6 +9,7 @@ import pyarrow as pa
 from engine.follow.choices import FollowRequest, StartPlace, StreamChoices
 from engine.follow.live import LiveChoices, LiveTable
 from engine.follow.stream import ChangeStream
+from engine.follow.writer import TableWriter, WriterChoices
 from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.difference import Difference
@@ -231,6 +232,20 @@ class Table:
         if kinds is not None:
             table = table.append_column("_row_kind", kinds)
         return self._target(options, table).append(table)
+
+    def writer(self, name: str, **choices: Unpack[WriterChoices]) -> TableWriter:
+        """Many small writes as few commits, each exactly once by name and number; see docs/follow.md.
+
+        ``with orders.writer("gateway-3") as writer: writer.write(rows, number=17).result()``
+
+        Args:
+            name: stays the same over restarts; a second writer of this name takes over from the first.
+            choices: see ``WriterChoices``.
+
+        Raises:
+            InvalidInputError: a choice is wrong.
+        """
+        return TableWriter(self.files, name, choices)
 
     def append(
         self,

@@ -55,7 +55,8 @@ def _plain_reader(column: pa.Array) -> _Read | None:
         return None
     if kind in _FORMATS:
         numbers = _numbers(column.buffers()[1], _FORMATS[kind], column)
-        return numbers.__getitem__
+        of_row: _Read = numbers.__getitem__
+        return of_row
     if pa.types.is_date32(kind):
         days, of_day = _numbers(column.buffers()[1], "i", column), date.fromordinal
         return lambda index: of_day(_EPOCH_DAY + days[index])
@@ -70,7 +71,7 @@ def _plain_reader(column: pa.Array) -> _Read | None:
     return None
 
 
-def _numbers(buffer: pa.Buffer, form: str, column: pa.Array) -> memoryview:
+def _numbers(buffer: pa.Buffer, form: Any, column: pa.Array) -> Any:
     return memoryview(buffer).cast("B").cast(form)[column.offset : column.offset + len(column)]
 
 

@@ -160,7 +160,8 @@ def _serve(table: Table, serve: str, page: str | None, start: str, choices: Stre
     table.stream(start, **given).close()  # refuses what is wrong before anyone connects
 
     def open_stream(place: StartPlace, quiet_s: float) -> ChangeStream:
-        return table.stream(start if place is None else place, **{**given, "idle_s": quiet_s})
+        asked: StreamChoices = {**given, "idle_s": quiet_s}
+        return table.stream(start if place is None else place, **asked)
 
     stop = threading.Event()
     with ChangeServer((host, int(port)), open_stream, page=html) as server, stop_on_signals(stop, _SIGNALS):
