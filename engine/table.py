@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from engine.follow.choices import FollowRequest, StartPlace, StreamChoices
-from engine.follow.live import LiveChoices, LiveTable
-from engine.follow.stream import ChangeStream
+from engine.follow.live import LiveChoices, LiveCopy
+from engine.follow.stream import TableStream
 from engine.follow.writer import TableWriter, WriterChoices
 from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
@@ -158,7 +158,7 @@ class Table:
             constants=read.constants,
         )
 
-    def stream(self, start: StartPlace = None, **choices: Unpack[StreamChoices]) -> ChangeStream:
+    def stream(self, start: StartPlace = None, **choices: Unpack[StreamChoices]) -> TableStream:
         """The table's changes, each once: a snapshot, then the log or files; see docs/follow.md.
 
         ``for changes in orders.stream(start=position): apply(changes.rows, changes.position)``, or ``async for``.
@@ -171,9 +171,9 @@ class Table:
         Raises:
             InvalidInputError: there is no such start or column, or choices contradict each other.
         """
-        return ChangeStream(FollowRequest.parse(self.files, start, choices))
+        return TableStream(FollowRequest.parse(self.files, start, choices))
 
-    def live(self, **choices: Unpack[LiveChoices]) -> LiveTable:
+    def live(self, **choices: Unpack[LiveChoices]) -> LiveCopy:
         """A copy in memory that follows the table, of one with a key; see docs/follow.md.
 
         ``with orders.live(columns=["state"]) as live: live.get(17)``. Returns when it is filled.
@@ -185,7 +185,7 @@ class Table:
             InvalidInputError: the table has no key, or a choice is wrong.
             UnavailableError: it was not filled in time.
         """
-        return LiveTable(self.files, choices)
+        return LiveCopy(self.files, choices)
 
     def diff(self, before: str | int, after: str | int = "latest") -> Difference:
         """What differs between two states, by key: of snapshots, tags, savepoints, times, also of other branches.

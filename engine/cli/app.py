@@ -139,7 +139,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),
     "tail": (
-        "engine.cli.commands.tail",
+        "engine.cli.follow_commands.tail",
         "Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.",
     ),
     "top": (

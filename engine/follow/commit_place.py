@@ -41,6 +41,6 @@ def half_done_number(table: FileTable, name: str, last: int) -> int:
     return found
 
 
-def snapshot_of(store: TableStore, name: str, number: int) -> Snapshot | None:
+def committed_snapshot(store: TableStore, name: str, number: int) -> Snapshot | None:
     """The snapshot that has a number's rows, or proves it; None: it is not committed."""
     return CommitHistory(store, name).find(store.snapshots.latest(), number)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from engine.follow.choices import FollowRequest, StreamChoices
 from engine.follow.keyed_rows import KeyedRows
 from engine.follow.position import FollowPosition
-from engine.follow.stream import Changes, ChangeStream
+from engine.follow.stream import StreamedChanges, TableStream
 from engine.request.commit_handle import CommitHandle
 from engine.stream.position.position import Phase
 from filestore.predicate.evaluation import filter_mask
@@ -32,7 +32,7 @@ _OPTIONS: Final = {
     "log.on-offset-lost": "resnapshot",  # a copy can be filled again
 }
 
-OnChange = Callable[[Changes], object]
+OnChange = Callable[[StreamedChanges], object]
 
 
 class LiveChoices(TypedDict, total=False):
@@ -50,7 +50,7 @@ class _Wanted:
     predicate: Predicate | None  # of rows; None: all, or the stream filters by key
 
 
-class LiveTable:
+class LiveCopy:
     """Rows by key as of one position of the table, kept up to date by a thread. Close it, or use ``with``.
 
     After an error that trying again cannot mend, every method raises it.
@@ -66,12 +66,12 @@ class LiveTable:
         self._wanted, self._request = _understood(table, choices)
         self._lock = threading.Condition()
         self._position: FollowPosition | None = None  # of the rows
-        self._received: FollowPosition | None = None  # where the thread goes on after an error
+        self._received: FollowPosition | None = None  # where the thread continues after an error
         self._failure: FluvialError | None = None
         self._listeners: list[OnChange] = []
         self._filled = threading.Event()
         self._is_closed = False
-        self._stream = ChangeStream(self._request)
+        self._stream = TableStream(self._request)
         self._rows = self._no_rows()
         self._filling: KeyedRows | None = self._rows  # with the rows of a snapshot, until it is whole
         self._thread = threading.Thread(target=self._follow, name=f"fluvial-live-{table.name}", daemon=True)
@@ -183,11 +183,11 @@ class LiveTable:
                 self._stream.stopped.wait(_RETRY_S)
                 if not self._is_closed:
                     self._stream.close()
-                    self._stream = ChangeStream(self._request.at(self._received))
+                    self._stream = TableStream(self._request.at(self._received))
             except FluvialError as error:
                 self._fail(error)
                 return
-            except Exception as error:  # noqa: BLE001 - of this thread, which nobody joins before
+            except Exception as error:  # noqa: BLE001 - of this thread, which is joined later
                 self._fail(UnavailableError(f"the copy cannot be kept: table={self._table.name} reason={error!r}"))
                 return
 
@@ -197,7 +197,7 @@ class LiveTable:
         self._filled.set()
 
     def _follow_stream(self) -> None:
-        pending: list[Changes] = []
+        pending: list[StreamedChanges] = []
         for changes in self._stream:
             if self._is_closed:
                 return
@@ -211,7 +211,7 @@ class LiveTable:
                 self._apply(pending)
                 pending = []
 
-    def _fill(self, filling: KeyedRows, changes: Changes) -> None:
+    def _fill(self, filling: KeyedRows, changes: StreamedChanges) -> None:
         """Add rows of a snapshot; when it is whole, its rows are the copy's."""
         if changes.rows.num_rows:
             filling.apply(*self._kept(changes))
@@ -224,7 +224,7 @@ class LiveTable:
                 self._lock.notify_all()
             self._filled.set()
 
-    def _apply(self, pending: Sequence[Changes]) -> None:
+    def _apply(self, pending: Sequence[StreamedChanges]) -> None:
         """All changes between two positions at once."""
         with self._lock:
             for changes in pending:
@@ -234,7 +234,7 @@ class LiveTable:
             self._lock.notify_all()
         self._call(pending)
 
-    def _call(self, found: Sequence[Changes]) -> None:
+    def _call(self, found: Sequence[StreamedChanges]) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for changes in found:
@@ -248,7 +248,7 @@ class LiveTable:
         fields = [self._stream.schema.field(name) for name in self._wanted.names]
         return KeyedRows(pa.schema(fields), self._table.schema.primary_keys)
 
-    def _kept(self, changes: Changes) -> tuple[pa.RecordBatch, Any]:
+    def _kept(self, changes: StreamedChanges) -> tuple[pa.RecordBatch, Any]:
         """Rows in the copy's columns, and which of them are added: a row that does not match leaves the copy."""
         is_add = pc.is_in(changes.kinds, pa.array(["+I", "+U"]))
         if self._wanted.predicate is not None:
@@ -279,7 +279,7 @@ def _understood(table: FileTable, choices: LiveChoices) -> tuple[_Wanted, Follow
     return _Wanted(names, predicate), FollowRequest.parse(table, None, wanted)
 
 
-def _begins_whole(changes: Changes) -> bool:
+def _begins_whole(changes: StreamedChanges) -> bool:
     """Whether all rows of a snapshot come next: at the start, or after a loss."""
     at = changes.position.at
     is_from_nothing = at.phase is Phase.SNAPSHOT or (at.phase is Phase.FILES and at.snapshot_id == 0)

@@ -14,7 +14,7 @@ from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from engine.follow.choices import StartPlace
-from engine.follow.stream import Changes, ChangeStream
+from engine.follow.stream import StreamedChanges, TableStream
 from logstore.json.text import object_texts
 from lsm.errors import FluvialError, InvalidInputError
 
@@ -25,7 +25,7 @@ _QUIET_S: Final = 15.0  # then a comment shows whether the client is still there
 _MOST_CLIENTS: Final = 100
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
-OpenStream = Callable[[StartPlace, float], ChangeStream]
+OpenStream = Callable[[StartPlace, float], TableStream]
 """Opens the stream of a client, which ends when nothing came for some seconds; None: where all clients start."""
 
 
@@ -45,7 +45,7 @@ class ChangeServer:
         self.open_stream, self.page = open_stream, page
         self.stopping = threading.Event()
         self.clients = threading.BoundedSemaphore(_MOST_CLIENTS)
-        self._streams: set[ChangeStream] = set()
+        self._streams: set[TableStream] = set()
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"owner": self})
         try:
@@ -87,7 +87,7 @@ class ChangeServer:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def opened(self, start: StartPlace) -> ChangeStream:
+    def opened(self, start: StartPlace) -> TableStream:
         """A stream that ends with the server. Raises: InvalidInputError."""
         stream = self.open_stream(start, _QUIET_S)
         with self._lock:
@@ -96,7 +96,7 @@ class ChangeServer:
             stream.stop()
         return stream
 
-    def closed(self, stream: ChangeStream) -> None:
+    def closed(self, stream: TableStream) -> None:
         """Forget a stream, and close it."""
         with self._lock:
             self._streams.discard(stream)
@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             self.owner.clients.release()
 
-    def _follow(self, stream: ChangeStream) -> None:
+    def _follow(self, stream: TableStream) -> None:
         """Send what comes; a quiet stream is opened again behind what was sent."""
         try:
             while True:
@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         except FluvialError as error:
             self.wfile.write(f"event: failed\ndata: {' '.join(str(error).split())}\n\n".encode())
 
-    def _sent(self, stream: ChangeStream) -> StartPlace:
+    def _sent(self, stream: TableStream) -> StartPlace:
         """Send a stream to its end; returns the position there."""
         position = stream.start
         try:
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         logger.debug("request: client=%s", self.client_address)
 
 
-def event_of(changes: Changes) -> bytes:
+def event_of(changes: StreamedChanges) -> bytes:
     """One event; without rows it only moves the client's position."""
     identity = f"id: {changes.position}\n"
     if not changes.rows.num_rows:

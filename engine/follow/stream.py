@@ -33,7 +33,7 @@ _FULL_LOOK_S: Final = 1.0  # also without a new snapshot: was the table rolled b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class StreamedChanges:
     """Rows of a stream in the order of their changes; of a whole snapshot in any order."""
 
     rows: pa.RecordBatch  # (n,) the wanted columns, then _row_kind: +I -U +U -D; n may be 0
@@ -46,7 +46,7 @@ class Changes:
         return self.rows.column(self.rows.num_columns - 1)
 
 
-class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
+class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
     """Iterate it, or use ``async for``; ``stop`` may be called from anywhere. Close it, or use ``with``."""
 
     def __init__(self, request: FollowRequest) -> None:
@@ -89,10 +89,10 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def __iter__(self) -> "ChangeStream":
+    def __iter__(self) -> "TableStream":
         return self
 
-    def __next__(self) -> Changes:
+    def __next__(self) -> StreamedChanges:
         """The next rows; waits for them.
 
         Raises:
@@ -102,10 +102,10 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
         """
         return next(self._run)
 
-    def __aiter__(self) -> "ChangeStream":
+    def __aiter__(self) -> "TableStream":
         return self
 
-    async def __anext__(self) -> Changes:
+    async def __anext__(self) -> StreamedChanges:
         """As ``__next__``, in a thread; a cancelled task ends the stream."""
         step = asyncio.ensure_future(asyncio.to_thread(next, self._run, None))
         try:
@@ -121,7 +121,7 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
 
     # ---- the stream
 
-    def _changes(self) -> Generator[Changes]:
+    def _changes(self) -> Generator[StreamedChanges]:
         watch = self._watch = TableWatch(self._request.stream)
         if not self._request.follow:
             watch.stop_at_now()
@@ -144,8 +144,8 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
             self._found_s = time.monotonic()
             watch.record_progress(here)
 
-    def _at(self, here: Position) -> Changes:
-        return Changes(
+    def _at(self, here: Position) -> StreamedChanges:
+        return StreamedChanges(
             rows=pa.RecordBatch.from_pylist([], schema=self.schema),
             position=FollowPosition(at=here),
             is_complete=True,
@@ -153,7 +153,7 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
 
     def _batch(
         self, watch: TableWatch, start: Position, end: Position, skipped: int
-    ) -> Generator[Changes, None, Position]:
+    ) -> Generator[StreamedChanges, None, Position]:
         """Deliver what lies between two positions; returns the position behind it."""
         count = skipped
         waiting: pa.RecordBatch | None = None
@@ -178,12 +178,12 @@ class ChangeStream(Iterator[Changes], AsyncIterator[Changes]):
         if waiting is None:
             yield self._at(end.place)
         else:
-            yield Changes(rows=waiting, position=FollowPosition(at=end.place), is_complete=True)
+            yield StreamedChanges(rows=waiting, position=FollowPosition(at=end.place), is_complete=True)
         return end.place
 
-    def _within(self, start: Position, end: Position, rows: pa.RecordBatch, count: int) -> Changes:
+    def _within(self, start: Position, end: Position, rows: pa.RecordBatch, count: int) -> StreamedChanges:
         position = FollowPosition(at=start.place, to=end, row_count=count, asked=self._request.asked)
-        return Changes(rows=rows, position=position, is_complete=False)
+        return StreamedChanges(rows=rows, position=position, is_complete=False)
 
     def _sized(self, batches: Iterator[pa.RecordBatch], skipped: int) -> Iterator[pa.RecordBatch]:
         """Batches without the first rows, none longer than asked for."""

@@ -15,7 +15,7 @@ from typing import Final, Self, TypedDict
 
 import pyarrow as pa
 
-from engine.follow.commit_place import half_done_number, last_number, snapshot_of
+from engine.follow.commit_place import committed_snapshot, half_done_number, last_number
 from engine.follow.write_queue import SmallWrite, WriteQueue
 from engine.lineage.batch_origin import batch_origin
 from engine.lineage.origins import CommitOrigin
@@ -136,7 +136,7 @@ class TableWriter:
                 self._queue.add(SmallWrite(number=chosen, rows=batch, done=done, since_s=time.monotonic()))
                 self._changed.notify_all()
                 return done
-        done.set_result(self._handle(snapshot_of(self._store, self._name, chosen)))
+        done.set_result(self._handle(committed_snapshot(self._store, self._name, chosen)))
         return done
 
     async def send(self, rows: pa.Table | pa.RecordBatch, *, number: int | None = None) -> CommitHandle:
@@ -274,7 +274,7 @@ class TableWriter:
             each.done.set_result(handle)
 
     def _refuse(self, taken: list[SmallWrite], error: InvalidInputError) -> None:
-        """A row that nobody can hold must not take others with it."""
+        """A row that the table cannot hold must not take others with it."""
         if len(taken) > 1 and not self._queue.half_done:
             for each in taken:
                 self._commit([each])
@@ -285,7 +285,7 @@ class TableWriter:
             each.done.set_exception(error)
 
     def _finish_half_done(self) -> None:
-        """Nobody will write those numbers again: what the log has of them is all there is."""
+        """No one will write those numbers again: what the log has of them is all there is."""
         self._opened().write([], batch_id=self._queue.half_done)
         self._queue.last_number, self._queue.half_done = self._queue.half_done, 0
 

@@ -1,7 +1,7 @@
 """Consumers that stay where a range of the log ended, for a reader that follows it.
 
 A new consumer needs some tens of milliseconds until its first record. One that is kept has connections, and fetches
-what comes next while nobody asks: when the reader wants it, it is mostly here already.
+what comes next while the reader works: when it is wanted, it is mostly here already.
 """
 
 import threading

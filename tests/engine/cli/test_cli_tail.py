@@ -58,7 +58,7 @@ def test_forms(tail: Callable[..., str]) -> None:
     ("arguments", "said"),
     [
         (("--kinds", "+X"), "kind=+X"),
-        (("--from", "nobody"), "nobody"),
+        (("--from", "missing"), "missing"),
         (("--serve", "8080"), "HOST:PORT"),
         (("--serve", "127.0.0.1:0", "--limit", "1"), "leave out"),
         (("--page", "x.html"), "--serve"),

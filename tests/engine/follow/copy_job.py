@@ -14,12 +14,12 @@ from typing import Any
 import sqlalchemy as sql
 
 from engine import Catalog
-from engine.follow.stream import Changes
+from engine.follow.stream import StreamedChanges
 
 PLACE = sql.text("SELECT place FROM follow_place")
 
 
-def apply(connection: sql.Connection, changes: Changes, deadly: str | None) -> None:
+def apply_changes(connection: sql.Connection, changes: StreamedChanges, deadly: str | None) -> None:
     """One delivery: its changes, counted, and the position behind it."""
     for row in changes.rows.to_pylist():
         values: dict[str, Any] = {"id": row["id"], "v": row["v"]}
@@ -43,7 +43,7 @@ def main() -> None:
         if deadly == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         with database.begin() as connection:
-            apply(connection, changes, deadly)
+            apply_changes(connection, changes, deadly)
         if deadly == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from engine.follow.stream import Changes
+from engine.follow.stream import StreamedChanges
 from lsm.errors import InvalidInputError, UnavailableError
 from tests.support.streams import content, expire, rows
 from tests.support.warehouses import ID_SCHEMA
@@ -62,7 +62,7 @@ def test_columns_and_rows(table: Table) -> None:
 
 
 def test_all_changes_of_a_commit_are_seen_at_once(table: Table) -> None:
-    """Each commit gives all rows the same text: whoever looks sees one text."""
+    """Each commit gives all rows the same text: every reader sees one text."""
     seen: set[tuple[str, ...]] = set()
     with table.live() as live:
         is_done = threading.Event()
@@ -87,7 +87,7 @@ def test_a_copy_is_filled_again_when_changes_are_lost(catalog: Catalog) -> None:
     table.write(rows([1, 2]))
     entered, leave = threading.Event(), threading.Event()
 
-    def hold(_: Changes) -> None:
+    def hold(_: StreamedChanges) -> None:
         entered.set()
         leave.wait(30)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.follow.position import FollowPosition
-from engine.follow.stream import Changes
+from engine.follow.stream import StreamedChanges
 from engine.procedures import create_tag
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.engine.stream.test_law import KEYS, SCHEMA, law, operations, run_operation
@@ -24,12 +24,12 @@ from tests.support.streams import Rows, content, expire, fold, forget_log, ids, 
 from tests.support.warehouses import ID_SCHEMA
 
 
-def delivered(found: Sequence[Changes]) -> Rows:
+def delivered(found: Sequence[StreamedChanges]) -> Rows:
     """All rows, in order."""
     return [row for changes in found for row in changes.rows.to_pylist()]
 
 
-def available(table: Table, start: Any = None, **choices: Any) -> list[Changes]:
+def available(table: Table, start: Any = None, **choices: Any) -> list[StreamedChanges]:
     """What a stream gives until the table's state of now."""
     with table.stream(start, follow=False, **choices) as stream:
         return list(stream)
@@ -105,7 +105,7 @@ def test_starts(table: Table, max_rows: int | None) -> None:
 @pytest.mark.parametrize(
     ("start", "choices", "said"),
     [
-        ("nobody", {}, "nobody"),
+        ("missing", {}, "missing"),
         (77, {}, "no such snapshot"),
         ("{}", {}, "not a position of a stream"),
         ("checkpoint./nowhere", {}, "no committed batch"),

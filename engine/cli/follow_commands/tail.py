@@ -20,14 +20,14 @@ from engine.cli.place import WarehousePlace, with_place
 from engine.cli.signals import stop_on_signals
 from engine.follow.choices import StartPlace, StreamChoices
 from engine.follow.server import EVENT_ROWS, ChangeServer
-from engine.follow.stream import ChangeStream
+from engine.follow.stream import TableStream
 from engine.table import Table
 from engine.types.rows import ROW_KIND_COLUMN
 from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_LOOK_S: Final = 0.5  # how soon a pipe that nobody reads ends an idle command
+_LOOK_S: Final = 0.5  # how soon a closed pipe ends an idle command
 
 
 @click.command()
@@ -96,7 +96,7 @@ def _kind_first(names: list[str]) -> list[str]:
     return [ROW_KIND_COLUMN, *(name for name in names if name != ROW_KIND_COLUMN)]
 
 
-def _lines(stream: ChangeStream, schema: pa.Schema, wanted: pa.Array | None) -> Iterator[pa.RecordBatch]:
+def _lines(stream: TableStream, schema: pa.Schema, wanted: pa.Array | None) -> Iterator[pa.RecordBatch]:
     """Non-empty batches, each written out before the next is waited for."""
     for changes in stream:
         rows = changes.rows.select(schema.names)
@@ -119,8 +119,8 @@ def _wanted_kinds(kinds: str | None) -> pa.Array | None:
 
 
 @contextmanager
-def _ending_with_the_pipe(stream: ChangeStream) -> Iterator[None]:
-    """End when nobody reads the output any more, also while there is nothing to print."""
+def _ending_with_the_pipe(stream: TableStream) -> Iterator[None]:
+    """End when the output has no reader any more, also while there is nothing to print."""
     is_done = threading.Event()
 
     def watch(output: int) -> None:
@@ -159,7 +159,7 @@ def _serve(table: Table, serve: str, page: str | None, start: str, choices: Stre
     given: StreamChoices = {**choices, "follow": True, "max_rows": EVENT_ROWS}
     table.stream(start, **given).close()  # refuses what is wrong before anyone connects
 
-    def open_stream(place: StartPlace, quiet_s: float) -> ChangeStream:
+    def open_stream(place: StartPlace, quiet_s: float) -> TableStream:
         asked: StreamChoices = {**given, "idle_s": quiet_s}
         return table.stream(start if place is None else place, **asked)
 
