@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, TopicPartition
 
-from benchmarks.engine.bench_log_read import filled
 from benchmarks.harness import REPOSITORY, commit, machine, measure, sized
+from benchmarks.logstore.bench_log_read import filled
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.log.log_columns import LogColumns

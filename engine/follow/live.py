@@ -177,13 +177,13 @@ class LiveCopy:
     def _follow(self) -> None:
         while not self._is_closed:
             try:
+                if self._stream.stopped.is_set():
+                    self._stream = TableStream(self._request.at(self._received))
                 self._follow_stream()
             except UnavailableError as error:
                 logger.warning("a copy in memory waits for its table: table=%s reason=%s", self._table.name, error)
                 self._stream.stopped.wait(_RETRY_S)
-                if not self._is_closed:
-                    self._stream.close()
-                    self._stream = TableStream(self._request.at(self._received))
+                self._stream.close()
             except FluvialError as error:
                 self._fail(error)
                 return

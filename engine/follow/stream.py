@@ -50,11 +50,10 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
     """Iterate it, or use ``async for``; ``stop`` may be called from anywhere. Close it, or use ``with``."""
 
     def __init__(self, request: FollowRequest) -> None:
-        """Made by ``Table.stream``; nothing is read yet."""
+        """Made by ``Table.stream``, which begins here; no row is read yet."""
         options = request.stream
         self._request = request
         self.start: StartPlace = request.start
-        self._watch: TableWatch | None = None
         self._rows = StreamRows(
             table=options.table, schema=options.schema, columns=options.columns, filter=options.filter
         )
@@ -66,6 +65,10 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
         self._until_s = None if request.timeout_s is None else self._found_s + request.timeout_s
         self.current_id = 0  # newest snapshot of which everything was delivered, at the last look
         self.current_s = float("-inf")  # when nothing was left to deliver; by the monotonic clock
+        self._watch = TableWatch(options)
+        if not request.follow:
+            self._watch.stop_at_now()
+        self._begin = self._watch.with_commit(self._watch.begin()) if request.position is None else None
         self._run = self._changes()
 
     @property
@@ -122,15 +125,15 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
     # ---- the stream
 
     def _changes(self) -> Generator[StreamedChanges]:
-        watch = self._watch = TableWatch(self._request.stream)
-        if not self._request.follow:
-            watch.stop_at_now()
-        begin = self._request.position
-        here = watch.with_commit(watch.begin()) if begin is None else begin.at
-        if begin is None:
+        watch, given = self._watch, self._request.position
+        if given is None:
+            assert self._begin is not None, "a stream without a position has begun"
+            here = self._begin
             yield self._at(here)  # a program that ends now continues here, not at a later start
-        elif begin.to is not None:
-            here = yield from self._batch(watch, here, begin.to, begin.row_count)
+        else:
+            here = given.at
+        if given is not None and given.to is not None:
+            here = yield from self._batch(watch, here, given.to, given.row_count)
             watch.record_progress(here)
         while not self._is_over():
             end = watch.next(here)

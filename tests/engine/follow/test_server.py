@@ -109,7 +109,7 @@ def test_a_quiet_stream_stays_open(table: Table, server: ChangeServer) -> None:
         ("/", {}, 200, "EventSource"),
         ("/nothing", {}, 404, "GET /changes"),
         ("/changes", {"Last-Event-ID": "{"}, 400, "not a position"),
-        ("/changes?from=missing.here", {}, 200, "failed"),
+        ("/changes?from=missing.here", {}, 400, "missing.here"),
         ("/", {"Host": "evil.example:80"}, 403, "localhost"),
     ],
 )

@@ -18,9 +18,11 @@ from engine.broker.broker import Broker
 from engine.follow.position import FollowPosition
 from engine.follow.stream import StreamedChanges
 from engine.procedures import create_tag
+from filestore.evolution.schema_change import AddColumn
+from filestore.types.data_types import parse_data_type
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.engine.stream.test_law import KEYS, SCHEMA, law, operations, run_operation
-from tests.support.streams import Rows, content, expire, fold, forget_log, ids, rows
+from tests.support.streams import Rows, content, expire, fold, forget_log, ids, query, rows
 from tests.support.warehouses import ID_SCHEMA
 
 
@@ -204,6 +206,76 @@ def test_what_is_lost_is_answered_as_the_option_says(table: Table, policy: str) 
         return
     found = delivered(available(table, str(last.position), options=given))
     assert ids(found) == ([2, 3] if policy == "resnapshot" else [1])
+
+
+def test_a_spark_checkpoint_is_a_start(table: Table, tmp_path: Path) -> None:
+    """The end of the newest committed batch of a query, not of the one that it has only planned."""
+    spark = query(table)
+    assert ids(spark.available()) == [2, 3]
+    table.write(rows([5]))
+    assert spark.plan()
+    for folder, count in (("offsets", len(spark.planned)), ("commits", spark.committed)):
+        (tmp_path / folder).mkdir()
+        for number in range(count):
+            lines = ["v1", "{}", spark.planned[number]]
+            (tmp_path / folder / str(number)).write_text("\n".join(lines))
+    assert ids(delivered(available(table, tmp_path))) == [5]
+    assert ids(delivered(available(table, f"checkpoint.{tmp_path}"))) == [5]
+    (tmp_path / "offsets" / str(spark.committed - 1)).write_text('v1\n{}\n{"logOffset": 3}')
+    with pytest.raises(InvalidInputError, match="tables=0"):
+        available(table, tmp_path)
+
+
+def test_a_running_stream_follows_new_columns(table: Table, catalog: Catalog) -> None:
+    """It keeps its own; a new stream at its position has them all."""
+    stream = table.stream(1, idle_s=0.3)
+    found = [next(stream)]
+    catalog.alter_table("db.t", [AddColumn(path=("n",), type=parse_data_type("BIGINT"))])
+    catalog.table("db.t").write(rows([8]).append_column("n", [[7]]))
+    found += list(stream)
+    stream.close()
+    assert delivered(found)[-1] == {"id": 8, "v": "x", "_row_kind": "+I"}
+    again = delivered(available(catalog.table("db.t"), "snapshot.1"))
+    assert [row["n"] for row in again if row["id"] == 8] == [7]
+
+
+def test_a_table_without_a_key(catalog: Catalog) -> None:
+    """Rows in the order in which they were written."""
+    made = catalog.create_table("db.events", ID_SCHEMA, options={"bucket": "1", "bucket-key": "id"})
+    stream = made.stream(timeout_s=30)
+    assert delivered([next(stream)]) == []
+    for number in range(3):
+        made.write(rows([number, number]))
+        found: list[int] = []
+        while len(found) < 2:
+            found += next(stream).rows["id"].to_pylist()
+        assert found == [number, number]
+    stream.close()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    "given", [{"log.consistency": "eventual"}, {"log.scan.normalize": "true"}, {"log.format": "debezium-json"}]
+)
+def test_ways_of_the_log(catalog: Catalog, broker: Broker, given: dict[str, str]) -> None:
+    """Every change in the order of its key, each update complete where that is asked for."""
+    asked = {key: text for key, text in given.items() if key == "log.scan.normalize"}
+    options = {key: text for key, text in given.items() if key not in asked}
+    options["log.kafka.bootstrap.servers"] = broker.bootstrap_servers
+    made = catalog.create_table("db.ways", ID_SCHEMA, primary_key=["id"], options=options)
+    made.write(rows([1, 2]))
+    stream = made.stream(options=asked, timeout_s=60)
+    found: Rows = []
+    made.write(rows([1], "a"))
+    made.write(rows([2], kind="-D"))
+    made.write(rows([3]))
+    while not any(row["id"] == 3 for row in found):
+        found += next(stream).rows.to_pylist()
+    stream.close()
+    assert fold(found) == content(made)
+    updates = [(row["_row_kind"], row["v"]) for row in found if row["id"] == 1]
+    if asked:
+        assert updates == [("+I", "x"), ("-U", "x"), ("+U", "a")]
 
 
 @pytest.mark.broker
