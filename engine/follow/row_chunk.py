@@ -26,11 +26,11 @@ class RowChunk:
     def __init__(self, rows: pa.RecordBatch) -> None:
         """Prepare to read single rows."""
         self.rows = rows
-        self._readers = [(name, _reader(column)) for name, column in zip(rows.schema.names, rows.columns, strict=True)]
+        self.readers = [(name, _reader(column)) for name, column in zip(rows.schema.names, rows.columns, strict=True)]
 
     def row(self, index: int) -> dict[str, Any]:
         """One row by column names, in Python's types."""
-        return {name: read(index) for name, read in self._readers}
+        return {name: read(index) for name, read in self.readers}
 
 
 def _reader(column: pa.Array) -> _Read:
