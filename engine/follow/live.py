@@ -179,6 +179,8 @@ class LiveCopy:
             try:
                 if self._stream.stopped.is_set():
                     self._stream = TableStream(self._request.at(self._received))
+                    if self._is_closed:
+                        return  # ``close`` may have stopped the one before
                 self._follow_stream()
             except UnavailableError as error:
                 logger.warning("a copy in memory waits for its table: table=%s reason=%s", self._table.name, error)

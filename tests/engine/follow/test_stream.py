@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Catalog, Table
@@ -55,7 +55,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
 
 
-@law
+@settings(law, max_examples=10)
 @given(operations, st.data())
 def test_a_program_that_ends_anywhere_gets_each_change_once(
     options: dict[str, str], steps: list[tuple[str, Any]], data: st.DataObject
