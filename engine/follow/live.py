@@ -70,7 +70,7 @@ class LiveCopy:
         self._failure: FluvialError | None = None
         self._listeners: list[OnChange] = []
         self._filled = threading.Event()
-        self._is_closed = False
+        self._closed = threading.Event()
         self._stream = TableStream(self._request)
         self._rows = self._no_rows()
         self._filling: KeyedRows | None = self._rows  # with the rows of a snapshot, until it is whole
@@ -156,7 +156,7 @@ class LiveCopy:
 
     def close(self) -> None:
         """Stop following, and forget the rows."""
-        self._is_closed = True
+        self._closed.set()
         self._stream.stop()
         if self._thread is not threading.current_thread():
             self._thread.join()
@@ -175,11 +175,11 @@ class LiveCopy:
             raise self._failure
 
     def _follow(self) -> None:
-        while not self._is_closed:
+        while not self._closed.is_set():
             try:
                 if self._stream.stopped.is_set():
                     self._stream = TableStream(self._request.at(self._received))
-                    if self._is_closed:
+                    if self._closed.is_set():
                         return  # ``close`` may have stopped the one before
                 self._follow_stream()
             except UnavailableError as error:
@@ -201,7 +201,7 @@ class LiveCopy:
     def _follow_stream(self) -> None:
         pending: list[StreamedChanges] = []
         for changes in self._stream:
-            if self._is_closed:
+            if self._closed.is_set():
                 return
             if _begins_whole(changes):
                 self._filling = self._no_rows()

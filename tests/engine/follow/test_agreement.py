@@ -37,7 +37,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
 
 
-def plain(rows: Rows) -> Rows:
+def first_columns(rows: Rows) -> Rows:
     """Rows in the columns that the table had from the beginning."""
     return [{name: row[name] for name in (*NAMES, "_row_kind")} for row in rows]
 
@@ -58,7 +58,7 @@ class Follower:
         choices: dict[str, Any] = {"columns": NAMES, "consumer": self.consumer, "max_rows": max_rows}
         with table.stream(self.place, follow=False, **choices) as stream:
             for count, found in enumerate(stream, 1):
-                self.rows += plain(found.rows.to_pylist())
+                self.rows += first_columns(found.rows.to_pylist())
                 self.place = str(found.position)
                 if count == most:
                     return
@@ -78,7 +78,7 @@ def test_every_way_gives_the_same_table(
         run_operation(table, ("write", [("a", 1, 1, False), ("b", 2, 2, False)]))
         close, slow = Follower(table, "close"), Follower(table, "slow")
         spark = Query(root, name, consumer__id="spark")
-        of_spark = plain(spark.available())
+        of_spark = first_columns(spark.available())
         seen = by_key(list(content(table, KEYS).values()))
         before_id = table.store.snapshots.latest_id()
         for number, (kind, found) in enumerate(steps):
@@ -94,7 +94,7 @@ def test_every_way_gives_the_same_table(
             if data.draw(st.booleans()):
                 slow.follow(table, most=data.draw(st.integers(1, 3)), max_rows=data.draw(st.integers(1, 4)))
             if data.draw(st.booleans()):
-                of_spark += plain(spark.available())
+                of_spark += first_columns(spark.available())
             newest_id = table.store.snapshots.latest_id()
             rows = by_key(list(content(table, KEYS).values()))
             assert fold(close.rows, KEYS) == rows
@@ -103,8 +103,8 @@ def test_every_way_gives_the_same_table(
             if table.store.snapshots.exists(before_id or 0):
                 difference = table.diff(f"snapshot.{before_id}", f"snapshot.{newest_id}").to_arrow().to_pylist()
                 state = [{**row, "_row_kind": "+I"} for row in seen.values()]
-                assert fold([*state, *plain(difference)], KEYS) == rows
+                assert fold([*state, *first_columns(difference)], KEYS) == rows
             seen, before_id = rows, newest_id
         slow.follow(table)
         assert fold(slow.rows, KEYS) == rows
-        assert fold([*of_spark, *plain(spark.available())], KEYS) == rows
+        assert fold([*of_spark, *first_columns(spark.available())], KEYS) == rows
