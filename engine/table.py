@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
+from engine.follow.choices import FollowRequest, StartPlace, StreamChoices
+from engine.follow.live import LiveChoices, LiveCopy
+from engine.follow.stream import TableStream
+from engine.follow.writer import TableWriter, WriterChoices
 from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.difference import Difference
@@ -154,6 +158,35 @@ class Table:
             constants=read.constants,
         )
 
+    def stream(self, start: StartPlace = None, **choices: Unpack[StreamChoices]) -> TableStream:
+        """The table's changes, each once: a snapshot, then the log or files; see docs/follow.md.
+
+        ``for changes in orders.stream(start=position): apply(changes.rows, changes.position)``, or ``async for``.
+
+        Args:
+            start: ``full`` (None: the newest snapshot, then its changes), ``latest``, a snapshot id, ``snapshot.5``,
+                ``timestamp.2026-01-31``, a tag, a commit handle, a position, or the path of a Spark checkpoint.
+            choices: see ``StreamChoices``.
+
+        Raises:
+            InvalidInputError: there is no such start or column, or choices contradict each other.
+        """
+        return TableStream(FollowRequest.parse(self.files, start, choices))
+
+    def live(self, **choices: Unpack[LiveChoices]) -> LiveCopy:
+        """A copy in memory that follows the table, of one with a key; see docs/follow.md.
+
+        ``with orders.live(columns=["state"]) as live: live.get(17)``. Returns when it is filled.
+
+        Args:
+            choices: see ``LiveChoices``.
+
+        Raises:
+            InvalidInputError: the table has no key, or a choice is wrong.
+            UnavailableError: it was not filled in time.
+        """
+        return LiveCopy(self.files, choices)
+
     def diff(self, before: str | int, after: str | int = "latest") -> Difference:
         """What differs between two states, by key: of snapshots, tags, savepoints, times, also of other branches.
 
@@ -199,6 +232,20 @@ class Table:
         if kinds is not None:
             table = table.append_column("_row_kind", kinds)
         return self._target(options, table).append(table)
+
+    def writer(self, name: str, **choices: Unpack[WriterChoices]) -> TableWriter:
+        """Many small writes as few commits, each exactly once by name and number; see docs/follow.md.
+
+        ``with orders.writer("gateway-3") as writer: writer.write(rows, number=17).result()``
+
+        Args:
+            name: stays the same over restarts; a second writer of this name takes over from the first.
+            choices: see ``WriterChoices``.
+
+        Raises:
+            InvalidInputError: a choice is wrong.
+        """
+        return TableWriter(self.files, name, choices)
 
     def append(
         self,

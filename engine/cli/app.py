@@ -138,6 +138,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.",
     ),
     "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),
+    "tail": (
+        "engine.cli.follow_commands.tail",
+        "Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.",
+    ),
     "top": (
         "engine.cli.commands.top",
         "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.",

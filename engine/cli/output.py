@@ -22,6 +22,7 @@ from engine.runtime.units import many_text, size_text
 from logstore.json.text import json_texts, object_texts
 
 _PIPED_WIDTH: Final = 160
+_LONGEST_CELL: Final = 40
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
@@ -80,17 +81,36 @@ def print_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, form: st
         console().print(grid("", schema.names, zip(*cells, strict=True), numbers=numbers))
 
 
+def print_lines(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+    """Print rows in columns as they come: the width of a column is that of its first values."""
+    widths: list[int] = []
+    for rows in batches:
+        cells = [_shown(pa.chunked_array([column])) for column in rows.columns]
+        if not widths:
+            widths = [
+                max(len(name), *(min(len(each or ""), _LONGEST_CELL) for each in column))
+                for name, column in zip(schema.names, cells, strict=True)
+            ]
+            sys.stdout.write(_line(schema.names, widths))
+        sys.stdout.writelines(_line(row, widths) for row in zip(*cells, strict=True))
+
+
+def _line(cells: Iterable[str | None], widths: Sequence[int]) -> str:
+    padded = [(cell or "").ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    return "  ".join(padded).rstrip() + "\n"
+
+
 def first_rows(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
     """The first rows of some batches; None: all."""
     left = count
+    if left == 0:
+        return
     for rows in batches:
-        if left is None:
-            yield rows
-        elif left > 0:
-            yield rows.slice(0, left)
+        yield rows if left is None else rows.slice(0, left)
+        if left is not None:
             left -= min(left, rows.num_rows)
-        else:
-            return
+            if left == 0:
+                return  # the next batch may be long in coming
 
 
 def _shown(column: pa.ChunkedArray) -> list[str | None]:

@@ -15,6 +15,7 @@ from engine.log.table_log import TableLog
 from engine.types.row_changes import RowChanges
 from filestore.table_view import TableView
 from logstore.kafka.prefetch import prefetched
+from logstore.log.kept_consumers import KeptConsumers
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError
 from lsm.keys.keys import key_order
@@ -24,7 +25,13 @@ _BATCHES_AHEAD: Final = 2  # fetched while one is decoded
 
 
 def log_rows(
-    table: TableView, log: TableLog, log_range: LogRange, *, columns: Sequence[str], with_origin: bool = False
+    table: TableView,
+    log: TableLog,
+    log_range: LogRange,
+    *,
+    columns: Sequence[str],
+    with_origin: bool = False,
+    kept: KeptConsumers | None = None,
 ) -> Iterator[RowChanges]:
     """The changes in a range of one bucket's log, in order, in non-empty batches.
 
@@ -41,6 +48,7 @@ def log_rows(
         log_range: bucket and offsets.
         columns: value columns to return, in this order.
         with_origin: also return offsets and timestamps.
+        kept: of a reader that follows the log, see ``read_range``.
 
     Raises:
         OffsetLostError: rows are lost. Names bucket and offsets.
@@ -59,7 +67,7 @@ def log_rows(
         "value",
         *(["offset", "timestamp"] if with_origin else []),
     ]
-    batches = kept_records(table.store, log, _of_rows(log, log_range), columns=parts)
+    batches = kept_records(table.store, log, _of_rows(log, log_range), columns=parts, kept=kept)
     for fetched in prefetched(batches, depth=min(_BATCHES_AHEAD, log.properties.environment.max_threads)):
         records = _rows_only(fetched)
         if not records.num_rows:

@@ -13,6 +13,7 @@ from engine.log.table_log import TableLog
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID
 from filestore.table_store import TableStore
 from logstore.log.gap import BatchEnds, GapContent, gap_content
+from logstore.log.kept_consumers import KeptConsumers
 from logstore.log.log_reader import RecordsLostError, read_range
 from logstore.log.marker import read_marker, read_tail
 from logstore.offsets import LogRange
@@ -58,9 +59,11 @@ def kept_ranges(
 
 
 def kept_records(
-    store: TableStore, log: TableLog, wanted: LogRange, *, columns: Sequence[str]
+    store: TableStore, log: TableLog, wanted: LogRange, *, columns: Sequence[str], kept: KeptConsumers | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The committed records of a range in offset order, as ``read_range`` gives them; those left, if no row is lost.
+
+    With ``kept`` by the consumers of a reader that follows the log.
 
     Raises:
         OffsetLostError: rows are lost, or may be.
@@ -69,7 +72,7 @@ def kept_records(
     """
     while True:
         try:
-            yield from read_range(log.properties, topic=log.topic, log_range=wanted, columns=columns)
+            yield from read_range(log.properties, topic=log.topic, log_range=wanted, columns=columns, kept=kept)
         except RecordsLostError as lost:
             if lost.wanted_offset >= lost.earliest_offset:
                 raise  # shorter than it was

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from engine.lineage.origins import JOB_KEY
@@ -107,7 +108,8 @@ class ReadOptions:
 def stream_options(read: ReadOptions, schema: StructType) -> StreamOptions:
     """The stream of a reader, in the columns that Spark wants. Raises: InvalidInputError."""
     read.table.schema.fields_of(read.columns)
-    return StreamOptions.parse(read.table, read.given, schema, filter=read.filter, job=read.job)
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    return StreamOptions.parse(read.table, read.given, wanted, filter=read.filter, job=read.job)
 
 
 def spelled_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -6,8 +6,6 @@ from enum import Enum
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from engine.log.table_log import TableLog
 from engine.request.commit_handle import CommitHandle
@@ -52,7 +50,7 @@ class StreamOptions:
 
     table: TableView
     log: TableLog | None  # None: changes come from files
-    schema: pa.Schema  # of the rows for Spark: the table's columns, row kind, metadata
+    schema: pa.Schema  # of the delivered rows: the table's columns, row kind, metadata
     filter: Predicate | None
     start: Start
     limits: Limits
@@ -79,7 +77,7 @@ class StreamOptions:
         cls,
         table: FileTable,
         given: Mapping[str, str],
-        schema: StructType,
+        schema: pa.Schema,
         *,
         filter: str | None = None,
         job: str | None = None,
@@ -89,14 +87,14 @@ class StreamOptions:
         Args:
             table: the table, with the reader's options in force.
             given: those that the reader itself was given.
-            schema: columns that Spark wants, in their order.
+            schema: columns to deliver, in their order.
             filter: SQL text on key columns; None: all rows.
             job: its name in the catalog's lineage, if it has one.
 
         Raises:
             InvalidInputError: options that contradict each other, or that would lose or repeat rows.
         """
-        options, names = table.options, schema.fieldNames()
+        options, names = table.options, schema.names
         log = log_to_read(table, TableLog.of(table), options)
         if table.store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(
@@ -109,7 +107,7 @@ class StreamOptions:
         return cls(
             table=table,
             log=log,
-            schema=to_arrow_schema(schema, timezone="UTC"),
+            schema=schema,
             filter=_checked_filter(filter, table),
             start=_start(options, given, job),
             limits=_limits(options, normalizes=normalizes),

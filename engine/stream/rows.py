@@ -22,6 +22,7 @@ from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.table_view import TableView
+from logstore.log.kept_consumers import KeptConsumers
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
 
@@ -63,11 +64,11 @@ class StreamRows:
     filter: Predicate | None
     host: TaskHost = dataclasses.field(default_factory=TaskHost.here)
 
-    def read(self, pieces: Sequence[StreamPiece]) -> Iterator[pa.RecordBatch]:
-        """The rows of pieces, in order, in Spark's types and non-empty batches."""
+    def read(self, pieces: Sequence[StreamPiece], kept: KeptConsumers | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of pieces, in order, in the stream's types and non-empty batches; ``kept``: see ``log_rows``."""
         self.host.check(self.table.store)
         for piece in pieces:
-            for found in self._changes(piece):
+            for found in self._changes(piece, kept):
                 rows = self._matching(found)
                 if rows.rows.num_rows:
                     yield self._in_stream_schema(rows)
@@ -76,7 +77,7 @@ class StreamRows:
     def _shows_origin(self) -> bool:
         return not {MetadataColumn.LOG_OFFSET, MetadataColumn.LOG_TIMESTAMP}.isdisjoint(self.schema.names)
 
-    def _changes(self, piece: StreamPiece) -> Iterator[RowChanges]:
+    def _changes(self, piece: StreamPiece, kept: KeptConsumers | None) -> Iterator[RowChanges]:
         columns = self.columns
         match piece:
             case SnapshotPiece():
@@ -91,7 +92,12 @@ class StreamRows:
             case LogPiece():
                 if piece.base_id is None:
                     yield from log_rows(
-                        self.table, piece.log, piece.log_range, columns=columns, with_origin=self._shows_origin
+                        self.table,
+                        piece.log,
+                        piece.log_range,
+                        columns=columns,
+                        with_origin=self._shows_origin,
+                        kept=kept,
                     )
                 else:
                     yield from normalized(

@@ -12,7 +12,7 @@ from engine.stream.lag import Lag, lag_of
 from engine.stream.log import StreamLog
 from engine.stream.log_views import LogView, LogViews, boundary, crossed, left_log_at
 from engine.stream.loss import after_loss, at_whole_snapshot
-from engine.stream.options import Alignment, StreamOptions
+from engine.stream.options import Alignment, OnLoss, StreamOptions
 from engine.stream.position.alignment import next_aligned_id, snapshot_read
 from engine.stream.position.place import ConsumerPlace
 from engine.stream.position.plan import Limits, PlanStep, ReadTarget, advance, end_of_log, steps, whole_reading
@@ -39,7 +39,7 @@ class TableWatch:
         self.lag: Lag | None = None
         self._stop: ReadTarget | None = None
         self._schemas = SchemaWatch(options)
-        self._newest_id = 0  # at the last check
+        self.newest_id = 0  # at the last check
         self._planned: Position | None = None  # the end that was planned last, by this process
         self._instead: tuple[Position, Position] | None = None  # a planned end that was lost, and where the stream is
         self._recorder = Recorder.of(options.table.store)
@@ -95,6 +95,9 @@ class TableWatch:
             return self._behind(target.snapshot_id, end_of_log(target, self.history))
         if target.snapshot_id == 0:
             return self._behind(0, LogOffsets())
+        if start.kind is StartKind.BEHIND:
+            seen_id = start.snapshot_id or 0
+            return self._behind(seen_id, self.history.facts(seen_id).offsets if seen_id else LogOffsets())
         if start.kind is StartKind.CHANGES:
             return self._changes_of(self._existing(start.snapshot_id))
         assert start.time_ms is not None
@@ -156,15 +159,36 @@ class TableWatch:
         Raises: CorruptDataError: needed data is lost, and the options do not say how to continue.
         """
         try:
-            if end != self._planned and end.is_range and self.log is not None:
-                self.log.check_kept(self._store, self._needed_from(start, end.offsets), end.offsets)
-            return list(steps(start, end, self.history))
+            return self.planned_steps(start, end)
         except (OffsetLostError, SnapshotExpiredError) as loss:
-            target = self._stop or self._now()
-            there = after_loss(start, loss, self._options, self.history, self.log, target)
+            there = self.continued(start, loss)
             step, behind = whole_reading(there, self.history)
             self._instead = end.place, self.with_commit(behind)
             return [] if step is None else [step]
+
+    def planned_steps(self, start: Position, end: Position) -> list[PlanStep]:
+        """What a planned batch delivers. Raises: OffsetLostError, SnapshotExpiredError when needed data is lost."""
+        if end != self._planned and end.is_range and self.log is not None:
+            self.log.check_kept(self._store, self._needed_from(start, end.offsets), end.offsets)
+        return list(steps(start, end, self.history))
+
+    def continued(
+        self, here: Position, loss: OffsetLostError | SnapshotExpiredError, *, is_between: bool = False
+    ) -> Position:
+        """Where the stream continues after a loss.
+
+        Args:
+            here: everything before is delivered.
+            loss: what happened.
+            is_between: something after it is delivered too, so no difference that starts there is exact.
+
+        Raises: CorruptDataError: the options do not say how to continue.
+        """
+        target = self._stop or self._now()
+        found = after_loss(here, loss, self._options, self.history, self.log, target)
+        if is_between and self._options.on_loss is OnLoss.RESNAPSHOT:
+            found = replace(at_whole_snapshot(here, target.snapshot_id, self.history), is_jump=True)
+        return self.with_commit(found)
 
     def _advanced(self, here: Position, reachable: ReadTarget, goal: LogOffsets, limits: Limits) -> Position:
         if self.log is not None and here.phase is Phase.LOG:
@@ -201,7 +225,7 @@ class TableWatch:
 
     def with_commit(self, here: Position) -> Position:
         """The position with its snapshot's commit, to detect rollbacks, its schema version, and its lineage."""
-        read = self._recorder and self._recorder.read_here(snapshot_read(here, self._newest_id, self.history))
+        read = self._recorder and self._recorder.read_here(snapshot_read(here, self.newest_id, self.history))
         return replace(
             here,
             commit=self.history.commit_of(here.newest_id),
@@ -236,6 +260,10 @@ class TableWatch:
         if self._place is not None:
             self._place.refresh(here)
 
+    def has_news(self) -> bool:
+        """Whether there may be more than at the last look; always, where records come before their snapshot."""
+        return self.history.is_eventual or (self._store.snapshots.latest_id() or 0) != self.newest_id
+
     def _wait_for_commit(self) -> None:
         handle = self._options.at_least
         if handle is not None:
@@ -245,8 +273,8 @@ class TableWatch:
         newest = self.history.latest()
         reads_to_end = self.log is not None and self.history.is_eventual and self._options.aligned is None
         log_end = self.log.ends() if self.log is not None and reads_to_end else LogOffsets()
-        self._newest_id = 0 if newest is None else newest.id
-        return ReadTarget(snapshot_id=self._newest_id, log_end=log_end)
+        self.newest_id = 0 if newest is None else newest.id
+        return ReadTarget(snapshot_id=self.newest_id, log_end=log_end)
 
     def _aligned_target(self, here: Position, target: ReadTarget, aligned: Alignment) -> ReadTarget:
         """The end of an aligned batch; the stream's position when that snapshot does not exist yet."""

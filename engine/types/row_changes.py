@@ -44,6 +44,9 @@ class RowChanges:
 
     def kind_texts(self) -> pa.Array:
         """(n,) ``+I -U +U -D``."""
+        numbers = np.asarray(self.kinds)
+        if len(numbers) and (numbers == numbers[0]).all():  # rows of a snapshot
+            return pa.repeat(ROW_KIND_SYMBOLS[int(numbers[0])], len(numbers))
         return ROW_KIND_SYMBOLS.take(self.kinds)
 
     def metadata(self, column: MetadataColumn) -> pa.Array:

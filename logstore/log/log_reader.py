@@ -6,11 +6,12 @@ from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from logstore.kafka.clients import NEW_LOG, OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
+from logstore.log.kept_consumers import KeptConsumer, KeptConsumers
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, UnavailableError
 
@@ -57,6 +58,7 @@ def read_range(
     batch_rows: int = LOG_BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     timeout_s: float = OPERATION_TIMEOUT_S,
+    kept: KeptConsumers | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Committed records of one bucket in offset order, as non-empty batches.
 
@@ -72,6 +74,7 @@ def read_range(
         batch_rows: maximum rows of a batch.
         batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
         timeout_s: maximum time without progress.
+        kept: of a reader that follows the topic: its consumer is taken from there, and left there behind the range.
 
     Raises:
         RecordsLostError: the first offset is lost (retention) or was never written. Names bucket, wanted and earliest
@@ -81,15 +84,23 @@ def read_range(
     """
     if log_range.is_empty:
         return
-    notes = ErrorNotes()
-    consumer = properties.consumer(notes)
-    reading = _Reading(consumer, topic, log_range, notes, timeout_s, properties.environment)
+    standing = None if kept is None else kept.take(topic, log_range.bucket, log_range.start_offset)
+    if standing is None:
+        notes = ErrorNotes()
+        consumer = properties.consumer(notes, **({} if kept is None else kept.properties))
+        standing = KeptConsumer(consumer=consumer, notes=notes)
+    reading = _Reading(standing, topic, log_range, timeout_s, properties.environment)
+    is_read = False
     try:
         yield from _batches(reading.records(), columns, batch_rows, batch_bytes)
+        is_read = True
     except KafkaException as error:
         raise reading.explained(error) from error
     finally:
-        consumer.close()
+        if kept is not None and is_read:
+            kept.put(topic, log_range.bucket, standing, end_offset=log_range.end_offset)
+        else:
+            standing.consumer.close()
 
 
 class _Reading:
@@ -97,26 +108,31 @@ class _Reading:
 
     def __init__(
         self,
-        consumer: Consumer,
+        standing: KeptConsumer,  # a new one, or one at the start of the range
         topic: str,
         log_range: LogRange,
-        notes: ErrorNotes,
         timeout_s: float,
         clock: KafkaEnvironment,
     ) -> None:
         self._clock = clock
-        self._consumer = consumer
+        self._standing = standing
+        self._consumer = standing.consumer
         self._topic = topic
         self._range = log_range
-        self._notes = notes
+        self._notes = standing.notes
         self._timeout_s = timeout_s
         self._next_offset = log_range.start_offset
 
     def records(self) -> Iterator[list[Any]]:
         """Messages of the range as the client returns them: some hundreds at a time."""
         end = self._range.end_offset
-        start = TopicPartition(self._topic, self._range.bucket, self._next_offset)
-        self._consumer.assign([start])
+        if self._standing.end_offset is None:
+            self._consumer.assign([TopicPartition(self._topic, self._range.bucket, self._next_offset)])
+        if self._standing.ahead:
+            ahead, self._standing.ahead = self._standing.ahead, []
+            taken = self._taken(ahead)
+            if taken:
+                yield taken
         progress = self._clock.monotonic()
         is_explained = False
         while self._next_offset < end:
@@ -149,11 +165,12 @@ class _Reading:
             self._next_offset = messages[-1].offset() + 1
             return messages
         taken = []
-        for message in messages:
+        for number, message in enumerate(messages):
             error = message.error()
             if error is None:
                 self._next_offset = message.offset() + 1
                 if self._next_offset > self._range.end_offset:
+                    self._standing.ahead = messages[number:]
                     break
                 taken.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:

@@ -24,6 +24,7 @@ class StartKind(Enum):
     CHANGES = "changes"  # only changes after a snapshot
     LATEST = "latest"  # only changes from now on
     TIME = "time"  # changes from a time on
+    BEHIND = "behind"  # only changes after a snapshot that was seen elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class Start:
     """The requested start."""
 
     kind: StartKind
-    snapshot_id: int | None = None  # FULL: None is the newest; CHANGES: the first with wanted changes
+    snapshot_id: int | None = None  # FULL: None is the newest; CHANGES: the first wanted; BEHIND: the last unwanted
     tag: str | None = None  # FULL: instead of a snapshot id
     time_ms: int | None = None  # TIME
 

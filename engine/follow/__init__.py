@@ -1,0 +1,1 @@
+"""Tables followed by Python programs without Spark: streams, live copies, writers of small writes, a server."""

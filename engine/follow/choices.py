@@ -1,0 +1,223 @@
+"""What a program asks for that follows a table: where it starts, which rows it wants, when it ends."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TypedDict
+
+import pyarrow as pa
+
+from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
+from engine.follow.position import FollowPosition
+from engine.request.commit_handle import CommitHandle
+from engine.request.option_check import unknown_option
+from engine.request.read_keys import STREAM_KEYS
+from engine.stream.options import StreamOptions
+from engine.stream.position.start import Start, StartKind
+from engine.types.rows import ROW_KIND_COLUMN
+from filestore.options.table_options import canonical_options, check_option
+from filestore.table import FileTable
+from lsm.errors import InvalidInputError
+
+StartPlace = str | int | datetime | os.PathLike[str] | CommitHandle | FollowPosition | None
+"""``full`` (None), ``latest``, a snapshot id, a time, a tag, a commit handle, a position, a Spark checkpoint (path)."""
+
+BATCH_ROWS: Final = 1_000_000
+"""Rows of the log between two positions of a stream, at most: what a restart reads again to find its place."""
+_LIMIT: Final = "read.stream.maxRowsPerTrigger"
+_NUMBERED: Final = re.compile(r"(?P<kind>snapshot|timestamp|tag|handle|checkpoint)\.(?P<of>.+)", re.DOTALL)
+
+
+class StreamChoices(TypedDict, total=False):
+    """Named arguments of ``Table.stream``; each may be left out."""
+
+    consumer: str | None  # name under which the table keeps the progress, so that expiry waits
+    columns: Sequence[str] | None  # of the table, in the wanted order; None: all
+    filter: str | None  # SQL text; of a table with a key on key columns only
+    follow: bool  # False: end at the table's state of now
+    share: tuple[int, int] | None  # (i, n): of n programs this is the i-th, from 0; each gets buckets of its own
+    max_rows: int | None  # of one batch of rows; None: as they are read
+    timeout_s: float | None  # end after this time
+    idle_s: float | None  # end when nothing came for this time
+    options: Mapping[str, str] | None  # of streams, such as log.on-offset-lost, log.scan.normalize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowRequest:
+    """Checked choices of one stream."""
+
+    stream: StreamOptions
+    start: StartPlace
+    position: FollowPosition | None  # None: the stream's options say where it begins
+    follow: bool = True
+    share: tuple[int, int] = (0, 1)
+    max_rows: int | None = None
+    timeout_s: float | None = None
+    idle_s: float | None = None
+
+    @property
+    def asked(self) -> str:
+        """Identifies the rows that are asked for: positions within a batch count these."""
+        wanted = (self.share, self.stream.filter, self.stream.normalizes, self.stream.log is None)
+        return hashlib.blake2s(repr(wanted).encode(), digest_size=6).hexdigest()
+
+    def at(self, position: FollowPosition | None) -> "FollowRequest":
+        """The same stream, continued."""
+        return replace(self, position=position)
+
+    @classmethod
+    def parse(cls, table: FileTable, start: StartPlace, choices: StreamChoices) -> "FollowRequest":
+        """Understand where to start and what is wanted.
+
+        Raises:
+            InvalidInputError: names the choice, and the fix.
+        """
+        options = dict(canonical_options(choices.get("options") or {}))
+        given, position = _start_options(start)
+        for key in options:
+            if key not in STREAM_KEYS:
+                raise unknown_option(key, STREAM_KEYS, "stream option")
+        if position is not None:
+            _check_alone(start, options)
+        consumer = choices.get("consumer")
+        share = _checked_share(choices.get("share"))
+        if consumer is not None:
+            given["consumer-id"] = consumer if share == (0, 1) else f"{consumer}-{share[0]}-of-{share[1]}"
+        twice = sorted(options.keys() & given.keys())
+        if twice:
+            raise InvalidInputError(
+                f"an option is given twice: {twice[0]}={options[twice[0]]} start={start} fix=remove one of them"
+            )
+        given = {**options, **given}
+        limited = given if any(key.startswith("read.stream.max") for key in given) else {**given, _LIMIT: _limit(table)}
+        for key, text in limited.items():
+            check_option(key, text)
+        opened = table.with_options(limited)
+        schema = _stream_schema(opened, choices.get("columns"))
+        found = StreamOptions.parse(opened, given, schema, filter=choices.get("filter"))
+        if isinstance(start, CommitHandle) or (isinstance(start, str) and start.startswith("handle.")):
+            assert found.at_least is not None
+            found = replace(found, start=Start(kind=StartKind.BEHIND, snapshot_id=found.at_least.snapshot_id))
+        max_rows = choices.get("max_rows")
+        if max_rows is not None and max_rows < 1:
+            raise InvalidInputError(f"a batch has at least one row: max_rows={max_rows} fix=give 1 or more, or None")
+        request = cls(
+            stream=found,
+            start=start,
+            position=position,
+            follow=choices.get("follow", True),
+            share=share,
+            max_rows=max_rows,
+            timeout_s=choices.get("timeout_s"),
+            idle_s=choices.get("idle_s"),
+        )
+        if position is not None and position.to is not None and position.asked != request.asked:
+            raise InvalidInputError(
+                f"the position is of a stream that asked for other rows: table={table.name} "
+                "cause='it lies within a batch, and counts its rows' "
+                "fix='continue with the same filter, share and options until a batch is complete'"
+            )
+        return request
+
+
+def _stream_schema(table: FileTable, columns: Sequence[str] | None) -> pa.Schema:
+    """The wanted columns and the row kind; a delete may have its key only."""
+    names = list(table.schema.column_names if columns is None else columns)
+    keys = table.schema.primary_keys
+    fields = [table.schema.arrow_field(name) for name in names]
+    fields = [field if field.name in keys else field.with_nullable(True) for field in fields]
+    return pa.schema([*fields, pa.field(ROW_KIND_COLUMN, pa.string(), nullable=False)])
+
+
+def _limit(table: FileTable) -> str:
+    return str(table.options.read_stream_max_rows_per_trigger or BATCH_ROWS)
+
+
+def _checked_share(share: tuple[int, int] | None) -> tuple[int, int]:
+    index, count = share or (0, 1)
+    if not 0 <= index < count:
+        raise InvalidInputError(
+            f"no such share: share=({index}, {count}) fix='give (i, n): i from 0 to n - 1, of n programs'"
+        )
+    return index, count
+
+
+def _check_alone(start: StartPlace, options: Mapping[str, str]) -> None:
+    others = sorted(key for key in options if key.startswith(("scan.", "log.scan")) and key != "log.scan.normalize")
+    if others:
+        raise InvalidInputError(
+            f"the start is given twice: start={str(start)[:80]} {others[0]}={options[others[0]]} fix=remove one of them"
+        )
+
+
+def _start_options(start: StartPlace) -> tuple[dict[str, str], FollowPosition | None]:
+    """Options of a stream that begins there, or its position."""
+    match start:
+        case None:
+            return {}, None
+        case FollowPosition():
+            return {}, start
+        case CommitHandle():
+            return {"scan.at-least": str(start)}, None
+        case datetime():
+            return {"scan.timestamp": start.isoformat()}, None
+        case bool():
+            raise InvalidInputError(f"no start of a stream: start={start}")
+        case int():
+            return {"scan.snapshot-id": str(start)}, None
+        case str():
+            return _start_of_word(start)
+        case _:
+            return {}, checkpoint_position(os.fspath(start))
+
+
+def _start_of_word(start: str) -> tuple[dict[str, str], FollowPosition | None]:
+    if start.lstrip().startswith("{"):
+        return {}, FollowPosition.parse(start)
+    if start in ("full", "latest"):
+        return {"log.scan": start}, None
+    if start.isdecimal():
+        return {"scan.snapshot-id": start}, None
+    found = _NUMBERED.fullmatch(start)
+    if found is None:
+        return {"scan.tag-name": start}, None
+    if found["kind"] == "checkpoint":
+        return {}, checkpoint_position(found["of"])
+    key = {
+        "snapshot": "scan.snapshot-id",
+        "timestamp": "scan.timestamp",
+        "tag": "scan.tag-name",
+        "handle": "scan.at-least",
+    }[found["kind"]]
+    return {key: found["of"]}, None
+
+
+def checkpoint_position(location: str) -> FollowPosition:
+    """Where a Spark query that reads the table stands: the end of its newest committed batch.
+
+    Raises:
+        InvalidInputError: not a checkpoint on this machine, nothing is committed, or its source is not one table.
+    """
+    root: Path = checkpoint_root(location)
+    done = [int(path.name) for path in (root / "commits").glob("*") if path.name.isdecimal()]
+    if not done:
+        raise InvalidInputError(
+            f"no committed batch of a streaming query: checkpoint={location} fix=look at the path, or start with 'full'"
+        )
+    found = []
+    for source in offsets_of(root, location, max(done)).sources:
+        try:
+            found.append(FollowPosition.parse(json.dumps(source)))
+        except InvalidInputError:
+            continue
+    if len(found) != 1:
+        raise InvalidInputError(
+            f"the checkpoint is not of a query with one Fluvial table as its source: checkpoint={location} "
+            f"tables={len(found)} fix=give the position of one of them as text"
+        )
+    return found[0]

@@ -1,0 +1,288 @@
+"""``Table.live``: a copy of a table in memory that follows it, for services that look rows up."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypedDict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.follow.choices import FollowRequest, StreamChoices
+from engine.follow.keyed_rows import KeyedRows
+from engine.follow.position import FollowPosition
+from engine.follow.stream import StreamedChanges, TableStream
+from engine.request.commit_handle import CommitHandle
+from engine.stream.position.position import Phase
+from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.predicate import Predicate, columns_of
+from filestore.table import FileTable
+from lsm.errors import FluvialError, InvalidInputError, UnavailableError
+
+logger = logging.getLogger("fluvial.follow")
+
+_ROWS_SHOWN: Final = 4096  # converted at once
+_RETRY_S: Final = 1.0
+_LOOK_S: Final = 0.005
+_OPTIONS: Final = {
+    "read.stream.maxRowsPerTrigger": str(1 << 40),  # positions are those of commits
+    "log.on-offset-lost": "resnapshot",  # a copy can be filled again
+}
+
+OnChange = Callable[[StreamedChanges], object]
+
+
+class LiveChoices(TypedDict, total=False):
+    """Named arguments of ``Table.live``; each may be left out."""
+
+    columns: Sequence[str] | None  # beside the key; None: all
+    filter: str | None  # SQL text, on any columns
+    options: Mapping[str, str] | None  # of streams, such as log.on-offset-lost
+    timeout_s: float  # for the first filling, 600
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    names: list[str]
+    predicate: Predicate | None  # of rows; None: all, or the stream filters by key
+
+
+class LiveCopy:
+    """Rows by key as of one position of the table, kept up to date by a thread. Close it, or use ``with``.
+
+    After an error that trying again cannot mend, every method raises it.
+    """
+
+    def __init__(self, table: FileTable, choices: LiveChoices) -> None:
+        """Made by ``Table.live``; returns when the copy is filled."""
+        if not table.schema.primary_keys:
+            raise InvalidInputError(
+                f"rows are kept by their key: table={table.name} primary-key=none fix=follow it with table.stream()"
+            )
+        self._table = table
+        self._wanted, self._request = _understood(table, choices)
+        self._lock = threading.Condition()
+        self._position: FollowPosition | None = None  # of the rows
+        self._received: FollowPosition | None = None  # where the thread continues after an error
+        self._failure: FluvialError | None = None
+        self._listeners: list[OnChange] = []
+        self._filled = threading.Event()
+        self._closed = threading.Event()
+        self._stream = TableStream(self._request)
+        self._rows = self._no_rows()
+        self._filling: KeyedRows | None = self._rows  # with the rows of a snapshot, until it is whole
+        self._thread = threading.Thread(target=self._follow, name=f"fluvial-live-{table.name}", daemon=True)
+        self._thread.start()
+        timeout_s = choices.get("timeout_s", 600.0)
+        try:
+            self._wait_until_filled(timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_until_filled(self, timeout_s: float) -> None:
+        if not self._filled.wait(timeout_s):
+            raise UnavailableError(f"the copy is not filled yet: table={self._table.name} timeout_s={timeout_s:g}")
+        self._check()
+
+    # ---- rows
+
+    def get(self, key: Hashable) -> dict[str, Any] | None:
+        """The row of a key, by column names; None: there is none. Of a key of several columns: a tuple."""
+        if self._failure is not None:
+            raise self._failure
+        return self._rows.get(key)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._rows
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """All rows as of one position, in any order."""
+        for batch in self.to_arrow().to_batches(max_chunksize=_ROWS_SHOWN):
+            yield from batch.to_pylist()
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as of one position, in any order."""
+        self._check()
+        with self._lock:
+            taken = self._rows.taken()
+        return pa.Table.from_batches(
+            [chunk.rows.take(pa.array(numbers)) for chunk, numbers in taken], schema=self._rows.schema
+        )
+
+    # ---- position
+
+    @property
+    def position(self) -> FollowPosition:
+        """Of the rows."""
+        assert self._position is not None, "the copy is filled"
+        return self._position
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the copy was known to be equal to the table."""
+        return time.monotonic() - self._stream.current_s
+
+    def on_change(self, callback: OnChange) -> None:
+        """Call a function with all further changes, in order, when they are in the copy.
+
+        It gets the stream's rows: updates may be without ``-U``, and rows that a filter leaves out are among them.
+        After a loss (``log.on-offset-lost``) those of the snapshot come before they are in the copy. The thread that
+        follows the table calls it, and waits for it.
+        """
+        with self._lock:
+            self._listeners.append(callback)
+
+    def wait_for(self, handle: CommitHandle | str, timeout_s: float = 60.0) -> None:
+        """Return once the copy has a commit: read your writes. Raises: UnavailableError, naming what it has."""
+        wanted = CommitHandle.parse(handle) if isinstance(handle, str) else handle
+        wanted.check_history(self._table.store)
+        until_s = time.monotonic() + timeout_s
+        with self._lock:
+            while (found := max(self.position.snapshot_id, self._stream.current_id)) < wanted.snapshot_id:
+                self._check()
+                if time.monotonic() >= until_s:
+                    raise UnavailableError(
+                        f"the copy does not have a commit yet: table={self._table.name} snapshot={found} "
+                        f"wanted_snapshot={wanted.snapshot_id} timeout_s={timeout_s:g}"
+                    )
+                self._lock.wait(_LOOK_S)
+
+    def close(self) -> None:
+        """Stop following, and forget the rows."""
+        self._closed.set()
+        self._stream.stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    # ---- the thread
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            try:
+                if self._stream.stopped.is_set():
+                    self._stream = TableStream(self._request.at(self._received))
+                    if self._closed.is_set():
+                        return  # ``close`` may have stopped the one before
+                self._follow_stream()
+            except UnavailableError as error:
+                logger.warning("a copy in memory waits for its table: table=%s reason=%s", self._table.name, error)
+                self._stream.stopped.wait(_RETRY_S)
+                self._stream.close()
+            except FluvialError as error:
+                self._fail(error)
+                return
+            except Exception as error:  # noqa: BLE001 - of this thread, which is joined later
+                self._fail(UnavailableError(f"the copy cannot be kept: table={self._table.name} reason={error!r}"))
+                return
+
+    def _fail(self, error: FluvialError) -> None:
+        logger.error("a copy in memory ends: table=%s reason=%s", self._table.name, error)
+        self._failure = error
+        self._filled.set()
+
+    def _follow_stream(self) -> None:
+        pending: list[StreamedChanges] = []
+        for changes in self._stream:
+            if self._closed.is_set():
+                return
+            if _begins_whole(changes):
+                self._filling = self._no_rows()
+            if self._filling is not None:
+                self._fill(self._filling, changes)
+                continue
+            pending.append(changes)
+            if changes.is_complete:
+                self._apply(pending)
+                pending = []
+
+    def _fill(self, filling: KeyedRows, changes: StreamedChanges) -> None:
+        """Add rows of a snapshot; when it is whole, its rows are the copy's."""
+        if changes.rows.num_rows:
+            filling.apply(*self._kept(changes))
+        self._received = changes.position
+        if self._filled.is_set():
+            self._call([changes])
+        if changes.is_complete and changes.position.at.phase is Phase.LOG:
+            with self._lock:
+                self._rows, self._filling, self._position = filling, None, changes.position
+                self._lock.notify_all()
+            self._filled.set()
+
+    def _apply(self, pending: Sequence[StreamedChanges]) -> None:
+        """All changes between two positions at once."""
+        with self._lock:
+            for changes in pending:
+                if changes.rows.num_rows:
+                    self._rows.apply(*self._kept(changes))
+            self._position = self._received = pending[-1].position
+            self._lock.notify_all()
+        self._call(pending)
+
+    def _call(self, found: Sequence[StreamedChanges]) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for changes in found:
+            for listener in listeners if changes.rows.num_rows else ():
+                try:
+                    listener(changes)
+                except Exception:
+                    logger.exception("a callback of a copy in memory failed: table=%s", self._table.name)
+
+    def _no_rows(self) -> KeyedRows:
+        fields = [self._stream.schema.field(name) for name in self._wanted.names]
+        return KeyedRows(pa.schema(fields), self._table.schema.primary_keys)
+
+    def _kept(self, changes: StreamedChanges) -> tuple[pa.RecordBatch, Any]:
+        """Rows in the copy's columns, and which of them are added: a row that does not match leaves the copy."""
+        is_add = pc.is_in(changes.kinds, pa.array(["+I", "+U"]))
+        if self._wanted.predicate is not None:
+            is_add = pc.and_(is_add, pc.fill_null(filter_mask(self._wanted.predicate, changes.rows), False))
+        return changes.rows.select(self._wanted.names), np.asarray(is_add.to_numpy(zero_copy_only=False))
+
+
+def _understood(table: FileTable, choices: LiveChoices) -> tuple[_Wanted, FollowRequest]:
+    """The copy's columns and its filter, and the stream that gives them."""
+    columns, text = choices.get("columns"), choices.get("filter")
+    keys = table.schema.primary_keys
+    names = list(table.schema.column_names)
+    if columns is not None:
+        table.schema.fields_of(columns)
+        names = [name for name in names if name in {*keys, *columns}]
+    predicate = None
+    if text is not None:
+        from filestore.predicate.parser import parse_filter  # sqlglot is slow to import
+
+        predicate = parse_filter(text, table.schema)
+    needed = {*names, *(columns_of(predicate) if predicate is not None else ())}
+    wanted: StreamChoices = {
+        "columns": [name for name in table.schema.column_names if name in needed],
+        "options": {**_OPTIONS, **(choices.get("options") or {})},
+    }
+    if predicate is not None and columns_of(predicate) <= {*keys}:
+        wanted["filter"], predicate = text, None
+    return _Wanted(names, predicate), FollowRequest.parse(table, None, wanted)
+
+
+def _begins_whole(changes: StreamedChanges) -> bool:
+    """Whether all rows of a snapshot come next: at the start, or after a loss."""
+    at = changes.position.at
+    is_from_nothing = at.phase is Phase.SNAPSHOT or (at.phase is Phase.FILES and at.snapshot_id == 0)
+    return is_from_nothing and changes.is_complete and at.done == 0

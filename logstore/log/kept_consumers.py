@@ -1,0 +1,79 @@
+"""Consumers that stay where a range of the log ended, for a reader that follows it.
+
+A new consumer needs some tens of milliseconds until its first record. One that is kept has connections, and fetches
+what comes next while the reader works: when it is wanted, it is mostly here already.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import Consumer
+
+from logstore.kafka.clients import ErrorNotes
+
+_MOST: Final = 16  # each has threads and connections, and holds what it fetched ahead
+_PATIENT: Final[Mapping[str, Any]] = {"fetch.wait.max.ms": 250}
+"""A fetch returns with the first byte; an idle reader asks four times a second."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KeptConsumer:
+    """A consumer between two ranges of one bucket."""
+
+    consumer: Consumer
+    notes: ErrorNotes
+    end_offset: int | None = None  # of the range that it has read; None: it has read nothing
+    ahead: list[Any] = field(default_factory=list)  # messages behind that range which it has returned already
+
+
+class KeptConsumers:
+    """At most 16 consumers, one for each bucket that was read last. Thread-safe; close it."""
+
+    def __init__(self, *, waits_for_end: bool) -> None:
+        """None yet.
+
+        Args:
+            waits_for_end: ranges end behind their last record, so that the reader has to learn where the log ends.
+        """
+        self.properties: Mapping[str, Any] = {} if waits_for_end else _PATIENT
+        self._lock = threading.Lock()
+        self._by_bucket: OrderedDict[tuple[str, int], KeptConsumer] = OrderedDict()
+        self._is_closed = False
+
+    def take(self, topic: str, bucket: int, start_offset: int) -> KeptConsumer | None:
+        """The consumer that stands at an offset, which the caller has from now on; None: there is none."""
+        with self._lock:
+            found = self._by_bucket.pop((topic, bucket), None)
+        if found is not None and found.end_offset != start_offset:
+            found.consumer.close()
+            return None
+        if found is not None:
+            found.notes.forget()
+        return found
+
+    def put(self, topic: str, bucket: int, kept: KeptConsumer, *, end_offset: int) -> None:
+        """Keep a consumer behind the range that it has read."""
+        kept.end_offset = end_offset
+        dropped = []
+        with self._lock:
+            if self._is_closed:
+                dropped.append(kept)
+            else:
+                dropped += filter(None, [self._by_bucket.pop((topic, bucket), None)])
+                self._by_bucket[topic, bucket] = kept
+                if len(self._by_bucket) > _MOST:
+                    dropped.append(self._by_bucket.popitem(last=False)[1])
+        for each in dropped:
+            each.consumer.close()
+
+    def close(self) -> None:
+        """Close them all, and those that are still in use when they come back."""
+        with self._lock:
+            self._is_closed = True
+            dropped = list(self._by_bucket.values())
+            self._by_bucket.clear()
+        for each in dropped:
+            each.consumer.close()

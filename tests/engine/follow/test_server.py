@@ -1,0 +1,126 @@
+"""Server-sent events, by a real HTTP client: ids are positions, so reconnects lose and repeat nothing."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import Catalog, Table
+from engine.follow.server import ChangeServer
+from tests.support.markdown import ROOT
+from tests.support.streams import content, fold, rows
+from tests.support.warehouses import ID_SCHEMA
+
+PAGE = ROOT / "docs/examples/live-table.html"
+
+
+@pytest.fixture
+def table(catalog: Catalog) -> Table:
+    made = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options={"bucket": "2"})
+    made.write(rows(range(5), 'quo"te\nline'))
+    return made
+
+
+@pytest.fixture
+def server(table: Table) -> Iterator[ChangeServer]:
+    def open_stream(start: Any, quiet_s: float) -> Any:
+        return table.stream(start or "full", max_rows=2, idle_s=min(quiet_s, 0.05))
+
+    with ChangeServer(("127.0.0.1", 0), open_stream, page=PAGE.read_bytes()) as running:
+        yield running
+
+
+class Browser:
+    """What an EventSource does: it keeps the last id, and sends it when it connects again."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.last: str | None = None
+        self.rows: list[dict[str, Any]] = []
+        self.comments = 0
+
+    def read(self, events: int) -> None:
+        """Connect, take some events, and go, maybe in the middle of one."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.request("GET", "/changes", headers={} if self.last is None else {"Last-Event-ID": self.last})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        fields: dict[str, str] = {}
+        while events:
+            line = answer.readline().decode().rstrip("\n")
+            if line.startswith(":"):
+                self.comments += 1
+            elif line:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif fields:
+                self.last = fields.get("id", self.last)
+                if fields.get("event") == "changes":
+                    self.rows += json.loads(fields["data"])
+                    events -= 1
+                fields = {}
+        answer.close()
+        connection.close()
+
+
+def test_reconnects_lose_and_repeat_nothing(table: Table, server: ChangeServer) -> None:
+    """Connections end after one, two, … events, within and between batches, while the table is written."""
+    browser = Browser(server.port)
+    browser.read(1)
+    assert len(browser.rows) == 2
+    table.write(rows([1, 7], "new"))
+    browser.read(2)
+    table.write(rows([2], kind="-D"))
+    while len(browser.rows) < 5 + 2 + 1:
+        browser.read(1)
+    assert len(browser.rows) == 8
+    assert fold(browser.rows) == content(table)
+
+
+def test_a_quiet_stream_stays_open(table: Table, server: ChangeServer) -> None:
+    """It is looked at by comments, and goes on at its position."""
+    browser = Browser(server.port)
+    browser.read(3)
+    writer = browser.last
+    assert writer is not None
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", "/changes", headers={"Last-Event-ID": writer})
+    answer = connection.getresponse()
+    quiet = 0
+    while quiet < 3:
+        quiet += answer.readline().startswith(b": still here")
+    table.write(rows([8]))
+    line = b""
+    while not line.startswith(b"data: "):
+        line = answer.readline()
+    assert [row["id"] for row in json.loads(line.removeprefix(b"data: "))] == [8]
+    answer.close()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "said"),
+    [
+        ("/", {}, 200, "EventSource"),
+        ("/nothing", {}, 404, "GET /changes"),
+        ("/changes", {"Last-Event-ID": "{"}, 400, "not a position"),
+        ("/changes?from=missing.here", {}, 400, "missing.here"),
+        ("/", {"Host": "evil.example:80"}, 403, "localhost"),
+    ],
+)
+def test_answers(server: ChangeServer, path: str, headers: dict[str, str], status: int, said: str) -> None:
+    """Refusals are no stream that a browser would open again; other names of this machine are refused."""
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)) as connection:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert said in answer.read().decode()
+
+
+def test_the_page_is_short() -> None:
+    assert len(Path(PAGE).read_text().splitlines()) <= 55
