@@ -120,6 +120,20 @@ def test_a_bucket_that_both_sides_emptied_stays_empty() -> None:
     assert sorted(rows_by(["p", "id"], table)) == [("b", 1), ("b", 2)]
 
 
+def test_a_merge_by_key_keeps_rows_that_wait_for_a_compaction() -> None:
+    """It is the compaction that they wait for: histories ``vectors 30013`` and ``vectors 30032`` said otherwise."""
+    table = key_table(bucket="1", **{"deletion-vectors.enabled": "true", "write-only": "true"})
+    table.write(rows((1, 10), (2, 20)))
+    table.compact(full=True)
+    create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+    there = table.on_branch("dev")
+    there.write(rows((1, 11), (4, 40)))
+    table.write(rows((2, 21)))
+    assert (key_values(table), key_values(there)) == ([(1, 10), (2, 20)], [(1, 10), (2, 20)])
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 11), (2, 21), (4, 40)]
+
+
 @pytest.mark.parametrize("expired", ["branch", "main", "both"])
 def test_what_a_fast_forward_published_stays_in_common_when_it_expires(expired: str) -> None:
     """A merge began at the older state: key 1 was as then in main, so the branch won, and key 2 was a conflict."""
