@@ -11,6 +11,9 @@ from engine import Catalog, Table
 from engine.deploy.config.job_config import load_job
 from engine.deploy.job import run_job
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState
+from engine.lineage.origins import CommitOrigin, SourceRead
+from engine.request.writer_options import NO_OPTIONS
+from engine.write.session import LocalRunner, Upkeep, WriteSession
 from tests.support.logs import folded, log_changes
 from tests.support.streams import Query, fold
 
@@ -68,6 +71,26 @@ def make_shop(home: Path, *, servers: str | None = None) -> tuple[Catalog, Path]
 def load_rows(table: Table, rows: Mapping[int, int], job: str = "load") -> None:
     frame = pa.table({"id": list(rows), "n": list(rows.values())}, schema=SCHEMA)
     table.write(frame, options={"pipeline.name": job})
+
+
+def run_barrier(
+    catalog: Catalog, job: str, barrier: int, source: str, target: str, rows: Mapping[int, int], *, read: int
+) -> None:
+    """What a batch of a stream leaves: the rows, and in their snapshot what it had read of its source."""
+    from_table, table = catalog.table(source).store, catalog.table(target).files
+    found = SourceRead.of(from_table, from_table.snapshots.read(read))
+    origin = CommitOrigin(job=job, barrier_id=barrier, reads=() if found is None else (found,), run=f"run of {job}")
+    session = WriteSession(
+        table,
+        LocalRunner(),
+        commit_user=f"{job} {target}",
+        options=NO_OPTIONS,
+        upkeep=Upkeep.BATCH,
+        origin=lambda batch_id, rows: origin,
+    )
+    with session:
+        frame = pa.table({"id": list(rows), "n": list(rows.values())}, schema=SCHEMA)
+        session.write(frame.to_batches(), batch_id=barrier)
 
 
 def shown_rows(catalog: Catalog) -> list[dict[int, int]]:
