@@ -76,7 +76,7 @@ def test_what_an_expiry_had_claimed_is_free_after_a_forced_fast_forward() -> Non
 
 
 def test_a_merge_that_a_forced_fast_forward_took_back_is_made_again() -> None:
-    """The branch's rows counted as merged for ever."""
+    """The branch's rows counted as merged although they were no longer in main."""
     table = main_ahead_of("dev", "other")
     table.on_branch("dev").write(rows((2, 21)))
     assert merge_branch(table.store, "dev").snapshot is not None

@@ -1,7 +1,8 @@
 """A shop with two jobs in a row, for tests of recoveries."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +11,11 @@ from pyspark.sql import SparkSession
 from engine import Catalog, Table
 from engine.deploy.config.job_config import load_job
 from engine.deploy.job import run_job
-from engine.deploy.recovery.plan_file import PlanFile, RecoveryState
+from engine.deploy.recovery.job_files import JobFiles
+from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
+from engine.deploy.recovery.recovery_plan import RecoveryRequest, plan_recovery
 from engine.lineage.origins import CommitOrigin, SourceRead
+from engine.procedures.recovery_steps import StepKind
 from engine.request.writer_options import NO_OPTIONS
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from tests.support.logs import folded, log_changes
@@ -66,6 +70,46 @@ def make_shop(home: Path, *, servers: str | None = None) -> tuple[Catalog, Path]
     for rows in ({1: 1}, {2: 2}, {2: -2, 3: -3}):
         load_rows(raw, rows)
     return catalog, path
+
+
+def incremental_recovery(path: Path) -> PlanFile:
+    """A new plan, in its file: what came after snapshot 2 of ``raw`` goes, and one row is written as it should be."""
+    request = RecoveryRequest(
+        files=JobFiles(paths=(str(path),)),
+        table="shop.raw",
+        snapshot_id=2,
+        is_incremental=True,
+        corrections=("INSERT INTO shop.raw$branch_fix VALUES (3, 3)",),
+    )
+    file = PlanFile(path.parent / "recover-fix.json", plan_recovery(request), RecoveryState())
+    file.save(file.state)
+    return file
+
+
+def dying_at_every_step(
+    first: PlanFile, repeated: Collection[StepKind], attempt: Callable[[PlanFile], bool]
+) -> PlanFile:
+    """Carry out a plan by processes that die, each when a step is done and before that is written.
+
+    Args:
+        first: the plan.
+        repeated: kinds of steps that every death repeats: a process dies at the first of them only.
+        attempt: to carry it out.
+
+    Returns:
+        The plan when it is done.
+    """
+    again = [index for index, each in enumerate(first.plan.steps) if each.kind in repeated]
+    at = {("unwritten", index) for index, _ in enumerate(first.plan.steps) if index not in again[1:]}
+    died: set[tuple[str, int]] = set()
+    while True:
+        found = read_plan(first.path)
+        assert found is not None
+        file = DyingFile(found, at, died)
+        with suppress(Died):
+            assert attempt(file)
+            assert died == at
+            return file
 
 
 def load_rows(table: Table, rows: Mapping[int, int], job: str = "load") -> None:

@@ -14,9 +14,7 @@ from pyspark.sql import SparkSession
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.deploy.recovery.execution import Execution, Stage, StepReport, write_overlays
-from engine.deploy.recovery.job_files import JobFiles
-from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
-from engine.deploy.recovery.recovery_plan import RecoveryRequest, plan_recovery
+from engine.deploy.recovery.plan_file import PlanFile, RecoveryState
 from engine.lineage.graph.lateness import TableCommits
 from engine.lineage.graph.view import view_of_table
 from engine.lineage.lineage import lineage_of
@@ -28,9 +26,10 @@ from tests.engine.deploy.recovery.recovered_shop import (
     RIGHT,
     WRONG,
     Died,
-    DyingFile,
     agreed_rows,
     block_of_page,
+    dying_at_every_step,
+    incremental_recovery,
     load_rows,
     make_shop,
     run_in_turn,
@@ -77,34 +76,16 @@ def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_
     catalog, path = make_shop(tmp_path)
     run_in_turn(spark, path)
     assert shown_rows(catalog) == WRONG
-    request = RecoveryRequest(
-        files=JobFiles(paths=(str(path),)),
-        table="shop.raw",
-        snapshot_id=2,
-        is_incremental=True,
-        corrections=("INSERT INTO shop.raw$branch_fix VALUES (3, 3)",),
-    )
-    first = PlanFile(tmp_path / "recover-fix.json", plan_recovery(request), RecoveryState())
-    first.save(first.state)
-    runs = [index for index, each in enumerate(first.plan.steps) if each.kind in (StepKind.RUN, StepKind.REVIEW)]
-    at = {("unwritten", index) for index, _ in enumerate(first.plan.steps) if index not in runs[1:]}
-    died: set[tuple[str, int]] = set()
 
-    def main_is_untouched_until_it_is_published(report: StepReport) -> None:
+    def main_is_untouched(report: StepReport) -> None:
         if report.step.kind is StepKind.TAG and report.fact is None:
             assert shown_rows(catalog) == WRONG
 
-    while True:
-        found = read_plan(first.path)
-        assert found is not None
-        file = DyingFile(found, at, died)
-        execution = Execution(file, lambda _: spark, on_step=main_is_untouched_until_it_is_published)
-        try:
-            assert execution.run(Stage.PUBLISH)
-        except Died:
-            continue
-        break
-    assert died == at
+    file = dying_at_every_step(
+        incremental_recovery(path),
+        (StepKind.RUN, StepKind.REVIEW),
+        lambda file: Execution(file, lambda _: spark, on_step=main_is_untouched).run(Stage.PUBLISH),
+    )
     assert shown_rows(catalog) == RIGHT
     assert stored_links(catalog) == {
         ("reads", "clean", "raw", 1), ("writes", "clean", "orders", 1),
