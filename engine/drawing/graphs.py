@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from engine.drawing.letters import widest, wrapped
+from engine.drawing.letters import balanced, text_width, widest
 from engine.drawing.svg import Canvas
 from engine.lineage.graph.graph import Edge, GraphNode, LineageGraph, layout
 from engine.lineage.graph.view import label_of
@@ -105,12 +105,20 @@ def graph_svg(picture: GraphPicture) -> str:
 
 
 def _words(picture: GraphPicture, node: GraphNode) -> _Words:
-    late = [f"{start.name}: {words}" for (start, end), words in sorted(picture.late.items()) if end == node]
+    late = [(start.name, words) for (start, end), words in sorted(picture.late.items()) if end == node]
     return _Words(
-        title=wrapped(label_of(node), _TITLE_ROOM, _TITLE, strong=True),
-        facts=[line for fact in picture.facts.get(node, ()) for line in wrapped(fact, _FACT_ROOM, _FACT)],
-        late=[line for each in late for line in wrapped(each, _FACT_ROOM, _FACT)],
+        title=balanced(label_of(node), _TITLE_ROOM, _TITLE, strong=True),
+        facts=[line for fact in picture.facts.get(node, ()) for line in balanced(fact, _FACT_ROOM, _FACT)],
+        late=[line for name, words in late for line in _late_lines(name, words)],
     )
+
+
+def _late_lines(table: str, words: str) -> list[str]:
+    """One line, or the name of the table above the rest."""
+    whole = f"{table}: {words}"
+    if text_width(whole, _FACT) <= _FACT_ROOM:
+        return [whole]
+    return [*balanced(f"{table}:", _FACT_ROOM, _FACT), *balanced(words, _FACT_ROOM, _FACT)]
 
 
 def _places(

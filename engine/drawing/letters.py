@@ -4,7 +4,8 @@ A box that is as wide as this says holds its text in Inter, Segoe UI, Helvetica,
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 _PLAIN: Final[Mapping[float, str]] = {
@@ -82,19 +83,40 @@ def shortened(words: str, room: float, size: float, *, strong: bool = False) -> 
 
 def wrapped(words: str, room: float, size: float, *, strong: bool = False) -> list[str]:
     """The lines of a text, none wider than ``room`` pixels: broken behind signs and spaces, else between letters."""
-    lines, start = [], 0
-    while start < len(words):
-        end = _fitting(words, start, room / size, strong=strong)
-        if end < len(words):
-            end = next((at for at in range(end, start + 1, -1) if words[at - 1] in _BREAKS), end)
-        lines.append(words[start:end].strip(" "))
-        start = end
-    return lines or [""]
+    return _lines(words, _ends(words, room / size, strong=strong))
+
+
+def balanced(words: str, room: float, size: float, *, strong: bool = False) -> list[str]:
+    """As many lines as ``wrapped`` gives, about equally wide, where no name has to be broken between letters for it."""
+    widths = list(_letter_widths(words, strong=strong))
+    ends = _ends(words, room / size, strong=strong)
+    narrower = sum(widths) / len(ends)
+    while narrower * size < room:
+        found = _ends(words, narrower, strong=strong)
+        if len(found) == len(ends) and all(words[at - 1] in _BREAKS for at in found[:-1]):
+            return _lines(words, found)
+        narrower += 0.5
+    return _lines(words, ends)
 
 
 def widest(lines: Iterable[str], size: float, *, strong: bool = False) -> float:
     """Width of the widest line; 0 for none."""
     return max((text_width(each, size, strong=strong) for each in lines), default=0.0)
+
+
+def _ends(words: str, room: float, *, strong: bool) -> list[int]:
+    """Where the lines of a text end; at least one."""
+    ends = [0]
+    while ends[-1] < len(words):
+        end = _fitting(words, ends[-1], room, strong=strong)
+        if end < len(words):
+            end = next((at for at in range(end, ends[-1] + 1, -1) if words[at - 1] in _BREAKS), end)
+        ends.append(end)
+    return ends[1:] or [0]
+
+
+def _lines(words: str, ends: Sequence[int]) -> list[str]:
+    return [words[start:end].strip(" ") for start, end in pairwise([0, *ends])]
 
 
 def _fitting(words: str, start: int, room: float, *, strong: bool) -> int:

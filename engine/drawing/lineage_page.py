@@ -14,7 +14,7 @@ from engine.runtime.units import many_text
 
 _STYLE: Final = (
     "section{display:none;border-top:1px solid GrayText;margin:16px 0;padding:8px 0} section:target{display:block}"
-    "section p,section pre,nav{margin:8px 32px;font-size:13px} pre{white-space:pre-wrap;overflow-wrap:anywhere}"
+    "section p,section pre{margin:8px 32px;font-size:13px} pre{white-space:pre-wrap;overflow-wrap:anywhere}"
 )
 
 
@@ -58,7 +58,8 @@ def lineage_page(view: LineageView, *, without: int = 0) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/><title>{html.escape(whole.title)}</title>\n'
         f"<style>{PAGE_STYLE}{_STYLE}{ZOOM_STYLE}</style></head>\n<body>\n"
-        f'<nav>Click on a table or a job for its snapshots or barriers.</nav>\n<div class="scroll" id="graph">\n'
+        f'<nav>Click on a table or a job for its snapshots or barriers.<div id="zoom"></div></nav>\n'
+        f'<div class="scroll" id="graph">\n'
         f"{graph_svg(whole)}</div>\n{sections}{ZOOM}</body></html>\n"
     )
 

@@ -9,7 +9,7 @@ DETAILS_STYLE: Final = (
     "box-shadow:0 4px 24px rgba(0,0,0,.25)}"
     "#details[hidden]{display:none} #details b{display:block}"
     "#details button{position:absolute;top:8px;right:8px;border:0;background:none;color:inherit;font-size:18px;"
-    "cursor:pointer} .f{cursor:pointer} .f.chosen{stroke:#e03131;stroke-width:2}"
+    "cursor:pointer} .f{cursor:pointer} .f.chosen,.f.chosen:hover{stroke:#e03131;stroke-width:2}"
     " svg.choosing .f[data-bucket]:not(.near):not(.chosen){fill-opacity:.25}"
 )
 
@@ -56,15 +56,17 @@ DETAILS: Final = """<aside id="details" hidden="hidden" aria-live="polite"></asi
 """
 
 ZOOM_STYLE: Final = (
-    ".scroll{overflow:auto;max-height:calc(100vh - 40px)} .scroll svg{display:block;margin:0 auto;max-width:none}"
+    "nav{position:sticky;top:0;z-index:1;display:flex;justify-content:space-between;align-items:center;gap:16px;"
+    "box-sizing:border-box;height:48px;padding:0 16px 0 32px;font-size:13px;background:inherit}"
+    "section,.scroll{scroll-margin-top:48px}"
+    ".scroll{overflow:auto;max-height:calc(100vh - 48px)} .scroll svg{display:block;margin:0 auto;max-width:none}"
     ".scroll.dragged{cursor:grabbing} a{cursor:pointer}"
-    "#zoom{position:fixed;top:12px;right:16px;display:flex;gap:4px}"
+    "#zoom{display:flex;gap:4px}"
     "#zoom button{font:inherit;font-size:13px;padding:4px 10px;border:1px solid GrayText;border-radius:6px;"
     "background:Canvas;color:CanvasText;cursor:pointer}"
 )
 
-ZOOM: Final = """<div id="zoom"></div>
-<script>
+ZOOM: Final = """<script>
 (() => {
   const view = document.getElementById("graph"), svg = view.querySelector("svg");
   const natural = Number(svg.getAttribute("width")), tall = Number(svg.getAttribute("height"));
@@ -77,7 +79,7 @@ ZOOM: Final = """<div id="zoom"></div>
     view.scrollLeft = x * scale - view.clientWidth / 2;
     view.scrollTop = y * scale - view.clientHeight / 2;
   };
-  const fit = () => zoom(Math.min(view.clientWidth / natural, (innerHeight - 40) / tall));
+  const fit = () => zoom(Math.min(view.clientWidth / natural, (innerHeight - 48) / tall));
   const buttons = {"\u2212": () => zoom(scale / 1.25), "+": () => zoom(scale * 1.25), "100 %": () => zoom(1), fit};
   for (const [name, act] of Object.entries(buttons)) {
     const button = document.createElement("button");
@@ -103,6 +105,13 @@ ZOOM: Final = """<div id="zoom"></div>
     view.scrollLeft = from[0] - event.clientX;
     view.scrollTop = from[1] - event.clientY;
   });
+  const whole = view.clientWidth / natural, root = svg.querySelector("rect.root");
+  if (whole >= 0.85) zoom(Math.min(1, whole));
+  else if (root !== null) {
+    const box = root.getBBox();
+    if (box.x + box.width > view.clientWidth) view.scrollLeft = box.x + (box.width - view.clientWidth) / 2;
+    if (box.y + box.height > view.clientHeight) view.scrollTop = box.y + (box.height - view.clientHeight) / 2;
+  }
   let moved = false;
   addEventListener("pointerup", () => {
     moved = from !== null ? from[2] : false;

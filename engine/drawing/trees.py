@@ -7,7 +7,7 @@ from itertools import groupby
 from math import sqrt
 from typing import Final
 
-from engine.drawing.letters import text_width
+from engine.drawing.letters import balanced, shortened, text_width
 from engine.drawing.model import BucketBoxes, FileBox, RunBoxes, TablePicture
 from engine.drawing.svg import Canvas
 from engine.drawing.theme import heat_class, level_class
@@ -34,7 +34,7 @@ DENSITIES: Final = (
     Density(most=12, columns=3, lane=15, font=10, labels=True),
     Density(most=32, columns=4, lane=10, font=9.5, labels=False),
     Density(most=72, columns=6, lane=7, font=9, labels=False),
-    Density(most=10**9, columns=10, lane=5, font=8, labels=False),
+    Density(most=10**9, columns=10, lane=5, font=9, labels=False),
 )
 
 
@@ -103,8 +103,9 @@ def draw_trees(canvas: Canvas, picture: TablePicture, x: float, y: float, width:
     panel = (width - _GAP * (columns - 1)) / columns
     largest = max(file.size_bytes for bucket in picture.buckets for file in bucket.files)
     for row in rows:
-        if any(cell.heading for cell in row):
-            y += 2 * density.font
+        headings = {cell.column: _heading(cell, panel, density.font) for cell in row if cell.heading}
+        if headings:
+            y += 2 * density.font + (max(map(len, headings.values())) - 1) * (density.font + 4)
         height = max(_height(cell.bucket, density) for cell in row)
         for cell in row:
             frame = _Frame(
@@ -115,9 +116,9 @@ def draw_trees(canvas: Canvas, picture: TablePicture, x: float, y: float, width:
                 largest=largest,
                 top_level=picture.top_level,
             )
-            if cell.heading:
-                room = cell.span * (panel + _GAP) - _GAP
-                canvas.label(frame.x, y - 5, cell.heading, size=density.font + 1.5, kind="strong", room=room)
+            for above, line in enumerate(reversed(headings.get(cell.column, ()))):
+                base = y - 5 - above * (density.font + 4)
+                canvas.label(frame.x, base, line, size=density.font + 1.5, kind="strong")
             _draw_bucket(canvas, cell, frame, height, picture)
         y += height + _GAP
     return y
@@ -154,6 +155,13 @@ def _rows(buckets: Sequence[BucketBoxes], density: Density) -> list[list[_Cell]]
                 for at, each in enumerate(part)
             ]
     return rows
+
+
+def _heading(cell: _Cell, panel: float, font: float) -> list[str]:
+    """The name of a partition in one or two lines above its cells."""
+    room, size = cell.span * (panel + _GAP) - _GAP, font + 1.5
+    lines = balanced(cell.heading or "", room, size, strong=True)
+    return [*lines[:1], *(shortened(each, room, size, strong=True) for each in ["".join(lines[1:])] if each)]
 
 
 def _height(bucket: BucketBoxes, density: Density) -> float:

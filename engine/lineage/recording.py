@@ -176,10 +176,16 @@ class Recorder:
         self._lineage.store(self.records(snapshot, origin))
 
     def has_read(self, origin: CommitOrigin) -> None:
-        """Record that a barrier of a job has read tables of this catalog. Raises: UnavailableError."""
+        """Record that a barrier of a job has read tables of this catalog, and the first one that the job starts there.
+
+        Raises: UnavailableError.
+        """
         tables = self._new_tables(origin.job, origin.reads, is_sink=False)
         reads = barrier_reads(self._place, origin, moment_ms=self._lineage.now_ms())
-        self._lineage.store(LineageRecords(source_tables=tables.source_tables, source_snapshots=reads))
+        startups = () if origin.barrier_id else self._startups(origin.job, origin.reads)
+        self._lineage.store(
+            LineageRecords(source_tables=tables.source_tables, source_snapshots=reads, startups=startups)
+        )
         if self._events is not None:
             self._events.completed_barrier(origin.job, origin.barrier_id, reads=_datasets(origin.reads))
 

@@ -26,8 +26,12 @@ class CheckedLineage:
     lineage: Lineage
     meta: JdbcLineageMeta
 
-    def refuse_missing(self, tables: Collection[str]) -> None:
+    def refuse_missing(self, tables: Collection[str], *, without: Collection[str] = ()) -> None:
         """Refuse an answer that leaves out commits which have read some tables: their lineage was deleted.
+
+        Args:
+            tables: names.
+            without: jobs that the answer is not about.
 
         Raises:
             InvalidInputError: there are any; names them.
@@ -35,7 +39,7 @@ class CheckedLineage:
         found = [
             f"{table.name}@{snapshot.id}"
             for table, snapshot, origin in missing_commits(self.meta, self.lineage, TablesNow.of(self.catalog))
-            if any(each.table in tables for each in origin.reads)
+            if origin.job not in without and any(each.table in tables for each in origin.reads)
         ]
         if found:
             raise InvalidInputError(

@@ -100,13 +100,15 @@ def recovery_plan(table: Table, snapshot: int, branch: str = "fix", incremental:
         The steps in order, each with its command. ``fluvial recover`` carries them out on job files.
 
     Raises:
-        InvalidInputError: the catalog records no lineage; incremental, and a job has no barrier that ends there.
+        InvalidInputError: the catalog records no lineage, or that of commits that read these tables was deleted;
+            incremental, and a job has no barrier that ends there.
         UnavailableError: the lineage store does not answer.
     """
+    recovery = Recovery(table=table.name, snapshot_id=snapshot, branch=branch, is_incremental=incremental)
     with checked_lineage(table) as checked:
         places = places_behind(StoredLinks(checked.meta), split_name(table.name), snapshot)
-    recovery = Recovery(table=table.name, snapshot_id=snapshot, branch=branch, is_incremental=incremental)
-    tables = recovered_tables(recovery, places, {})
+        tables = recovered_tables(recovery, places, {})
+        checked.refuse_missing(tables)
     steps = [
         *preparing_steps(recovery, places, {}, [f"MERGE INTO {recovery.on_branch(table.name)} ..."]),
         *reviewing_steps(recovery, tables),

@@ -113,7 +113,7 @@ def _holding(main: TableStore, name: str, origin: BranchOrigin, last: Snapshot |
     if last is None or last.id <= (origin.snapshot_id or 0) or any(each > last.id for each in merged):
         yield
         return
-    with undoing_unless_visible(hold_merged(branch, last, origin)):
+    with undoing_unless_visible(hold_merged(branch, last)):
         yield
     note_merged(branch, last, last, main=main)
 

@@ -138,7 +138,7 @@ class _Merge:
         schemas.publish()
         try:
             if newest.id not in self.releases:
-                self.releases[newest.id] = hold_merged(self._there(), newest, origin)
+                self.releases[newest.id] = hold_merged(self._there(), newest)
             done = self._commit(messages, origin, latest, newest)
         except ConflictError as error:
             raise LostRaceError(lost) from error

@@ -14,7 +14,7 @@ import orjson
 
 from filestore.branch.merge_plan import BucketPlace, MergeCommit, SideChanges, side_changes, unknown_changes
 from filestore.layout.branch_names import is_merge_tag, merge_tag
-from filestore.layout.branch_state import BranchOrigin, read_origin, write_origin
+from filestore.layout.branch_state import BranchOrigin
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.refs.live_references import has_manifests
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files
@@ -194,10 +194,8 @@ def merge_properties(branch: TableStore, origin: BranchOrigin, merged: Snapshot)
 # ---- the merged state
 
 
-def hold_merged(branch: TableStore, merged: Snapshot, origin: BranchOrigin) -> Callable[[], None]:
+def hold_merged(branch: TableStore, merged: Snapshot) -> Callable[[], None]:
     """Keep the state of a branch that is about to be merged. Returns what undoes it. Raises: ConflictError."""
-    if read_origin(branch.io, branch.paths) is None:  # of another engine
-        write_origin(branch.io, branch.paths, origin)
     name = merge_tag(merged.id)
     was_there = branch.snapshots.find_tag(name) is not None
     try:

@@ -1,9 +1,10 @@
 """Where branches began: by the record that their creation leaves, for branches of other engines by what they copied.
 
-A tag of the same name and snapshot on both sides says nothing: both may have created it after the branch began.
+A tag of the same name and snapshot on both sides says nothing: both may have created it after the branch began. So
+what changes the tags of such a branch records its origin first.
 """
 
-from filestore.layout.branch_state import BranchOrigin, read_origin
+from filestore.layout.branch_state import BranchOrigin, read_origin, write_origin
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.snapshot.snapshot import Snapshot
@@ -22,6 +23,13 @@ def origin_of(store: TableStore, name: str) -> BranchOrigin:
     newest = max(shared, default=0)
     created_ms = store.io.modified_ms(there.paths.schema(newest)) if shared else 0
     return BranchOrigin(tag=tag, snapshot_id=first, schema_id=newest, first_schema_id=newest, created_ms=created_ms)
+
+
+def record_origin(store: TableStore) -> None:
+    """Record where the table's branch began, before its tags change: those of another engine's branch alone say it."""
+    if store.paths.branch in (MAIN_BRANCH, store.main_branch) or read_origin(store.io, store.paths) is not None:
+        return
+    write_origin(store.io, store.paths, origin_of(store, store.paths.branch))
 
 
 def start_of(store: TableStore, name: str) -> tuple[str | None, int | None]:

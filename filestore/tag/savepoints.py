@@ -15,6 +15,7 @@ from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import compact_buckets
 from filestore.layout.paths import SAVEPOINT_PREFIX
 from filestore.manifest.commit_message import PURPOSE_KEY
+from filestore.refs.branch_origins import record_origin
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.pending_tags import with_pending_tag
@@ -75,6 +76,8 @@ def create_savepoint(
     checkpoints = tuple(keep_checkpoints(snapshot))
     created: list[Savepoint] = []
 
+    record_origin(store)
+
     def create() -> None:
         created.append(_create(store, snapshot, checkpoints))
         renew_tags(store)
@@ -109,6 +112,7 @@ def delete_savepoint(store: TableStore, savepoint_id: int, *, dry_run: bool = Fa
     source = store.paths.savepoint(savepoint_id)
 
     def remove() -> None:
+        record_origin(store)
         if savepoint_id == max(savepoint_ids(store), default=0):
             store.io.replace(_latest_path(store), str(savepoint_id).encode())
         tag = store.snapshots.find_tag(savepoint.tag_name)

@@ -17,7 +17,7 @@ from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.branch_state import main_branch
 from filestore.layout.nearest_names import names_text
 from filestore.layout.version_names import check_tag_name
-from filestore.refs.branch_origins import branch_made_from
+from filestore.refs.branch_origins import branch_made_from, record_origin
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.pending_tags import check_open, check_still_open, remove_leftover, with_pending_tag
@@ -110,6 +110,7 @@ def create_tag(
                 "fix=choose another name, or replace it"
             )
 
+    record_origin(store)
     with_pending_tag(store, name, tag.snapshot, create, undo=lambda: store.io.delete(path))
     _write_success_file(store, name)
     return tag
@@ -125,6 +126,7 @@ def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
         def create() -> None:
             created.append(store.io.create_exclusive(path, body))
 
+        record_origin(store)
         with_pending_tag(store, name, snapshot, create, undo=lambda: store.io.delete(path))
         if created == [True]:
             return Tag(name=name, snapshot=snapshot, created_ms=None, retained_ms=None)
@@ -149,6 +151,7 @@ def replace_tag(
     check_not_of_savepoint(store, name)
     check_not_of_merge(store, name)
     check_no_branch(store, old.name, old.snapshot)
+    record_origin(store)
     old_body = _tag_file(store, name)
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
 
@@ -178,6 +181,7 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
     check_not_of_merge(store, name)
     check_no_branch(store, old.name, old.snapshot)
     check_open(store, name, "renamed")
+    record_origin(store)
     path = store.paths.tag(target)
     if not store.io.create_exclusive(path, _tag_file(store, name)):
         raise InvalidInputError(f"tag exists already: table={store.name} tag={target} fix=choose another name")
@@ -212,6 +216,8 @@ def release_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delet
     check_open(store, name, "deleted")
     check_not_of_savepoint(store, name)
     check_no_branch(store, tag.name, tag.snapshot)
+    if not dry_run:
+        record_origin(store)
     path = store.paths.tag(name)
     unused = delete_unreferenced(
         store,

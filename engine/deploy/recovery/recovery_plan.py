@@ -12,9 +12,9 @@ from engine.deploy.recovery.corrections import check_corrections
 from engine.deploy.recovery.job_files import JobFiles, check_new, job_files_by_job
 from engine.lineage.graph.impact import JobPlace, places_behind
 from engine.lineage.graph.links import StoredLinks
-from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.store.entities import split_name
-from engine.lineage.store.store import of_columns
+from engine.lineage.store.store import LineageMeta, of_columns
+from engine.procedures.checked_lineage import checked_lineage
 from engine.procedures.recovery_steps import (
     JobFile,
     Recovery,
@@ -114,27 +114,16 @@ def plan_recovery(request: RecoveryRequest) -> RecoveryPlan:
     """Find out what a recovery has to do. Nothing is changed.
 
     Raises:
-        InvalidInputError: the catalog records no lineage; a job is in none of the files; another job writes a table,
-            too; the branch or a checkpoint exists; incremental, and a job has no barrier that ends at the snapshot; a
-            statement does not write the branch.
+        InvalidInputError: the catalog records no lineage, or that of commits was deleted; a job is in none of the
+            files; another job writes a table, too; the branch or a checkpoint exists; incremental, and a job has no
+            barrier that ends at the snapshot; a statement does not write the branch.
         UnavailableError: the lineage store does not answer.
     """
     configs = request.files.load_all()
     catalog = job_catalog(request.files)
     table = catalog.table(request.table)
-    lineage = lineage_of(catalog)
-    if lineage is None:
-        raise InvalidInputError(
-            f"the catalog records no lineage: warehouse={catalog.warehouse} "
-            "fix='create a catalog with table-lineage=true and data-lineage=true'"
-        )
-    lineage.replay()
     check_corrections(request.corrections, request.table, request.branch)
     known = job_files_by_job(request.files, configs, request.branch)
-    found = places_behind(StoredLinks(lineage.meta), split_name(request.table), request.snapshot_id)
-    places = [each for each in found if each.job not in request.without and not _is_gone(catalog, each)]
-    _check_all_known(places, known, request.files)
-    files = {each.job: known[each.job] for each in places}
     bare = Recovery(
         table=request.table,
         snapshot_id=request.snapshot_id,
@@ -142,9 +131,15 @@ def plan_recovery(request: RecoveryRequest) -> RecoveryPlan:
         is_incremental=request.is_incremental,
         place=("--config", request.files.paths[0]),
     )
-    tables = recovered_tables(bare, places, files)
-    _check_sources(places, files, tables)
-    _check_writers(lineage, tables, {*files, *request.without})
+    with checked_lineage(table) as checked:
+        found = places_behind(StoredLinks(checked.meta), split_name(request.table), request.snapshot_id)
+        places = [each for each in found if each.job not in request.without and not _is_gone(catalog, each)]
+        _check_all_known(places, known, request.files)
+        files = {each.job: known[each.job] for each in places}
+        tables = recovered_tables(bare, places, files)
+        checked.refuse_missing(tables, without=request.without)
+        _check_sources(places, files, tables)
+        _check_writers(checked.meta, tables, {*files, *request.without})
     _check_free(catalog, tables, request.branch)
     check_new(list(files.values()))
     stores = {name: catalog.table(name).store for name in tables}
@@ -204,11 +199,11 @@ def _check_sources(places: Sequence[JobPlace], files: Mapping[str, JobFile], tab
             )
 
 
-def _check_writers(lineage: Lineage, tables: Sequence[str], known: set[str]) -> None:
+def _check_writers(meta: LineageMeta, tables: Sequence[str], known: set[str]) -> None:
     """What others wrote into a table that is computed again would be lost."""
     for table in tables[1:]:
         database, name = split_name(table)
-        writers = {each.job for each in lineage.meta.sink_table_lineages(of_columns(database=database, table=name))}
+        writers = {each.job for each in meta.sink_table_lineages(of_columns(database=database, table=name))}
         if writers - known:
             others = sorted(writers - known)
             raise InvalidInputError(

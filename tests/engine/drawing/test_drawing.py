@@ -16,7 +16,7 @@ from engine import Catalog
 from engine.cli.app import run_command
 from engine.cli.exit_codes import EXIT_FAILED
 from engine.drawing.key_axis import Stretch
-from engine.drawing.letters import shortened, text_width, wrapped
+from engine.drawing.letters import balanced, shortened, text_width, wrapped
 from engine.drawing.model import FileBox, RunBoxes, TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
 from engine.drawing.svg import Canvas
@@ -174,14 +174,19 @@ def test_shortened_and_wrapped_texts_fit(words: str, room: int) -> None:
     short = shortened(words, room, 12)
     assert text_width(short, 12) <= room
     assert short == words or text_width(words, 12) > room
-    lines = wrapped(words, room, 12)
-    assert "".join(lines).replace(" ", "") == words.replace(" ", "")
-    assert all(text_width(line, 12) <= room or len(line) == 1 for line in lines)
+    lines, alike = wrapped(words, room, 12), balanced(words, room, 12)
+    assert len(lines) == len(alike)
+    for found in (lines, alike):
+        assert "".join(found).replace(" ", "") == words.replace(" ", "")
+        assert all(text_width(line, 12) <= room or len(line) == 1 for line in found)
 
 
 def test_names_are_wrapped_behind_signs() -> None:
     assert wrapped("dw.src_events_stream_raw_v2", 120, 13) == ["dw.src_events_", "stream_raw_v2"]
     assert shortened("dw.src_events_stream_raw_v2", 120, 13) == "dw.src_…_raw_v2"
+    assert wrapped("dw.stg_stock_of_shops_16", 160, 13) == ["dw.stg_stock_of_shops_", "16"]
+    assert balanced("dw.stg_stock_of_shops_16", 160, 13) == ["dw.stg_stock_", "of_shops_16"]
+    assert balanced("y" * 23, 160, 13) == wrapped("y" * 23, 160, 13)
 
 
 @pytest.mark.parametrize("top", [1, 4, 5, 9])
@@ -228,7 +233,12 @@ def test_words_are_in_their_panels_and_apart(buckets: int) -> None:
         shops = [f"a shop with a long name {turn}", "WWWWWWWWWWWWWWWWWWWWWWWWWW"] * buckets
         data = {"day": sorted(days * 2), "shop": shops, "v": [1234567890] * 2 * buckets}
         table.write(pa.table(data, schema=table.schema.arrow_schema))
-    check_words(svg_page(picture_of(table.store)), "panel")
+    svg = svg_page(picture_of(table.store))
+    check_words(svg, "panel")
+    texts = [*ET.fromstring(svg).iter(f"{SVG}text")]
+    assert min(float(each.get("font-size", "")) for each in texts) >= 8.5
+    names = " ".join(each.text or "" for each in texts)
+    assert all(f"-{day:03}" in names for day in range(buckets)), "partitions can be told apart"
 
 
 def test_the_history_names_values_snapshots_and_times() -> None:

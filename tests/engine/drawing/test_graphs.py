@@ -52,6 +52,16 @@ def test_long_names_are_wrapped() -> None:
     assert box.right - box.left < 320
 
 
+def test_a_late_table_is_named_on_lines_of_its_own_where_it_is_long() -> None:
+    table, job = GraphNode("table", LONG), GraphNode("job", "etl")
+    late = {(table, job): "12 snapshots, 40 min behind"}
+    svg = graph_svg(GraphPicture(title="t", headline="", graph=LineageGraph.of([(table, job)]), late=late))
+    check_words(svg, "table", "job")
+    [box] = boxes_of(ET.fromstring(svg), "job")
+    name, *of_table, lateness = [each.what for each in labels_of(ET.fromstring(svg)) if box.holds(each)]
+    assert (name, "".join(of_table), lateness) == ("etl", f"{LONG}:", late[table, job])
+
+
 def test_edges_pass_boxes_at_a_distance() -> None:
     """Also those that close a cycle: no edge is drawn through a box that it does not belong to."""
     table, job = (lambda name: GraphNode("table", name)), (lambda name: GraphNode("job", name))

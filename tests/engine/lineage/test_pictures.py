@@ -152,6 +152,7 @@ def targets(page: Path) -> dict[str, ET.Element]:
     assert sorted(links) == sorted(f"#{name}" for name in sections)
     assert {each.get("href") for each in root.iter("a")} == {"#graph"}
     assert any(each.get("id") == "graph" for each in root.iter("div"))
+    assert [[each.get("id") for each in nav] for nav in root.iter("nav")] == [["zoom"]], "buttons cover no box"
     first, *others = root.iter(f"{SVG}svg")
     assert len(boxes_of(first, "table", "job")) == len(links)
     for svg in (first, *others):

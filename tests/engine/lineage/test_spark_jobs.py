@@ -161,6 +161,8 @@ def test_a_source_tells_where_the_sink_does_not(spark: SparkSession, tmp_path: P
     assert stored_lineage(one, "foreign") == ({("one", 1)}, set())
     assert stored_lineage(two, "both") == ({("one", 1)}, {("two", 1)})
     assert {each.job for each in lineage(one).meta.source_table_lineages()} == {"foreign", "both"}
+    startups = {(each.job, each.table, each.snapshot_id) for each in lineage(one).meta.job_startups()}
+    assert startups == {("foreign", "one", 1), ("both", "one", 1)}
 
 
 def run(spark: SparkSession, path: Path, name: str, tables: tuple[Table, ...], target: Table, **options: str) -> None:

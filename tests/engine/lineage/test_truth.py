@@ -118,6 +118,23 @@ class RandomCatalog:
         if ids := table.store.snapshots.ids():
             procedures.rollback(table, snapshot=self.random.choice(ids), force=True)
 
+    def take_back(self) -> None:
+        """By a new commit, to a snapshot, a tag or a savepoint."""
+        table = self.some_table()
+        if not (ids := table.store.snapshots.ids()):
+            return
+        how = self.random.choice(("snapshot", "tag", "savepoint"))
+        if how == "savepoint":
+            [saved] = procedures.create_savepoint(table).to_pylist()
+            table.write(self.rows(), options={"pipeline.name": self.random.choice(JOBS)})
+            procedures.rollback_to_savepoint(table, saved["savepoint_id"])
+        elif how == "snapshot":
+            procedures.rollback_to_as_latest(table, snapshot=self.random.choice(ids))
+        else:
+            procedures.create_tag(table, f"t{next(self.numbers)}", snapshot=self.random.choice(ids))
+            table.write(self.rows(), options={"pipeline.name": self.random.choice(JOBS)})
+            procedures.rollback_to_as_latest(table, tag=self.random.choice(table.store.snapshots.tag_names()))
+
     def compact(self) -> None:
         self.some_table().compact(full=True)
 
@@ -261,6 +278,7 @@ def test_every_answer_is_what_the_snapshot_files_say(
         *(world.rollback,) * 3,
         *(world.new_checkpoint,) * 2,
         world.rename_branch,
+        world.take_back,
         world.drop,
         world.rename,
         world.compact,

@@ -8,7 +8,7 @@ import pytest
 from engine import Catalog, sink
 from engine.cli.app import run_command
 from engine.deploy.config.job_config import load_job
-from engine.procedures import create_tag
+from engine.procedures import create_tag, replace_main_branch
 from engine.read.batch_read import BatchRead
 from engine.spark.data_source import FluvialDataSource
 from filestore.branch.branches import create_branch
@@ -112,6 +112,20 @@ def test_a_stream_of_a_branch_follows_that_branch(catalog: Catalog) -> None:
     main.write(rows([6]))
     assert ids(ours.available()) == [6]
     assert [ids(each.available()) for each in theirs] == [[5]] * 3
+
+
+def test_a_stream_of_a_branch_that_moved_into_the_table_names_that_as_a_cause(catalog: Catalog) -> None:
+    """versions.md L8: it said that the table was corrupt."""
+    stream = Query(catalog.warehouse, "db.t$branch_b")
+    assert ids(stream.available()) == [1, 2, 3]
+    replace_main_branch(catalog.table("db.t"), "b")
+    catalog.table("db.t").write(rows([4]))
+    assert ids(stream.available()) == [4]
+    replace_main_branch(catalog.table("db.t"), "main")
+    catalog.table("db.t").write(rows([5]))
+    with pytest.raises(InvalidInputError, match="a main branch that was replaced or moved"):
+        stream.available()
+    assert ids(Query(catalog.warehouse, "db.t").available()) == [1, 2, 3, 4, 5]
 
 
 def test_a_job_file_names_a_branch_three_ways(catalog: Catalog, tmp_path: Path) -> None:

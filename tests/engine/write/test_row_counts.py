@@ -73,7 +73,7 @@ def made(home: Path, name: str = "t", broker: Broker | None = None, **options: s
 
 
 def test_updates_without_what_they_replace_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """FL-184: such rows stay for ever, which nobody sees otherwise. A pair that is cut between two batches is none."""
+    """FL-184: such rows stay, and nothing else shows them. A pair that is cut between two batches is none."""
     table = made(tmp_path)
     table.write(batch(("+I", 0), ("+I", 1)))
     table.write(batch(("-U", 0), ("+U", 2), ("-U", 1), ("+U", 3)))

@@ -15,12 +15,16 @@ from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.rewriting import restore
+from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.refs.live_references import on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
+from filestore.scan.snapshot_files import live_files
+from filestore.scan.table_scan import TableScan
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
-from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable
+from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable, unique_content
 from tests.support.roots import branches_of, decoding_once, files_there, used_files
+from tests.support.tables import copied
 
 
 def merged_by_key(base: Content, main: Content, branch: Content, *, force: bool) -> Content:
@@ -49,6 +53,7 @@ SEEN = (
     "moved back",
     "saved over",
     "taken back",
+    "rolled back",
 )
 
 
@@ -64,6 +69,7 @@ class BranchedTable(VersionedTable):
         return {
             **super().actions(), self.save: 1, self.delete_savepoint: 1, self.make_branch: 1, self.create: 3,
             self.delete: 1, self.rename: 2, self.merge: 4, self.forward: 3, self.replace: 2, self.back: 2,
+            self.roll_back: 1,
         }  # fmt: skip
 
     def create(self, _: FileTable) -> None:
@@ -125,7 +131,8 @@ class BranchedTable(VersionedTable):
         name = self.some_branch()
         if name is None:
             return
-        before, theirs = self.newest(self.table), self.newest(self.table.on_branch(name))
+        before, there = self.newest(self.table), self.table.on_branch(name)
+        theirs, whole = self.newest(there), (self.whole(self.table), self.whole(there))
         force = self.rng.random() < 0.2
         try:
             done = merge_branch(self.table.store, name, force=force)
@@ -135,9 +142,9 @@ class BranchedTable(VersionedTable):
         else:
             after = self.newest(self.table)
             if name in self.common:
-                assert after == merged_by_key(self.common[name][-1][1], before, theirs, force=force)
+                assert self.whole(self.table) == merged_by_key(self.common[name][-1][1], *whole, force=force)
             if name in self.common and done.snapshot is not None:
-                self.common[name].append((done.snapshot.id, theirs))
+                self.common[name].append((done.snapshot.id, whole[1]))
             self.seen["merged"] += done.snapshot is not None
             self.states.setdefault((self.table.store.paths.branch, self.table.store.snapshots.latest_id() or 0), after)
             self.hold(name, theirs)
@@ -171,7 +178,7 @@ class BranchedTable(VersionedTable):
                 self.states[main, floor] = self.states[name, floor]
             self.common = {key: [e for e in each if e[0] <= floor] for key, each in self.common.items()}
             if name in self.common and done.published:
-                self.common[name].append((done.published[-1], self.newest(there)))
+                self.common[name].append((done.published[-1], self.whole(there)))
             self.hold(name, self.newest(there))
             self.seen["forwarded"] += 1
             self.seen["forced"] += bool(done.removed)
@@ -231,6 +238,41 @@ class BranchedTable(VersionedTable):
         restore(store, wanted)
         assert self.newest(table) == content
         self.seen["taken back"] += 1
+
+    def roll_back(self, table: FileTable) -> None:
+        """To any state of its branch, and everything behind it is removed."""
+        branch, snapshots = table.store.paths.branch, table.store.snapshots
+        tagged = {name: snapshots.tag(name) for name in snapshots.tag_names()}
+        kept = [*tagged.values(), *(snapshots.read(each) for each in snapshots.ids())]
+        if not kept:
+            return
+        wanted = self.rng.choice(kept)
+        known = {each.id: self.tags[branch, name] for name, each in tagged.items()}
+        try:
+            roll_back(table.store, plan_rollback(table.store, wanted))
+        except (ConflictError, InvalidInputError):
+            self.seen["refused"] += 1
+            self.check()
+            return
+        self.states = {key: each for key, each in self.states.items() if key[0] != branch or key[1] <= wanted.id}
+        self.states.setdefault((branch, wanted.id), known.get(wanted.id, frozenset()))
+        self.tags = {k: each for k, each in self.tags.items() if k[0] != branch or tagged[k[1]].id <= wanted.id}
+        if branch == self.table.store.paths.branch:
+            self.common = {key: [e for e in each if e[0] <= wanted.id] for key, each in self.common.items()}
+        self.common.pop(branch, None)  # it may be behind what main has of it
+        self.seen["rolled back"] += 1
+        self.check()
+
+    def whole(self, table: FileTable) -> Content:
+        """Of the newest snapshot with the rows that wait for a compaction, for a merge is one."""
+        newest = table.store.snapshots.latest()
+        waits = newest is not None and any(not each.file.level for each in live_files(table.store, newest))
+        if not waits or not TableScan(table.store).skips_level0:
+            return self.newest(table)
+        main, branch = copied(self.table), table.store.paths.branch
+        compacted = main if main.store.paths.branch == branch else main.on_branch(branch)
+        compacted.compact(full=True)
+        return unique_content(compacted)
 
     def some_branch(self) -> str | None:
         names = [each.name for each in list_branches(self.table.store)]

@@ -30,6 +30,19 @@ def main_ahead_of(*branches: str) -> FileTable:
     return table
 
 
+def branch_of_other_engine(table: FileTable, name: str, tag: str) -> FileTable:
+    """As Paimon makes one from a tag: schema, tag and snapshot are copied, and nothing else says its origin."""
+    paths, there = table.store.paths, table.store.paths.with_branch(name)
+    snapshot = table.store.snapshots.tag(tag)
+    for source, target in (
+        (paths.schema(0), there.schema(0)),
+        (paths.tag(tag), there.tag(tag)),
+        (paths.tag(tag), there.snapshot(snapshot.id)),
+    ):
+        table.store.io.replace(target, table.store.io.read_bytes(source))
+    return table.on_branch(name)
+
+
 def changed(*values: tuple[str, int, int]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, each, strict=True)) for each in values], schema=SCHEMA)
 
@@ -63,7 +76,7 @@ def test_what_an_expiry_had_claimed_is_free_after_a_forced_fast_forward() -> Non
 
 
 def test_a_merge_that_a_forced_fast_forward_took_back_is_made_again() -> None:
-    """The branch's rows counted as merged for ever."""
+    """The branch's rows counted as merged although they were no longer in main."""
     table = main_ahead_of("dev", "other")
     table.on_branch("dev").write(rows((2, 21)))
     assert merge_branch(table.store, "dev").snapshot is not None
@@ -105,6 +118,20 @@ def test_a_bucket_that_both_sides_emptied_stays_empty() -> None:
     expire_all_but(table, 1)
     merge_branch(table.store, "dev")
     assert sorted(rows_by(["p", "id"], table)) == [("b", 1), ("b", 2)]
+
+
+def test_a_merge_by_key_keeps_rows_that_wait_for_a_compaction() -> None:
+    """It is the compaction that they wait for: histories ``vectors 30013`` and ``vectors 30032`` said otherwise."""
+    table = key_table(bucket="1", **{"deletion-vectors.enabled": "true", "write-only": "true"})
+    table.write(rows((1, 10), (2, 20)))
+    table.compact(full=True)
+    create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+    there = table.on_branch("dev")
+    there.write(rows((1, 11), (4, 40)))
+    table.write(rows((2, 21)))
+    assert (key_values(table), key_values(there)) == ([(1, 10), (2, 20)], [(1, 10), (2, 20)])
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 11), (2, 21), (4, 40)]
 
 
 @pytest.mark.parametrize("expired", ["branch", "main", "both"])
@@ -189,3 +216,38 @@ def test_commits_follow_what_a_fast_forward_published_again() -> None:
     assert fast_forward(table.store, "dev").published == (2,)
     table.write(rows((2, 20)))
     assert key_values(table) == [(1, 11), (2, 20)]
+
+
+def test_a_branch_of_another_engine_has_its_origin_when_its_tag_is_deleted() -> None:
+    """It counted as begun empty: a row that main deleted came back, and a fast-forward of nothing left a tag.
+
+    History ``changelog 3052``.
+    """
+    table = key_table()
+    table.write(rows((1, 10), (2, 20)))
+    create_tag(table.store, "z")
+    there = branch_of_other_engine(table, "dev", "z")
+    delete_tag(there.store, "z")
+    table.write(rows((3, 30)))
+    assert fast_forward(table.store, "dev").published == ()
+    assert there.store.snapshots.tag_names() == []
+    with pytest.raises(InvalidInputError, match="a branch was created from this tag"):
+        delete_tag(table.store, "z")
+    there.write(rows((1, 11)))
+    table.write(rows((2, 20)), kinds=pa.array(["-D"]))
+    expire_all_but(table, 1)
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 11), (3, 30)]
+
+
+def test_a_branch_that_another_engine_began_empty_stays_so_when_it_gets_a_tag() -> None:
+    """Its first tag counted as that from which it was made, and nothing of it could be merged."""
+    table = key_table()
+    table.write(rows((1, 10)))
+    paths = table.store.paths
+    table.store.io.replace(paths.with_branch("dev").schema(0), table.store.io.read_bytes(paths.schema(0)))
+    there = table.on_branch("dev")
+    there.write(rows((2, 20)))
+    create_tag(there.store, "own")
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 10), (2, 20)]

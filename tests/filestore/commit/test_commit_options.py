@@ -101,7 +101,7 @@ def test_what_an_overwrite_writes_is_read_without_merging(switch: str) -> None:
 
 
 def test_an_overwrite_with_deletes_or_overlapping_files_waits_for_a_compaction() -> None:
-    """A delete on the top level would stay for ever; overlapping files are no run."""
+    """A delete on the top level would never go; overlapping files are no run."""
     table = key_table(bucket="1")
 
     def overwritten(*batches: tuple[pa.Table, list[str]]) -> list[int]:

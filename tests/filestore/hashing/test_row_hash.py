@@ -145,5 +145,5 @@ def test_values_do_not_move_between_columns() -> None:
     ],
 )
 def test_hashes_never_change(row: dict[str, Any], expected: tuple[int, int]) -> None:
-    """FL-184: hashes are stored, so these are for ever."""
+    """FL-184: hashes are stored, so these never change."""
     assert hashes([row]) == [expected]

@@ -282,8 +282,8 @@ def test_savepoints_belong_to_their_branch() -> None:
         delete_savepoint(table.store, 1)
     assert create_savepoint(table.on_branch("dev").store).id == 2  # the tag of the first number is taken
     assert table.store.io.exists("/warehouse/db.db/t/branch/branch-dev/savepoint/savepoint-2")
-    table.store.io.delete(there.tag("savepoint-1"))
-    table.store.io.delete(there.snapshot(5))
+    for path in (there.tag("savepoint-1"), there.snapshot(5), f"{there.branch_root}/ORIGIN"):
+        table.store.io.delete(path)
     assert delete_savepoint(table.store, 1).data == ()
     assert {entry.path for entry in find_orphans(table.store, before_ms=10**15)} == set()
 

@@ -233,7 +233,7 @@ def test_rules_that_cannot_be_kept_are_refused(options: dict[str, str], columns:
 
 
 def test_a_time_column_stays_what_it_is() -> None:
-    """Neither another type nor dropping it: rows would stay for ever."""
+    """Neither another type nor dropping it: rows would never expire."""
     with pytest.raises(InvalidInputError, match=r"not a time column: .* type=STRING fix='use INT"):
         expiring(pa.schema([("id", pa.int64()), ("t", pa.string())]))
     catalog: FileCatalog = memory_catalog()

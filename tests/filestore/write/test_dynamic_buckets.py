@@ -1,4 +1,4 @@
-"""Dynamic buckets: every key has one bucket for ever, and a bucket as many keys as it shall have."""
+"""Dynamic buckets: a key keeps its bucket, and a bucket gets as many keys as the option says."""
 
 from collections import defaultdict
 from itertools import count

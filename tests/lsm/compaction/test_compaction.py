@@ -141,4 +141,4 @@ def test_compacting_until_nothing_is_picked_comes_to_an_end(levels: Levels, stra
         # Halved: compactions drop old versions.
         merged = file(f"out{step}", level=unit.output_level, size=unit.size_bytes // 2, keys=(low[0], high[0]))
         levels = levels.replaced(unit.runs, [merged])
-    pytest.fail("compaction goes on for ever")
+    pytest.fail("compaction does not end")

@@ -1,7 +1,8 @@
 """A shop with two jobs in a row, for tests of recoveries."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,13 @@ from pyspark.sql import SparkSession
 from engine import Catalog, Table
 from engine.deploy.config.job_config import load_job
 from engine.deploy.job import run_job
-from engine.deploy.recovery.plan_file import PlanFile, RecoveryState
+from engine.deploy.recovery.job_files import JobFiles
+from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
+from engine.deploy.recovery.recovery_plan import RecoveryRequest, plan_recovery
+from engine.lineage.origins import CommitOrigin, SourceRead
+from engine.procedures.recovery_steps import StepKind
+from engine.request.writer_options import NO_OPTIONS
+from engine.write.session import LocalRunner, Upkeep, WriteSession
 from tests.support.logs import folded, log_changes
 from tests.support.streams import Query, fold
 
@@ -65,9 +72,69 @@ def make_shop(home: Path, *, servers: str | None = None) -> tuple[Catalog, Path]
     return catalog, path
 
 
+def incremental_recovery(path: Path) -> PlanFile:
+    """A new plan, in its file: what came after snapshot 2 of ``raw`` goes, and one row is written as it should be."""
+    request = RecoveryRequest(
+        files=JobFiles(paths=(str(path),)),
+        table="shop.raw",
+        snapshot_id=2,
+        is_incremental=True,
+        corrections=("INSERT INTO shop.raw$branch_fix VALUES (3, 3)",),
+    )
+    file = PlanFile(path.parent / "recover-fix.json", plan_recovery(request), RecoveryState())
+    file.save(file.state)
+    return file
+
+
+def dying_at_every_step(
+    first: PlanFile, repeated: Collection[StepKind], attempt: Callable[[PlanFile], bool]
+) -> PlanFile:
+    """Carry out a plan by processes that die, each when a step is done and before that is written.
+
+    Args:
+        first: the plan.
+        repeated: kinds of steps that every death repeats: a process dies at the first of them only.
+        attempt: to carry it out.
+
+    Returns:
+        The plan when it is done.
+    """
+    again = [index for index, each in enumerate(first.plan.steps) if each.kind in repeated]
+    at = {("unwritten", index) for index, _ in enumerate(first.plan.steps) if index not in again[1:]}
+    died: set[tuple[str, int]] = set()
+    while True:
+        found = read_plan(first.path)
+        assert found is not None
+        file = DyingFile(found, at, died)
+        with suppress(Died):
+            assert attempt(file)
+            assert died == at
+            return file
+
+
 def load_rows(table: Table, rows: Mapping[int, int], job: str = "load") -> None:
     frame = pa.table({"id": list(rows), "n": list(rows.values())}, schema=SCHEMA)
     table.write(frame, options={"pipeline.name": job})
+
+
+def run_barrier(
+    catalog: Catalog, job: str, barrier: int, source: str, target: str, rows: Mapping[int, int], *, read: int
+) -> None:
+    """What a batch of a stream leaves: the rows, and in their snapshot what it had read of its source."""
+    from_table, table = catalog.table(source).store, catalog.table(target).files
+    found = SourceRead.of(from_table, from_table.snapshots.read(read))
+    origin = CommitOrigin(job=job, barrier_id=barrier, reads=() if found is None else (found,), run=f"run of {job}")
+    session = WriteSession(
+        table,
+        LocalRunner(),
+        commit_user=f"{job} {target}",
+        options=NO_OPTIONS,
+        upkeep=Upkeep.BATCH,
+        origin=lambda batch_id, rows: origin,
+    )
+    with session:
+        frame = pa.table({"id": list(rows), "n": list(rows.values())}, schema=SCHEMA)
+        session.write(frame.to_batches(), batch_id=barrier)
 
 
 def shown_rows(catalog: Catalog) -> list[dict[int, int]]:

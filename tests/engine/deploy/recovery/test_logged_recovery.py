@@ -7,18 +7,15 @@ from pyspark.sql import SparkSession
 
 from engine.broker.broker import Broker
 from engine.deploy.recovery.execution import Execution, Stage, write_overlays
-from engine.deploy.recovery.job_files import JobFiles
-from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
-from engine.deploy.recovery.recovery_plan import RecoveryRequest, plan_recovery
 from engine.procedures.recovery_steps import StepKind
 from logstore.kafka.topics import LogTopics
 from tests.engine.deploy.recovery.recovered_shop import (
     RIGHT,
     TABLES,
     WRONG,
-    Died,
-    DyingFile,
     agreed_rows,
+    dying_at_every_step,
+    incremental_recovery,
     load_rows,
     make_shop,
     run_in_turn,
@@ -36,29 +33,10 @@ def test_an_incremental_recovery_of_tables_with_logs_dies_at_every_step(
     assert agreed_rows(catalog, [{}, {}, {}]) == WRONG
     old = {table.name: table.log.topic for name in TABLES if (table := catalog.table(name)).log is not None}
     assert len(old) == 3
-    request = RecoveryRequest(
-        files=JobFiles(paths=(str(path),)),
-        table="shop.raw",
-        snapshot_id=2,
-        is_incremental=True,
-        corrections=("INSERT INTO shop.raw$branch_fix VALUES (3, 3)",),
+    repeated = (StepKind.RUN, StepKind.REVIEW, StepKind.CHECK)
+    file = dying_at_every_step(
+        incremental_recovery(path), repeated, lambda file: Execution(file, lambda _: spark).run(Stage.PUBLISH)
     )
-    first = PlanFile(tmp_path / "recover-fix.json", plan_recovery(request), RecoveryState())
-    first.save(first.state)
-    repeated = (StepKind.RUN, StepKind.REVIEW, StepKind.CHECK)  # of these one: every death computes all of them again
-    runs = [index for index, each in enumerate(first.plan.steps) if each.kind in repeated]
-    at = {("unwritten", index) for index, _ in enumerate(first.plan.steps) if index not in runs[1:]}
-    died: set[tuple[str, int]] = set()
-    while True:
-        found = read_plan(first.path)
-        assert found is not None
-        file = DyingFile(found, at, died)
-        try:
-            assert Execution(file, lambda _: spark).run(Stage.PUBLISH)
-        except Died:
-            continue
-        break
-    assert died == at
     begun = [{1: 1, 2: 2}, {1: 10, 2: 20}, {1: 11, 2: 21}]
     assert agreed_rows(catalog, begun) == RIGHT
     assert [topics.find_topic(each) for each in old.values()] == [None] * 3

@@ -14,17 +14,29 @@ from engine.deploy.recovery.job_files import JobFiles
 from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, alone_with, read_plan
 from engine.deploy.recovery.recovery_plan import RecoveryRequest, plan_recovery
 from engine.lineage.lineage import Lineage, lineage_of
-from engine.lineage.store.entities import DataLineage, LineageRecords, TableLineage, time_of
-from engine.procedures import create_branch
+from engine.procedures import (
+    create_branch,
+    delete_data_lineage,
+    delete_table_lineage,
+    recovery_plan,
+    repair_lineage,
+)
 from engine.procedures.recovery_steps import StepKind
 from engine.versions.expectations import ExpectationError
 from lsm.errors import ConflictError, InvalidInputError
-from tests.engine.deploy.recovery.recovered_shop import TABLES, Died, DyingFile, load_rows, make_shop, shown_rows
+from tests.engine.deploy.recovery.recovered_shop import (
+    TABLES,
+    Died,
+    DyingFile,
+    load_rows,
+    make_shop,
+    run_barrier,
+    shown_rows,
+)
 
 Fluvial = Callable[..., tuple[int, str, str]]
 OLD = [{1: 1, 2: -2, 3: -3}, {1: 10, 2: -20, 3: -30}, {1: 11, 2: -19, 3: -29}]
 NEW = [{1: 1, 2: 2}, {1: 10, 2: 20}, {1: 11, 2: 21}]
-NOW = time_of(1_700_000_000_000)
 
 
 def lineage(catalog: Catalog) -> Lineage:
@@ -49,20 +61,9 @@ def ran_shop(home: Path, *, servers: str | None = None) -> tuple[Catalog, Path]:
         )
         plus = {"orders": (10, 0), "daily": (10, 1)}[target]
         for barrier, rows in enumerate(({1: 1}, {2: 2}, {2: -2, 3: -3})):
-            load_rows(table, {at: n * plus[0] + plus[1] for at, n in rows.items()}, job)
-            record(catalog, job, barrier, source, target, barrier + 1)
+            made = {at: n * plus[0] + plus[1] for at, n in rows.items()}
+            run_barrier(catalog, job, barrier, f"shop.{source}", table.name, made, read=barrier + 1)
     return catalog, path
-
-
-def record(catalog: Catalog, job: str, barrier: int, source: str, target: str, snapshot_id: int) -> None:
-    lineage(catalog).store(
-        LineageRecords(
-            source_tables=(TableLineage(job, "shop", source, NOW),),
-            sink_tables=(TableLineage(job, "shop", target, NOW),),
-            source_snapshots=(DataLineage(job, barrier, "shop", source, snapshot_id, NOW),),
-            sink_snapshots=(DataLineage(job, barrier, "shop", target, snapshot_id, NOW),),
-        )
-    )
 
 
 def request(path: Path, **given: Any) -> RecoveryRequest:
@@ -206,15 +207,8 @@ def test_a_job_that_lags_behind_the_branch_of_its_source_is_refused_when_planned
     monkeypatch.chdir(tmp_path)
     for barrier, at in ((3, 4), (4, 5), (5, 6)):
         load_rows(catalog.table("shop.raw"), {at: at})
-        load_rows(catalog.table("shop.orders"), {at: at * 10}, "clean")
-        record(catalog, "clean", barrier, "raw", "orders", at)
-    load_rows(catalog.table("shop.daily"), {6: 61}, "report")
-    lineage(catalog).store(
-        LineageRecords(
-            source_snapshots=(DataLineage("report", 3, "shop", "orders", 6, NOW),),
-            sink_snapshots=(DataLineage("report", 3, "shop", "daily", 4, NOW),),
-        )
-    )
+        run_barrier(catalog, "clean", barrier, "shop.raw", "shop.orders", {at: at * 10}, read=at)
+    run_barrier(catalog, "report", 3, "shop.orders", "shop.daily", {6: 61}, read=6)
     asked = ("recover", str(path), "--table", "shop.raw", "--snapshot", "5", "--dry-run")
     code, _, error = fluvial(*asked, "--incremental")
     assert code == 2
@@ -224,13 +218,32 @@ def test_a_job_that_lags_behind_the_branch_of_its_source_is_refused_when_planned
 
 def test_jobs_that_no_file_has_are_named(shop: tuple[Catalog, Path]) -> None:
     catalog, path = shop
-    record(catalog, "notebook", 1, "orders", "raw", 3)
+    run_barrier(catalog, "notebook", 1, "shop.orders", "shop.raw", {9: 9}, read=3)
     with pytest.raises(InvalidInputError, match=r"jobs=notebook .*--without notebook"):
         plan_recovery(request(path))
-    record(catalog, "manual", 1, "raw2", "daily", 3)
+    load_rows(catalog.table("shop.daily"), {9: 9}, "manual")
     with pytest.raises(InvalidInputError, match=r"its rows would be lost: table=shop.daily jobs=manual"):
         plan_recovery(request(path, without=frozenset(["notebook"])))
     assert plan_recovery(request(path, without=frozenset(["notebook", "manual"]))).tables == TABLES
+
+
+def test_a_plan_knows_what_the_snapshots_say_and_refuses_what_was_deleted(shop: tuple[Catalog, Path]) -> None:
+    """LN-35, LN-38: a store that was lost made a plan of the first table alone, and the others stayed wrong."""
+    catalog, path = shop
+    for stored in (Path(catalog.warehouse) / ".fluvial").glob("lineage.sqlite*"):
+        stored.unlink()
+    assert plan_recovery(request(path, is_incremental=True)).tables == TABLES
+    delete_table_lineage(catalog, "report")
+    delete_data_lineage(catalog, "report")
+    missing = r"lineage of commits is not in the store: .* commits=3 .*shop.daily@1.* fix='fluvial repair-lineage --all"
+    with pytest.raises(InvalidInputError, match=missing):
+        plan_recovery(request(path))
+    with pytest.raises(InvalidInputError, match=missing):
+        recovery_plan(catalog.table("shop.raw"), 2)
+    assert plan_recovery(request(path, without=frozenset(["report"]))).tables == TABLES[:2]
+    assert repair_lineage.for_all is not None
+    repair_lineage.for_all(catalog)
+    assert plan_recovery(request(path)).tables == TABLES
 
 
 def test_the_command_plans_shows_continues_and_refuses(

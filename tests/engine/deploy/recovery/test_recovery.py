@@ -14,9 +14,7 @@ from pyspark.sql import SparkSession
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.deploy.recovery.execution import Execution, Stage, StepReport, write_overlays
-from engine.deploy.recovery.job_files import JobFiles
-from engine.deploy.recovery.plan_file import PlanFile, RecoveryState, read_plan
-from engine.deploy.recovery.recovery_plan import RecoveryRequest, plan_recovery
+from engine.deploy.recovery.plan_file import PlanFile, RecoveryState
 from engine.lineage.graph.lateness import TableCommits
 from engine.lineage.graph.view import view_of_table
 from engine.lineage.lineage import lineage_of
@@ -28,9 +26,10 @@ from tests.engine.deploy.recovery.recovered_shop import (
     RIGHT,
     WRONG,
     Died,
-    DyingFile,
     agreed_rows,
     block_of_page,
+    dying_at_every_step,
+    incremental_recovery,
     load_rows,
     make_shop,
     run_in_turn,
@@ -40,6 +39,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+Fluvial = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -76,34 +76,16 @@ def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_
     catalog, path = make_shop(tmp_path)
     run_in_turn(spark, path)
     assert shown_rows(catalog) == WRONG
-    request = RecoveryRequest(
-        files=JobFiles(paths=(str(path),)),
-        table="shop.raw",
-        snapshot_id=2,
-        is_incremental=True,
-        corrections=("INSERT INTO shop.raw$branch_fix VALUES (3, 3)",),
-    )
-    first = PlanFile(tmp_path / "recover-fix.json", plan_recovery(request), RecoveryState())
-    first.save(first.state)
-    runs = [index for index, each in enumerate(first.plan.steps) if each.kind in (StepKind.RUN, StepKind.REVIEW)]
-    at = {("unwritten", index) for index, _ in enumerate(first.plan.steps) if index not in runs[1:]}
-    died: set[tuple[str, int]] = set()
 
-    def main_is_untouched_until_it_is_published(report: StepReport) -> None:
+    def main_is_untouched(report: StepReport) -> None:
         if report.step.kind is StepKind.TAG and report.fact is None:
             assert shown_rows(catalog) == WRONG
 
-    while True:
-        found = read_plan(first.path)
-        assert found is not None
-        file = DyingFile(found, at, died)
-        execution = Execution(file, lambda _: spark, on_step=main_is_untouched_until_it_is_published)
-        try:
-            assert execution.run(Stage.PUBLISH)
-        except Died:
-            continue
-        break
-    assert died == at
+    file = dying_at_every_step(
+        incremental_recovery(path),
+        (StepKind.RUN, StepKind.REVIEW),
+        lambda file: Execution(file, lambda _: spark, on_step=main_is_untouched).run(Stage.PUBLISH),
+    )
     assert shown_rows(catalog) == RIGHT
     assert stored_links(catalog) == {
         ("reads", "clean", "raw", 1), ("writes", "clean", "orders", 1),
@@ -130,6 +112,48 @@ def test_a_recovery_that_dies_at_every_step_ends_right(spark: SparkSession, tmp_
     assert shown_rows(catalog) == wrong  # the new jobs continued, on what was published
 
 
+def test_a_full_recovery_by_the_command_dies_at_every_kind_of_step(
+    spark: SparkSession, tmp_path: Path, fluvial: Fluvial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LN-35 to LN-37, LN-06, LN-75, for tables without a log: the command is given again as it was until it is done."""
+    catalog, path = make_shop(tmp_path)
+    run_in_turn(spark, path)
+    assert shown_rows(catalog) == WRONG
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("engine.cli.recover._started", lambda *_: spark)  # else the command would end it
+    saved, left = PlanFile.save, {*StepKind} - {StepKind.REWIND, StepKind.REVIEW}
+
+    def save(file: PlanFile, state: RecoveryState) -> None:
+        for index in state.facts.keys() - file.state.facts.keys():
+            if file.plan.steps[index].kind in left:
+                left.remove(file.plan.steps[index].kind)
+                raise Died(file.plan.steps[index].command)
+        saved(file, state)
+
+    monkeypatch.setattr(PlanFile, "save", save)
+    deaths, was_published, asked = len(left), False, _full_recovery(path)
+    for _ in range(deaths):
+        with pytest.raises(Died):
+            fluvial(*asked)
+        was_published = was_published or json.loads((tmp_path / "recover-again.json").read_text())["publishing"]
+        assert was_published or shown_rows(catalog) == WRONG
+    code, out, error = fluvial(*asked)
+    assert (code, left) == (0, set()), error
+    assert (json.loads(out)["published"], set(json.loads(out)["tables"].values())) == (True, {"new"})
+    assert shown_rows(catalog) == RIGHT
+    assert stored_links(catalog) == {
+        ("reads", "clean-again", "raw", 3), ("writes", "clean-again", "orders", 1),
+        ("reads", "report-again", "orders", 1), ("writes", "report-again", "daily", 1),
+        ("writes", "recover-again-1", "raw", 3),
+    }  # fmt: skip
+    hits = impact(catalog.table("shop.raw"), 3).to_pylist()
+    assert [(hit["job"], hit["table"]) for hit in hits] == [
+        ("clean-again", "shop.orders"),
+        ("report-again", "shop.daily"),
+    ]
+    assert not [name for name in names_in_graph(catalog) if "$" in name]
+
+
 @pytest.mark.broker
 def test_a_full_recovery_by_the_command_is_killed_and_run_again(
     spark: SparkSession, broker: Broker, tmp_path: Path
@@ -144,11 +168,15 @@ def test_a_full_recovery_by_the_command_is_killed_and_run_again(
     }  # fmt: skip
 
 
+def _full_recovery(path: Path) -> list[str]:
+    correction = block_of_page("sql").replace("_fix", "_again")
+    asked = ["recover", str(path), "--table", "shop.raw", "--snapshot", "2", "--branch", "again"]
+    return [*asked, "--correct", correction, "--publish", "--json"]
+
+
 def _recover_fully(home: Path, path: Path) -> None:
     """By the command, which is killed while a pipeline runs, and run again."""
-    command = [sys.executable, "-m", "engine.cli", "recover", str(path), "--table", "shop.raw"]
-    command += ["--snapshot", "2", "--branch", "again", "--correct", block_of_page("sql").replace("_fix", "_again")]
-    command += ["--publish", "--json"]
+    command = [sys.executable, "-m", "engine.cli", *_full_recovery(path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "engine" / "plugin")])}
     started = home / "checkpoints" / "clean-again" / "offsets" / "0"
     plan = home / "recover-again.json"
