@@ -14,7 +14,7 @@ from tests.support.tables import key_table
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
 
-def batch(number: int) -> pa.RecordBatch:
+def numbered_batch(number: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"n": [number]})
 
 
@@ -29,8 +29,8 @@ def test_raw_parts_are_read_at_the_same_time_and_come_in_their_order() -> None:
 
     def read(part: int) -> Iterator[pa.RecordBatch]:
         meeting.wait(timeout=60)
-        yield batch(part)
-        yield batch(part + 100)
+        yield numbered_batch(part)
+        yield numbered_batch(part + 100)
 
     found = batches_of_all([1, 2], read, is_raw=lambda _: True)
     assert [each["n"][0].as_py() for each in found] == [1, 101, 2, 102]
@@ -41,7 +41,7 @@ def test_where_one_part_merges_all_are_read_one_by_one() -> None:
 
     def read(part: int) -> Iterator[pa.RecordBatch]:
         assert threading.get_ident() == here
-        yield batch(part)
+        yield numbered_batch(part)
 
     found = batches_of_all(range(5), read, is_raw=lambda part: part != 3)
     assert [each["n"][0].as_py() for each in found] == [0, 1, 2, 3, 4]
@@ -52,7 +52,7 @@ def test_the_error_of_a_part_is_raised() -> None:
     def read(part: int) -> Iterator[pa.RecordBatch]:
         if part == 3:
             raise CorruptDataError("a page is corrupt")
-        yield batch(part)
+        yield numbered_batch(part)
 
     with pytest.raises(CorruptDataError, match="a page is corrupt"):
         list(batches_of_all(range(100), read, is_raw=lambda _: True))
