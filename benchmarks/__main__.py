@@ -1,6 +1,7 @@
 """Run benchmarks one after the other and keep their lines: ``python -m benchmarks [--quick | --tiny] [name ...]``.
 
-Every line goes to ``.bench/<date>.jsonl``; at the end a table says which budgets are met.
+Every line goes to ``.bench/<date>.jsonl``; at the end a table says which budgets are met. A line that compares systems
+becomes a table with ratios too, and a chart, ``.bench/<benchmark>.svg``.
 """
 
 import datetime as dt
@@ -12,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
+from benchmarks.comparison import comparison_grid, comparison_svg
 from benchmarks.harness import REPOSITORY
 
 
@@ -38,6 +40,10 @@ def main() -> None:
             file.writelines(line + "\n" for line in found)
         lines += [json.loads(line) for line in found]
     show(lines)
+    for line in lines:
+        if len(line.get("compared", ())) > 1:
+            Console(stderr=True).print(comparison_grid(line))
+            (folder / f"{line['benchmark']}.svg").write_text(comparison_svg(line), encoding="utf-8")
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 

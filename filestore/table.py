@@ -21,6 +21,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.log_login import login_for
+from filestore.read.side_by_side import batches_of_all
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
 from filestore.scan.bucket_numbers import BucketNumbers
@@ -351,7 +352,13 @@ class TableRead:
         """The rows that match, in memory; see ``to_batches``."""
         names = self.table.schema.column_names if columns is None else columns
         schema = pa.schema([self.table.schema.arrow_field(name) for name in names])
-        return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
+        plan = self.plan(filter)
+        batches = batches_of_all(
+            plan.splits,
+            lambda split: read_split(self.table, split, columns=columns, filter=plan.filter),
+            is_raw=lambda split: not split.needs_merge,
+        )
+        return pa.Table.from_batches(batches, schema=schema)
 
 
 def _no_table(io: FileIO, name: str, paths: TablePaths, main: str) -> str:

@@ -1,12 +1,16 @@
 """The whole ingest: 20 micro-batches of 100,000 upserts over 1,000,000 keys into 2 buckets, compaction included.
 
-Fluvial with the log off, Fluvial with the log on (a real broker on this machine), and Paimon's own Spark sink
-(paimon-spark-3.5 0.9.0 on pyspark 3.5, in ``.venv-bench``), each as a process of its own, taking turns; the better
-run of each counts. Beside them a query of plain PySpark that only takes each batch to the driver: the first micro-batch
-of a fresh session is compared with its first. Budgets: without the log 0.4 times the peer, with the log 0.6 times, the
+Fluvial with the log off, Fluvial with the log on (a real broker on this machine), and what other formats do on
+pyspark 3.5, in ``.venv-bench``: Paimon's Spark sink (0.9.0), Delta (3.3.2), Iceberg (1.9.2), Hudi (1.0.2); each as a
+process of its own, taking turns; the better run of each counts. Spark 3.5 is the newest version that all of them have
+jars for. Beside them a query of plain PySpark that only takes each batch to the driver: the first micro-batch of a
+fresh session is compared with its first. Budgets: without the log 0.4 times the peer, with the log 0.6 times, the
 first micro-batch 1.5 times the bare one.
 
-usage: python -m benchmarks ingest [--quick | --tiny]; tiny is without the peer and its environment
+A table with ratios and a chart, ``.bench/ingest.svg``, are made of the line at the end; see
+``benchmarks.comparison``.
+
+usage: python -m benchmarks ingest [--quick | --tiny]; tiny is without the peers and their environment
 """
 
 import json
@@ -23,6 +27,11 @@ from engine.broker.jars import fetch_jars
 
 PEER_JAR = "org.apache.paimon:paimon-spark-3.5:0.9.0@jar"
 PEER_PYTHON = REPOSITORY / ".venv-bench" / "bin" / "python"
+OTHER_PEERS = {
+    "delta": "io.delta:delta-spark_2.12:3.3.2",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.9.2@jar",
+    "hudi": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.0.2@jar",
+}
 BUDGETS = {"fluvial, log off": 0.4, "fluvial, log on": 0.6}
 FIRST_BATCH_BUDGET = 1.5
 BARE = "bare PySpark"
@@ -43,6 +52,7 @@ def main() -> None:
             "fluvial, log off": fluvial,
             "fluvial, log on": with_log,
             PEER: peer,
+            **({} if peer is None else {name: other_command(name) for name in OTHER_PEERS}),
             BARE: [*fluvial, "--writer", "bare"],
         }
         if peer is None:
@@ -65,6 +75,20 @@ def peer_command() -> list[str]:
     [jar] = fetch_jars([PEER_JAR], REPOSITORY / "conf" / "bench-jars.lock")
     script = Path(__file__).parent / "peers" / "paimon_spark_ingest.py"
     return [str(PEER_PYTHON), str(script), "--jar", str(jar)]
+
+
+def other_command(name: str) -> list[str]:
+    """How another format is started; Spark has Scala's library itself."""
+    jars = fetch_jars([OTHER_PEERS[name]], REPOSITORY / "conf" / f"bench-{name}-jars.lock")
+    paths = ",".join(str(jar) for jar in jars if not jar.name.startswith("scala-library"))
+    return [
+        str(PEER_PYTHON),
+        str(Path(__file__).parent / "peers" / "spark_ingest.py"),
+        "--format",
+        name,
+        "--jars",
+        paths,
+    ]
 
 
 def run(command: list[str], source: Path, home: Path, table: str, *, buckets: int = BUCKETS) -> dict[str, Any]:
@@ -105,6 +129,7 @@ def report(best: dict[str, dict[str, Any]], rows: int) -> None:
         "machine": machine(),
         "rows": rows,
         "peer": None if peer is None else PEER,
+        "compared": {name: figures[name]["seconds"] for name in figures if name != BARE},
         **figures,
     }
     print(json.dumps(line))

@@ -15,6 +15,7 @@ from engine.request.read_request import ReadRequest, open_for_read
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.predicate.given_filter import predicate_of
+from filestore.read.side_by_side import batches_of_all
 from filestore.scan.table_scan import Filter
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
@@ -88,7 +89,12 @@ class BatchRead:
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: Filter = None) -> pa.Table:
         """The rows that match, in memory; see ``to_batches``."""
-        return pa.Table.from_batches(self.to_batches(columns, filter), schema=self._schema_of(columns))
+        schema, plan = self._schema_of(columns), self.plan(filter)
+        read = plan.reader(schema.names)
+        batches = batches_of_all(
+            plan.pieces, read, is_raw=lambda piece: piece.own_split is not None and not piece.own_split.needs_merge
+        )
+        return pa.Table.from_batches(batches, schema=schema)
 
     def _schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
         names = self.table.schema.column_names if columns is None else columns

@@ -22,6 +22,7 @@ from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.binary_row import EMPTY_ROW, encode_row
 from filestore.types.data_types import DataField
+from filestore.types.identity_cache import cached_by_identity
 from lsm.byte_sizes import pieces_within
 from lsm.errors import FluvialError
 from lsm.keys.keys import internal_value
@@ -218,6 +219,7 @@ def _chosen_format(options: TableOptions, level: int, *, changelog: bool) -> Fil
     return file_format(name)
 
 
+@cached_by_identity(64)
 def _stats_modes(schema: TableSchema, options: TableOptions, level: int, *, changelog: bool) -> dict[str, str]:
     """Statistics mode by column: the column's own, else the changelog's, else the level's, else the table's."""
     usual = options.metadata_stats_mode_per_level.get(level, options.stats_mode)

@@ -23,6 +23,7 @@ from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector
 from filestore.options.table.common import MIB
 from filestore.schema.file_fields import file_schema, leaf_columns
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
+from filestore.types.identity_cache import cached_by_identity
 from lsm.byte_sizes import pieces_within, release_after, rows_within
 from lsm.errors import InvalidInputError
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
@@ -54,8 +55,7 @@ class ParquetFileWriter:
         With ``block_bytes`` a row group has as many rows as the first ones fit into it, by their size in memory. It is
         never larger than that or 32 MB, whichever is more, and a page of wide rows not larger than one row or 8 MB.
         """
-        for field in fields:
-            _check_writable(field)
+        _check_writable(tuple(fields))
         self._sink = sink
         self._fields = fields
         self._schema = file_schema(fields)
@@ -174,7 +174,8 @@ class ParquetFileWriter:
             parts = [group.get(field.name) for group in by_group]
             known = [part for part in parts if part is not None]
             if field.name not in result and has_order(field.type) and len(known) == len(parts):
-                result[field.name] = replace(merge_ranges(known), may_hold_nan=False)
+                merged = known[0] if len(known) == 1 else merge_ranges(known)
+                result[field.name] = replace(merged, may_hold_nan=False) if merged.may_hold_nan else merged
         return result
 
 
@@ -290,8 +291,9 @@ def _internal(raw: Any, field: DataField) -> Any:
     return raw
 
 
-def _check_writable(field: DataField) -> None:
-    for kind in walk(field.type):
+@cached_by_identity(64)
+def _check_writable(fields: tuple[DataField, ...]) -> None:
+    for field, kind in [(each, kind) for each in fields for kind in walk(each.type)]:
         if kind.root in TIMESTAMP_ROOTS and (kind.precision or 0) > 6:
             raise InvalidInputError(
                 f"parquet files hold timestamps up to precision 6 for every reader: column={field.name} type={kind} "

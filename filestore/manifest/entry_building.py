@@ -50,7 +50,7 @@ def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[Manifes
 
     def stats(name: str) -> list[SimpleStats]:
         known = keys if name == "_KEY_STATS" else {}
-        return _objects(
+        return made_objects(
             SimpleStats,
             len(rows),
             min_values=_shared(values(f"{name}._MIN_VALUES"), known),
@@ -58,7 +58,7 @@ def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[Manifes
             null_counts=_shared(values(f"{name}._NULL_COUNTS")),
         )
 
-    files = _objects(
+    files = made_objects(
         DataFileMeta,
         len(rows),
         file_name=map(checked_name, values("_FILE_NAME")),
@@ -83,7 +83,7 @@ def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[Manifes
         write_cols=_shared(values("_WRITE_COLS")),
     )
     kinds = tuple(EntryKind)
-    return _objects(
+    return made_objects(
         ManifestEntry,
         len(rows),
         kind=map(kinds.__getitem__, columns.kinds[rows].tolist()),
@@ -94,7 +94,7 @@ def _entries(columns: EntryColumns, rows: IndexArray, body: Any) -> list[Manifes
     )
 
 
-def _objects(made_class: type[T], count: int, /, **attributes: Iterable[Any]) -> list[T]:
+def made_objects(made_class: type[T], count: int, /, **attributes: Iterable[Any]) -> list[T]:
     """Objects of a frozen class with slots, as its constructor makes them: that one takes them one value at a time."""
     made = [*map(object.__new__, repeat(made_class, count))]
     for name, values in attributes.items():

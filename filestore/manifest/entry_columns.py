@@ -40,13 +40,18 @@ _WANTED: Final = (
     "_BUCKET",
     "_TOTAL_BUCKETS",
     "_FILE._FILE_NAME",
+    "_FILE._FILE_SIZE",
     "_FILE._ROW_COUNT",
+    "_FILE._MIN_KEY",
+    "_FILE._MAX_KEY",
     "_FILE._KEY_STATS._MIN_VALUES",
     "_FILE._KEY_STATS._MAX_VALUES",
+    "_FILE._MIN_SEQUENCE_NUMBER",
     "_FILE._MAX_SEQUENCE_NUMBER",
     "_FILE._SCHEMA_ID",
     "_FILE._LEVEL",
     "_FILE._EXTRA_FILES",
+    "_FILE._DELETE_ROW_COUNT",
     "_FILE._EMBEDDED_FILE_INDEX",
     "_FILE._EXTERNAL_PATH",
 )
@@ -72,9 +77,14 @@ class EntryColumns:
     total_buckets: NDArray[np.int32]
     levels: NDArray[np.int32]
     schema_ids: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # bytes
     row_counts: NDArray[np.int64]
+    has_no_deletes: BoolArray  # by its count; without one the file may have some
+    min_sequence_numbers: NDArray[np.int64]
     max_sequence_numbers: NDArray[np.int64]
     names: ByteSpans
+    first_keys: ByteSpans  # BinaryRow
+    last_keys: ByteSpans
     key_lows: ByteSpans  # BinaryRow of the lowest values of the key columns
     key_highs: ByteSpans
     is_plain: BoolArray  # without extra files, embedded index and external path: no other has its name
@@ -230,6 +240,7 @@ def _made(body: EncodedBytes, places: IndexArray, columns: dict[str, Any]) -> En
     if (versions != MANIFEST_VERSION).any() or not np.isin(kinds, list(map(int, EntryKind))).all():
         raise ValueError("not a version or a kind of entries")
     partitions, codes = _encoded_partitions(body, columns["_PARTITION"])
+    deletes = columns["_FILE._DELETE_ROW_COUNT"]
     is_plain = columns["_FILE._EXTRA_FILES"].counts == 0
     for name in ("_FILE._EMBEDDED_FILE_INDEX", "_FILE._EXTERNAL_PATH"):
         is_plain &= ~_validity(columns[name])
@@ -243,9 +254,14 @@ def _made(body: EncodedBytes, places: IndexArray, columns: dict[str, Any]) -> En
         total_buckets=numbers("_TOTAL_BUCKETS", np.int32),
         levels=numbers("_FILE._LEVEL", np.int32),
         schema_ids=numbers("_FILE._SCHEMA_ID"),
+        sizes=numbers("_FILE._FILE_SIZE"),
         row_counts=numbers("_FILE._ROW_COUNT"),
+        has_no_deletes=_validity(deletes) & (deletes.values == 0),
+        min_sequence_numbers=numbers("_FILE._MIN_SEQUENCE_NUMBER"),
         max_sequence_numbers=numbers("_FILE._MAX_SEQUENCE_NUMBER"),
         names=spans("_FILE._FILE_NAME"),
+        first_keys=spans("_FILE._MIN_KEY"),
+        last_keys=spans("_FILE._MAX_KEY"),
         key_lows=spans("_FILE._KEY_STATS._MIN_VALUES"),
         key_highs=spans("_FILE._KEY_STATS._MAX_VALUES"),
         is_plain=is_plain,

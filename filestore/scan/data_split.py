@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ class DataSplit:
     partition: bytes  # BinaryRow with arity prefix
     bucket: int
     total_buckets: int
-    files: tuple[DataFileMeta, ...]
+    files: Sequence[DataFileMeta]
     raw_convertible: bool  # the files' rows are table rows: none to merge, deleted or expired
     needs_merge: bool
     deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # of these files only

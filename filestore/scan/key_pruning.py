@@ -59,8 +59,8 @@ class KeyPruner:
         known = np.flatnonzero(is_known)
         if not len(known):
             return kept
-        lows = decode_columns(columns.texts(columns.key_lows, rows[known]).to_pylist(), self._table.key_types)
-        highs = decode_columns(columns.texts(columns.key_highs, rows[known]).to_pylist(), self._table.key_types)
+        lows = decode_columns(columns.texts(columns.key_lows, rows[known]), self._table.key_types)
+        highs = decode_columns(columns.texts(columns.key_highs, rows[known]), self._table.key_types)
         for condition in self._conditions:
             low, high = lows[condition.column], highs[condition.column]
             has_bounds = np.asarray(pa.compute.and_(low.is_valid(), high.is_valid()))

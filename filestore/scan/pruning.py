@@ -13,7 +13,7 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.file_ranges import key_ranges_of, ranges_of
 from filestore.manifest.live_rows import ChosenEntries
 from filestore.predicate.evaluation import may_match
-from filestore.predicate.predicate import Predicate, equal_values, on_columns_only
+from filestore.predicate.predicate import Predicate, columns_of, equal_values, on_columns_only
 from filestore.scan.key_pruning import KeyPruner
 from filestore.scan.snapshot_files import Ranges
 from filestore.table_store import TableStore
@@ -36,6 +36,11 @@ class Pruner:
         self._uses_key_indexes = uses_indexes(self._by_key, store.options)
         self._uses_indexes = uses_indexes(predicate, store.options)
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
+
+    @property
+    def keeps_whole_partitions(self) -> bool:
+        """Whether the filter is of partition columns alone, or there is none: then no file of a partition is pruned."""
+        return self._predicate is None or columns_of(self._predicate) <= {*self._table.schema.partition_keys}
 
     def keep_ranges(self, ranges: Ranges) -> bool:
         """Whether a manifest with these partition ranges may hold matching files."""

@@ -35,6 +35,18 @@ def pack_plain(files: Iterable[DataFileMeta], limits: PackLimits) -> list[Pack]:
     return [Pack(files=tuple(group), is_raw=True) for group in _packed([[file] for file in files], limits)]
 
 
+def packed_ranges(weights: Sequence[int], first: int, stop: int, limits: PackLimits) -> Iterator[tuple[int, int]]:
+    """``pack_plain`` of files by place: the first place of each pack, and the one behind its last."""
+    weight = 0
+    for place in range(first, stop):
+        if place > first and weight + weights[place] > limits.target_bytes:
+            yield first, place
+            first, weight = place, 0
+        weight += weights[place]
+    if first < stop:
+        yield first, stop
+
+
 def pack_sorted(
     files: Iterable[DataFileMeta],
     *,

@@ -9,17 +9,24 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Final
 
+import numpy as np
+
 from filestore.manifest.entries import DataFileMeta, ManifestEntry
-from filestore.manifest.lists import vectors_of
+from filestore.manifest.entry_building import made_objects
+from filestore.manifest.lists import IndexManifestEntry, vectors_of
+from filestore.manifest.live_rows import ChosenEntries
 from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
+from filestore.scan.file_groups import PlannedBucket, grouped_files
+from filestore.scan.planned_files import BLOCK_FILES, FileBlocks, PlannedFiles
 from filestore.scan.pruning import Pruner
 from filestore.scan.row_expiry import may_expire, moment_of
 from filestore.scan.snapshot_files import deletion_indexes, live_parts
-from filestore.scan.split_packing import KeyRange, Pack, PackLimits, pack_plain, pack_sorted
+from filestore.scan.split_packing import KeyRange, Pack, PackLimits, pack_plain, pack_sorted, packed_ranges
 from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -84,8 +91,13 @@ class TableScan:
             bucket_range=(min(buckets), max(buckets)) if buckets else None,
             min_level=self.min_level,
         )
-        entries = table.manifests.entries_of(part.where(pruner.keep_rows(part)) for part in parts)
-        splits = self._splits(snapshot, [entry for entry in entries if pruner.keep_by_key(entry.file)], pruner)
+        parts = [part.where(pruner.keep_rows(part)) for part in parts]
+        is_many = sum(map(len, parts)) > BLOCK_FILES
+        if is_many and pruner.keeps_whole_partitions and moment_of(table, snapshot) is None:
+            splits = self._splits_of_many(snapshot, parts, pruner)
+        else:
+            entries = table.manifests.entries_of(parts)
+            splits = self._splits(snapshot, [entry for entry in entries if pruner.keep_by_key(entry.file)], pruner)
         return Plan(snapshot=snapshot, splits=tuple(splits), filter=predicate)
 
     @cached_property
@@ -111,13 +123,13 @@ class TableScan:
         """Files of lower levels are skipped."""
         return 1 if self.skips_level0 else 0
 
-    def _splits(self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner) -> list[DataSplit]:
+    def _splits(self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner) -> Sequence[DataSplit]:
         indexes = deletion_indexes(self._table, snapshot)
         moment_ms = moment_of(self._table, snapshot)
         by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
         for entry in entries:
             by_bucket[entry.partition, entry.bucket].append(entry)
-        splits = []
+        splits: list[DataSplit] = []
         key_ranges = self._key_ranges(by_bucket.values())
         for (partition, bucket), group in by_bucket.items():
             index = indexes.get((partition, bucket), ())
@@ -139,6 +151,52 @@ class TableScan:
                     )
                 )
         return splits
+
+    def _splits_of_many(
+        self, snapshot: Snapshot, parts: Sequence[ChosenEntries], pruner: Pruner
+    ) -> Sequence[DataSplit]:
+        """``_splits`` of files that no filter prunes, none with expired rows: only what is merged becomes objects."""
+        table, indexes = self._table, deletion_indexes(self._table, snapshot)
+        groups = grouped_files(table, parts, merges=self._merges)
+        files, order = FileBlocks(table.manifests.entries_of, parts, groups.order), groups.order.copy()
+        weights = np.maximum(groups.sizes, self._limits.open_cost_bytes).tolist()
+        packs: list[tuple[int, int, PlannedBucket, bool, tuple[IndexManifestEntry, ...]]] = []
+        first = 0
+        for place, end, is_plain in zip(groups.places, groups.ends.tolist(), groups.is_plain.tolist(), strict=True):
+            index = indexes.get((place.partition, place.bucket), ())
+            if is_plain and not index:
+                packs += [(*each, place, True, ()) for each in packed_ranges(weights, first, end, self._limits)]
+                first = end
+                continue
+            here = files.between(first, end)
+            known = {id(file): number for number, file in enumerate(here, first)}
+            bounds = zip(groups.firsts[first:end].tolist(), groups.lasts[first:end].tolist(), strict=True)
+            ranges = {file.file_name: ((low,), (high,)) for file, (low, high) in zip(here, bounds, strict=True)}
+            with_vectors = {each.data_file_name for entry in index for each in entry.index_vectors}
+            for pack in self._packs(here, pruner, with_vectors, ranges):
+                stop = first + len(pack.files)
+                order[first:stop] = groups.order[[known[id(file)] for file in pack.files]]
+                packs.append((first, stop, place, pack.is_raw, vectors_of(pack.files, index)))
+                first = stop
+            first = end
+        if not packs:
+            return ()
+        firsts, stops, places, raw, vectors = zip(*packs, strict=True)
+        is_convertible = not table.counts_rows
+        blocks = FileBlocks(table.manifests.entries_of, parts, order)
+        return made_objects(
+            DataSplit,
+            len(packs),
+            snapshot_id=repeat(snapshot.id),
+            partition=[place.partition for place in places],
+            bucket=[place.bucket for place in places],
+            total_buckets=[place.total_buckets for place in places],
+            files=made_objects(PlannedFiles, len(packs), _blocks=repeat(blocks), _first=firsts, _stop=stops),
+            raw_convertible=[each and not of and is_convertible for each, of in zip(raw, vectors, strict=True)],
+            needs_merge=[not each for each in raw],
+            deletion_vectors=vectors,
+            expiry_moment_ms=repeat(None),
+        )
 
     def _key_ranges(self, groups: Iterable[Sequence[ManifestEntry]]) -> Mapping[str, KeyRange]:
         """First and last keys of the files, by name, that share a bucket with others."""

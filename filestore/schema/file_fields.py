@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import FIELD_ID_KEY, DataField, DataType, arrow_type
+from filestore.types.identity_cache import cached_by_identity
 from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
 KEY_FIELD_ID_START: Final = 1_073_741_823
@@ -28,6 +29,7 @@ _NESTED_ID_START: Final = 536_870_911
 _NESTED_DEPTHS: Final = 1_024  # ids of one column's elements lie this far from those of the next column
 
 
+@cached_by_identity(64)  # a write of many buckets makes many files of one schema
 def file_fields(schema: TableSchema, *, key_values: bool, thin: bool = False) -> tuple[DataField, ...]:
     """The columns of a data file in file order: a key-value file's, or just the table's for an append file.
 
@@ -54,10 +56,10 @@ def _key_columns(fields: tuple[DataField, ...]) -> tuple[DataField, ...]:
 
 def file_schema(fields: Sequence[DataField]) -> pa.Schema:
     """Arrow schema as it is written, with field ids on every level."""
-    return _file_schema(tuple(fields))
+    return _file_schema(tuple(fields))  # the same object, if it is a tuple
 
 
-@lru_cache(256)  # a write of many buckets makes many files of one schema
+@cached_by_identity(256)
 def _file_schema(fields: tuple[DataField, ...]) -> pa.Schema:
     return pa.schema([_file_field(field) for field in fields])
 

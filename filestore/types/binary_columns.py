@@ -30,11 +30,11 @@ _NUMBERS: Final = {
 _NANOS_PER_MILLI: Final = 1_000_000
 
 
-def decode_columns(rows: Sequence[bytes], types: Sequence[DataType]) -> list[pa.Array]:
+def decode_columns(rows: Sequence[bytes] | pa.LargeBinaryArray, types: Sequence[DataType]) -> list[pa.Array]:
     """Decode rows with arity prefix to columns.
 
     Args:
-        rows: n rows, with as many fields as types.
+        rows: n rows without nulls, with as many fields as types.
         types: types of the fields; nested types are not supported and decode to nulls.
 
     Returns:
@@ -50,10 +50,16 @@ def decode_columns(rows: Sequence[bytes], types: Sequence[DataType]) -> list[pa.
 class _Rows:
     """Concatenated rows with their offsets."""
 
-    def __init__(self, rows: Sequence[bytes], arity: int) -> None:
-        self._data: _Bytes = np.frombuffer(b"".join(rows), dtype=np.uint8)
-        sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        self._ends: _Places = np.cumsum(sizes)
+    def __init__(self, rows: Sequence[bytes] | pa.LargeBinaryArray, arity: int) -> None:
+        if isinstance(rows, pa.LargeBinaryArray):
+            _, offsets, data = rows.buffers()
+            ends = np.frombuffer(offsets, np.int64)[rows.offset : rows.offset + len(rows) + 1]
+            self._data: _Bytes = np.frombuffer(data or b"", np.uint8)
+            sizes, self._ends = np.diff(ends), ends[1:]
+        else:
+            self._data = np.frombuffer(b"".join(rows), dtype=np.uint8)
+            sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+            self._ends = np.cumsum(sizes)
         self._starts: _Places = self._ends - sizes + ARITY_BYTES  # after the prefix: the origin of offsets
         self._slots_start = bitmap_bytes(arity)
         least = ARITY_BYTES + self._slots_start + SLOT_BYTES * arity

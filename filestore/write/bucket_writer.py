@@ -19,7 +19,7 @@ from filestore.options.table_options import TableOptions
 from filestore.schema.merge_engine import merge_function, resets_on_delete
 from filestore.table_store import TableStore
 from lsm.keys.keys import key_order
-from lsm.memtable import MemTable
+from lsm.memtable import FLUSHED_BYTES, MemTable
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD
 from lsm.undo import undoing
 
@@ -66,6 +66,8 @@ def bucket_writer(
         return _KeyWriter(store, partition, bucket, max_sequence_number + 1, budget_bytes)
     return _AppendWriter(store, partition, bucket, max_sequence_number + 1)
 
+
+_SMALL_BYTES: Final = 1 << 20  # of a writer; sorting larger ones alone costs as little
 
 POSTPONE_WRITER: Final = "-u-fluvial-s-0-w-"
 """Part of the names of postponed files, by which Java knows their writer; it reads those of one writer in order."""
@@ -143,6 +145,7 @@ class _KeyWriter:
         )
         self._key_names = store.schema.trimmed_primary_keys
         self._keeps_changes = store.options.changelog_producer == "input"
+        self._ready: pa.Table | None = None  # rows of ``sort_together``, to be written
         self._changes: list[pa.RecordBatch] = []  # every row with its number, for the changelog file
 
     @property
@@ -154,9 +157,19 @@ class _KeyWriter:
             self._changes.append(_numbered(rows, self._memtable.next_sequence_number))
         self._memtable.add(rows)
 
+    @staticmethod
+    def sort_together(writers: Sequence["_KeyWriter"]) -> None:
+        """See ``sort_small``."""
+        ready = MemTable.flush_together([each._memtable for each in writers])
+        for writer, rows in zip(writers, ready or (), strict=ready is not None):
+            writer._ready = rows
+
     def flush(self) -> None:
-        if self._memtable.row_count == 0:
+        ready, self._ready = self._ready, None
+        if ready is None and self._memtable.row_count == 0:
             return
+        if ready is not None:
+            self._files.finished += write_files(self._files.rolling_writer(), [ready])
         while self._memtable.row_count:
             self._files.finished += write_files(self._files.rolling_writer(), self._memtable.flush())
         if self._changes:
@@ -243,6 +256,21 @@ def _sorted_by_key(batches: Sequence[pa.RecordBatch], key_names: Sequence[str]) 
     rows = pa.Table.from_batches(batches).combine_chunks()
     order, _ = key_order([rows.column(name).combine_chunks() for name in key_names], presorted=False)
     return rows.take(pa.array(order))
+
+
+def sort_small(writers: Iterable[BucketWriter]) -> None:
+    """Sort the rows of small writers of one table in one go, before all of them are finished."""
+    together: list[_KeyWriter] = []
+    size_bytes = 0
+    for writer in writers:
+        if isinstance(writer, _KeyWriter) and 0 < writer.size_bytes <= _SMALL_BYTES:
+            together.append(writer)
+            size_bytes += writer.size_bytes
+            if size_bytes > FLUSHED_BYTES:
+                _KeyWriter.sort_together(together)
+                together, size_bytes = [], 0
+    if len(together) > 1:
+        _KeyWriter.sort_together(together)
 
 
 def write_files(writer: RollingWriter, rows: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFileMeta]:

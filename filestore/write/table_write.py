@@ -19,7 +19,7 @@ from filestore.schema.validation import check_writable
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.types.binary_row import EMPTY_ROW, encode_row
-from filestore.write.bucket_writer import BucketWriter, bucket_writer
+from filestore.write.bucket_writer import BucketWriter, bucket_writer, sort_small
 from filestore.write.dynamic_buckets import BucketAssigner
 from filestore.write.finishing import finish_all
 from filestore.write.row_checks import check_kinds, conform_batch, row_kinds_of_column
@@ -114,6 +114,7 @@ class TableWrite:
         Buckets without files are left out.
         """
         # all of them before the first hands over: when one fails, ``abort`` still knows every file
+        sort_small(self._writers.values())
         finish_all([*self._writers.values()])
         messages = [writer.prepare_commit() for writer in self._writers.values()]
         if self._assigner is not None:

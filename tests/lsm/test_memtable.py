@@ -123,3 +123,38 @@ def test_a_flush_gathers_no_more_bytes_at_a_time_than_it_may() -> None:
     batches = list(buffer.flush(bytes_per_batch=int(row_bytes * 100)))
     assert [batch.num_rows for batch in batches] == [100] * 10
     assert [key for key, *_ in batch_tuples(batches)] == list(range(1000))
+
+
+ARRIVED = st.lists(
+    st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9), st.sampled_from(RowKind)), max_size=12),
+    min_size=1,
+    max_size=5,
+)
+
+
+@LAWS
+@given(ARRIVED, st.sampled_from(["newest", "not deleted", "sequence", "sum", "reset"]))
+def test_buffers_that_are_flushed_together_give_what_each_gives_alone(
+    arrived: list[list[tuple[int, int | None, RowKind]]], kind: str
+) -> None:
+    """Issue 17 item 6: one sort for many small buckets."""
+    options: dict[str, dict[str, object]] = {
+        "newest": {},
+        "not deleted": {"merge": Deduplicate(ignore_delete=True)},
+        "sequence": {"sequence_names": ["v"]},
+        "sum": {"merge": Aggregation(key_names=("k",), fields={"v": FieldAggregate(function="sum")})},
+        "reset": {"resets_on_delete": True},
+    }
+    together, alone = ([memtable(next_sequence_number=n, **options[kind]) for n in range(len(arrived))] for _ in "12")
+    for rows, *buffers in zip(arrived, together, alone, strict=True):
+        batch = arriving([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+        for buffer in buffers:
+            buffer.add(batch)
+    expected = [batch_tuples(list(each.flush())) for each in alone]
+    found = MemTable.flush_together([each for each in together if each.row_count]) if any(expected) else []
+    if found is None:
+        assert kind in ("reset", "not deleted")  # a key of deletes alone merges to nothing
+        assert [batch_tuples(list(each.flush())) for each in together] == expected
+        return
+    assert [batch_tuples(each.to_batches()) for each in found] == [each for each in expected if each]
+    assert all((each.row_count, each.size_bytes) == (0, 0) for each in together)

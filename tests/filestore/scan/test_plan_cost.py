@@ -283,3 +283,18 @@ def test_a_snapshot_that_expired_meanwhile_is_a_conflict() -> None:
     store.io.delete_tree(store.paths.manifest_dir)
     with pytest.raises(ConflictError, match="plan again"):
         numbers(partition_of(store, "p0001"), 1)
+
+
+def test_a_commit_costs_as_much_with_many_snapshots_as_with_few() -> None:
+    """Issue 17 item 5: what a write opens, lists and creates, while manifests are merged now and then."""
+    options = {"write-only": "true", "snapshot.num-retained.min": "1000", "snapshot.num-retained.max": "1000"}
+    io = FaultyFileIO(MemoryFileIO())
+    table = reopened(bucketed_table(["dt"], io.inner, **options), io)  # type: ignore[arg-type]
+    calls = []
+    for number in range(150):
+        before = io.calls
+        table.write(one_row(f"p{number % 5}"))
+        calls.append(io.calls - before)
+    assert table.store.snapshots.latest_ref().id == 150
+    assert max(calls[120:]) <= max(calls[30:60])
+    assert sum(calls[120:]) <= 1.05 * sum(calls[30:60])

@@ -1,12 +1,15 @@
 """Files of many buckets are finished by threads."""
 
 import threading
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
 
 from filestore.write.finishing import finish_all
+from lsm import memtable
 from lsm.errors import UnavailableError
+from lsm.keys.keys import key_order
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When
 from tests.support.tables import key_table, reopened
 
@@ -55,6 +58,24 @@ def test_a_write_of_many_buckets_has_every_row_once() -> None:
     files = [file for split in table.read().plan().splits for file in split.files]
     assert len(files) == 2 * PARTITIONS
     assert {(file.min_sequence_number, file.max_sequence_number) for file in files} == {(0, 9), (10, 19)}
+
+
+def test_many_small_buckets_are_sorted_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 17 item 6: not one sort for each of them; a changelog of the input is sorted by itself."""
+    sorts: list[int] = []
+
+    def counting(columns: Sequence[pa.Array], *, presorted: bool) -> object:
+        sorts.append(len(columns[0]))
+        return key_order(columns, presorted=presorted)
+
+    monkeypatch.setattr(memtable, "key_order", counting)
+    for producer in ("none", "input"):
+        options = {"changelog-producer": producer}
+        table = key_table(MemoryFileIO(), schema=SCHEMA, primary_key=["p", "id"], partition_by=["p"], **options)
+        sorts.clear()
+        table.write(pa.concat_tables([ROWS, ROWS.slice(100, 50)]))
+        assert sorts == [450]
+        assert table.read().to_arrow().sort_by("id").to_pylist() == ROWS.to_pylist()
 
 
 @pytest.mark.parametrize("fail_at", [20, 70, 130])
