@@ -49,9 +49,7 @@ def without_log_system(stored: Mapping[str, str]) -> dict[str, str]:
 
 def options_of_file(stored: Mapping[str, str]) -> dict[str, str]:
     """The options of a table from those of its schema file, by any writer; what has our names already wins."""
-    held = {
-        key: text for key, text in stored.items() if key not in _HELD_NAMES and text != _FOR_FLINK.get(key)
-    }
+    held = {key: text for key, text in stored.items() if key not in _HELD_NAMES and text != _FOR_FLINK.get(key)}
     for key, text in stored.items():
         if key in _HELD_NAMES:
             held.setdefault(_HELD_NAMES[key], text)

@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 
 from filestore.layout.file_version import refuse_newer
-from filestore.options.flink_log import options_of_file, options_for_file
+from filestore.options.flink_log import options_for_file, options_of_file
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field

@@ -110,7 +110,10 @@ class BucketLogWriter:
         return self._tail
 
     def fence(self) -> CommitMarker | None:
-        """Fence every other writer of the bucket and read its newest marker; None when the bucket holds no record.
+        """Fence every other writer of the bucket and read its newest marker.
+
+        None when the bucket holds no record, or when the last one is another engine's (`tail.is_foreign`), which the
+        caller refuses unless a snapshot has it.
 
         Raises:
             ConflictError: another writer fenced this one meanwhile.
@@ -128,6 +131,7 @@ class BucketLogWriter:
             topic=self._target.topic,
             bucket=self._target.bucket,
             table_id=self._target.table_uuid,
+            allows_foreign=True,
             timeout_s=self._timeout_s,
         )
         return self._tail.marker

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import orjson
 import pyarrow as pa
 import pytest
 
@@ -61,6 +60,7 @@ def test_a_stream_begins_with_every_row_and_goes_on(
     hint = "/*+ OPTIONS('continuous.discovery-interval'='100ms') */"
     with flink.stream(f"SELECT * FROM {name} {hint}") as stream:
         import time
+
         t = time.time()
         if not flink_reads_log(table.options):
             table.compact(full=True)

@@ -5,7 +5,6 @@ Nothing of ours runs in it: it knows a table by its directory, and Kafka by what
 
 import importlib.util
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
