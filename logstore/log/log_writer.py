@@ -136,11 +136,12 @@ class BucketLogWriter:
         )
         return self._tail.marker
 
-    def note_leaving(self, left: Mapping[str, object]) -> None:
+    def note_leaving(self, left: Mapping[str, object], *, value: bytes | None = None) -> None:
         """Write a control record, after `fence`: the table has changed without its log. Visible on return.
 
         Args:
             left: see `encode_genesis`.
+            value: see `empty_value`.
 
         Raises:
             InvalidInputError: the topic takes no records without a key, or a right is missing.
@@ -151,7 +152,7 @@ class BucketLogWriter:
         header = encode_genesis(self._target.table_uuid, left)
         try:
             transaction = self._open()
-            transaction.send_with_marker({"value": None}, HEADER, header)
+            transaction.send_with_marker({"value": value}, HEADER, header)
             transaction.flush()
             transaction.commit()
         except (KafkaException, SystemError) as error:

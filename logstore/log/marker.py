@@ -155,6 +155,15 @@ def encode_marker(
     return json.dumps(fields).encode() + b"\n" + payload
 
 
+def empty_value(log_format: str) -> bytes | None:
+    """The value of a claim or a control record: the one that readers of a format skip.
+
+    Paimon's source in Flink takes a record without a value for a delete, and fails if it has no key either; an envelope
+    of no bytes is nothing to it, nor to Flink's own debezium-json.
+    """
+    return b"" if log_format == "debezium-json" else None
+
+
 def encode_genesis(table_id: str, left: Mapping[str, object] | None = None) -> bytes:
     """The header value of a table's claim to a topic; with ``left`` that of a control record.
 
@@ -347,7 +356,7 @@ def _header_of(record: Any) -> bytes | None:
 
 
 def _is_claim(record: Any) -> bool:
-    return record.key() is None and record.value() is None and _claimant(_header_of(record) or b"") is not None
+    return record.key() is None and not record.value() and _claimant(_header_of(record) or b"") is not None
 
 
 def _left_in(record: Any) -> int:
