@@ -3,35 +3,17 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.procedures import reset_log
-from engine.table import Table
 from filestore.evolution.schema_change import SetOption
 from lsm.errors import CorruptDataError
-from tests.peers.flink import Flink, folded
+from tests.flink.flink_tables import State, by_key, in_table, made, put
+from tests.peers.flink import Change, Flink, folded
 from tests.support.streams import Query
-
-SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])
-State = dict[tuple[int], tuple[object, ...]]
-
-
-@pytest.fixture
-def catalog(broker: Broker, tmp_path: Path) -> Catalog:
-    """Tables with a log."""
-    return Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
-
-
-def put(table: Table, rows: Mapping[int, str]) -> None:
-    table.write(pa.table({"id": pa.array(rows, pa.int32()), "v": pa.array(rows.values(), pa.string())}))
-
-
-def in_table(table: Table) -> State:
-    return {(row["id"],): tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
 
 
 class Turns:
@@ -39,10 +21,11 @@ class Turns:
 
     def __init__(self, catalog: Catalog, flink: Flink, warehouse: Path, **options: str) -> None:
         """Make the table."""
-        texts = {"bucket": "2", **{key.replace("_", "."): text for key, text in options.items()}}
-        self.table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options=texts)
-        self.name, self.flink, self.expected = f"{flink.catalog(warehouse)}.db.t", flink, {}
-        self.ours, self.seen = Query(warehouse, "db.t"), []
+        self.table = made(catalog, **options)
+        self.name, self.flink = f"{flink.catalog(warehouse)}.db.t", flink
+        self.expected: State = {}
+        self.ours = Query(warehouse, "db.t")
+        self.seen: list[Change] = []
 
     def put(self, rows: Mapping[int, str]) -> None:
         """Our turn."""
@@ -73,7 +56,7 @@ def test_flink_and_fluvial_write_in_turn(catalog: Catalog, flink: Flink, tmp_pat
         turns.insert({1: "streamed", 6: "streamed"}, streaming=True)
         turns.put({6: "c", 4: "c"})
         stream.wait(lambda changes: folded(changes) == turns.expected)
-    assert {row[1:2]: row[1:] for row in flink.sql(f"SELECT * FROM {turns.name}")} == turns.expected
+    assert by_key(flink.sql(f"SELECT * FROM {turns.name}")) == turns.expected
 
 
 def test_what_flink_writes_beside_the_log_reaches_its_consumers_with_our_next_batch(

@@ -148,11 +148,7 @@ class Flink:
         key = str(warehouse)
         if key not in self._catalogs:
             name = f"c{len(self._catalogs)}"
-            for environment in (self._batch, self._streaming):
-                self._run(
-                    environment,
-                    f"CREATE CATALOG {name} WITH ('type'='paimon', 'warehouse'='{key}', 'cache-enabled'='false')",
-                )
+            self.both(f"CREATE CATALOG {name} WITH ('type'='paimon', 'warehouse'='{key}', 'cache-enabled'='false')")
             self._catalogs[key] = name
         return self._catalogs[key]
 
@@ -168,6 +164,11 @@ class Flink:
             while rows.hasNext():
                 found.append(_change(rows.next()))
             return found
+
+    def both(self, statement: str) -> None:
+        """Run a statement of definitions for batch and streams."""
+        for environment in (self._batch, self._streaming):
+            self._run(environment, statement)
 
     @contextmanager
     def stream(self, query: str) -> Iterator[FlinkStream]:
