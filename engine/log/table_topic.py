@@ -14,8 +14,8 @@ from engine.log.table_log import TableLog, default_topic
 from filestore.options.log_place import ADOPTED_KEY, TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopic, LogTopics, TopicExistsError
-from logstore.log.marker import empty_value, read_tail
-from logstore.log.topic_claim import check_claimable, claim_topic
+from logstore.log.marker import read_tail
+from logstore.log.topic_claim import check_claimable, claim_topic, empty_value
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.undo import undoing
 

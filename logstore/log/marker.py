@@ -155,15 +155,6 @@ def encode_marker(
     return json.dumps(fields).encode() + b"\n" + payload
 
 
-def empty_value(log_format: str) -> bytes | None:
-    """The value of a claim or a control record: the one that readers of a format skip.
-
-    Paimon's source in Flink takes a record without a value for a delete, and fails if it has no key either; an envelope
-    of no bytes is nothing to it, nor to Flink's own debezium-json.
-    """
-    return b"" if log_format == "debezium-json" else None
-
-
 def encode_genesis(table_id: str, left: Mapping[str, object] | None = None) -> bytes:
     """The header value of a table's claim to a topic; with ``left`` that of a control record.
 

@@ -48,6 +48,15 @@ def check_claimable(topics: LogTopics, topic: LogTopic, *, bucket_count: int) ->
         )
 
 
+def empty_value(log_format: str) -> bytes | None:
+    """The value of a claim or a control record: the one that readers of a format skip.
+
+    Paimon's source in Flink takes a record without a value for a delete, and fails if it has no key either; an envelope
+    of no bytes is nothing to it, nor to Flink's own debezium-json.
+    """
+    return b"" if log_format == "debezium-json" else None
+
+
 def claim_topic(
     properties: KafkaProperties,
     topic: LogTopic,

@@ -27,6 +27,12 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "deletion-vectors": {"deletion__vectors_enabled": "true"},
 }
 
+TOPICS: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "upsert": ({}, "debezium-json"),
+    "exact": (EXACT, "debezium-json"),
+    "json": ({}, "json"),
+}
+
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_a_stream_begins_with_every_row_and_goes_on(
@@ -63,11 +69,7 @@ def test_an_exact_log_is_followed_by_its_changes(catalog: Catalog, flink: Flink,
     assert replayed(found) == in_table(table)
 
 
-@pytest.mark.parametrize(
-    ("options", "log_format"),
-    [({}, "debezium-json"), (EXACT, "debezium-json"), ({}, "json")],
-    ids=["upsert", "exact", "json"],
-)
+@pytest.mark.parametrize(("options", "log_format"), TOPICS.values(), ids=TOPICS)
 def test_a_topic_makes_the_table(
     options: Mapping[str, str], log_format: str, catalog: Catalog, flink: Flink, broker: Broker
 ) -> None:

@@ -34,7 +34,8 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.kafka.clients import NEW_LOG
-from logstore.log.marker import CommitMarker, empty_value
+from logstore.log.marker import CommitMarker
+from logstore.log.topic_claim import empty_value
 from logstore.offsets import LogSlice
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 from lsm.undo import undoing
