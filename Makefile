@@ -33,6 +33,7 @@ FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
 FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars()
 FETCH_REGISTRY := from tests.stores.apicurio import apicurio_archive; apicurio_archive()
 FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
+FETCH_FLINK := from tests.peers.flink import flink_jars; flink_jars()
 FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars()
 
 .DEFAULT_GOAL := help
@@ -65,11 +66,12 @@ jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
 
-jars-peers: venv ## the jars of the tests' peers, Apache Paimon, an object store, MariaDB and a schema registry, in the user's cache
+jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, an object store, MariaDB and a schema registry, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching the object store's jars" $(PY) -c "$(FETCH_STORE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching MariaDB" $(PY) -c "$(FETCH_MYSQL)"
 	@$(PY) -I $(PREFLIGHT) run "fetching a schema registry" $(PY) -c "$(FETCH_REGISTRY)"
+	@$(PY) -I $(PREFLIGHT) run "fetching Flink" $(PY) -c "$(FETCH_FLINK)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Debezium" $(PY) -c "$(FETCH_CDC)"
 
 demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on this machine, in .demo/

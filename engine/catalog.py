@@ -206,6 +206,7 @@ class Catalog:
             replication=parsed.log_replication,
             retention_ms=parsed.log_retention_ms,
             sets_retention=RETENTION_KEY in own,
+            log_format=parsed.log_format,
         )
         if topic.is_adopted and RETENTION_KEY not in own:
             stored.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes

@@ -40,6 +40,7 @@ settings.load_profile("same")
 # What a session starts once, in seconds, and the process that has it: of the first that a test needs. Some tests need
 # both databases. A module that takes minutes by itself (kills, restarts) names a group of its own.
 _PROCESSES = {
+    "flink": "flink",  # with a broker and a Spark of their own
     # with a broker of their own
     **dict.fromkeys(("connect", "postgres_source", "mariadb_source"), "databases"),
     **{name: name for name in ("spark", "broker", "secure_broker", "java_peer", "pypaimon_peer", "object_store")},
@@ -47,8 +48,8 @@ _PROCESSES = {
 }
 # The groups that take longest, the longest first: none runs alone when all the others are done.
 _LONGEST = (
-    "spark", "broker", "kills", "kills of readers", "java_peer", "benchmarks", "object_store", "databases",
-    "secure_broker",
+    "spark", "broker", "kills", "kills of readers", "java_peer", "benchmarks", "flink", "object_store",
+    "databases", "secure_broker",
 )  # fmt: skip
 # What a test needs is also its marker: `make test-fast` leaves out what starts more than Python.
 _MARKERS = {
@@ -57,6 +58,7 @@ _MARKERS = {
     "secure_broker": "broker",
     "java_peer": "interop",
     "pypaimon_peer": "interop",
+    "flink": "interop",
     **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql", "apicurio", "connect"), "store"),
     **dict.fromkeys(("postgres_source", "mariadb_source"), "store"),
 }

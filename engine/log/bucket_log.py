@@ -15,7 +15,7 @@ from filestore.layout.file_names import checked_name
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from logstore.kafka.clients import NEW_LOG
-from logstore.log.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step
+from logstore.log.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step, refuse_foreign
 from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 from lsm.row_kind import RowKind
@@ -125,28 +125,31 @@ class BucketLog:
 
     def _check_known(self, tail: LogTail, known_end: int, only_at_end: bool) -> None:
         """All earlier batches must be in a snapshot: streams that start from this batch's snapshot would miss them."""
-        check_not_shorter(self._store, self._log, tail, known_end)
         marker = tail.marker
-        if marker is None or tail.end_offset <= known_end or not marker.is_final:
+        is_ahead = tail.end_offset > known_end and (tail.is_foreign or (marker is not None and marker.is_final))
+        if not is_ahead:
+            check_not_shorter(self._store, self._log, tail, known_end)
             return
         latest = self._store.snapshots.latest()  # the other writer may have committed since this batch was planned
-        committed = self._store.log_offsets_at(latest) or {}
-        if tail.end_offset <= committed.get(self._bucket, 0) and not only_at_end:
+        committed = (self._store.log_offsets_at(latest) or {}).get(self._bucket, 0)
+        if tail.end_offset <= committed and not only_at_end:
             return
+        check_not_shorter(self._store, self._log, tail, max(known_end, min(committed, tail.end_offset)))
+        by = "another engine" if marker is None else f"query={marker.query} batch={marker.batch}"
         raise ConflictError(
-            f"another writer's batch is in the log and not yet in the table: {self._place} query={marker.query} "
-            f"batch={marker.batch} log_end={tail.end_offset} table_end={known_end}: "
-            "one stream may write a table at a time"
+            f"another writer's batch is in the log and not yet in the table: {self._place} {by} "
+            f"log_end={tail.end_offset} table_end={known_end}: one stream may write a table at a time"
         )
 
 
 def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end: int) -> None:
-    """Refuse a log that ends before the position that the table knows.
+    """Refuse a log that ends before the position that the table knows, or behind it with a record of another engine.
 
     Raises:
-        CorruptDataError: records that a snapshot refers to are gone.
+        CorruptDataError: records that a snapshot refers to are gone; or the last record is in no snapshot.
         ConflictError: another writer has fenced this one, and has written since.
     """
+    check_not_ahead(log, tail, known_end)
     if tail.end_offset < known_end:
         wanted = {tail.bucket: known_end}
         if missing_after_wait(log.reached_topics(), log, wanted, patience_s=_SHOWN_AFTER_S) is None:
@@ -159,6 +162,12 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
             f"log_end={tail.end_offset} table_end={known_end} cause=the topic was emptied or recreated "
             f"fix={NEW_LOG}"
         )
+
+
+def check_not_ahead(log: TableLog, tail: LogTail, known_end: int) -> None:
+    """Refuse a log that ends with a record of another engine that no snapshot has. Raises: CorruptDataError."""
+    if tail.is_foreign and tail.end_offset > known_end:
+        raise refuse_foreign(f"topic={log.topic} bucket={tail.bucket} offset={tail.end_offset - 1}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

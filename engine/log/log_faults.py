@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from engine.log.bucket_log import check_not_ahead
 from engine.log.retention import OffsetLostError, kept_ranges
 from engine.log.table_log import TableLog
 from filestore.changelog.log_gap import is_sync_user
@@ -46,7 +47,8 @@ def log_faults(store: TableStore, log: TableLog) -> Iterator[LogFault]:
     for bucket in range(log.bucket_count):
         subject = f"{log.topic} bucket {bucket}"
         try:
-            tail = read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id)
+            tail = read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id, allows_foreign=True)
+            check_not_ahead(log, tail, known.get(bucket, 0))
         except CorruptDataError as error:
             yield LogFault(subject=subject, problem=str(error), refuses_writers=True)
         else:

@@ -102,11 +102,13 @@ def _of_rows(log: TableLog, log_range: LogRange) -> LogRange:
 
 
 def _rows_only(records: pa.RecordBatch) -> pa.RecordBatch:
-    """Without records that have neither value nor, as far as it was read, a key: claims to the topic."""
-    is_nothing = records["value"].is_null()
+    """Without records that have neither value nor, as far as it was read, a key: claims and control records."""
+    is_nothing = pc.equal(pc.fill_null(pc.binary_length(records["value"]), 0), 0)
+    if not pc.any(is_nothing).as_py():
+        return records
     if "key" in records.schema.names:
         is_nothing = pc.and_(is_nothing, records["key"].is_null())
-    return records.filter(pc.invert(is_nothing)) if records["value"].null_count else records
+    return records.filter(pc.invert(is_nothing))
 
 
 def paired_kinds(keys: Sequence[pa.Array], kinds: NDArray[np.int8]) -> pa.Array:

@@ -91,6 +91,7 @@ def give_log(
         bucket_count=buckets,
         replication=at_brokers.options.log_replication,
         retention_ms=at_brokers.options.log_retention_ms,
+        log_format=at_brokers.options.log_format,
     )
     place = {**wanted, **made.options} | ({} if bucket_count is None else {BUCKET_KEY: str(bucket_count)})
     try:

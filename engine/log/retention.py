@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from engine.log.table_log import TableLog
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, with_befores
 from filestore.table_store import TableStore
 from logstore.log.gap import BatchEnds, GapContent, gap_content
 from logstore.log.kept_consumers import KeptConsumers
@@ -131,8 +131,9 @@ def _kept(store: TableStore, log: TableLog, wanted: LogRange, earliest: int) -> 
 def _ends_of_batches(store: TableStore, bucket: int, generation: int) -> Iterator[int]:
     """A bucket's offsets in the snapshots, newest first; 0 at last if none of this log's snapshots has expired."""
     oldest_id = FIRST_SNAPSHOT_ID
-    for snapshot in store.snapshots.back_from(store.snapshots.latest()):
-        if snapshot.log_offsets and snapshot.log_generation == generation:  # other engines do not carry them
+    for snapshot, look_up in with_befores(store.snapshots.back_from(store.snapshots.latest())):
+        before = look_up() if snapshot.is_external else None
+        if snapshot.log_offsets and snapshot.is_of_log(generation, before):  # not all engines carry them
             yield snapshot.log_offsets.get(bucket, 0)
         if snapshot.schema_id < generation:
             oldest_id = FIRST_SNAPSHOT_ID  # committed before there was this log

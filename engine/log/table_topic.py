@@ -15,7 +15,7 @@ from filestore.options.log_place import ADOPTED_KEY, TABLE_ID_KEY, TOPIC_ID_KEY,
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopic, LogTopics, TopicExistsError
 from logstore.log.marker import read_tail
-from logstore.log.topic_claim import check_claimable, claim_topic
+from logstore.log.topic_claim import check_claimable, claim_topic, empty_value
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.undo import undoing
 
@@ -55,6 +55,7 @@ def make_topic(
     replication: int = 1,
     retention_ms: int | None = None,
     sets_retention: bool = True,
+    log_format: str = "debezium-json",
 ) -> TableTopic:
     """Make a topic for a table, or claim the one that the user names.
 
@@ -66,6 +67,7 @@ def make_topic(
         bucket_count: partitions.
         replication: replicas of a topic that is made.
         retention_ms: see ``LogTopics.create_topic``.
+        log_format: of its records.
         sets_retention: whether a topic that is adopted gets that retention, too: where the user gave the option.
 
     Raises:
@@ -95,7 +97,7 @@ def make_topic(
             found = topics.find_topic(wanted_name)
             if found is None:
                 raise
-    adopted = _adopted(topics, properties, found, table_id, bucket_count)
+    adopted = _adopted(topics, properties, found, table_id, bucket_count, log_format)
     if sets_retention and retention_ms is not None:
         with undoing(lambda: undo_topic(properties, adopted)):
             topics.set_retention(wanted_name, retention_ms)
@@ -143,10 +145,10 @@ def undo_topic(properties: KafkaProperties, topic: TableTopic) -> None:
 
 
 def _adopted(
-    topics: LogTopics, properties: KafkaProperties, found: LogTopic, table_id: str, bucket_count: int
+    topics: LogTopics, properties: KafkaProperties, found: LogTopic, table_id: str, bucket_count: int, log_format: str
 ) -> TableTopic:
     check_claimable(topics, found, bucket_count=bucket_count)
-    claim_topic(properties, found, table_id=table_id)
+    claim_topic(properties, found, table_id=table_id, value=empty_value(log_format))
     logger.info("a topic is adopted: topic=%s topic_id=%s table_id=%s", found.name, found.topic_id, table_id)
     return TableTopic(name=found.name, topic_id=found.topic_id, table_id=table_id, is_adopted=True)
 

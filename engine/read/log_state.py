@@ -16,10 +16,10 @@ from engine.read.read_state import ReadState, Served, StateSource
 from engine.read.tail_without_gap import without_bypassed
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import EVEN_UNTRACKED
-from filestore.changelog.log_gap import is_of_log
+from filestore.changelog.log_gap import location
 from filestore.refs.versions import Version, find_version
 from filestore.scan.table_scan import TableScan
-from filestore.snapshot.change_tracking import ChangeSource, changes_of
+from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore
@@ -249,7 +249,7 @@ def _written_ms(table: FileTable, snapshot: Snapshot | None) -> int | None:
     """
     has_log = table.store.has_log
     for each in islice(table.store.snapshots.back_from(snapshot), _MOST_SNAPSHOTS_BACK):
-        is_proof = not has_log or changes_of(each, has_log=is_of_log(table.store, each)) is ChangeSource.LOG
+        is_proof = not has_log or location(table.store, each) is ChangeSource.LOG
         if each.commit_kind in _WRITES and is_proof:
             return each.time_ms
     return None

@@ -72,7 +72,10 @@ def _known(store: TableStore, snapshot: Snapshot) -> Mapping[int, tuple[int, int
 
 def _pending(log: TableLog, log_range: LogRange) -> tuple[int, int]:
     """The records at the end of a bucket that no snapshot has yet; empty if that is a batch."""
-    marker = read_tail(log.properties, topic=log.topic, bucket=log_range.bucket, table_id=log.table_id).marker
+    tail = read_tail(
+        log.properties, topic=log.topic, bucket=log_range.bucket, table_id=log.table_id, allows_foreign=True
+    )
+    marker = tail.marker
     if marker is None or not is_sync_user(marker.query):
         return log_range.end_offset, 0
     # the range may end behind the commit marker

@@ -19,7 +19,7 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource, changes_of, known_unlogged, offsets_before
 from filestore.snapshot.lost_files import LostFileError, SnapshotExpiredError
-from filestore.snapshot.snapshot import CommitKind, Snapshot, back_from, carried_offsets
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot, back_from, carried_offsets
 from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError
@@ -101,7 +101,7 @@ class TableHistory:
     def has_changes(self, snapshot_id: int) -> bool:
         """Whether a commit has changes for a stream, in the log or in files."""
         snapshot = self._read(snapshot_id)
-        is_logged = changes_of(snapshot, has_log=self._is_of_log(snapshot)) is ChangeSource.LOG
+        is_logged = self._location(snapshot, has_log=True) is ChangeSource.LOG
         return is_logged or self._is_from_files(snapshot)
 
     def facts(self, snapshot_id: int) -> SnapshotFacts:
@@ -206,14 +206,16 @@ class TableHistory:
     def _is_from_files(self, snapshot: Snapshot) -> bool:
         if self._changelog_level and snapshot.commit_kind is not CommitKind.OVERWRITE:
             return compaction_emits_changes(snapshot)
-        changes = changes_of(snapshot, has_log=self._store.has_log and self._is_of_log(snapshot))
+        changes = self._location(snapshot, has_log=self._store.has_log)
         if changes is ChangeSource.NONE or (changes is ChangeSource.LOG and self._reads_log):
             return False
         return not (snapshot.commit_kind is CommitKind.OVERWRITE and self._skips_overwrites)
 
-    def _is_of_log(self, snapshot: Snapshot) -> bool:
-        """Whether changes that a snapshot has in a log are in this one, not in a former or later one."""
-        return snapshot.log_generation == self._generation
+    def _location(self, snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
+        """Where its changes are: in the log only if they are in this one, not in a former or later one."""
+        before = self._find(snapshot.id - 1) if snapshot.is_external and snapshot.id > FIRST_SNAPSHOT_ID else None
+        is_of_log = snapshot.is_of_log(self._generation, before)
+        return changes_of(snapshot, has_log=has_log and is_of_log, before=before)
 
     def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
         """The snapshot's own offsets, or those of the newest one before: other engines do not carry them over."""

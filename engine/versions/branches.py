@@ -145,6 +145,7 @@ class _BranchTopic:
             replication=store.options.log_replication,
             retention_ms=store.options.log_retention_ms,
             sets_retention=False,
+            log_format=store.options.log_format,
         )
         self._undo = lambda: undo_topic(mains.properties, topic)
         return {SYSTEM_KEY: "kafka", **topic.options}

@@ -14,6 +14,7 @@ from filestore.layout.branch_log import is_log_option, write_branch_log
 from filestore.layout.branch_state import BranchOrigin, write_origin
 from filestore.layout.paths import TablePaths
 from filestore.maintenance.rollback_run import is_tag_leaving
+from filestore.options.flink_log import without_log_system
 from filestore.options.table_options import TableOptions, canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import off_main_log
@@ -77,7 +78,7 @@ def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log:
             io.replace(there.snapshot(origin.snapshot_id), _without_retention(body))
         _check_tag_still_exists(store, origin)
     for schema_id in (each for each in store.schemas.ids() if each <= origin.schema_id):
-        io.replace(there.schema(schema_id), io.read_bytes(main_paths.schema(schema_id)))
+        io.replace(there.schema(schema_id), _off_log_of_main(io.read_bytes(main_paths.schema(schema_id))))
     if origin.first_schema_id > origin.schema_id:
         schema = store.schema_of(origin.schema_id)
         first = replace(
@@ -86,7 +87,15 @@ def fill_branch(store: TableStore, there: TablePaths, origin: BranchOrigin, log:
             options={**schema.options, **origin.options},
             time_ms=origin.created_ms,
         )
-        io.replace(there.schema(first.id), first.to_json().encode())
+        io.replace(there.schema(first.id), first.to_json(on_branch=True).encode())
+
+
+def _off_log_of_main(body: bytes) -> bytes:
+    """A schema file of main as a branch has it: Flink must not go on with main's log."""
+    schema = orjson.loads(body)
+    options = schema.get("options") or {}
+    bare = without_log_system(options)
+    return body if bare == options else orjson.dumps({**schema, "options": bare}, option=orjson.OPT_INDENT_2)
 
 
 def without_main_log(body: bytes, main: TableOptions, bucket_count: int | None) -> bytes:

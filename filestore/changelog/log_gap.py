@@ -37,7 +37,7 @@ class LogGap:
         for each in store.snapshots.back_from(snapshot):
             if each.id <= self.newest_id:
                 return False
-            if is_of_log(store, each) and changes_of(each, has_log=True) is ChangeSource.LOG:
+            if location(store, each) is ChangeSource.LOG:
                 return True
         return True
 
@@ -103,9 +103,11 @@ def is_sync_user(commit_user: str) -> bool:
     return commit_user.startswith(SYNC_USER)
 
 
-def is_of_log(store: TableStore, snapshot: Snapshot) -> bool:
-    """Whether a snapshot's log is the one that the table has now."""
-    return snapshot.log_generation == store.options.log_generation
+def location(store: TableStore, snapshot: Snapshot) -> ChangeSource:
+    """Where a snapshot's changes are: in the log only if that is the one that the table has now."""
+    before = _before(store, snapshot) if snapshot.is_external else None
+    has_log = snapshot.is_of_log(store.options.log_generation, before)
+    return changes_of(snapshot, has_log=has_log, before=before)
 
 
 def _unlogged(store: TableStore, gap: LogGap, target: Snapshot) -> list[Snapshot] | None:
@@ -114,7 +116,7 @@ def _unlogged(store: TableStore, gap: LogGap, target: Snapshot) -> list[Snapshot
     for each in _candidates(store, gap, target):
         if each is None:
             return None
-        if changes_of(each, has_log=is_of_log(store, each)) is not ChangeSource.FILES or is_sync(each):
+        if location(store, each) is not ChangeSource.FILES or is_sync(each):
             continue
         if SKIPPED_KEY in each.properties:
             return None  # the log has other rows of this batch than the table
@@ -128,7 +130,7 @@ def _candidates(store: TableStore, gap: LogGap, target: Snapshot) -> Iterator[Sn
     at: Snapshot | None = target
     while at is not None and at.schema_id >= generation:
         yield at
-        is_in_files = changes_of(at, has_log=is_of_log(store, at)) is ChangeSource.FILES
+        is_in_files = location(store, at) is ChangeSource.FILES
         known = None if is_in_files else known_unlogged(at, generation)
         next_id = at.id - 1 if known is None else known
         if next_id <= gap.synced_id:
@@ -149,7 +151,7 @@ def _is_logged_between(store: TableStore, earlier: Snapshot, later: Snapshot) ->
     for each in store.snapshots.back_from(_before(store, later)):
         if each.id <= earlier.id:
             return False
-        if changes_of(each, has_log=is_of_log(store, each)) is ChangeSource.LOG:
+        if location(store, each) is ChangeSource.LOG:
             return True
     return True  # expired
 

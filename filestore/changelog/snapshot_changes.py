@@ -26,7 +26,6 @@ from filestore.scan.data_split import DataSplit
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files_of_partitions
 from filestore.schema.merge_engine import columns_to_merge
 from filestore.schema.row_counts import signed, with_count
-from filestore.snapshot.change_tracking import is_external
 from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
@@ -236,7 +235,7 @@ def _is_insert_only(
     if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
         return False
     # Independent writers may assign sequence numbers below existing ones: such rows change nothing.
-    return not (store.has_log and is_external(snapshot)) or _numbers_follow(store, previous, snapshot, delta)
+    return not (store.has_log and snapshot.is_external) or _numbers_follow(store, previous, snapshot, delta)
 
 
 def _numbers_follow(

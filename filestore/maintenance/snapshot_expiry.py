@@ -25,7 +25,7 @@ from filestore.refs.file_references import (
 )
 from filestore.refs.live_references import DecidingReferences, other_references
 from filestore.snapshot.commit_times import CommitTimes
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import Snapshot, with_befores
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -182,13 +182,14 @@ def _time_ms(store: TableStore, times: CommitTimes, snapshot_id: int) -> int:
 
 def _offsets_at(store: TableStore, latest: Snapshot) -> int | None:
     """The newest snapshot with log offsets, without which the log has no start; None for tables without a log."""
-    snapshot: Snapshot | None = latest
     if not store.has_log:
         return None
     generation = store.options.log_generation
-    while snapshot is not None and not (snapshot.log_offsets and snapshot.log_generation == generation):
-        snapshot = store.snapshots.find(snapshot.id - 1)
-    return None if snapshot is None else snapshot.id
+    for snapshot, look_up in with_befores(store.snapshots.back_from(latest)):
+        before = look_up() if snapshot.is_external else None
+        if snapshot.log_offsets and snapshot.is_of_log(generation, before):
+            return snapshot.id
+    return None
 
 
 @dataclass(frozen=True, slots=True)

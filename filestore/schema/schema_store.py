@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO
-from filestore.layout.paths import SCHEMA_PREFIX, TablePaths
+from filestore.layout.paths import MAIN_BRANCH, SCHEMA_PREFIX, TablePaths
 from filestore.layout.publication import check_not_published
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions, canonical_options
@@ -127,7 +127,8 @@ class SchemaStore:
                 decide again. Or a fast-forward is publishing a branch, which may have this version.
             OutcomeUnknownError: it may have been published: read the latest version.
         """
-        path, body = self._paths.schema(schema.id), schema.to_json().encode()
+        is_branch = self._paths.branch != MAIN_BRANCH
+        path, body = self._paths.schema(schema.id), schema.to_json(on_branch=is_branch).encode()
         if after is not None:
             check_not_published(self._io, self._paths)
 

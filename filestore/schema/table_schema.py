@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 
 from filestore.layout.file_version import refuse_newer
+from filestore.options.flink_log import options_for_file, options_of_file
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
@@ -97,8 +98,15 @@ class TableSchema:
         """Columns of some names, in the order of the names."""
         return tuple(self.field(name) for name in names)
 
-    def to_json(self) -> str:
-        """Text of the schema file. Raises: InvalidInputError for a version that we do not write."""
+    def to_json(self, *, on_branch: bool = False) -> str:
+        """Text of the schema file.
+
+        Args:
+            on_branch: the file is a branch's.
+
+        Raises:
+            InvalidInputError: a version that we do not write.
+        """
         if self.version != SCHEMA_VERSION:
             raise InvalidInputError(f"only schemas of version {SCHEMA_VERSION} are written: version={self.version}")
         body: dict[str, Any] = {
@@ -108,7 +116,7 @@ class TableSchema:
             "highestFieldId": self.highest_field_id,
             "partitionKeys": list(self.partition_keys),
             "primaryKeys": list(self.primary_keys),
-            "options": dict(self.options),
+            "options": options_for_file(self.options, self.table_options, on_branch=on_branch),
             # A null would come back from Java as the word null.
             **({} if self.comment is None else {"comment": self.comment}),
             "timeMillis": self.time_ms,
@@ -133,7 +141,7 @@ class TableSchema:
                 highest_field_id=int(body["highestFieldId"]),
                 partition_keys=_columns(body.get("partitionKeys"), fields),
                 primary_keys=_columns(body.get("primaryKeys"), fields),
-                options=_texts(body.get("options") or {}),
+                options=options_of_file(_texts(body.get("options") or {})),
                 comment=body.get("comment"),
                 time_ms=int(body.get("timeMillis") or 0),
                 version=version,

@@ -1,7 +1,7 @@
 """Where streams get the changes of a snapshot from: the log, its files, or nowhere.
 
 Fluvial's snapshots record it in their properties. A snapshot without them is by another engine: its changes are
-not in the log and must be read from files.
+in the log if its offsets have moved on, as Flink's do, else they must be read from files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,9 @@ from enum import Enum
 from itertools import tee
 from typing import Final
 
-from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.snapshot.snapshot import CHANGES_KEY, CommitKind, Snapshot, with_befores
 from lsm.errors import CorruptDataError
 
-CHANGES_KEY: Final = "fluvial.changes"
-"""Snapshot property: log, files or none."""
 UNLOGGED_KEY: Final = "fluvial.unlogged-snapshot"
 """Snapshot property of tables with a log: the newest snapshot up to this one with changes in files; 0: none."""
 
@@ -35,18 +33,21 @@ class ChangeSource(Enum):
     NONE = "none"  # no changes for streams
 
 
-def changes_of(snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
+def changes_of(snapshot: Snapshot, *, has_log: bool, before: Snapshot | None = None) -> ChangeSource:
     """The location of a snapshot's changes.
 
     Args:
         snapshot: a snapshot by any engine.
         has_log: whether the table has a log now; changes of a removed log are read from files.
+        before: the snapshot before one of another engine; None: it is the first, or not known.
 
     Raises:
         CorruptDataError: the property has an unknown value.
     """
     text = snapshot.properties.get(CHANGES_KEY)
     if text is None:
+        if has_log and snapshot.has_written_log(before):
+            return ChangeSource.LOG
         return ChangeSource.FILES if snapshot.commit_kind in _DATA_KINDS else ChangeSource.NONE
     try:
         changes = ChangeSource(text)
@@ -55,11 +56,6 @@ def changes_of(snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
             f"snapshot property has an unknown value: snapshot={snapshot.id} {CHANGES_KEY}={text}"
         ) from error
     return ChangeSource.FILES if changes is ChangeSource.LOG and not has_log else changes
-
-
-def is_external(snapshot: Snapshot) -> bool:
-    """Whether another engine committed this snapshot, or a version of Fluvial without this property."""
-    return CHANGES_KEY not in snapshot.properties
 
 
 def unlogged_snapshot(history: Iterable[Snapshot], generation: int = 0) -> int:
@@ -71,8 +67,10 @@ def unlogged_snapshot(history: Iterable[Snapshot], generation: int = 0) -> int:
         generation: of the log; changes in a former one count as unlogged.
     """
     oldest = 1
-    for snapshot in history:
-        if changes_of(snapshot, has_log=snapshot.log_generation == generation) is ChangeSource.FILES:
+    for snapshot, look_up in with_befores(history):
+        before = look_up() if snapshot.is_external else None
+        has_log = snapshot.is_of_log(generation, before)
+        if changes_of(snapshot, has_log=has_log, before=before) is ChangeSource.FILES:
             return snapshot.id
         known = known_unlogged(snapshot, generation)
         if known is not None:

@@ -8,6 +8,7 @@ Source: Paimon Snapshot; ``logOffsets`` holds the next log offset of every bucke
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -22,6 +23,8 @@ SNAPSHOT_VERSION: Final = 3
 _NO_WATERMARK: Final = -(2**63)
 PARENT_KEY: Final = "fluvial.parent"
 """Snapshot property: identity of the snapshot that this one follows. Snapshots of other engines have none."""
+CHANGES_KEY: Final = "fluvial.changes"
+"""Snapshot property: where streams get its changes, log, files or none. Snapshots of other engines have none."""
 LOG_GENERATION_KEY: Final = "fluvial.log-generation"
 """Snapshot property: which of the table's logs its offsets are of; absent for the first one."""
 
@@ -90,6 +93,32 @@ class Snapshot:
     def log_generation(self) -> int:
         """Which of the table's logs the offsets are of: the id of the schema version that gave it; 0: the first."""
         return int(self.properties.get(LOG_GENERATION_KEY, 0))
+
+    @property
+    def is_external(self) -> bool:
+        """Whether another engine committed it, or a version of Fluvial before ``CHANGES_KEY``."""
+        return CHANGES_KEY not in self.properties
+
+    def has_written_log(self, before: "Snapshot | None") -> bool:
+        """Whether another engine wrote the log with this commit, as Flink's sink does: its offsets have moved on.
+
+        Args:
+            before: the snapshot before it, whose offsets it would carry otherwise; None: it is the first, or not known.
+        """
+        if not self.is_external or self.commit_kind is not CommitKind.APPEND or not self.log_offsets:
+            return False
+        return self.log_offsets != before.log_offsets if before is not None else self.id == FIRST_SNAPSHOT_ID
+
+    def is_of_log(self, generation: int, before: "Snapshot | None") -> bool:
+        """Whether its offsets are of one of the table's logs: as it says, or as the schema of another engine named it.
+
+        Args:
+            generation: of the log.
+            before: see ``has_written_log``.
+        """
+        if self.log_generation == generation:
+            return True
+        return self.schema_id >= generation and self.has_written_log(before)
 
     @property
     def parent(self) -> str | None:
@@ -201,6 +230,20 @@ def back_from(snapshot: Snapshot | None, find: Callable[[int], Snapshot | None])
         snapshot = find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
 
 
+def with_befores(history: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Callable[[], Snapshot | None]]]:
+    """Each snapshot, newest first, with what looks up the one before it; the one before the last is not known."""
+    rest = iter(history)
+    ahead: list[Snapshot] = []
+
+    def before() -> Snapshot | None:
+        if not ahead:
+            ahead.extend(islice(rest, 1))
+        return ahead[0] if ahead else None
+
+    while (snapshot := ahead.pop() if ahead else next(rest, None)) is not None:
+        yield snapshot, before
+
+
 def carried_offsets(history: Iterable[Snapshot], generation: int = 0) -> Mapping[int, int] | None:
     """The log offsets of the newest snapshot that has any: other engines do not propagate them.
 
@@ -213,10 +256,12 @@ def carried_offsets(history: Iterable[Snapshot], generation: int = 0) -> Mapping
         Offsets by bucket; {} when no snapshot ever had any, None when those that may have had some have expired.
     """
     oldest_id = FIRST_SNAPSHOT_ID
-    for snapshot in history:
-        if snapshot.log_offsets and snapshot.log_generation == generation:
+    for snapshot, before in with_befores(history):
+        if snapshot.log_offsets and (
+            snapshot.log_generation == generation or (snapshot.is_external and snapshot.is_of_log(generation, before()))
+        ):
             return snapshot.log_offsets
-        if snapshot.schema_id < generation:
+        if snapshot.schema_id < generation and not snapshot.is_external:  # other engines may commit late
             return {}  # committed before there was this log
         oldest_id = snapshot.id
     return {} if oldest_id == FIRST_SNAPSHOT_ID else None

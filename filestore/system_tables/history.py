@@ -9,8 +9,7 @@ import pyarrow as pa
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.scan.snapshot_files import delta_entries
-from filestore.snapshot.change_tracking import CHANGES_KEY
-from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.snapshot.snapshot import CHANGES_KEY, CommitKind, Snapshot
 from filestore.system_tables.json_columns import json_text
 from filestore.system_tables.system_table import INSTANT, SystemTable
 from filestore.table_store import TableStore

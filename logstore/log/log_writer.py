@@ -110,7 +110,10 @@ class BucketLogWriter:
         return self._tail
 
     def fence(self) -> CommitMarker | None:
-        """Fence every other writer of the bucket and read its newest marker; None when the bucket holds no record.
+        """Fence every other writer of the bucket and read its newest marker.
+
+        None when the bucket holds no record, or when the last one is another engine's (`tail.is_foreign`), which the
+        caller refuses unless a snapshot has it.
 
         Raises:
             ConflictError: another writer fenced this one meanwhile.
@@ -128,15 +131,17 @@ class BucketLogWriter:
             topic=self._target.topic,
             bucket=self._target.bucket,
             table_id=self._target.table_uuid,
+            allows_foreign=True,
             timeout_s=self._timeout_s,
         )
         return self._tail.marker
 
-    def note_leaving(self, left: Mapping[str, object]) -> None:
+    def note_leaving(self, left: Mapping[str, object], *, value: bytes | None = None) -> None:
         """Write a control record, after `fence`: the table has changed without its log. Visible on return.
 
         Args:
             left: see `encode_genesis`.
+            value: see `empty_value`.
 
         Raises:
             InvalidInputError: the topic takes no records without a key, or a right is missing.
@@ -147,7 +152,7 @@ class BucketLogWriter:
         header = encode_genesis(self._target.table_uuid, left)
         try:
             transaction = self._open()
-            transaction.send_with_marker({"value": None}, HEADER, header)
+            transaction.send_with_marker({"value": value}, HEADER, header)
             transaction.flush()
             transaction.commit()
         except (KafkaException, SystemError) as error:

@@ -76,6 +76,7 @@ class LogTail:
     marker: CommitMarker | None  # None: no committed row exists (never written, or expired)
     end_offset: int  # the marker's; without one, the offset of the next record
     earliest_offset: int  # the earliest retained offset
+    is_foreign: bool = False  # the last record is another engine's, and ends at ``end_offset``
     left_snapshot: int = 0  # of the newest control record behind the marker; 0: there is none
 
     def check_follows(self, snapshot_end: int | None) -> None:
@@ -203,6 +204,7 @@ def read_tail(
     topic: str,
     bucket: int,
     table_id: str | None = None,
+    allows_foreign: bool = False,
     timeout_s: float = _TAIL_TIMEOUT_S,
 ) -> LogTail:
     """The marker of the last committed record of a bucket, and its offsets. Fence the bucket's writers first.
@@ -214,6 +216,7 @@ def read_tail(
         topic: the topic.
         bucket: the partition.
         table_id: the table; a marker with another id is refused. None: any table.
+        allows_foreign: give a last record without a marker, too, for a caller that calls ``refuse_foreign``.
         timeout_s: timeout of the call.
 
     Raises:
@@ -246,6 +249,15 @@ def read_tail(
         finally:
             consumer.close()
         if last is not None:
+            if allows_foreign and _header_of(last) is None:
+                return LogTail(
+                    bucket=bucket,
+                    marker=None,
+                    end_offset=last.offset() + 1,
+                    earliest_offset=earliest,
+                    is_foreign=True,
+                    left_snapshot=left,
+                )
             marker = _marker_of(last, topic, bucket, table_id)
             end = stable_end if marker is None else marker.end_offset
             return LogTail(bucket=bucket, marker=marker, end_offset=end, earliest_offset=earliest, left_snapshot=left)
@@ -335,7 +347,7 @@ def _header_of(record: Any) -> bytes | None:
 
 
 def _is_claim(record: Any) -> bool:
-    return record.key() is None and record.value() is None and _claimant(_header_of(record) or b"") is not None
+    return record.key() is None and not record.value() and _claimant(_header_of(record) or b"") is not None
 
 
 def _left_in(record: Any) -> int:
@@ -359,10 +371,7 @@ def _marker_of(record: Any, topic: str, bucket: int, table_id: str | None) -> Co
     place = f"topic={topic} bucket={bucket} offset={record.offset()}"
     header = _header_of(record)
     if header is None:
-        raise CorruptDataError(
-            f"last record of the log has no marker: {place} cause=another producer writes to the topic"
-            f" fix=let only Fluvial write to it, and {NEW_LOG}"
-        )
+        raise refuse_foreign(place)
     claimant = _claimant(header)
     marker = None if claimant is not None else decode_marker(header, record_offset=record.offset())
     owner = claimant if marker is None else marker.table_id
@@ -372,6 +381,14 @@ def _marker_of(record: Any, topic: str, bucket: int, table_id: str | None) -> Co
             f" cause=two tables write to one topic fix={NEW_LOG}"
         )
     return marker
+
+
+def refuse_foreign(place: str) -> CorruptDataError:
+    """The error for a last record that is another engine's and in no snapshot; ``place``: topic, bucket, offset."""
+    return CorruptDataError(
+        f"last record of the log has no marker: {place} cause=another producer writes to the topic"
+        f" fix=let Flink's job end or be at a checkpoint; else let only Fluvial write to it, and {NEW_LOG}"
+    )
 
 
 def _left(clock: KafkaEnvironment, deadline: float) -> float:

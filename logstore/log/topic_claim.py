@@ -48,8 +48,22 @@ def check_claimable(topics: LogTopics, topic: LogTopic, *, bucket_count: int) ->
         )
 
 
+def empty_value(log_format: str) -> bytes | None:
+    """The value of a claim or a control record: the one that readers of a format skip.
+
+    Paimon's source in Flink takes a record without a value for a delete, and fails if it has no key either; an envelope
+    of no bytes is nothing to it, nor to Flink's own debezium-json.
+    """
+    return b"" if log_format == "debezium-json" else None
+
+
 def claim_topic(
-    properties: KafkaProperties, topic: LogTopic, *, table_id: str, timeout_s: float = OPERATION_TIMEOUT_S
+    properties: KafkaProperties,
+    topic: LogTopic,
+    *,
+    table_id: str,
+    value: bytes | None = None,
+    timeout_s: float = OPERATION_TIMEOUT_S,
 ) -> None:
     """Claim a topic for a table. Afterwards every partition begins with the claim, and ends at ``CLAIM_END``.
 
@@ -57,6 +71,7 @@ def claim_topic(
         properties: client properties of the cluster.
         topic: see `check_claimable`, which has passed it.
         table_id: the table's id.
+        value: of the record, see `empty_value`.
         timeout_s: timeout of each wait for the broker.
 
     Raises:
@@ -65,7 +80,7 @@ def claim_topic(
         UnavailableError: the broker does not answer. The topic is not claimed.
         OutcomeUnknownError: the broker did not confirm the claim.
     """
-    claim = _Claim(properties, topic, table_id, timeout_s)
+    claim = _Claim(properties, topic, table_id, value, timeout_s)
     try:
         claim.write()
     except (KafkaException, SystemError) as error:
@@ -75,7 +90,10 @@ def claim_topic(
 
 
 class _Claim:
-    def __init__(self, properties: KafkaProperties, topic: LogTopic, table_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, properties: KafkaProperties, topic: LogTopic, table_id: str, value: bytes | None, timeout_s: float
+    ) -> None:
+        self._value = value
         self._topic = topic
         self._table_id = table_id
         self._timeout_s = timeout_s
@@ -92,7 +110,9 @@ class _Claim:
         producer.begin_transaction()
         self._has_begun = True
         for bucket in range(self._topic.bucket_count):
-            producer.produce(self._topic.name, partition=bucket, headers=header, on_delivery=self._delivered)
+            producer.produce(
+                self._topic.name, self._value, partition=bucket, headers=header, on_delivery=self._delivered
+            )
         self._flush()
         late = {bucket: offset for bucket, offset in sorted(self._offsets.items()) if offset != 0}
         if late:

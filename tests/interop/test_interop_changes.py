@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from filestore.changelog.snapshot_changes import ChangeSplit, plan_changelog, plan_changes, plan_diff, read_changes
-from filestore.snapshot.change_tracking import ChangeSource, changes_of, is_external
+from filestore.snapshot.change_tracking import ChangeSource, changes_of
 from filestore.table import FileTable
 from lsm.row_kind import RowKind
 from tests.peers import DELETE, INSERT, TableDefinition, normalise
@@ -65,7 +65,7 @@ def test_changes_of_java_give_its_table_at_every_snapshot(tmp_path: Path, java_p
     previous = None
     for snapshot_id in table.store.snapshots.ids():
         snapshot = table.store.snapshots.read(snapshot_id)
-        assert is_external(snapshot)
+        assert snapshot.is_external
         if changes_of(snapshot, has_log=False) is ChangeSource.FILES:
             apply(table, plan_changes(table.store, previous, snapshot), state)
         whole: dict[Any, Any] = {}

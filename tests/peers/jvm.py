@@ -30,8 +30,10 @@ _OBJECT: Final = "java.lang.Object"
 class Jvm:
     """One virtual machine. Not thread-safe."""
 
-    def __init__(self, jars: Sequence[Path], *, gateway_jar: Path, max_heap: str = "512m") -> None:
-        """Start it with `jars` as its class path."""
+    def __init__(
+        self, jars: Sequence[Path], *, gateway_jar: Path, max_heap: str = "512m", options: Sequence[str] = ()
+    ) -> None:
+        """Start it with `jars` as its class path, and with more of Java's options."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the machine that writes it)
         home = os.environ.get("JAVA_HOME")
         java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -40,7 +42,7 @@ class Jvm:
         port, token, process = launch_gateway(
             jarpath=str(gateway_jar),
             classpath=os.pathsep.join(map(str, jars)),
-            javaopts=[f"-Xmx{max_heap}", "-Duser.timezone=UTC", "-Dslf4j.internal.verbosity=ERROR", *_QUICK],
+            javaopts=[f"-Xmx{max_heap}", "-Duser.timezone=UTC", "-Dslf4j.internal.verbosity=ERROR", *_QUICK, *options],
             java_path=java,
             die_on_exit=True,  # it ends when its standard input does, so also when we are killed
             enable_auth=True,
@@ -83,7 +85,7 @@ class Jvm:
     def _java_class(self, name: str) -> Any:
         if name in _BOXES:
             return getattr(self.root.java.lang, _BOXES[name]).TYPE
-        full = name if name.startswith(("java.", "[L")) else f"org.apache.paimon.{name}"
+        full = name if name.startswith(("java.", "[L", "org.apache.flink.")) else f"org.apache.paimon.{name}"
         return self.root.java.lang.Class.forName(full)
 
     def java_array(self, element: str, values: Sequence[Any]) -> Any:
@@ -151,6 +153,10 @@ class Jvm:
     def consumer(self, handle: Any) -> Any:
         """A `java.util.function.Consumer` that feeds the handle."""
         return self._functional("java.util.function.Consumer", handle)
+
+    def callable(self, handle: Any) -> Any:
+        """A `java.util.concurrent.Callable` that calls the handle, whose arguments are all bound."""
+        return self._functional("java.util.concurrent.Callable", handle)
 
     def unary_operator(self, handle: Any) -> Any:
         """A `java.util.function.UnaryOperator` that applies the handle."""

@@ -41,7 +41,8 @@ def changes_by_bucket(table: Table) -> dict[int, list[tuple[RowKind, Row]]]:
 
 def without_notes(records: pa.RecordBatch) -> pa.RecordBatch:
     """Records without claims and control records, which have neither key nor value."""
-    return records.filter(pc.or_(records["key"].is_valid(), records["value"].is_valid()))
+    has_value = pc.greater(pc.fill_null(pc.binary_length(records["value"]), 0), 0)
+    return records.filter(pc.or_(records["key"].is_valid(), has_value))
 
 
 def visible_ends(table: Table) -> Mapping[int, int]:

@@ -35,6 +35,7 @@ from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.kafka.clients import NEW_LOG
 from logstore.log.marker import CommitMarker
+from logstore.log.topic_claim import empty_value
 from logstore.offsets import LogSlice
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 from lsm.undo import undoing
@@ -178,7 +179,7 @@ class LogSync:
                 with self._log.writer(bucket) as writer:
                     writer.fence()
                     if writer.tail.left_snapshot < gap.newest_id:
-                        writer.note_leaving(left)
+                        writer.note_leaving(left, value=empty_value(self._log.codec.log_format))
         except InvalidInputError as error:  # compacted topics take no records without a key
             logger.warning(
                 "the log does not say that the table has left it: table=%s snapshot=%d reason=%s",

@@ -23,8 +23,7 @@ from engine.write.batch_writer import BatchWriter
 from filestore.changelog.snapshot_changes import plan_diff, read_changes
 from filestore.evolution.schema_change import AddColumn
 from filestore.maintenance.orphans import find_orphans
-from filestore.snapshot.change_tracking import CHANGES_KEY
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import CHANGES_KEY, Snapshot
 from filestore.types.data_types import DataType
 from lsm.errors import ConflictError, FluvialError
 from tests.support.changelogs import ENGINES, SCHEMA, State, apply, row_values

@@ -16,7 +16,7 @@ from engine.runtime.steps import Step, StepEvent
 from engine.write.batch_part import write_part
 from engine.write.batch_writer import BatchWriter
 from engine.write.turns.ticket_queue import TURNS_DIRECTORY
-from filestore.snapshot.change_tracking import CHANGES_KEY
+from filestore.snapshot.snapshot import CHANGES_KEY
 from logstore.kafka import topics as topics_module
 from logstore.kafka.topics import LogTopics
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, UnavailableError

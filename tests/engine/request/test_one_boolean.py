@@ -17,7 +17,7 @@ from engine.table import Table
 from engine.write.sink import StreamSink, sink
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.table_options import TableOptions
-from filestore.snapshot.change_tracking import CHANGES_KEY
+from filestore.snapshot.snapshot import CHANGES_KEY
 from lsm.errors import InvalidInputError
 
 SCHEMA = pa.schema([pa.field("p", pa.string()), pa.field("n", pa.int64())])

@@ -15,7 +15,8 @@ from engine.write.batch_writer import BatchWriter
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.scan.live_files import LiveFiles
-from filestore.snapshot.change_tracking import CHANGES_KEY, UNLOGGED_KEY
+from filestore.snapshot.change_tracking import UNLOGGED_KEY
+from filestore.snapshot.snapshot import CHANGES_KEY
 from lsm.errors import ConflictError, InvalidInputError
 from tests.support.changelogs import newest_changes
 from tests.support.logs import ends_with_markers

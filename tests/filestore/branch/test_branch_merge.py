@@ -14,8 +14,8 @@ from filestore.branch.merge_history import MERGED_BRANCH_KEY
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.evolution.schema_change import AddColumn
 from filestore.maintenance.rewriting import rescale
-from filestore.snapshot.change_tracking import CHANGES_KEY, UNLOGGED_KEY
-from filestore.snapshot.snapshot import CommitKind
+from filestore.snapshot.change_tracking import UNLOGGED_KEY
+from filestore.snapshot.snapshot import CHANGES_KEY, CommitKind
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import data_type_of

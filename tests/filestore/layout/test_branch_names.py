@@ -7,8 +7,8 @@ from filestore.evolution.schema_change import AddColumn
 from filestore.layout.branch_log import branch_options, read_branch_log, write_branch_log
 from filestore.layout.branch_names import agreed_branch, on_branch_name, split_branch
 from filestore.layout.paths import TablePaths
-from filestore.snapshot.change_tracking import CHANGES_KEY, SYNCED_KEY, UNLOGGED_KEY, off_main_log
-from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.snapshot.change_tracking import SYNCED_KEY, UNLOGGED_KEY, off_main_log
+from filestore.snapshot.snapshot import CHANGES_KEY, CommitKind, Snapshot
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.faults import MemoryFileIO

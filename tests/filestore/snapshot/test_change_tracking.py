@@ -11,16 +11,20 @@ from filestore.commit.table_commit import TableCommit
 from filestore.compact.compactor import pick_tasks, run_task
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.change_tracking import (
-    CHANGES_KEY,
     UNLOGGED_KEY,
     ChangeSource,
     change_properties,
     changes_of,
     default_changes,
-    is_external,
     unlogged_snapshot,
 )
-from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.snapshot.snapshot import (
+    CHANGES_KEY,
+    LOG_GENERATION_KEY,
+    CommitKind,
+    Snapshot,
+    carried_offsets,
+)
 from filestore.table import FileTable
 from lsm.errors import CorruptDataError
 from tests.support.tables import committable_of, content, key_table, newest_snapshot, rows
@@ -57,14 +61,50 @@ def test_what_another_engine_committed_is_read_from_files(
 ) -> None:
     """FL-33: changes of batch jobs are tracked by default."""
     snapshot = a_snapshot(1, kind)
-    assert is_external(snapshot)
+    assert snapshot.is_external
     assert changes_of(snapshot, has_log=has_log) is expected
+
+
+@pytest.mark.parametrize(
+    ("offsets", "before", "expected"),
+    [
+        ({0: 7, 1: 4}, {0: 5, 1: 4}, ChangeSource.LOG),  # Flink's sink of the log
+        ({0: 5, 1: 4}, {0: 5, 1: 4}, ChangeSource.FILES),  # carried on
+        ({}, {0: 5, 1: 4}, ChangeSource.FILES),
+        ({0: 2}, {}, ChangeSource.LOG),  # behind an engine that carries nothing on
+    ],
+)
+def test_another_engine_has_written_the_log_if_its_offsets_have_moved_on(
+    offsets: dict[int, int], before: dict[int, int], expected: ChangeSource
+) -> None:
+    first = replace(a_snapshot(1, CommitKind.APPEND, **{CHANGES_KEY: "log", UNLOGGED_KEY: "0"}), log_offsets=before)
+    second = replace(a_snapshot(2, CommitKind.APPEND), log_offsets=offsets)
+    assert changes_of(second, has_log=True, before=first) is expected
+    assert changes_of(second, has_log=True) is ChangeSource.FILES  # what was before has expired
+    assert changes_of(second, has_log=False, before=first) is ChangeSource.FILES
+    assert unlogged_snapshot([second, first]) == (0 if expected is ChangeSource.LOG else 2)
+    assert carried_offsets([second, first]) == (offsets or before)
+
+
+def test_another_engine_has_written_the_log_that_its_schema_names() -> None:
+    """A job that has not heard of a new log writes the former one: what it commits is read from files."""
+    first = replace(
+        a_snapshot(1, CommitKind.APPEND, **{CHANGES_KEY: "log", UNLOGGED_KEY: "0", LOG_GENERATION_KEY: "3"}),
+        schema_id=3,
+        log_offsets={0: 5},
+    )
+    late, there, carried = (
+        replace(a_snapshot(2, CommitKind.APPEND), schema_id=schema_id, log_offsets={0: offset})
+        for schema_id, offset in ((2, 900), (3, 7), (3, 5))
+    )
+    assert [unlogged_snapshot([each, first], 3) for each in (late, there, carried)] == [2, 0, 2]
+    assert [carried_offsets([each, first], 3) for each in (late, there, carried)] == [{0: 5}, {0: 7}, {0: 5}]
 
 
 @pytest.mark.parametrize("changes", ChangeSource)
 def test_a_snapshot_of_ours_says_where_its_changes_are(changes: ChangeSource) -> None:
     snapshot = a_snapshot(1, CommitKind.APPEND, **{CHANGES_KEY: changes.value})
-    assert not is_external(snapshot)
+    assert not snapshot.is_external
     assert changes_of(snapshot, has_log=True) is changes
     without_log = changes_of(snapshot, has_log=False)
     assert without_log is (ChangeSource.FILES if changes is ChangeSource.LOG else changes), "a log that is gone"

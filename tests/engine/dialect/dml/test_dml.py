@@ -12,7 +12,7 @@ from engine.broker.broker import Broker
 from engine.dialect.dml.dml import run_ctas, run_dml
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.scope.context import SqlContext
-from filestore.snapshot.change_tracking import CHANGES_KEY
+from filestore.snapshot.snapshot import CHANGES_KEY
 from filestore.types.data_types import DataField
 from lsm.errors import ConflictError, InvalidInputError
 from tests.engine.dialect.conftest import Warehouse

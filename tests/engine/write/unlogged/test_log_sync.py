@@ -70,7 +70,7 @@ def records(cluster: MemoryCluster, table: Table, bucket: int = 0) -> list[str]:
     found = []
     for each in cluster.topic(table.log.topic).partitions[bucket].committed(0):
         header = json.loads(dict(each.given.headers)["fluvial"].partition(b"\n")[0]) if each.given.headers else {}
-        if each.given.value is None and each.given.key is None:
+        if not each.given.value and each.given.key is None:
             assert header["kind"] == "genesis"
             found += [f"left {header['left']['snapshot']} {header['left']['operation']}"] if "left" in header else []
             continue

@@ -1,0 +1,38 @@
+"""Tables of an ``id`` and a text ``v`` with a log, and their rows as Flink gives them."""
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from engine import Catalog
+from engine.table import Table
+from tests.peers.flink import Change
+
+SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])
+State = dict[tuple[object, ...], tuple[object, ...]]
+SMALL_STEPS = "'continuous.discovery-interval'='100ms'"
+"""Of a stream of files, which looks for snapshots every ten seconds by default."""
+
+
+def made(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
+    """A table with a key; options with underscores for dots."""
+    texts = {"bucket": "2", **{key.replace("__", "-").replace("_", "."): text for key, text in options.items()}}
+    return catalog.create_table(name, SCHEMA, primary_key=["id"], options=texts)
+
+
+def put(table: Table, rows: Mapping[int, str], kind: str = "") -> None:
+    """Write rows by key, all of one kind."""
+    columns = {"id": pa.array(rows, pa.int32()), "v": pa.array(rows.values(), pa.string())}
+    table.write(pa.table(columns | ({"_row_kind": [kind] * len(rows)} if kind else {})))
+
+
+def in_table(table: Table) -> State:
+    """The rows by key."""
+    return {(row["id"],): tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
+
+
+def by_key(rows: Iterable[Change]) -> State:
+    """What a batch query gives."""
+    found = [row[1:] for row in rows]
+    assert len({row[:1] for row in found}) == len(found)
+    return {row[:1]: row for row in found}

@@ -1,0 +1,156 @@
+"""A real Flink, with its stock connectors and without a hint, on our files, our log, and both as one."""
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog
+from engine.broker.broker import Broker
+from filestore.options.flink_log import flink_reads_log
+from tests.flink.flink_tables import SMALL_STEPS, by_key, in_table, made, put
+from tests.peers.flink import Flink, folded, replayed
+
+EXACT = {"log_changelog__mode": "all", "changelog__producer": "lookup"}
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "upsert": {},
+    "upsert-input": {"changelog__producer": "input"},
+    "upsert-lookup": {"changelog__producer": "lookup"},
+    "upsert-full-compaction": {"changelog__producer": "full-compaction"},
+    "exact": EXACT,
+    "json": {"log_format": "json"},
+    "first-row": {"merge__engine": "first-row", "changelog__producer": "lookup"},
+    "deletion-vectors": {"deletion__vectors_enabled": "true"},
+}
+
+TOPICS: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "upsert": ({}, "debezium-json"),
+    "exact": (EXACT, "debezium-json"),
+    "json": ({}, "json"),
+}
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_a_stream_begins_with_every_row_and_goes_on(
+    options: Mapping[str, str], catalog: Catalog, flink: Flink, tmp_path: Path
+) -> None:
+    table = made(catalog, **options)
+    put(table, {key: f"a{key}" for key in range(20)})
+    put(table, {key: f"b{key}" for key in range(10, 25)})  # level 0 has two runs
+    name = f"{flink.catalog(tmp_path)}.db.t"
+    if not flink_reads_log(table.options):
+        table.compact(full=True)  # the next changes of such a table are the compaction's
+    assert by_key(flink.sql(f"SELECT * FROM {name}")) == in_table(table)
+    with flink.stream(f"SELECT * FROM {name} /*+ OPTIONS({SMALL_STEPS}) */") as stream:
+        stream.wait(lambda changes: folded(changes) == in_table(table))
+        put(table, {1: "changed", 60: "new"})
+        if options.get("merge__engine") != "first-row":
+            put(table, {2: "a2"}, "-D")
+        if not flink_reads_log(table.options):
+            table.compact(full=True)
+        found = stream.wait(lambda changes: folded(changes) == in_table(table))
+    assert replayed(found) == in_table(table)
+
+
+def test_an_exact_log_is_followed_by_its_changes(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
+    """Rows of level 0 too; the two options of the hint are those that the schema file leaves out for this."""
+    table = made(catalog, **EXACT)
+    put(table, {1: "a", 2: "a"})
+    hint = "'log.system'='kafka', 'changelog-producer'='none'"
+    with flink.stream(f"SELECT * FROM {flink.catalog(tmp_path)}.db.t /*+ OPTIONS({hint}) */") as stream:
+        stream.wait(lambda changes: len(changes) == 2)
+        put(table, {1: "b"})
+        found = stream.wait(lambda changes: len(changes) == 4)
+    assert found[2:] == [("-D", 1, "a"), ("+I", 1, "b")]
+    assert replayed(found) == in_table(table)
+
+
+@pytest.mark.parametrize(("options", "log_format"), TOPICS.values(), ids=TOPICS)
+def test_a_topic_makes_the_table(
+    options: Mapping[str, str], log_format: str, catalog: Catalog, flink: Flink, broker: Broker
+) -> None:
+    """Without Paimon's connector: `debezium-json`, or `upsert-kafka`."""
+    table = made(catalog, **options, log_format=log_format)
+    put(table, {key: f"a{key}" for key in range(10)})
+    put(table, {key: f"b{key}" for key in range(5)})
+    put(table, {7: "a7"}, "-D")
+    is_upsert = log_format == "json"
+    more = (
+        "'connector'='upsert-kafka', 'key.format'='json', 'value.format'='json'"
+        if is_upsert
+        else "'connector'='kafka', 'format'='debezium-json', 'scan.startup.mode'='earliest-offset'"
+    )
+    name = "topic_" + table.log.topic.replace(".", "_")
+    key = ", PRIMARY KEY (id) NOT ENFORCED" if is_upsert else ""
+    flink.both(
+        f"CREATE TEMPORARY TABLE {name} (id INT, v STRING{key}) WITH "
+        f"('topic'='{table.log.topic}', 'properties.bootstrap.servers'='{broker.bootstrap_servers}', "
+        f"'properties.isolation.level'='read_committed', {more})"
+    )
+    with flink.stream(f"SELECT * FROM {name}") as stream:
+        stream.wait(lambda changes: folded(changes) == in_table(table))
+        put(table, {3: "c", 60: "new"})
+        found = stream.wait(lambda changes: folded(changes) == in_table(table))
+    if options or is_upsert:
+        assert replayed(found) == in_table(table)
+
+
+ALL = pa.schema(
+    [
+        pa.field("id", pa.int32(), nullable=False),
+        ("b", pa.bool_()), ("i8", pa.int8()), ("i16", pa.int16()), ("i64", pa.int64()),
+        ("f", pa.float32()), ("d", pa.float64()), ("dec", pa.decimal128(38, 10)), ("s", pa.string()),
+        ("bin", pa.binary()), ("date", pa.date32()), ("time", pa.time32("ms")),
+        ("ts", pa.timestamp("us")), ("ltz", pa.timestamp("us", "UTC")),
+        ("list", pa.list_(pa.string())), ("map", pa.map_(pa.string(), pa.int32())),
+        ("row", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.float64()))])),
+    ]
+)  # fmt: skip
+LEAST: Mapping[str, Any] = {
+    "b": False, "i8": -128, "i16": -32768, "i64": -(2**63), "f": -1.5, "d": -1e300,
+    "dec": Decimal("-9999999999999999999999999999.9999999999"), "s": "\x00 \U0001f600 \"\\ \n",
+    "bin": bytes(range(256)),
+    "date": dt.date(1, 1, 1), "time": dt.time(0), "ts": dt.datetime(1, 1, 1),
+    "ltz": dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    "list": [], "map": [], "row": {"x": None, "y": []},
+}  # fmt: skip
+MOST: Mapping[str, Any] = {
+    "b": True, "i8": 127, "i16": 32767, "i64": 2**63 - 1, "f": 3.25, "d": 5e-324, "dec": Decimal("0.0000000001"),
+    "s": "", "bin": b"", "date": dt.date(9999, 12, 31), "time": dt.time(23, 59, 59),
+    "ts": dt.datetime(9999, 12, 31, 23, 59, 59, 999999), "ltz": dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC),
+    "list": ["a", None], "map": [("k", 1), ("l", None)], "row": {"x": 1, "y": [1.5, None]},
+}  # fmt: skip
+
+
+def test_values_of_every_type_are_the_same_in_files_log_and_topic(
+    catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path
+) -> None:
+    """The oracle is Paimon's reader of the files. Of a TIME in JSON, Flink itself drops the fraction of a second."""
+    table = catalog.create_table("db.all", ALL, primary_key=["id"], options={"bucket": "2"})
+
+    def rows(first: int) -> pa.Table:
+        values = [{"id": first, **LEAST}, {"id": first + 1, **MOST}, {"id": first + 2}]
+        return pa.Table.from_pylist([{**dict.fromkeys(ALL.names), **each} for each in values], ALL)
+
+    table.write(rows(0))
+    name = f"{flink.catalog(tmp_path)}.db.`all`"
+    with flink.stream(f"SELECT * FROM {name}") as stream:
+        stream.wait(lambda changes: len(changes) == 3)
+        table.write(rows(10))
+        found = stream.wait(lambda changes: len(changes) == 6)
+    expected = by_key(flink.sql(f"SELECT * FROM {name}"))
+    for key, row in folded(found).items():
+        assert dict(zip(ALL.names, row, strict=True)) == dict(zip(ALL.names, expected[key], strict=True))
+    assert [row[1:] for row in sorted(expected.values())[:3]] == [row[1:] for row in sorted(expected.values())[3:]]
+    flink.both(
+        f"CREATE TEMPORARY TABLE topic_of_all WITH ('connector'='kafka', 'topic'='{table.log.topic}', "
+        f"'format'='debezium-json', 'properties.bootstrap.servers'='{broker.bootstrap_servers}', "
+        "'scan.startup.mode'='earliest-offset') "
+        f"LIKE {name} (EXCLUDING OPTIONS EXCLUDING CONSTRAINTS)"
+    )
+    with flink.stream("SELECT * FROM topic_of_all") as stream:
+        stream.wait(lambda changes: folded(changes) == expected)
