@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from engine.catalog import Catalog
     from engine.deploy.lineage_listener import LineageListener
     from engine.dialect import sql
-    from engine.dialect.spark_sql.install import install, session, uninstall
+    from engine.dialect.spark_sql.install import install, uninstall
+    from engine.dialect.spark_sql.install import session_with_catalogs as session
     from engine.monitor.metrics_listener import MetricsListener
     from engine.monitor.table_metrics import watch_tables
     from engine.procedures.validation import validate
@@ -54,7 +55,7 @@ _HOME: Final = {
     "validate": "engine.procedures.validation",
     "watch_tables": "engine.monitor.table_metrics",
 }
-_NAME_AT_HOME: Final = {"metrics_registry": "REGISTRY"}
+_NAME_AT_HOME: Final = {"metrics_registry": "REGISTRY", "session": "session_with_catalogs"}
 
 
 def __getattr__(name: str) -> Any:

@@ -50,7 +50,7 @@ def uninstall(spark: SparkSession, name: str = CATALOG_NAME) -> None:
     _installed(spark).remove(spark, name)
 
 
-def session(
+def session_with_catalogs(
     app_name: str = "fluvial",
     master: str | None = None,
     conf: Mapping[str, str] | None = None,

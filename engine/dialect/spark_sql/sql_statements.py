@@ -16,7 +16,7 @@ from engine.dialect.scope.frame_cache import FrameCache
 from engine.dialect.session import SqlSession
 from engine.dialect.spark_sql.routes import is_command, reads_ours
 from engine.spark.catalog.session_state import CatalogSession
-from engine.spark.catalog.statements import Command, Query
+from engine.spark.catalog.statements import OwnCommand, OwnQuery
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import FluvialError
 
@@ -54,7 +54,7 @@ class SqlStatements:
         self._kept: OrderedDict[CatalogSession, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    def route(self, session: CatalogSession, text: str) -> Query | Command | None:
+    def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | None:
         """See ``Statements``."""
         try:
             statements = parse_statements(text)
@@ -67,9 +67,9 @@ class SqlStatements:
         for name in session.catalogs:
             context = self._context(session, name)
             if is_command(context, statements[0]):
-                return Command(name)
+                return OwnCommand(name)
             if reads_ours(context, statements[0]):
-                return Query(run_query(context, statements[0]))
+                return OwnQuery(run_query(context, statements[0]))
         return None
 
     def is_syntax_error(self, error: FluvialError) -> bool:

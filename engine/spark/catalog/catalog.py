@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
-from engine.spark.catalog.procedure import NAMESPACE, PROCEDURE, StatementProcedure
+from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import Statements
@@ -193,14 +193,14 @@ class CatalogProxy(Proxy):
     @called
     def loadProcedure(self, identifier: Any) -> StatementProcedure:
         """Spark's: all others never get here, the parser takes them."""
-        if [*identifier.namespace(), identifier.name()] != [NAMESPACE, PROCEDURE]:
+        if [*identifier.namespace(), identifier.name()] != [PROCEDURE_SPACE, PROCEDURE]:
             raise InvalidInputError(f"no such procedure: procedure={identifier.toString()}")
         return StatementProcedure(self._session, self._name, self._statements)
 
     @called
     def listProcedures(self, namespace: Any) -> Any:
         """Spark's."""
-        return self.inside.identifiers(NAMESPACE, [])
+        return self.inside.identifiers(PROCEDURE_SPACE, [])
 
     class Java:
         """What py4j looks for."""

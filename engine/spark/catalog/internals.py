@@ -234,15 +234,15 @@ class SparkInside:
     # ---- errors
 
     def no_such_table(self, identifier: Any) -> Exception:
-        """What tells Spark that a table does not exist."""
+        """Says to Spark that a table does not exist."""
         return _raised(self.named(_ANALYSIS + "NoSuchTableException")(identifier))
 
     def table_exists(self, identifier: Any) -> Exception:
-        """What tells Spark that a table exists."""
+        """Says to Spark that a table exists."""
         return _raised(self.named(_ANALYSIS + "TableAlreadyExistsException")(identifier))
 
     def no_such_namespace(self, namespace: Any) -> Exception:
-        """What tells Spark that a namespace does not exist."""
+        """Says to Spark that a namespace does not exist."""
         return _raised(self.named(_ANALYSIS + "NoSuchNamespaceException")(namespace))
 
     def refused(self, text: str, problem: str) -> Exception:
@@ -259,10 +259,10 @@ class SparkInside:
     def passed_on(self, error: Exception) -> Exception:
         """An error on its way to the JVM: one from there is the same object there, if the called method may raise it.
 
-        Java wraps an error that a method does not declare, so that nobody sees what it was: it gets a class that needs
+        Java wraps an error that a method does not declare, which hides what it was: it gets a class that needs
         no declaration.
         """
-        origin = origin_of(error)
+        origin = _origin_of(error)
         if origin is None:
             return error
         names = [*_names_of(origin.getClass())]
@@ -276,7 +276,7 @@ def _raised(error: Any) -> Exception:
     return found
 
 
-def origin_of(error: Exception) -> Any:
+def _origin_of(error: Exception) -> Any:
     """The JVM's object of an error that came from there; None: it is Python's."""
     return getattr(error, "_origin", None) if isinstance(error, PySparkException) else None
 

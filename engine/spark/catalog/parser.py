@@ -12,7 +12,7 @@ from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.procedure import CALL_TEXT
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
-from engine.spark.catalog.statements import Query, Statements
+from engine.spark.catalog.statements import OwnQuery, Statements
 from lsm.errors import FluvialError
 
 _busy = threading.local()  # Fluvial itself asks Spark in this thread
@@ -141,12 +141,12 @@ class ParserProxy(Proxy):
         """The plan of a text of Fluvial's; None: Spark's."""
         if not self._may_be_own(text) or self.inside.is_resolving_view():
             return None
-        with quiet():
+        with _Quiet():
             try:
                 found = self._statements.route(self.session, text)
                 if found is None:
                     return None
-                if isinstance(found, Query):
+                if isinstance(found, OwnQuery):
                     return self._plan_of(found.frame)
             except FluvialError as error:
                 return self._spark_plan(text, error)
@@ -166,7 +166,7 @@ class ParserProxy(Proxy):
             raise self.inside.refused(text, str(error)) from error
 
 
-class quiet:
+class _Quiet:
     """Inside, texts of this thread are Spark's: Fluvial has put its own tables in."""
 
     def __enter__(self) -> None:

@@ -11,9 +11,9 @@ from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import Statements
 
-NAMESPACE: Final = "sys"
+PROCEDURE_SPACE: Final = "sys"
 PROCEDURE: Final = "statement"
-CALL_TEXT: Final = f"CALL `{{catalog}}`.`{NAMESPACE}`.`{PROCEDURE}`('{{text}}')"
+CALL_TEXT: Final = f"CALL `{{catalog}}`.`{PROCEDURE_SPACE}`.`{PROCEDURE}`('{{text}}')"
 
 
 class StatementProcedure(Proxy):

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from engine.spark.catalog.internals import SparkInside
 from lsm.errors import FluvialError
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Proxy:
@@ -34,11 +34,11 @@ class Proxy:
         return type(self).__name__
 
 
-def called(function: Callable[P, R]) -> Callable[P, R]:
+def called(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A method that the JVM calls: errors reach Spark as Spark's own, and Fluvial's with their message."""
 
     @functools.wraps(function)
-    def calling(*arguments: P.args, **named: P.kwargs) -> R:
+    def calling(*arguments: _P.args, **named: _P.kwargs) -> _R:
         try:
             return function(*arguments, **named)
         except Py4JJavaError:

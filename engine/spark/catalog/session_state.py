@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.spark.catalog.internals import SparkInside
-from engine.spark.session import registered
+from engine.spark.session import with_sources
 
 
 class CatalogSession:
@@ -26,7 +26,7 @@ class CatalogSession:
 
     def open_spark(self) -> SparkSession:
         """The session as PySpark's; who keeps it keeps the session."""
-        return registered(self.inside.python_session(self.jvm))
+        return with_sources(self.inside.python_session(self.jvm))
 
     def place(self) -> tuple[str, str]:
         """The current catalog and namespace."""

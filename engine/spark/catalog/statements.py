@@ -10,14 +10,14 @@ from lsm.errors import FluvialError
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class OwnQuery:
     """A text that reads tables of Fluvial."""
 
     frame: DataFrame  # planned, and not computed
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class OwnCommand:
     """A text that Fluvial runs when Spark runs the statement."""
 
     catalog: str  # its name in the session
@@ -26,7 +26,7 @@ class Command:
 class Statements(Protocol):
     """Fluvial's SQL, as the sessions of Spark see it."""
 
-    def route(self, session: CatalogSession, text: str) -> Query | Command | None:
+    def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | None:
         """What to do with a text; None: it is Spark's. Raises: InvalidInputError: it is Fluvial's, and wrong."""
         ...
 
