@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
-from engine.catalog import Catalog
-from engine.dialect.scope.context import CATALOG_NAME
 from engine.spark import session as plain
 from lsm.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from engine.catalog import Catalog
     from engine.spark.catalog.hooks import InstalledCatalogs
 
+_NAME: Final = "fluvial"
 _SPARKS: Final = ("spark_catalog", "system", "session", "global_temp")
 
 
-def install(spark: SparkSession, catalog: Catalog | str | None = None, name: str = CATALOG_NAME) -> SparkSession:
+def install(spark: SparkSession, catalog: "Catalog | str | None" = None, name: str = _NAME) -> SparkSession:
     """Make a catalog known to Spark's own SQL, in this session and all others of the application.
 
     From then on ``spark.sql``, ``spark.table``, ``spark.catalog``, ``df.writeTo``, ``readStream.table`` and
@@ -36,6 +36,7 @@ def install(spark: SparkSession, catalog: Catalog | str | None = None, name: str
     """
     if name.lower() in _SPARKS or not name.isidentifier():
         raise InvalidInputError(f"not a name for a catalog: name={name} fix='a word that Spark does not use'")
+    from engine.catalog import Catalog
     from engine.dialect.entry import configured_catalog  # the parser is loaded when it is used
 
     if catalog is None:
@@ -45,7 +46,7 @@ def install(spark: SparkSession, catalog: Catalog | str | None = None, name: str
     return spark
 
 
-def uninstall(spark: SparkSession, name: str = CATALOG_NAME) -> None:
+def uninstall(spark: SparkSession, name: str = _NAME) -> None:
     """Take a catalog out of Spark's SQL again. Raises: InvalidInputError: there is none of this name."""
     _installed(spark).remove(spark, name)
 
@@ -54,7 +55,7 @@ def session_with_catalogs(
     app_name: str = "fluvial",
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    catalogs: Mapping[str, Catalog | str] | None = None,
+    catalogs: "Mapping[str, Catalog | str] | None" = None,
 ) -> SparkSession:
     """A session with Fluvial's settings where the user gave none, and with Fluvial's sources registered.
 

@@ -1,6 +1,5 @@
 """The parser of a session: texts about tables of Fluvial become plans of Fluvial's, all others are Spark's."""
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,14 +7,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from engine.runtime.spark_internals import jvm_frame
+from engine.spark.catalog.as_spark import AsSpark
 from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.procedure import CALL_TEXT
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import OwnQuery, Statements
 from lsm.errors import FluvialError
-
-_busy = threading.local()  # Fluvial itself asks Spark in this thread
 
 
 class ParserProxy(Proxy):
@@ -129,7 +127,7 @@ class ParserProxy(Proxy):
 
     def _may_be_own(self, text: str) -> bool:
         """Whether a look into the text pays: it has a catalog's name, or names in it are relative to a catalog."""
-        if not self.is_active or getattr(_busy, "is_set", False):
+        if not self.is_active or AsSpark.is_entered():
             return False
         self.ready()
         words = text.lower()
@@ -141,7 +139,7 @@ class ParserProxy(Proxy):
         """The plan of a text of Fluvial's; None: Spark's."""
         if not self._may_be_own(text) or self.inside.is_resolving_view():
             return None
-        with _Quiet():
+        with AsSpark():
             try:
                 found = self._statements.route(self.session, text)
                 if found is None:
@@ -164,17 +162,6 @@ class ParserProxy(Proxy):
             if self._statements.is_syntax_error(error):
                 raise
             raise self.inside.refused(text, str(error)) from error
-
-
-class _Quiet:
-    """Inside, texts of this thread are Spark's: Fluvial has put its own tables in."""
-
-    def __enter__(self) -> None:
-        self._before = getattr(_busy, "is_set", False)
-        _busy.is_set = True
-
-    def __exit__(self, *error: object) -> None:
-        _busy.is_set = self._before
 
 
 class ParserBuilder(Proxy):

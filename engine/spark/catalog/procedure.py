@@ -6,6 +6,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from engine.runtime.spark_internals import jvm_frame
+from engine.spark.catalog.as_spark import AsSpark
 from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
@@ -53,7 +54,8 @@ class StatementProcedure(Proxy):
     def call(self, row: Any) -> Any:
         """Run the statement."""
         text = bytes.fromhex(row.getUTF8String(0).toString()).decode()
-        frame = self._statements.run(self._session, self._catalog, text)
+        with AsSpark():
+            frame = self._statements.run(self._session, self._catalog, text)
         found = self.inside.jvm.java.util.ArrayList()
         if frame is not None:
             found.add(ResultScan(self.inside, frame))
