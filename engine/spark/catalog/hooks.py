@@ -63,6 +63,8 @@ class InstalledCatalogs:
             self._inside.set_parser(session, self._parser(session, base))
         for parser in list(self._parsers):
             parser.forget()
+            if parser.session.jvm is not None:  # it has resolved names without the catalog
+                parser.ready()
 
     def remove(self, spark: SparkSession, name: str) -> None:
         """Take a catalog away from all sessions; without any catalog, texts are Spark's alone."""

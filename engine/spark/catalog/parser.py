@@ -25,7 +25,7 @@ class ParserProxy(Proxy):
         """In front of ``base``; ``prepare`` gives the session its catalogs, at the first text."""
         super().__init__(session.inside)
         self.base = base
-        self.is_active = True
+        self.is_active = bool(session.catalogs)
         self.session = session
         self._statements = statements
         self._prepare = prepare

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -60,10 +61,14 @@ def test_views_over_a_table_see_its_newest_rows(spark: SparkSession, tmp_path: P
 
 def test_a_catalog_is_taken_away_and_given_again(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
-    catalog.create_database("d")
+    catalog.create_table("d.t", pa.schema([("id", pa.int64())]))
+    between = spark.newSession()
     for _ in range(2):
+        with pytest.raises(AnalysisException):
+            between.table("brief.d.t")
         engine.install(spark, catalog, "brief")
-        assert spark.sql("SHOW TABLES IN brief.d").collect() == []
+        assert [row.tableName for row in spark.sql("SHOW TABLES IN brief.d").collect()] == ["t"]
+        assert between.table("brief.d.t").columns == ["id"]
         engine.uninstall(spark, "brief")
         with pytest.raises(AnalysisException):
             spark.sql("SELECT * FROM brief.d.t")
