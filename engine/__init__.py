@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from engine.catalog import Catalog
     from engine.deploy.lineage_listener import LineageListener
     from engine.dialect import sql
+    from engine.dialect.spark_sql.install import install, uninstall
+    from engine.dialect.spark_sql.install import session_with_catalogs as session
     from engine.monitor.metrics_listener import MetricsListener
     from engine.monitor.table_metrics import watch_tables
     from engine.procedures.validation import validate
     from engine.runtime.metrics import REGISTRY as metrics_registry
     from engine.runtime.metrics import metrics_file, metrics_text, serve_metrics
-    from engine.spark.session import session
     from engine.table import Table
     from engine.write.sink import sink
 
@@ -24,6 +25,7 @@ __all__ = [
     "LineageListener",
     "MetricsListener",
     "Table",
+    "install",
     "metrics_file",
     "metrics_registry",
     "metrics_text",
@@ -31,6 +33,7 @@ __all__ = [
     "session",
     "sink",
     "sql",
+    "uninstall",
     "validate",
     "watch_tables",
 ]
@@ -44,13 +47,15 @@ _HOME: Final = {
     "metrics_registry": "engine.runtime.metrics",
     "metrics_text": "engine.runtime.metrics",
     "serve_metrics": "engine.runtime.metrics",
-    "session": "engine.spark.session",
+    "install": "engine.dialect.spark_sql.install",
+    "session": "engine.dialect.spark_sql.install",
+    "uninstall": "engine.dialect.spark_sql.install",
     "sink": "engine.write.sink",
     "sql": "engine.dialect",
     "validate": "engine.procedures.validation",
     "watch_tables": "engine.monitor.table_metrics",
 }
-_NAME_AT_HOME: Final = {"metrics_registry": "REGISTRY"}
+_NAME_AT_HOME: Final = {"metrics_registry": "REGISTRY", "session": "session_with_catalogs"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,13 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
-from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.context import CATALOG_NAME, SqlContext
 from engine.dialect.scope.results import DONE
 from engine.dialect.session import SqlResult, SqlSession
 from filestore.options.table_options import canonical_options, check_option
 from lsm.errors import InvalidInputError
 
-CATALOG_PREFIX: Final = "spark.sql.catalog.fluvial."
+_PREFIX: Final = "spark.sql.catalog."
+CATALOG_PREFIX: Final = f"{_PREFIX}{CATALOG_NAME}."
 WAREHOUSE_CONF: Final = f"{CATALOG_PREFIX}warehouse"
 
 _SHOWN_LENGTH: Final = 80  # characters of a statement in a message
@@ -85,24 +86,26 @@ def frame_of(spark: SparkSession, result: SqlResult) -> DataFrame:
     return spark.createDataFrame(result.table)
 
 
+def configured_catalog(spark: SparkSession, name: str = CATALOG_NAME) -> Catalog:
+    """The catalog that the settings of a session describe. Raises: InvalidInputError: they name no warehouse."""
+    warehouse, options = _configured(spark, name)
+    return Catalog(warehouse, options=dict(options))
+
+
 def _opened(spark: SparkSession, catalog: Catalog | str | None) -> Catalog:
     if isinstance(catalog, Catalog):
         return catalog
     if isinstance(catalog, str):
         return Catalog(catalog)
-    warehouse, options = _configured(spark)
-    return Catalog(warehouse, options=dict(options))
+    return configured_catalog(spark)
 
 
-def _configured(spark: SparkSession) -> tuple[str, tuple[tuple[str, str], ...]]:
-    settings = {
-        key.removeprefix(CATALOG_PREFIX): value
-        for key, value in spark.conf.getAll.items()
-        if key.startswith(CATALOG_PREFIX)
-    }
+def _configured(spark: SparkSession, name: str = CATALOG_NAME) -> tuple[str, tuple[tuple[str, str], ...]]:
+    prefix = f"{_PREFIX}{name}."
+    settings = {key.removeprefix(prefix): value for key, value in spark.conf.getAll.items() if key.startswith(prefix)}
     warehouse = settings.pop("warehouse", None)
     if warehouse is None:
         raise InvalidInputError(
-            f"no catalog: fix=give catalog=Catalog(...), or set {WAREHOUSE_CONF} in the Spark session"
+            f"no catalog: fix=give catalog=Catalog(...), or set {prefix}warehouse in the Spark session"
         )
     return warehouse, tuple(sorted(settings.items()))

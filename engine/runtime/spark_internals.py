@@ -62,6 +62,12 @@ def jvm_session(spark: "SparkSession | None") -> Any:
     return getattr(spark, "_jsparkSession", None)
 
 
+def jvm_of(spark: "SparkSession") -> tuple[Any, Any]:
+    """py4j's gateway of a session, and the root of the names in its JVM; neither exists with Spark Connect."""
+    context: Any = spark.sparkContext
+    return context._gateway, context._jvm
+
+
 def hadoop_setting(spark: "SparkSession", key: str) -> str | None:
     """A setting of Hadoop's configuration, which includes core-site.xml; None when it is not set."""
     found = spark.sparkContext._jsc.hadoopConfiguration().get(key)

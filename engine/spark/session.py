@@ -93,7 +93,7 @@ def session(
     """
     given = dict(conf or {})
     if has_context():
-        return _registered(_built(given))
+        return with_sources(_built(given))
 
     if master is not None:
         given["spark.master"] = master
@@ -111,7 +111,7 @@ def session(
     if is_local and "spark.sql.shuffle.partitions" not in settled:
         # 200 tasks of nothing cost seconds on a machine with few cores
         spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
-    return _registered(spark)
+    return with_sources(spark)
 
 
 def submit_settings(*, is_local: bool) -> dict[str, str]:
@@ -157,7 +157,7 @@ def _built(conf: Mapping[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _registered(spark: SparkSession) -> SparkSession:
+def with_sources(spark: SparkSession) -> SparkSession:
     """Spark finds the sources of an installed Fluvial and refuses to register them again; else they are registered."""
     for module, source in _SOURCES.items():
         if find_spec(module) is None:

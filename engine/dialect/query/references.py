@@ -135,6 +135,8 @@ def our_name(context: SqlContext, node: exp.Table) -> str | None:
     parts = [part.name for part in node.parts]
     if len(parts) > 3 or (len(parts) == 3 and parts[0] != context.catalog_name):
         return None
+    if len(parts) < 3 and not context.is_current:
+        return None
     name = context.full_name(*parts)
     database, _, table = name.partition(".")
     base = table.partition("$")[0]

@@ -23,6 +23,7 @@ class SqlContext:
     open_spark: Callable[[], SparkSession]  # called at most once, when a statement needs Spark
     catalog_name: str = CATALOG_NAME
     database: str = DEFAULT_DATABASE
+    is_current: bool = True  # names without a catalog may be this one's
     settings: dict[str, str] = field(default_factory=dict, repr=False)  # SET table-storage.*, without the prefix
     statement: str = ""  # the text of the one that is running
     frames: FrameCache = field(default_factory=FrameCache, repr=False)

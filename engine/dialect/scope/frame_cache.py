@@ -1,5 +1,6 @@
 """Frames of immutable states: the next statement on the same snapshot need not plan it again."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
@@ -20,21 +21,24 @@ class FrameCache:
     def __init__(self) -> None:
         """Empty."""
         self._kept: OrderedDict[Hashable, tuple[BatchPlan, DataFrame]] = OrderedDict()
+        self._lock = threading.Lock()  # statements of several threads
 
     def find(self, key: Hashable | None) -> tuple[BatchPlan, DataFrame] | None:
         """The plan and the frame of a key."""
-        if key is None or key not in self._kept:
-            return None
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        with self._lock:
+            if key is None or key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key]
 
     def keep(self, key: Hashable | None, plan: BatchPlan, frame: DataFrame) -> None:
         """Cache a frame, evicting the least recently used one. A None key is not cached."""
         if key is None:
             return
-        self._kept[key] = plan, frame
-        if len(self._kept) > _MOST:
-            self._kept.popitem(last=False)
+        with self._lock:
+            self._kept[key] = plan, frame
+            if len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
 
 
 def frame_key(read: BatchRead, columns: tuple[str, ...], predicate: Predicate | None) -> Hashable | None:

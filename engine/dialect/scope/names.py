@@ -37,7 +37,7 @@ def is_sparks(context: SqlContext, statement: object) -> bool:
     if len(name) == 3 and name[0] != context.catalog_name:
         return True
     spark = context.running_spark
-    if spark is None or not isinstance(statement, _OF_A_TABLE) or len(name) > 2 or _is_ours(context, name):
+    if spark is None or not isinstance(statement, _OF_A_TABLE) or len(name) > 2 or is_ours(context, name):
         return False
     return bool(spark.catalog.tableExists(".".join(map(quoted, name))))
 
@@ -60,7 +60,8 @@ def opened(context: SqlContext, name: tree.Name) -> Table:
     return context.catalog.table(context.full_name(*name))
 
 
-def _is_ours(context: SqlContext, name: tuple[str, ...]) -> bool:
+def is_ours(context: SqlContext, name: tuple[str, ...]) -> bool:
+    """Whether the catalog has a table of this name."""
     try:
         return context.catalog.table_exists(context.full_name(*name))
     except InvalidInputError:

@@ -1,0 +1,75 @@
+"""Whose a statement is, when Spark's own SQL and Fluvial's meet: by the names in it."""
+
+from typing import Any, Final
+
+from sqlglot import exp
+
+from engine.dialect.call import PROCEDURE_NAMESPACE
+from engine.dialect.grammar import statements as tree
+from engine.dialect.grammar.parser import Call, Explain, SparkStatement
+from engine.dialect.grammar.statements import Statement
+from engine.dialect.query.query import is_temporary_view
+from engine.dialect.query.references import find_references, our_name
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.names import is_ours
+
+_CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
+_OF_DATABASES: Final = (tree.CreateDatabase, tree.DropDatabase, tree.DescribeDatabase, tree.ShowTables)
+_MAKES: Final = (tree.CreateTable,)
+_SETTINGS: Final = (tree.SetSetting, tree.ResetSetting)
+
+
+def is_command(context: SqlContext, statement: Statement) -> bool:
+    """Whether a statement is a command of Fluvial's in this catalog; a query is none.
+
+    Raises:
+        InvalidInputError: it writes to a table that does not exist.
+    """
+    what: Any = statement.tree
+    if isinstance(what, _CHANGES):
+        return _writes_ours(context, what)
+    if isinstance(what, exp.Expr | SparkStatement | tree.Use):
+        return False
+    if isinstance(what, Explain):
+        return reads_ours(context, what.inner)
+    if isinstance(what, Call):
+        return _calls_ours(context, what)
+    if isinstance(what, _SETTINGS):
+        return True
+    if isinstance(what, tree.ShowDatabases):
+        return context.is_current
+    if isinstance(what, _OF_DATABASES):
+        name = what.database if isinstance(what, tree.ShowTables) else what.name
+        return name[0] == context.catalog_name if len(name) == 2 else context.is_current
+    return _is_on_ours(context, what)
+
+
+def reads_ours(context: SqlContext, statement: Statement) -> bool:
+    """Whether a statement is a query of tables of this catalog. Raises: InvalidInputError: one does not exist."""
+    what = statement.tree
+    if not isinstance(what, exp.Expr) or isinstance(what, _CHANGES):
+        return False
+    found = find_references(context, statement, what, is_view=lambda name: is_temporary_view(context.spark, name))
+    return bool(found)
+
+
+def _writes_ours(context: SqlContext, what: Any) -> bool:
+    node = what.this.this if isinstance(what.this, exp.Schema) else what.this
+    is_table = isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier)
+    return is_table and our_name(context, node) is not None
+
+
+def _calls_ours(context: SqlContext, call: Call) -> bool:
+    names = tuple(part.lower() for part in call.procedure[:-1])
+    return names == (context.catalog_name.lower(), PROCEDURE_NAMESPACE) or (
+        context.is_current and names in ((), (PROCEDURE_NAMESPACE,))
+    )
+
+
+def _is_on_ours(context: SqlContext, what: Any) -> bool:
+    """A statement about one table."""
+    has_catalog = len(what.name) == 3
+    is_here = bool(what.name[0] == context.catalog_name) if has_catalog else context.is_current
+    if not is_here or isinstance(what, _MAKES):
+        return is_here
+    return is_ours(context, what.name)

@@ -1,0 +1,107 @@
+"""What the parsers of Spark's sessions ask Fluvial's SQL."""
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from engine.catalog import Catalog
+from engine.dialect.entry import frame_of
+from engine.dialect.grammar.parser import parse_statements
+from engine.dialect.grammar.places import SqlSyntaxError
+from engine.dialect.query.query import run_query
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.scope.frame_cache import FrameCache
+from engine.dialect.session import SqlSession
+from engine.dialect.spark_sql.routes import is_command, reads_ours
+from engine.spark.catalog.session_state import CatalogSession
+from engine.spark.catalog.statements import OwnCommand, OwnQuery
+from filestore.catalog.catalog import DEFAULT_DATABASE
+from lsm.errors import FluvialError
+
+_MOST_SESSIONS: Final = 16  # that are kept with their frames; a session that comes back only plans again
+
+
+class _Kept:
+    """What one session keeps between its statements."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.settings: dict[str, str] = {}
+        self.frames: dict[str, FrameCache] = {}  # by the name of the catalog
+
+    def context(self, catalog: Catalog, name: str, database: str, *, is_current: bool) -> SqlContext:
+        """For one statement: threads share the settings and the frames."""
+        context = SqlContext(
+            catalog=catalog,
+            open_spark=lambda: self.spark,
+            catalog_name=name,
+            database=database,
+            is_current=is_current,
+            settings=self.settings,
+            frames=self.frames.setdefault(name, FrameCache()),
+        )
+        assert context.spark is self.spark  # it runs already
+        return context
+
+
+class SqlStatements:
+    """Fluvial's SQL for sessions of Spark; one for an application, asked by all its threads."""
+
+    def __init__(self) -> None:
+        """No session is known."""
+        self._kept: OrderedDict[CatalogSession, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def route(self, session: CatalogSession, text: str) -> OwnQuery | OwnCommand | None:
+        """See ``Statements``."""
+        try:
+            statements = parse_statements(text)
+        except SqlSyntaxError as error:
+            if error.__cause__ is not None:  # sqlglot's: Spark may read it
+                return None
+            raise
+        if len(statements) != 1:
+            return None
+        for name in session.catalogs:
+            context = self._context(session, name)
+            if is_command(context, statements[0]):
+                return OwnCommand(name)
+            if reads_ours(context, statements[0]):
+                return OwnQuery(run_query(context, statements[0]))
+        return None
+
+    def is_syntax_error(self, error: FluvialError) -> bool:
+        """See ``Statements``."""
+        return isinstance(error, SqlSyntaxError)
+
+    def run(self, session: CatalogSession, catalog: str, text: str) -> DataFrame | None:
+        """See ``Statements``."""
+        context = self._context(session, catalog)
+        (result,) = SqlSession(context).execute(text)
+        has_rows = result.frame is not None or (result.table is not None and result.table.num_columns)
+        return frame_of(context.spark, result) if has_rows else None
+
+    def _context(self, session: CatalogSession, name: str) -> SqlContext:
+        current, namespace = session.place()
+        kept = self._of(session)
+        return kept.context(
+            session.catalogs[name],
+            name,
+            namespace if current == name else DEFAULT_DATABASE,
+            is_current=current == name,
+        )
+
+    def _of(self, session: CatalogSession) -> _Kept:
+        with self._lock:
+            kept = self._kept.get(session)
+            if kept is not None:
+                self._kept.move_to_end(session)
+                return kept
+        kept = _Kept(session.open_spark())
+        with self._lock:
+            self._kept[session] = kept
+            if len(self._kept) > _MOST_SESSIONS:
+                self._kept.popitem(last=False)
+        return kept

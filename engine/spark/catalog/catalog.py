@@ -1,0 +1,246 @@
+"""``TableCatalog``, namespaces and procedures of a session, over a catalog of Fluvial."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql.types import StructType
+
+from engine.catalog import Catalog
+from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
+from engine.spark.catalog.proxy import Proxy, called
+from engine.spark.catalog.session_state import CatalogSession
+from engine.spark.catalog.statements import Statements
+from engine.spark.catalog.table import TableProxy
+from engine.spark.catalog.travel import STATE_KEYS, travel_options
+from engine.system_tables.names import is_system_table
+from engine.types.row_changes import MetadataColumn
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.types.spark_types import fields_of_spark
+from filestore.catalog.catalog import DEFAULT_DATABASE
+from filestore.options.log_place import BUCKET_KEY
+from lsm.errors import InvalidInputError
+
+_SPARKS: Final = ("provider", "owner", "location", "external", "is_managed_location", "table_type", "collation")
+_PRIMARY_KEY: Final = "primary-key"
+_COMMENT: Final = "comment"
+_OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
+
+
+class CatalogProxy(Proxy):
+    """A catalog of one session."""
+
+    def __init__(self, session: CatalogSession, name: str, catalog: Catalog, statements: Statements) -> None:
+        """Under a name in a session."""
+        super().__init__(session.inside)
+        self._session = session
+        self._name = name
+        self._catalog = catalog
+        self._statements = statements
+
+    # ---- the catalog
+
+    def initialize(self, name: str, options: Any) -> None:
+        """Spark's; it has been."""
+
+    def name(self) -> str:
+        """Spark's."""
+        return self._name
+
+    @called
+    def defaultNamespace(self) -> Any:
+        """Spark's."""
+        return self.inside.texts([DEFAULT_DATABASE])
+
+    @called
+    def capabilities(self) -> Any:
+        """Spark's: none of what it would check."""
+        return self.inside.set_of([])
+
+    @called
+    def tableStateOptionKeys(self) -> Any:
+        """Spark's: options of a read on which the columns depend (4.3)."""
+        return self.inside.set_of(STATE_KEYS)
+
+    @called
+    def changelogStateOptionKeys(self) -> Any:
+        """Spark's."""
+        return self.inside.set_of([])
+
+    def useNullableQuerySchema(self) -> bool:
+        """Spark's: columns of a query may be null in the table that is made for it."""
+        return True
+
+    # ---- tables
+
+    @called
+    def tableExists(self, identifier: Any) -> bool:
+        """Spark's."""
+        return self._exists(self._full_name(identifier))
+
+    def invalidateTable(self, identifier: Any) -> None:
+        """Spark's: nothing is kept."""
+
+    @called
+    def listTables(self, namespace: Any) -> Any:
+        """Spark's."""
+        database = self._database(namespace)
+        return self.inside.identifiers(database, self._catalog.list_tables(database))
+
+    @called
+    def listTableSummaries(self, namespace: Any) -> Any:
+        """Spark's."""
+        database = self._database(namespace)
+        kind, of = self.inside.of_catalog("TableSummary"), self.inside.of_catalog("Identifier").of
+        space = self.inside.texts([database])
+        names = self._catalog.list_tables(database)
+        return self.inside.array(kind, [kind.of(of(space, name), "MANAGED") for name in names])
+
+    @called
+    def loadTable(self, identifier: Any, *wanted: Any) -> TableProxy:
+        """Spark's: maybe of a version, of a time, or to write."""
+        name = self._full_name(identifier)
+        if not self._exists(name):
+            raise self.inside.no_such_table(identifier)
+        return TableProxy(self._session, self._catalog, name, travel_options(wanted))
+
+    @called
+    def createTable(self, identifier: Any, info: Any, *_: Any) -> TableProxy:
+        """Spark's: for a frame that is written to a table that does not exist."""
+        name = self._full_name(identifier)
+        if self._exists(name):
+            raise self.inside.table_exists(identifier)
+        schema = StructType.fromJson(json.loads(info.schema().json()))
+        properties = {str(key): str(value) for key, value in dict(info.properties()).items()}
+        keys = [each.strip() for each in properties.pop(_PRIMARY_KEY, "").split(",") if each.strip()]
+        comment = properties.pop(_COMMENT, None)
+        options = {key: value for key, value in properties.items() if key not in _SPARKS and key != "option"}
+        partitions = [_partition_column(each) for each in info.partitions()]
+        self._catalog.create_table(
+            name,
+            _with_keys(schema, keys),
+            primary_key=keys,
+            partition_by=partitions,
+            options={key: value for key, value in options.items() if not key.startswith("option.")},
+            comment=comment,
+        )
+        return TableProxy(self._session, self._catalog, name, {})
+
+    @called
+    def alterTable(self, identifier: Any, *changes: Any) -> TableProxy:
+        """Spark's."""
+        raise InvalidInputError(f"fix='ALTER TABLE {self._name}.{self._full_name(identifier)} ... by spark.sql'")
+
+    @called
+    def dropTable(self, identifier: Any) -> bool:
+        """Spark's."""
+        name = self._full_name(identifier)
+        if not self._exists(name):
+            return False
+        self._catalog.drop_table(name)
+        return True
+
+    @called
+    def purgeTable(self, identifier: Any) -> bool:
+        """Spark's."""
+        return self.dropTable(identifier)
+
+    @called
+    def renameTable(self, identifier: Any, new: Any) -> None:
+        """Spark's."""
+        self._catalog.rename_table(self._full_name(identifier), self._full_name(new))
+
+    # ---- namespaces
+
+    @called
+    def listNamespaces(self, *parent: Any) -> Any:
+        """Spark's: databases have no parts."""
+        if parent and len(parent[0]):
+            self._database(parent[0])
+            return self.inside.namespaces([])
+        return self.inside.namespaces(self._catalog.list_databases())
+
+    @called
+    def namespaceExists(self, namespace: Any) -> bool:
+        """Spark's; the one that a session begins in is always there."""
+        parts = list(namespace)
+        return len(parts) == 1 and (parts[0] == DEFAULT_DATABASE or parts[0] in self._catalog.list_databases())
+
+    @called
+    def loadNamespaceMetadata(self, namespace: Any) -> Any:
+        """Spark's."""
+        self._database(namespace)
+        return self.inside.jvm.java.util.HashMap()
+
+    @called
+    def createNamespace(self, namespace: Any, metadata: Any) -> None:
+        """Spark's."""
+        self._catalog.create_database(".".join(namespace))
+
+    @called
+    def alterNamespace(self, namespace: Any, *changes: Any) -> None:
+        """Spark's."""
+        raise InvalidInputError(f"a database of Fluvial has no properties: database={'.'.join(namespace)}")
+
+    @called
+    def dropNamespace(self, namespace: Any, cascade: bool) -> bool:
+        """Spark's."""
+        self._catalog.drop_database(self._database(namespace), cascade=cascade)
+        return True
+
+    # ---- procedures
+
+    @called
+    def loadProcedure(self, identifier: Any) -> StatementProcedure:
+        """Spark's: all others never get here, the parser takes them."""
+        if [*identifier.namespace(), identifier.name()] != [PROCEDURE_SPACE, PROCEDURE]:
+            raise InvalidInputError(f"no such procedure: procedure={identifier.toString()}")
+        return StatementProcedure(self._session, self._name, self._statements)
+
+    @called
+    def listProcedures(self, namespace: Any) -> Any:
+        """Spark's."""
+        return self.inside.identifiers(PROCEDURE_SPACE, [])
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = (
+            "org.apache.spark.sql.connector.catalog.TableCatalog",
+            "org.apache.spark.sql.connector.catalog.SupportsNamespaces",
+            "org.apache.spark.sql.connector.catalog.ProcedureCatalog",
+        )
+
+    def _full_name(self, identifier: Any) -> str:
+        return ".".join([*identifier.namespace(), identifier.name()])
+
+    def _exists(self, name: str) -> bool:
+        try:
+            return is_system_table(self._catalog, name) or self._catalog.table_exists(name)
+        except InvalidInputError:  # not a name that a table can have
+            return False
+
+    def _database(self, namespace: Any) -> str:
+        parts = list(namespace)
+        if len(parts) != 1 or (parts[0] != DEFAULT_DATABASE and parts[0] not in self._catalog.list_databases()):
+            raise self.inside.no_such_namespace(namespace)
+        return str(parts[0])
+
+
+def _with_keys(schema: StructType, keys: Sequence[str]) -> Any:
+    """The columns, without those of changes; those of the key are never null."""
+    own = [field for field in schema.fields if field.name.lower() not in _OF_CHANGES]
+    for field in own:
+        if field.name in keys:
+            field.nullable = False
+    return fields_of_spark(StructType(own))
+
+
+def _partition_column(transform: Any) -> str:
+    """The column of ``partitionedBy(column)``. Raises: InvalidInputError: another transform."""
+    if transform.name() != "identity":
+        raise InvalidInputError(
+            f"a table is partitioned by columns: transform={transform.toString()} "
+            f'fix=\'.tableProperty("{BUCKET_KEY}", "4") for buckets, a column for a part of a time\''
+        )
+    return ".".join(transform.references()[0].fieldNames())

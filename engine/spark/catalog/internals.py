@@ -1,0 +1,288 @@
+"""The members of Spark's JVM that are not public and that a catalog in Python needs. No other module names one.
+
+What Spark calls a catalog, a table or a parser are interfaces, which py4j lets Python implement. How a session gets
+them is not public without a jar: the map of a session's catalogs, the field that holds its parser, its extensions.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from engine.runtime.spark_internals import jvm_of, jvm_session
+from lsm.errors import InvalidInputError
+
+TESTED: Final = ("4.2", "4.3")
+"""Releases of Spark whose inside is known."""
+
+_CATALOG: Final = "org.apache.spark.sql.connector.catalog."
+_ANALYSIS: Final = "org.apache.spark.sql.catalyst.analysis."
+_PARSE_ERROR: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
+_UNCHECKED: Final = "java.lang.RuntimeException"
+_REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
+
+
+def check_spark(spark: SparkSession, version: str = pyspark.__version__) -> None:
+    """Refuse a Spark that cannot have a catalog in Python.
+
+    Args:
+        spark: the session.
+        version: of PySpark.
+
+    Raises:
+        InvalidInputError: a release that is not known, or a session of Spark Connect.
+    """
+    without = "fix='engine.sql(spark, ...) and format(\"fluvial\") work without it'"
+    if not version.startswith(tuple(f"{each}." for each in TESTED)):
+        raise InvalidInputError(
+            f"a catalog in Spark's own SQL needs a Spark whose inside is known: spark={version} "
+            f"known={', '.join(TESTED)} {without}"
+        )
+    if jvm_session(spark) is None:
+        raise InvalidInputError(f"Spark Connect has no catalogs in Python: session={type(spark).__name__} {without}")
+
+
+class SparkInside:
+    """The inside of the JVM of one application."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """The JVM of a session; from now on it can call Python.
+
+        Raises:
+            InvalidInputError: see ``check_spark``.
+        """
+        check_spark(spark)
+        self.gateway, self.jvm = jvm_of(spark)
+        self._context = spark.sparkContext
+        ensure_callback_server_started(self.gateway)
+        # An error of Spark's that a called function raises reaches the JVM as the object that it is there.
+        self.gateway.python_parameters.propagate_java_exceptions = True
+
+    def named(self, name: str) -> Any:
+        """A class by its whole name."""
+        return getattr(self.jvm, name)
+
+    def of_catalog(self, name: str) -> Any:
+        """A class of Spark's catalog interface."""
+        return self.named(_CATALOG + name)
+
+    def python_session(self, session: Any) -> SparkSession:
+        """A session of the JVM as PySpark's."""
+        return SparkSession(self._context, session)
+
+    def array(self, kind: Any, values: Sequence[Any]) -> Any:
+        """A Java array."""
+        made = self.gateway.new_array(kind, len(values))
+        for index, value in enumerate(values):
+            made[index] = value
+        return made
+
+    def texts(self, values: Sequence[str]) -> Any:
+        """A Java array of texts."""
+        return self.array(self.jvm.java.lang.String, values)
+
+    def namespaces(self, names: Sequence[str]) -> Any:
+        """A Java array of namespaces of one part."""
+        made = self.gateway.new_array(self.jvm.java.lang.String, len(names), 1)
+        for index, name in enumerate(names):
+            made[index][0] = name
+        return made
+
+    def identifiers(self, database: str, names: Sequence[str]) -> Any:
+        """A Java array of tables of a database."""
+        kind, space = self.of_catalog("Identifier"), self.texts([database])
+        return self.array(kind, [kind.of(space, name) for name in names])
+
+    def set_of(self, values: Sequence[Any]) -> Any:
+        """A Java set."""
+        made = self.jvm.java.util.HashSet()
+        for value in values:
+            made.add(value)
+        return made
+
+    def struct(self, schema: StructType) -> Any:
+        """A schema in the JVM."""
+        return self.named("org.apache.spark.sql.types.DataType").fromJson(schema.json())
+
+    def columns(self, schema: Any) -> Any:
+        """The columns of a schema of the JVM, as catalogs name them."""
+        return self.of_catalog("CatalogV2Util").structTypeToV2Columns(schema, False)
+
+    def options(self, values: Mapping[str, str]) -> Any:
+        """Options whose keys have no case."""
+        made = self.jvm.java.util.HashMap()
+        for key, value in values.items():
+            made.put(key, value)
+        return self.named("org.apache.spark.sql.util.CaseInsensitiveStringMap")(made)
+
+    def some(self, value: Any) -> Any:
+        """Scala's Some."""
+        return self.named("scala.Some")(value)
+
+    def module(self, name: str) -> Any:
+        """A Scala object."""
+        return getattr(self.named(name + "$"), "MODULE$")
+
+    def called(self, target: Any, method: str) -> Any:
+        """What a method without arguments gives that only an interface has: py4j does not see such methods."""
+        found = target.getClass().getMethod(method, self.array(self.jvm.java.lang.Class, []))
+        found.setAccessible(True)
+        return found.invoke(target, self.array(self.jvm.java.lang.Object, []))
+
+    def is_python(self, value: Any) -> bool:
+        """Whether an object of the JVM is one in Python behind an interface."""
+        return bool(self.named("java.lang.reflect.Proxy").isProxyClass(value.getClass()))
+
+    def weak(self, value: Any) -> Any:
+        """A reference that does not keep an object of the JVM."""
+        return self.named("java.lang.ref.WeakReference")(value)
+
+    # ---- sessions
+
+    def parser(self, session: Any) -> Any:
+        """The parser of a session."""
+        return session.sessionState().sqlParser()
+
+    def set_parser(self, session: Any, parser: Any) -> None:
+        """Give a session another parser."""
+        state = session.sessionState()
+        found = next(each for each in state.getClass().getDeclaredFields() if each.getName() == "sqlParser")
+        found.setAccessible(True)
+        found.set(state, parser)
+
+    def inject_parser(self, session: Any, builder: Any) -> None:
+        """Every session that is made later of this one's application gets the parser that ``builder`` makes."""
+        session.extensions().injectParser(builder)
+
+    def inject_check(self, session: Any, builder: Any) -> None:
+        """Every session that is made later asks ``builder`` for a check of its plans when it resolves names."""
+        session.extensions().injectCheckRule(builder)
+
+    def no_check(self) -> Any:
+        """A function of the JVM that does nothing."""
+        return getattr(self.module("scala.Predef"), "$conforms")()
+
+    def put_catalog(self, session: Any, name: str, catalog: Any) -> None:
+        """Give a session a catalog; None takes it away."""
+        manager = session.sessionState().catalogManager()
+        found = next(each for each in manager.getClass().getDeclaredFields() if each.getName().endswith("catalogs"))
+        found.setAccessible(True)
+        catalogs = found.get(manager)
+        catalogs.remove(name) if catalog is None else catalogs.put(name, catalog)
+
+    def current_place(self, session: Any) -> tuple[str, str]:
+        """The current catalog, and the current namespace with points."""
+        manager = session.sessionState().catalogManager()
+        name = str(manager.currentCatalog().name())
+        return name, ".".join(manager.currentNamespace())
+
+    def is_resolving_view(self) -> bool:
+        """Whether this thread of the JVM resolves the text of a view, whose names are relative to another place."""
+        context = self.named(_ANALYSIS + "AnalysisContext").get()
+        return bool(context.catalogAndNamespace().nonEmpty())
+
+    # ---- plans
+
+    def plan_of(self, frame: Any) -> Any:
+        """The analysed plan of a frame of the JVM."""
+        return frame.queryExecution().analyzed()
+
+    def rows_of(self, frame: Any) -> Any:
+        """The rows of a frame of the JVM, as an array of Spark's internal rows."""
+        return frame.queryExecution().executedPlan().executeCollect()
+
+    def text_of(self, predicate: Any) -> str:
+        """A pushed condition as SQL. Raises: Py4JError: it has no text."""
+        return str(self.named("org.apache.spark.sql.connector.util.V2ExpressionSQLBuilder")().build(predicate))
+
+    def substituted(self, text: str, parameters: Any) -> str:
+        """A text with its parameters put in."""
+        handler = self.named("org.apache.spark.sql.catalyst.parser.ParameterHandler")
+        return str(handler.substituteParameters(text, parameters)._1())
+
+    def python_table(self, schema: StructType, format_name: str) -> Any:
+        """Spark's own table over a data source in Python."""
+        place = "org.apache.spark.sql.execution.datasources.v2.python."
+        source = self.named(place + "PythonDataSourceV2")()
+        source.setShortName(format_name)
+        return self.named(place + "PythonTable")(source, format_name, self.struct(schema))
+
+    def parquet_table(self, session: Any, name: str, schema: StructType, paths: Sequence[str]) -> Any:
+        """Spark's own table over Parquet files."""
+        buffer = self.named("scala.collection.mutable.ArrayBuffer")()
+        for path in paths:
+            buffer.append(path)
+        place = "org.apache.spark.sql.execution.datasources."
+        loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        fallback = loader.loadClass(place + "parquet.ParquetFileFormat")
+        return self.named(place + "v2.parquet.ParquetTable")(
+            name, session, self.options({}), buffer.toSeq(), self.some(self.struct(schema)), fallback
+        )
+
+    def write_info(self, info: Any, options: Mapping[str, str]) -> Any:
+        """What Spark says of a write, with more options."""
+        merged = {**dict(info.options().asCaseSensitiveMap()), **options}
+        return self.named("org.apache.spark.sql.connector.write.LogicalWriteInfoImpl")(
+            info.queryId(), info.schema(), self.options(merged), info.rowIdSchema(), info.metadataSchema()
+        )
+
+    # ---- errors
+
+    def no_such_table(self, identifier: Any) -> Exception:
+        """Says to Spark that a table does not exist."""
+        return _raised(self.named(_ANALYSIS + "NoSuchTableException")(identifier))
+
+    def table_exists(self, identifier: Any) -> Exception:
+        """Says to Spark that a table exists."""
+        return _raised(self.named(_ANALYSIS + "TableAlreadyExistsException")(identifier))
+
+    def no_such_namespace(self, namespace: Any) -> Exception:
+        """Says to Spark that a namespace does not exist."""
+        return _raised(self.named(_ANALYSIS + "NoSuchNamespaceException")(namespace))
+
+    def refused(self, text: str, problem: str) -> Exception:
+        """An error in the text of a statement."""
+        parameters = self.module("scala.collection.immutable.Map").empty().updated("sqlText", problem)
+        origin = self.module("org.apache.spark.sql.catalyst.trees.CurrentOrigin").get()
+        made = self.named("org.apache.spark.sql.catalyst.parser.ParseException")
+        return _raised(made(self.some(text), origin, _REFUSED, parameters))
+
+    def failed(self, problem: str) -> Exception:
+        """An error of Fluvial's while Spark asks it."""
+        return _raised(self.jvm.java.lang.IllegalArgumentException(problem))
+
+    def passed_on(self, error: Exception) -> Exception:
+        """An error on its way to the JVM: one from there is the same object there, if the called method may raise it.
+
+        Java wraps an error that a method does not declare, which hides what it was: it gets a class that needs
+        no declaration.
+        """
+        origin = _origin_of(error)
+        if origin is None:
+            return error
+        names = [*_names_of(origin.getClass())]
+        if _PARSE_ERROR in names or _UNCHECKED in names:
+            return _raised(origin)
+        return _raised(self.jvm.java.lang.IllegalArgumentException(str(error), origin))
+
+
+def _raised(error: Any) -> Exception:
+    found: Exception = Py4JJavaError("", error)
+    return found
+
+
+def _origin_of(error: Exception) -> Any:
+    """The JVM's object of an error that came from there; None: it is Python's."""
+    return getattr(error, "_origin", None) if isinstance(error, PySparkException) else None
+
+
+def _names_of(kind: Any) -> Iterator[str]:
+    """Names of a class and of those that it extends."""
+    while kind is not None:
+        yield str(kind.getName())
+        kind = kind.getSuperclass()

@@ -1,0 +1,208 @@
+"""The parser of a session: texts about tables of Fluvial become plans of Fluvial's, all others are Spark's."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from engine.runtime.spark_internals import jvm_frame
+from engine.spark.catalog.as_spark import AsSpark
+from engine.spark.catalog.internals import SparkInside
+from engine.spark.catalog.procedure import CALL_TEXT
+from engine.spark.catalog.proxy import Proxy, called
+from engine.spark.catalog.session_state import CatalogSession
+from engine.spark.catalog.statements import OwnQuery, Statements
+from lsm.errors import FluvialError
+
+
+class ParserProxy(Proxy):
+    """A ``ParserInterface`` in front of the session's own."""
+
+    def __init__(
+        self, session: CatalogSession, base: Any, statements: Statements, prepare: Callable[[CatalogSession], None]
+    ) -> None:
+        """In front of ``base``; ``prepare`` gives the session its catalogs, at the first text."""
+        super().__init__(session.inside)
+        self.base = base
+        self.is_active = bool(session.catalogs)
+        self.session = session
+        self._statements = statements
+        self._prepare = prepare
+        self._is_prepared = False
+
+    # ---- what Spark calls
+
+    @called
+    def parsePlan(self, text: str) -> Any:
+        """The plan of a statement."""
+        plan = self._own_plan(text)
+        return self.base.parsePlan(text) if plan is None else plan
+
+    @called
+    def parsePlanWithParameters(self, text: str, parameters: Any) -> Any:
+        """The plan of a statement with ``:name`` or ``?``."""
+        if self._may_be_own(text):
+            plan = self._own_plan(self.inside.substituted(text, parameters))
+            if plan is not None:
+                return plan
+        return self.base.parsePlanWithParameters(text, parameters)
+
+    @called
+    def parseQuery(self, text: str) -> Any:
+        """The plan of a query: of a view, whose names Spark resolves."""
+        self.ready()
+        return self.base.parseQuery(text)
+
+    @called
+    def parseMultipartIdentifier(self, text: str) -> Any:
+        """The parts of a name."""
+        self.ready()
+        return self.base.parseMultipartIdentifier(text)
+
+    @called
+    def parseExpression(self, text: str) -> Any:
+        """Spark's."""
+        return self.base.parseExpression(text)
+
+    @called
+    def parseTableIdentifier(self, text: str) -> Any:
+        """Spark's."""
+        return self.base.parseTableIdentifier(text)
+
+    @called
+    def parseFunctionIdentifier(self, text: str) -> Any:
+        """Spark's."""
+        return self.base.parseFunctionIdentifier(text)
+
+    @called
+    def parseTemporalTableIdentifier(self, text: str) -> Any:
+        """Spark's."""
+        return self.base.parseTemporalTableIdentifier(text)
+
+    @called
+    def parseRoutineParam(self, text: str) -> Any:
+        """Spark's."""
+        return self.base.parseRoutineParam(text)
+
+    @called
+    def splitStatements(self, text: str) -> Any:
+        """Spark's."""
+        return self.base.splitStatements(text)
+
+    @called
+    def parseTableSchema(self, text: str) -> Any:
+        """Spark's."""
+        return self.base.parseTableSchema(text)
+
+    @called
+    def parseDataType(self, text: str) -> Any:
+        """Spark's."""
+        return self.base.parseDataType(text)
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("org.apache.spark.sql.catalyst.parser.ParserInterface",)
+
+    # ---- Fluvial's texts
+
+    def forget(self) -> None:
+        """There are other catalogs: the session gets them at its next text."""
+        self.is_active = bool(self.session.catalogs)
+        self._is_prepared = False
+
+    def drop(self, name: str) -> None:
+        """Take a catalog from the session, if it still runs."""
+        session = self.session.jvm
+        if session is not None and self._is_prepared:
+            self.inside.put_catalog(session, name, None)
+        self.forget()
+
+    def ready(self) -> None:
+        """Give the session its catalogs, once."""
+        if self.is_active and not self._is_prepared:
+            self._is_prepared = True
+            self._prepare(self.session)
+
+    def _may_be_own(self, text: str) -> bool:
+        """Whether a look into the text pays: it has a catalog's name, or names in it are relative to a catalog."""
+        if not self.is_active or AsSpark.is_entered():
+            return False
+        self.ready()
+        words = text.lower()
+        if any(name.lower() in words for name in self.session.catalogs) or "table-storage." in words:
+            return True
+        return self.session.place()[0] in self.session.catalogs
+
+    def _own_plan(self, text: str) -> Any:
+        """The plan of a text of Fluvial's; None: Spark's."""
+        if not self._may_be_own(text) or self.inside.is_resolving_view():
+            return None
+        with AsSpark():
+            try:
+                found = self._statements.route(self.session, text)
+                if found is None:
+                    return None
+                if isinstance(found, OwnQuery):
+                    return self._plan_of(found.frame)
+            except FluvialError as error:
+                return self._spark_plan(text, error)
+        call = CALL_TEXT.format(catalog=found.catalog.replace("`", "``"), text=_literal(text))
+        return self.base.parsePlan(call)
+
+    def _plan_of(self, frame: DataFrame) -> Any:
+        return self.inside.plan_of(jvm_frame(frame))
+
+    def _spark_plan(self, text: str, error: FluvialError) -> Any:
+        """Spark finds what is wrong and says it in its own words; what it cannot read is refused in Fluvial's."""
+        try:
+            return self.base.parsePlan(text)
+        except PySparkException:
+            if self._statements.is_syntax_error(error):
+                raise
+            raise self.inside.refused(text, str(error)) from error
+
+
+class ParserBuilder(Proxy):
+    """What Spark asks for the parser of each new session."""
+
+    def __init__(self, inside: SparkInside, make: Callable[[Any, Any], Any]) -> None:
+        """``make`` gets the session and its parser."""
+        super().__init__(inside)
+        self._make = make
+
+    @called
+    def apply(self, session: Any, parser: Any) -> Any:
+        """The parser of a session."""
+        return self._make(session, parser)
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("scala.Function2",)
+
+
+class AnalyzerBuilder(Proxy):
+    """What Spark asks when a session resolves its first names; its answer is a check that checks nothing."""
+
+    def __init__(self, inside: SparkInside, look: Callable[[Any], None]) -> None:
+        """``look`` gets the session."""
+        super().__init__(inside)
+        self._look = look
+
+    @called
+    def apply(self, session: Any) -> Any:
+        """The check of a session."""
+        self._look(session)
+        return self.inside.no_check()
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("scala.Function1",)
+
+
+def _literal(text: str) -> str:
+    """A text as SQL, whatever is in it, in every setting of the session's escapes: as hexadecimal digits."""
+    return text.encode().hex()

@@ -1,0 +1,98 @@
+"""Commands of Fluvial's as calls of one procedure: Spark decides when a statement runs, and shows its rows."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from engine.runtime.spark_internals import jvm_frame
+from engine.spark.catalog.as_spark import AsSpark
+from engine.spark.catalog.internals import SparkInside
+from engine.spark.catalog.proxy import Proxy, called
+from engine.spark.catalog.session_state import CatalogSession
+from engine.spark.catalog.statements import Statements
+
+PROCEDURE_SPACE: Final = "sys"
+PROCEDURE: Final = "statement"
+CALL_TEXT: Final = f"CALL `{{catalog}}`.`{PROCEDURE_SPACE}`.`{PROCEDURE}`('{{text}}')"
+
+
+class StatementProcedure(Proxy):
+    """``CALL catalog.sys.statement(text)``: the text in hexadecimal digits."""
+
+    def __init__(self, session: CatalogSession, catalog: str, statements: Statements) -> None:
+        """Of a session and one of its catalogs."""
+        super().__init__(session.inside)
+        self._session = session
+        self._catalog = catalog
+        self._statements = statements
+
+    def name(self) -> str:
+        """Spark's."""
+        return PROCEDURE
+
+    def description(self) -> str:
+        """Spark's."""
+        return "runs a statement of Fluvial"
+
+    def bind(self, given: Any) -> "StatementProcedure":
+        """Spark's: there is one form."""
+        return self
+
+    @called
+    def parameters(self) -> Any:
+        """Spark's: one text."""
+        kind = self.inside.of_catalog("procedures.ProcedureParameter")
+        text = self.inside.named("org.apache.spark.sql.types.DataType").fromDDL("string")
+        return self.inside.array(kind, [getattr(kind, "in")("text", text).build()])
+
+    def isDeterministic(self) -> bool:
+        """Spark's."""
+        return False
+
+    @called
+    def call(self, row: Any) -> Any:
+        """Run the statement."""
+        text = bytes.fromhex(row.getUTF8String(0).toString()).decode()
+        with AsSpark():
+            frame = self._statements.run(self._session, self._catalog, text)
+        found = self.inside.jvm.java.util.ArrayList()
+        if frame is not None:
+            found.add(ResultScan(self.inside, frame))
+        return found.iterator()
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = (
+            "org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure",
+            "org.apache.spark.sql.connector.catalog.procedures.BoundProcedure",
+        )
+
+
+class ResultScan(Proxy):
+    """The rows of a command."""
+
+    def __init__(self, inside: SparkInside, frame: DataFrame) -> None:
+        """A small frame."""
+        super().__init__(inside)
+        self._frame = frame
+
+    @called
+    def readSchema(self) -> Any:
+        """Spark's."""
+        return jvm_frame(self._frame).schema()
+
+    @called
+    def rows(self) -> Any:
+        """Spark's."""
+        return self.inside.rows_of(jvm_frame(self._frame))
+
+    def description(self) -> str:
+        """Spark's."""
+        return "result of a statement of Fluvial"
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("org.apache.spark.sql.connector.read.LocalScan",)

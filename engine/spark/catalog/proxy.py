@@ -1,0 +1,56 @@
+"""What the JVM holds of an object in Python: every call comes back here."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from engine.spark.catalog.internals import SparkInside
+from lsm.errors import FluvialError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Proxy:
+    """An object of Python behind Java's interfaces; a subclass names them in ``Java.implements``."""
+
+    def __init__(self, inside: SparkInside) -> None:
+        """Of one JVM."""
+        self.inside = inside
+
+    def hashCode(self) -> int:
+        """Java's; of this object."""
+        return id(self) & 0x7FFFFFFF
+
+    def equals(self, other: Any) -> bool:
+        """Java's; whether it is this object."""
+        return other is self
+
+    def toString(self) -> str:
+        """Java's; for people."""
+        return type(self).__name__
+
+
+def called(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A method that the JVM calls: errors reach Spark as Spark's own, and Fluvial's with their message."""
+
+    @functools.wraps(function)
+    def calling(*arguments: _P.args, **named: _P.kwargs) -> _R:
+        try:
+            return function(*arguments, **named)
+        except Py4JJavaError:
+            raise
+        except FluvialError as error:
+            raise _inside(arguments[0]).failed(str(error)) from error
+        except PySparkException as error:
+            raise _inside(arguments[0]).passed_on(error) from error
+
+    return calling
+
+
+def _inside(proxy: Any) -> SparkInside:
+    found: SparkInside = proxy.inside
+    return found

@@ -1,0 +1,196 @@
+"""Reading a table for Spark's planner: by Spark's own Parquet scan where no row needs merging, else by the source."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from engine.read.batch_read import log_served, open_request
+from engine.read.frames import divided_plan
+from engine.request.read_keys import BATCH_KEYS
+from engine.spark.catalog.proxy import Proxy, called
+from engine.spark.catalog.session_state import CatalogSession
+from engine.spark.data_source import FORMAT_NAME
+from engine.spark.read_options import ReadOptions, spelled_options
+from filestore.predicate.parser import parse_filter
+from filestore.schema.table_schema import TableSchema
+
+_FILTER: Final = "filter"
+_FILTERED: Final = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
+"""Types whose values have the same text in Spark's conditions and in Fluvial's."""
+
+
+class ScanBuilderProxy(Proxy):
+    """One read; Spark says which columns it needs, and which conditions it will apply."""
+
+    def __init__(
+        self,
+        session: CatalogSession,
+        name: str,
+        options: Mapping[str, str],
+        columns: StructType,
+        schema: TableSchema | None,
+    ) -> None:
+        """Of a table in a session, with the options of the read; a system table has no schema."""
+        super().__init__(session.inside)
+        self._session = session
+        self._name = name
+        self._options = dict(options)
+        self._columns = columns
+        self._wanted = columns
+        self._schema = schema
+
+    @called
+    def pruneColumns(self, needed: Any) -> None:
+        """Spark's: at least one is read, to count rows by."""
+        names = {*needed.fieldNames()}
+        fields = [field for field in self._columns.fields if field.name in names] or self._columns.fields[:1]
+        self._wanted = StructType(fields)
+
+    @called
+    def pushPredicates(self, predicates: Any) -> Any:
+        """Spark's: they leave files out; Spark applies all of them again."""
+        types = {field.name: field.dataType for field in self._columns.fields}
+        texts = [text for each in predicates if (text := self._text_of(each, types)) is not None]
+        if texts and _FILTER not in spelled_options(self._options) and self._schema is not None:
+            self._options[_FILTER] = " AND ".join(f"({text})" for text in texts)
+        return predicates
+
+    @called
+    def pushedPredicates(self) -> Any:
+        """Spark's: none is Fluvial's alone."""
+        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.expressions.filter.Predicate"), [])
+
+    def supportsIterativePushdown(self) -> bool:
+        """Spark's."""
+        return False
+
+    @called
+    def build(self) -> "ScanProxy":
+        """Spark's."""
+        return ScanProxy(self._session, self._name, self._options, self._wanted, is_system=self._schema is None)
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = (
+            "org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns",
+            "org.apache.spark.sql.connector.read.SupportsPushDownV2Filters",
+        )
+
+    def _text_of(self, predicate: Any, types: Mapping[str, DataType]) -> str | None:
+        """A condition that Fluvial reads as Spark means it; None: only Spark applies it."""
+        if self._schema is None:
+            return None
+        names = [list(each.fieldNames()) for each in predicate.references()]
+        if not names or any(len(each) != 1 or not isinstance(types.get(each[0]), _FILTERED) for each in names):
+            return None
+        with suppress(Exception):  # no text, or none that Fluvial understands
+            text = self.inside.text_of(predicate)
+            if "\\" not in text:
+                parse_filter(text, self._schema)
+                return text
+        return None
+
+
+class ScanProxy(Proxy):
+    """One read, as Spark's own scan of files, or of the source in Python."""
+
+    def __init__(
+        self, session: CatalogSession, name: str, options: Mapping[str, str], columns: StructType, *, is_system: bool
+    ) -> None:
+        """The columns that are read."""
+        super().__init__(session.inside)
+        self._session = session
+        self._name = name
+        self._options = options
+        self._columns = columns
+        self._is_system = is_system
+
+    @cached_property
+    def _batch_scan(self) -> Any:
+        paths = None if self._is_system else self._plain_paths()
+        if paths:
+            table = self.inside.parquet_table(self._session.jvm, self._name, self._columns, paths)
+            return table.newScanBuilder(self.inside.options({})).build()
+        return self._python_scan
+
+    @cached_property
+    def _python_scan(self) -> Any:
+        table = self.inside.python_table(self._columns, FORMAT_NAME)
+        return table.newScanBuilder(self.inside.options(self._options)).build()
+
+    def _plain_paths(self) -> Sequence[str]:
+        """The files, when Spark's scan of them gives exactly the rows; () when it does not."""
+        options = ReadOptions.parse(self._options, BATCH_KEYS)
+        names = self._columns.fieldNames()
+        read = open_request(options.table, options.request())
+        if not {*names} <= {*read.table.schema.column_names}:
+            return ()
+        plan = read.plan(filter=options.filter)
+        if plan.has_changes:
+            return ()
+        divided = divided_plan(self._session.open_spark(), plan, names)
+        if divided.rest or divided.vectored:
+            return ()
+        log_served(read)
+        return divided.plain
+
+    # ---- what Spark calls
+
+    @called
+    def readSchema(self) -> Any:
+        """Spark's."""
+        return self.inside.struct(self._columns)
+
+    @called
+    def description(self) -> str:
+        """Spark's: which scan it is."""
+        found = self.inside.called(self._batch_scan, "description")
+        return f"fluvial {self._name} {found}"
+
+    @called
+    def toBatch(self) -> Any:
+        """Spark's."""
+        return self._batch_scan.toBatch()
+
+    @called
+    def toMicroBatchStream(self, checkpoint: str) -> Any:
+        """Spark's."""
+        return self._python_scan.toMicroBatchStream(checkpoint)
+
+    @called
+    def toContinuousStream(self, checkpoint: str) -> Any:
+        """Spark's: refuses."""
+        return self._python_scan.toContinuousStream(checkpoint)
+
+    @called
+    def supportedCustomMetrics(self) -> Any:
+        """Spark's."""
+        return self.inside.called(self._batch_scan, "supportedCustomMetrics")
+
+    @called
+    def reportDriverMetrics(self) -> Any:
+        """Spark's."""
+        return self.inside.called(self._batch_scan, "reportDriverMetrics")
+
+    @called
+    def columnarSupportMode(self) -> Any:
+        """Spark's."""
+        return self.inside.called(self._batch_scan, "columnarSupportMode")
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("org.apache.spark.sql.connector.read.Scan",)

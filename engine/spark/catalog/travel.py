@@ -1,0 +1,44 @@
+"""What Spark wants of a table when it asks a catalog for it, as options of a read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
+from engine.spark.read_options import spelled_options
+
+STATE_KEYS: Final = tuple(sorted({*BATCH_KEYS, *STREAM_KEYS}))
+"""Options that say which state is read, and in which columns."""
+
+_VERSION: Final = "scan.version"
+_TIME: Final = "scan.timestamp"
+_MICROS: Final = 1000  # in a millisecond
+
+
+def travel_options(wanted: Sequence[Any]) -> Mapping[str, str]:
+    """What Spark wants besides the newest state.
+
+    Args:
+        wanted: behind the identifier: nothing, privileges of a write, a version, a time in microseconds; or the
+            context that has one of these, and options (4.3).
+    """
+    found: dict[str, str] = {}
+    for each in wanted:
+        if isinstance(each, str):
+            return {_VERSION: each}
+        if isinstance(each, int):
+            return {_TIME: str(each // _MICROS)}
+        kind = each.getClass().getSimpleName()
+        if kind == "TableContext":
+            if not each.writePrivileges().isEmpty():
+                return {}
+            travel = each.timeTravel()
+            found |= _of(travel.get()) if travel.isPresent() else {}
+        elif kind == "CaseInsensitiveStringMap":
+            found |= spelled_options({str(key): str(value) for key, value in dict(each.asCaseSensitiveMap()).items()})
+    return found
+
+
+def _of(travel: Any) -> Mapping[str, str]:
+    if travel.getClass().getSimpleName() == "AsOfVersion":
+        return {_VERSION: travel.version()}
+    return {_TIME: str(travel.micros() // _MICROS)}

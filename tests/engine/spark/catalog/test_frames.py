@@ -1,0 +1,87 @@
+"""Tables by name: ``spark.table``, ``spark.catalog``, ``df.writeTo``, and streams."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from engine import Catalog
+
+Rows = list[tuple[object, ...]]
+
+
+def named_rows(spark: SparkSession, table: str) -> Rows:
+    return sorted(tuple(row) for row in spark.table(f"fluvial.shop.{table}").collect())
+
+
+def test_a_table_is_read_by_name_at_any_state(spark: SparkSession, shop: Catalog) -> None:
+    assert named_rows(spark, "t") == [(1, "a"), (2, "z"), (3, "c")]
+    first = [(1, "a"), (2, "b"), (3, "c")]
+    by_version = spark.read.option("versionAsOf", "1").table("fluvial.shop.t")
+    by_option = spark.read.option("scan.snapshot-id", "1").table("fluvial.shop.t")
+    assert sorted(map(tuple, by_version.collect())) == sorted(map(tuple, by_option.collect())) == first
+    condition = spark.table("fluvial.shop.t").where("v = 'z' OR id = 3").select("v")
+    assert sorted(row.v for row in condition.collect()) == ["c", "z"]
+    both = spark.table("fluvial.shop.t")
+    assert both.where("id = 1").union(both.where("id = 3")).count() == 2  # no condition reaches the other read
+    system = spark.table("fluvial.shop.`t$snapshots`").select("snapshot_id")
+    assert sorted(row.snapshot_id for row in system.collect()) == [1, 2]
+
+
+def test_the_catalog_lists_what_there_is(spark: SparkSession, shop: Catalog) -> None:
+    assert "t" in {each.name for each in spark.catalog.listTables("fluvial.shop")}
+    assert spark.catalog.tableExists("fluvial.shop.t")
+    assert not spark.catalog.tableExists("fluvial.shop.nothing")
+    assert [each.name for each in spark.catalog.listColumns("fluvial.shop.t")] == ["id", "v"]
+    assert spark.catalog.getTable("fluvial.shop.t").catalog == "fluvial"
+    assert "fluvial" in {each.name for each in spark.catalog.listCatalogs()}
+    assert spark.catalog.databaseExists("fluvial.shop")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.table("fluvial.shop.nothing")
+
+
+def test_a_frame_is_written_to_a_table(spark: SparkSession, shop: Catalog) -> None:
+    def frame(*values: tuple[int, str]) -> "object":
+        return spark.createDataFrame(list(values), "id BIGINT, p STRING").writeTo("fluvial.shop.w")
+
+    made = frame((1, "a"), (2, "b")).tableProperty("primary-key", "id,p").tableProperty("bucket", "1")  # type: ignore[attr-defined]
+    made.partitionedBy(F.col("p")).create()
+    assert shop.table("shop.w").schema.primary_keys == ("id", "p")
+    assert shop.table("shop.w").schema.partition_keys == ("p",)
+    frame((3, "b")).append()  # type: ignore[attr-defined]
+    assert named_rows(spark, "w") == [(1, "a"), (2, "b"), (3, "b")]
+    frame((4, "b")).overwritePartitions()  # type: ignore[attr-defined]
+    assert named_rows(spark, "w") == [(1, "a"), (4, "b")]
+    frame((5, "a")).overwrite(F.col("p") == "a")  # type: ignore[attr-defined]
+    assert named_rows(spark, "w") == [(4, "b"), (5, "a")]
+    frame((6, "c")).overwrite(F.lit(True))  # type: ignore[attr-defined]
+    assert named_rows(spark, "w") == [(6, "c")]
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        frame((7, "d")).create()  # type: ignore[attr-defined]
+    frame((8, "e")).createOrReplace()  # type: ignore[attr-defined]
+    assert named_rows(spark, "w") == [(8, "e")]
+    assert shop.table("shop.w").schema.primary_keys == ()
+
+
+def test_a_table_is_read_and_written_as_a_stream(spark: SparkSession, shop: Catalog, tmp_path: Path) -> None:
+    spark.sql("CREATE TABLE fluvial.shop.copy (id BIGINT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket' = '1')")
+    changes = spark.readStream.option("read.changelog", True).table("fluvial.shop.t")
+    writer = changes.writeStream.option("checkpointLocation", str(tmp_path / "copy")).trigger(availableNow=True)
+    writer.toTable("fluvial.shop.copy").awaitTermination()
+    assert named_rows(spark, "copy") == named_rows(spark, "t")
+    seen: list[int] = []
+
+    def merge(frame: object, number: int) -> None:
+        frame.createOrReplaceTempView("batch")  # type: ignore[attr-defined]
+        session: SparkSession = frame.sparkSession  # type: ignore[attr-defined]
+        session.sql(
+            "MERGE INTO fluvial.shop.copy c USING (SELECT id + 100 AS id, v FROM batch) b ON c.id = b.id "
+            "WHEN MATCHED THEN UPDATE SET v = b.v WHEN NOT MATCHED THEN INSERT *"
+        )
+        seen.append(session.sql("SELECT count(*) AS n FROM fluvial.shop.copy").collect()[0].n)
+
+    again = changes.writeStream.foreachBatch(merge).option("checkpointLocation", str(tmp_path / "merged"))
+    again.trigger(availableNow=True).start().awaitTermination()
+    assert seen == [6]  # the session of a micro-batch is a clone

@@ -1,0 +1,89 @@
+"""Statements through ``spark.sql``: those of Fluvial's SQL, with Spark's errors and the plans of ``engine.sql``."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+import engine
+from engine import Catalog
+from engine.dialect.grammar.parser import parse_statements
+from engine.runtime.spark_internals import jvm_frame
+from tests.engine.dialect.test_reference import blocks, shown
+
+IDS = re.compile(r"#\d+L?|\[plan_id=\d+\]|fluvial_\w+|file:\S+")
+
+
+def plan(frame: DataFrame) -> str:
+    """The physical plan without what differs between two runs of one statement."""
+    return IDS.sub("", jvm_frame(frame).queryExecution().executedPlan().toString())
+
+
+@pytest.mark.sweep
+def test_the_page_of_statements_runs_in_sparks_own_sql(spark: SparkSession, tmp_path: Path) -> None:
+    """Issue 19, 1: every statement of docs/sql.md gives through ``spark.sql`` what the page says."""
+    session = spark.newSession()
+    engine.install(session, Catalog(str(tmp_path)))
+    try:
+        session.sql("USE fluvial")
+        checked = 0
+        for text, expected in blocks():
+            rows = [session.sql(each.text).toArrow() for each in parse_statements(text)]
+            if expected:
+                assert shown(rows[-1]) == expected, text
+                checked += 1
+        assert checked > 15
+    finally:
+        engine.uninstall(session)
+
+
+def test_a_compacted_table_is_read_by_sparks_own_scan(spark: SparkSession, shop: Catalog) -> None:
+    """Issue 19, 1: the plans of ``spark.sql`` are those of ``engine.sql``."""
+    spark.sql("CREATE TABLE fluvial.shop.plain (id BIGINT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '1')")
+    spark.sql("INSERT INTO fluvial.shop.plain SELECT id FROM range(5)")
+    spark.sql("ALTER TABLE fluvial.shop.plain COMPACT")
+    text = "SELECT id FROM {}shop.plain WHERE id > 2"
+    ours = plan(spark.sql(text.format("fluvial.")))
+    assert "FileScan parquet" in ours
+    assert ours == plan(engine.sql(spark, text.format(""), shop))
+    by_name = spark.table("fluvial.shop.plain").where("id > 2")
+    assert "ParquetScan" in plan(by_name)
+    assert sorted(row.id for row in by_name.collect()) == [3, 4]
+    assert spark.table("fluvial.shop.plain").count() == 5
+
+
+def test_parameters_are_put_in(spark: SparkSession, shop: Catalog) -> None:
+    named = spark.sql("SELECT v FROM fluvial.shop.t WHERE id = :id", {"id": 2})
+    assert [tuple(row) for row in named.collect()] == [("z",)]
+    spark.sql("CREATE TABLE fluvial.shop.few (id BIGINT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '1')")
+    spark.sql("INSERT INTO fluvial.shop.few VALUES (1), (2)")
+    (done,) = spark.sql("DELETE FROM fluvial.shop.few WHERE id = ?", [1]).collect()
+    assert (done.rows_inserted, done.rows_deleted) == (0, 1)
+
+
+def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
+    before = shop.table("shop.t").latest_snapshot()
+    spark.sql("EXPLAIN DELETE FROM fluvial.shop.t").collect()
+    spark.sql("EXPLAIN SELECT * FROM fluvial.shop.t").collect()
+    assert shop.table("shop.t").latest_snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("SELECT * FROM fluvial.shop.nothing", AnalysisException, "TABLE_OR_VIEW_NOT_FOUND"),
+        ("INSERT INTO fluvial.shop.nothing VALUES (1)", AnalysisException, "TABLE_OR_VIEW_NOT_FOUND"),
+        ("SELECT idd FROM fluvial.shop.t", AnalysisException, "Did you mean one of the following? [`id`"),
+        ("SELEC 1 FROM fluvial.shop.t", ParseException, "PARSE_SYNTAX_ERROR"),
+        ("SELECT * FROM fluvial.shop.t VERSION AS OF 99", IllegalArgumentException, "snapshot"),
+        ("UPDATE fluvial.shop.t SET idd = 1", IllegalArgumentException, "idd"),
+        ("CALL fluvial.sys.create_tagg('t')", IllegalArgumentException, "did_you_mean=sys.create_tag"),
+    ],
+)
+def test_errors_are_sparks(spark: SparkSession, shop: Catalog, text: str, kind: type[Exception], words: str) -> None:
+    """Issue 19, 1: Spark's own class of error where Spark has one, and Fluvial's message otherwise."""
+    with pytest.raises(kind) as raised:
+        spark.sql(text).collect()
+    assert words in str(raised.value)
