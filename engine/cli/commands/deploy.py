@@ -69,8 +69,15 @@ def with_layers(command: Command) -> Command:
     """Adds the options that override a job file, and passes a function that loads one as ``load``."""
 
     def with_loader(overlays: tuple[str, ...], profile: str | None, overrides: tuple[str, ...], **rest: Any) -> Any:
-        def load(path: str) -> JobConfig:
-            return load_job(path, overlays=overlays, profile=profile, overrides=overrides, environment=os.environ)
+        def load(path: str, *, may_lack: bool = False) -> JobConfig:
+            return load_job(
+                path,
+                overlays=overlays,
+                profile=profile,
+                overrides=overrides,
+                environment=os.environ,
+                may_lack=may_lack,
+            )
 
         return command(load=load, **rest)
 
@@ -165,18 +172,23 @@ def set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
 @json_option
 @with_layers
 def validate(
-    load: Callable[[str], JobConfig], configs: tuple[str, ...], online: bool, schema: bool, as_json: bool
+    load: Callable[..., JobConfig], configs: tuple[str, ...], online: bool, schema: bool, as_json: bool
 ) -> None:
-    """Check job files without running them."""
+    """Check job files without running them.
+
+    Variables that are not set and files of secrets need not be here, except with --online.
+    """
     if schema:
         sys.stdout.write(schema_text())
         return
     if not configs:
         raise InvalidInputError("no job file: fix=fluvial validate FILE, or fluvial validate --schema")
     import_from_here()
-    jobs = [load(config) for config in configs]
-    for job in jobs:
-        check_job(job, with_sql=True)
+    jobs = [load(config, may_lack=not online) for config in configs]
+    for config, job in zip(configs, jobs, strict=True):
+        if job.absent:
+            notes().print(f"{config}: not here, not checked: {', '.join(job.absent)}", soft_wrap=True, markup=False)
+        check_job(job, with_sql=True, with_functions=True)
         if online:
             _refuse(make_plan(job))
     if as_json:
