@@ -33,6 +33,7 @@ from engine.deploy.config.scaffold import next_commands, write_example
 from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineResult
 from engine.deploy.plan import DeployPlan, make_plan
+from engine.deploy.shipped_files import write_shipped
 from engine.deploy.shipping import write_shipment
 from engine.runtime.logs import Form, configure_logging
 from engine.runtime.spark_log import last_lines, spark_output
@@ -289,13 +290,21 @@ def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
     "--kafka", metavar="HOST:PORT", help="Brokers. [default: from `fluvial broker start`, else localhost:9092]"
 )
 @from_topics_options
+@click.option("--systemd", "kinds", flag_value="systemd", multiple=True, help="Only: units for systemd.")
+@click.option("--kubernetes", "kinds", flag_value="kubernetes", multiple=True, help="Only: a Kubernetes deployment.")
+@click.option("--spark-submit", "kinds", flag_value="spark-submit", multiple=True, help="Only: a script for clusters.")
+@click.option("--airflow", "kinds", flag_value="airflow", multiple=True, help="Only: a DAG for Airflow.")
+@click.option("--examples", "kinds", flag_value="examples", multiple=True, help="Only: job files with every key.")
 @json_option
-def init(directory: str, kafka: str | None, asked: AskedTopics | None, as_json: bool) -> None:
+def init(directory: str, kafka: str | None, asked: AskedTopics | None, kinds: tuple[str, ...], as_json: bool) -> None:
     """Create a directory with a working job file, and a script that sends it changes.
 
-    With --from-topics: a job file that follows the database of these change topics. Existing files are never
-    overwritten.
+    With --from-topics: a job file that follows the database of these change topics. With --systemd, --kubernetes,
+    --spark-submit, --airflow, --examples: these files instead. Existing files are never overwritten.
     """
+    if kinds:
+        print_files(write_shipped(Path(directory), kinds), as_json=as_json)
+        return
     if asked is not None:
         found, text = surveyed(asked)
         file = Path(directory) / f"{asked.database}.yaml"
@@ -304,15 +313,17 @@ def init(directory: str, kafka: str | None, asked: AskedTopics | None, as_json: 
         notes().print(f"created {file}, next: fluvial cdc run {file}", soft_wrap=True, markup=False)
         return
     files = write_example(Path(directory), bootstrap_servers=kafka or _local_broker() or _DEFAULT_BROKERS)
+    print_files(files, next_commands(directory), as_json=as_json)
+
+
+def print_files(files: Sequence[Path], commands: Sequence[str] = (), *, as_json: bool) -> None:
+    """Print files that were made, and commands to try with them."""
     if as_json:
         print_json([str(each) for each in files])
         return
-    for line in (
-        "created:",
-        *(f"  {each}" for each in files),
-        "next:",
-        *(f"  {each}" for each in next_commands(directory)),
-    ):
+    lines = ["created:", *(f"  {each}" for each in files)]
+    lines += ["next:", *(f"  {each}" for each in commands)] if commands else []
+    for line in lines:
         console().print(line, soft_wrap=True, markup=False)
 
 
