@@ -15,7 +15,7 @@ from engine.deploy.config import written_forms as forms
 from engine.deploy.config.cdc_config import CDC_WORDS
 from engine.deploy.config.config_layers import INCLUDE, PROFILES
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
-from engine.deploy.config.operation_config import FORMATS, LEVELS, POLICIES
+from engine.deploy.config.operation_config import FORMATS, LOG_LEVELS, POLICIES
 from engine.deploy.config.overlay_schema import part_of_job, with_parts
 from engine.deploy.config.pipeline_config import AVAILABLE_NOW, INTERVAL, KAFKA
 from engine.kafka.options import SOURCE_CLIENT_PREFIX, SourceValues
@@ -35,7 +35,7 @@ _SINK: Final[_Options] = [WriterOptions.declared[key] for key in SINK_KEYS]
 _SINK_NAMES: Final = forms.option_names((*SINK_KEYS, BRANCH_KEY), FREE_PREFIXES)
 _SOURCE_NAMES: Final = forms.option_names(SourceValues.declared, (SOURCE_CLIENT_PREFIX,), cases=True)
 _TABLE_NAMES: Final = forms.option_names(forms.TABLE_KEYS, forms.TABLE_PREFIXES)
-_OPTIONS: Final[Mapping[str, forms.Form]] = {
+_OPTIONS: Final[Mapping[str, forms.SchemaForm]] = {
     "TableDefaults": forms.options(_TABLE, None),
     "TableOptions": {"allOf": [{"$ref": "#/$defs/TableDefaults"}], "propertyNames": _TABLE_NAMES},
     "SinkOptions": forms.options(_SINK, _SINK_NAMES),
@@ -62,22 +62,22 @@ _DECLARED: Final[Mapping[tuple[str, str], str]] = {
     ("JobConfig", "log"): "LogOptions",
 }
 """Which options, by section and key."""
-_VALUES: Final[Mapping[tuple[str, str], forms.Form]] = {
+_VALUES: Final[Mapping[tuple[str, str], forms.SchemaForm]] = {
     ("OnFailureConfig", "policy"): forms.one_of_words(POLICIES, cases=False),
-    ("LoggingConfig", "level"): forms.one_of_words(LEVELS),
-    ("LoggingConfig", "levels"): {"type": "object", "additionalProperties": forms.one_of_words(LEVELS)},
+    ("LoggingConfig", "level"): forms.one_of_words(LOG_LEVELS),
+    ("LoggingConfig", "levels"): {"type": "object", "additionalProperties": forms.one_of_words(LOG_LEVELS)},
     ("LoggingConfig", "format"): forms.one_of_words(FORMATS, cases=False),
     ("TriggerConfig", "processing-time"): {"type": "string", "pattern": rf"^(?:{INTERVAL})$|\$\{{"},
     ("ColumnConfig", "type"): forms.COLUMN_TYPE,
-    ("PipelineConfig", "target"): forms.TABLE_NAME,
-    ("TargetConfig", "table"): forms.TABLE_NAME,
+    ("PipelineConfig", "target"): forms.NAMED_TABLE,
+    ("TargetConfig", "table"): forms.NAMED_TABLE,
     **{("CdcConfig", key): forms.one_of_words(words, cases=False) for key, words in CDC_WORDS.items()},
 }
 """Values by section and key, where they are less than any text."""
-_SHORT_FORMS: Final[Mapping[str, forms.Form]] = {
+_SHORT_FORMS: Final[Mapping[str, forms.SchemaForm]] = {
     "ColumnConfig": forms.COLUMN_TYPE,
     "TransformConfig": {"type": "string"},
-    "TargetConfig": forms.TABLE_NAME,
+    "TargetConfig": forms.NAMED_TABLE,
     "TriggerConfig": forms.one_of_words([AVAILABLE_NOW], cases=False),
     "OnFailureConfig": forms.one_of_words(POLICIES, cases=False),
 }
@@ -93,11 +93,11 @@ _SINGLE: Final = frozenset(
 """Lists that may be written as their only item."""
 
 
-def _one_of_keys(*keys: str) -> forms.Form:
+def _one_of_keys(*keys: str) -> forms.SchemaForm:
     return {"allOf": [{"anyOf": [{"required": [key]} for key in keys]}]}
 
 
-_DEMANDS: Final[Mapping[str, Callable[[], forms.Form]]] = {
+_DEMANDS: Final[Mapping[str, Callable[[], forms.SchemaForm]]] = {
     "PipelineConfig": lambda: _one_of_keys("target", "targets"),
     "TransformConfig": lambda: _one_of_keys("sql", "python"),
     "SourceConfig": lambda: {

@@ -11,7 +11,7 @@ RESTART: Final = "restart"
 CONTINUE: Final = "continue"
 POLICIES: Final = (STOP_ALL, RESTART, CONTINUE)
 FORMATS: Final = ("text", "json")
-LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class SparkConfig(Section):
@@ -91,12 +91,12 @@ class LoggingConfig(Section):
     @field_validator("level")
     @classmethod
     def _is_a_level(cls, given: str) -> str:
-        return one_of(given.lower(), LEVELS, what="level")
+        return one_of(given.lower(), LOG_LEVELS, what="level")
 
     @field_validator("levels")
     @classmethod
     def _are_levels(cls, given: Options) -> Options:
         for name, level in given.items():
-            if level.lower() not in LEVELS:
-                raise problem("unknown level", key=name, facts=f"given={level} known={', '.join(LEVELS)}")
+            if level.lower() not in LOG_LEVELS:
+                raise problem("unknown level", key=name, facts=f"given={level} known={', '.join(LOG_LEVELS)}")
         return given

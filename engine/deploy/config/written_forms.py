@@ -13,7 +13,7 @@ from filestore.options.parsing import DURATION_UNITS, SIZE_UNITS, boolean, durat
 from filestore.options.rules import ALIASES, FREE_PREFIXES
 from filestore.options.table_options import SESSION_PREFIX, TableOptions
 
-Form = dict[str, Any]
+SchemaForm = dict[str, Any]
 
 SCALAR: Final = ["string", "number", "boolean"]
 _REFERENCE: Final = r"\$\{"
@@ -30,14 +30,14 @@ def any_case(word: str) -> str:
     return "".join(f"[{each.upper()}{each.lower()}]" if each.isalpha() else _escaped(each) for each in word)
 
 
-def one_of_words(words: Iterable[str], *, cases: bool = True) -> Form:
+def one_of_words(words: Iterable[str], *, cases: bool = True) -> SchemaForm:
     """A word, by default in any case."""
     known = [*words]
     texts = "|".join(any_case(each) if cases else "".join(map(_escaped, each)) for each in known)
     return {"type": SCALAR, "pattern": rf"^\s*(?:{texts})\s*$|{_REFERENCE}", "examples": known}
 
 
-def amount(units: Iterable[str]) -> Form:
+def amount(units: Iterable[str]) -> SchemaForm:
     """A number with a unit."""
     words = "|".join(any_case(each) for each in units if each)
     return {"type": ["number", "string"], "pattern": rf"^\s*\d+\s*(?:{words})?\s*$|{_REFERENCE}"}
@@ -45,19 +45,19 @@ def amount(units: Iterable[str]) -> Form:
 
 DURATION: Final = amount(DURATION_UNITS)
 SIZE: Final = amount(SIZE_UNITS)
-INTEGER: Final[Form] = {"type": ["integer", "string"], "pattern": rf"^\s*[+-]?\d+\s*$|{_REFERENCE}"}
-TABLE_NAME: Final[Form] = {"type": "string", "pattern": rf"^[^.]+\.[^.]+$|{_REFERENCE}"}
-COLUMN_TYPE: Final[Form] = {
+INTEGER: Final[SchemaForm] = {"type": ["integer", "string"], "pattern": rf"^\s*[+-]?\d+\s*$|{_REFERENCE}"}
+NAMED_TABLE: Final[SchemaForm] = {"type": "string", "pattern": rf"^[^.]+\.[^.]+$|{_REFERENCE}"}
+COLUMN_TYPE: Final[SchemaForm] = {
     "type": "string",
     "pattern": rf"^\s*(?:{'|'.join(any_case(each) for each in TYPE_WORDS)})(?![A-Za-z0-9_])|{_REFERENCE}",
 }
 
 
-def value_of(option: Option[Any]) -> Form:
+def option_form(option: Option[Any]) -> SchemaForm:
     """What editors show of an option, and the values that it takes."""
     kind = option.parse.kind
     words = kind.split(" | ")
-    form: Form = {"type": SCALAR}
+    form: SchemaForm = {"type": SCALAR}
     if kind == boolean.kind:
         form = one_of_words(("true", "false"))
     elif kind in (size_bytes.kind, some_bytes.kind) or kind == duration_ms.kind:
@@ -67,17 +67,17 @@ def value_of(option: Option[Any]) -> Form:
     return {"description": f"{option.doc} ({kind})", **form}
 
 
-def options(declared: Iterable[Option[Any]], names: Form | None) -> Form:
+def options(declared: Iterable[Option[Any]], names: SchemaForm | None) -> SchemaForm:
     """A mapping of options: completion for those that are declared; an empty value removes one."""
-    made: Form = {
+    made: SchemaForm = {
         "type": "object",
-        "properties": {option.key: or_nothing(value_of(option)) for option in declared},
+        "properties": {option.key: or_nothing(option_form(option)) for option in declared},
         "additionalProperties": {"type": [*SCALAR, "null"]},
     }
     return made if names is None else made | {"propertyNames": names}
 
 
-def option_names(keys: Iterable[str], prefixes: Iterable[str] = (), *, cases: bool = False) -> Form:
+def option_names(keys: Iterable[str], prefixes: Iterable[str] = (), *, cases: bool = False) -> SchemaForm:
     """Keys of options: those that are known, and whatever begins with a prefix."""
     known, free = sorted({*keys}), [f"^{''.join(map(_escaped, each))}." for each in prefixes]
     names = [{"enum": known}] if not cases else [{"pattern": f"^(?:{'|'.join(map(any_case, known))})$"}]
@@ -95,7 +95,7 @@ def behind(prefix: str, keys: Iterable[str]) -> list[str]:
     return [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
 
 
-def or_nothing(described: Mapping[str, Any]) -> Form:
+def or_nothing(described: Mapping[str, Any]) -> SchemaForm:
     """An empty value is allowed, too."""
     form = dict(described)
     description = {"description": form.pop("description")} if "description" in form else {}

@@ -48,7 +48,7 @@ _RAW: Final = {
 }
 _ADDED: Final = (ROW_KIND_COLUMN, UNAVAILABLE_COLUMN)
 
-Columns = Mapping[str, str]
+QueryColumns = Mapping[str, str]
 """Type by name, as Spark writes it; empty: not known."""
 FieldsOf = Callable[[str], Sequence[DataField] | None]
 """The columns of a table; None: they are not known here."""
@@ -98,7 +98,7 @@ def check_queries(config: JobConfig, pipeline: PipelineConfig, fields_of: Fields
     return casts
 
 
-def _after(steps: Sequence[str | None], columns: Columns | None, has_tables: bool) -> Columns | None:
+def _after(steps: Sequence[str | None], columns: QueryColumns | None, has_tables: bool) -> QueryColumns | None:
     is_first = True
     for sql in steps:
         found = None if sql is None else _result(sql, columns, has_tables=has_tables or not is_first)
@@ -112,7 +112,7 @@ def _after(steps: Sequence[str | None], columns: Columns | None, has_tables: boo
     return columns
 
 
-def _source(config: JobConfig, pipeline: PipelineConfig, fields_of: FieldsOf) -> Columns | None:
+def _source(config: JobConfig, pipeline: PipelineConfig, fields_of: FieldsOf) -> QueryColumns | None:
     """The columns of the view ``source``; None: not known."""
     source, options = pipeline.source, source_options(config, pipeline)
     first = pipeline.outputs[0]
@@ -145,7 +145,7 @@ def _grows(config: JobConfig, pipeline: PipelineConfig, output: TargetConfig) ->
     return any(boolean_of(key, each.get(key, "false")) for each in given)
 
 
-def _result(sql: str, source: Columns | None, *, has_tables: bool) -> Columns | None:
+def _result(sql: str, source: QueryColumns | None, *, has_tables: bool) -> QueryColumns | None:
     """The columns of a query; None: not known."""
     try:
         tree = sqlglot.parse_one(sql, read=_DIALECT)
@@ -168,7 +168,7 @@ def _result(sql: str, source: Columns | None, *, has_tables: bool) -> Columns | 
     return _resolved(tree, source)
 
 
-def _resolved(tree: exp.Query, source: Columns) -> Columns | None:
+def _resolved(tree: exp.Query, source: QueryColumns) -> QueryColumns | None:
     schema: dict[str, object] = {SOURCE_VIEW: {name.lower(): _sql_type(text) for name, text in source.items()}}
     try:
         full = qualify(tree.copy(), dialect=_DIALECT, schema=schema, quote_identifiers=False)
@@ -218,7 +218,7 @@ def _written(
     config: JobConfig,
     pipeline: PipelineConfig,
     output: TargetConfig,
-    columns: Columns,
+    columns: QueryColumns,
     target: Sequence[DataField],
 ) -> Iterator[ColumnCast]:
     wanted = {name.lower(): (name, _normal(text)) for name, text in _types(target).items()}
