@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 
 from engine.broker.broker import Broker
-from engine.cli.cdc_commands.survey import AskedTopics, from_topics_options, print_survey, surveyed, write_job
+from engine.cli.cdc_commands.survey import AskedTopics, from_topics_options, print_survey, sampled, surveyed, write_job
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, notes, print_json
@@ -30,6 +30,7 @@ from engine.deploy.config.job_config import JobConfig, load_job
 from engine.deploy.config.json_schema import schema_text
 from engine.deploy.config.operation_config import LoggingConfig
 from engine.deploy.config.scaffold import next_commands, write_example
+from engine.deploy.config.topic_job import topic_job
 from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineResult
 from engine.deploy.plan import DeployPlan, make_plan
@@ -289,6 +290,8 @@ def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
 @click.option(
     "--kafka", metavar="HOST:PORT", help="Brokers. [default: from `fluvial broker start`, else localhost:9092]"
 )
+@click.option("--from-topic", "topic", metavar="TOPIC", help="A job file for this topic, by its records in JSON.")
+@click.option("--table", metavar="D.T", help="With --from-topic: the table. [default: default.TOPIC]")
 @from_topics_options
 @click.option("--systemd", "kinds", flag_value="systemd", multiple=True, help="Only: units for systemd.")
 @click.option("--kubernetes", "kinds", flag_value="kubernetes", multiple=True, help="Only: a Kubernetes deployment.")
@@ -296,11 +299,20 @@ def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
 @click.option("--airflow", "kinds", flag_value="airflow", multiple=True, help="Only: a DAG for Airflow.")
 @click.option("--examples", "kinds", flag_value="examples", multiple=True, help="Only: job files with every key.")
 @json_option
-def init(directory: str, kafka: str | None, asked: AskedTopics | None, kinds: tuple[str, ...], as_json: bool) -> None:
+def init(
+    directory: str,
+    kafka: str | None,
+    topic: str | None,
+    table: str | None,
+    asked: AskedTopics | None,
+    kinds: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Create a directory with a working job file, and a script that sends it changes.
 
-    With --from-topics: a job file that follows the database of these change topics. With --systemd, --kubernetes,
-    --spark-submit, --airflow, --examples: these files instead. Existing files are never overwritten.
+    With --from-topic: a job file for this topic, with columns, types and key as its records have them. With
+    --from-topics: one that follows the database of these change topics. With --systemd, --kubernetes, --spark-submit,
+    --airflow, --examples: these files instead. Existing files are never overwritten.
     """
     if kinds:
         print_files(write_shipped(Path(directory), kinds), as_json=as_json)
@@ -311,6 +323,12 @@ def init(directory: str, kafka: str | None, asked: AskedTopics | None, kinds: tu
         write_job(text, file)
         print_survey(found, is_json=as_json)
         notes().print(f"created {file}, next: fluvial cdc run {file}", soft_wrap=True, markup=False)
+        return
+    if topic is not None:
+        brokers = kafka or _local_broker() or _DEFAULT_BROKERS
+        file = Path(directory) / f"{topic}.yaml"
+        write_job(topic_job(topic, sampled(topic, brokers), brokers=brokers, table=table), file)
+        print_files([file], [f"fluvial plan {file}", f"fluvial run {file}"], as_json=as_json)
         return
     files = write_example(Path(directory), bootstrap_servers=kafka or _local_broker() or _DEFAULT_BROKERS)
     print_files(files, next_commands(directory), as_json=as_json)
