@@ -30,7 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Explain what costs a table time, space or safety, with the option or command to change it.",
     ),
     "init": (
-        "engine.cli.commands.deploy",
+        "engine.cli.job_commands.init",
         "Create a directory with a working job file, and a script that sends it changes.",
     ),
     "inspect": (
@@ -47,7 +47,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Print one scrape of some tables as Prometheus text, from their files.",
     ),
     "package": (
-        "engine.cli.commands.deploy",
+        "engine.cli.job_commands.init",
         "Write what spark-submit needs on a cluster without Fluvial: an archive, and the script to submit.",
     ),
     "plan": (
@@ -68,7 +68,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Interleave, crash and fail real operations on small tables, and check what is left.",
     ),
     "spark-conf": (
-        "engine.cli.commands.deploy",
+        "engine.cli.job_commands.init",
         "Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.",
     ),
     "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),

@@ -41,7 +41,7 @@ pipelines:
   checkpoint: $${CHECKPOINTS:-.fluvial/checkpoints}/$name
 """)
 
-Record = tuple[bytes | None, bytes | None]
+TopicRecord = tuple[bytes | None, bytes | None]
 """Key and value."""
 
 
@@ -91,7 +91,7 @@ class _Shape:
         return _STRING if only == "ROW" else only
 
 
-def topic_job(topic: str, records: Iterable[Record], *, brokers: str, table: str | None = None) -> str:
+def topic_job(topic: str, records: Iterable[TopicRecord], *, brokers: str, table: str | None = None) -> str:
     """The text of a job file.
 
     Args:

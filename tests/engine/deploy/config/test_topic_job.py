@@ -20,7 +20,7 @@ from lsm.errors import InvalidInputError
 Rows = list[tuple[Any, Any]]
 
 
-def made(rows: Rows, topic: str = "order-changes") -> JobConfig:
+def job_of(rows: Rows, topic: str = "order-changes") -> JobConfig:
     records = [tuple(None if each is None else json.dumps(each).encode() for each in row) for row in rows]
     text = topic_job(topic, records, brokers="localhost:9092", table="shop.order_changes")  # type: ignore[arg-type]
     jsonschema.Draft202012Validator(job_schema()).validate(yaml.safe_load(text))
@@ -29,13 +29,13 @@ def made(rows: Rows, topic: str = "order-changes") -> JobConfig:
     return job
 
 
-def columns(rows: Rows) -> dict[str, str]:
-    [table] = made(rows).tables.values()
+def types_of(rows: Rows) -> dict[str, str]:
+    [table] = job_of(rows).tables.values()
     return {name: column.type for name, column in table.columns.items()}
 
 
 def test_rows_give_columns_and_keys_give_the_key() -> None:
-    job = made([({"id": 1}, {"id": 1, "on": True, "amount": 1}), ({"id": 2}, {"id": 2, "amount": 2.5, "who": "ada"})])
+    job = job_of([({"id": 1}, {"id": 1, "on": True, "amount": 1}), ({"id": 2}, {"id": 2, "amount": 2.5, "who": "ada"})])
     [(name, table)] = job.tables.items()
     assert name == "shop.order_changes"
     assert {each: column.type for each, column in table.columns.items()} == {
@@ -50,7 +50,7 @@ def test_rows_give_columns_and_keys_give_the_key() -> None:
 def test_changes_of_debezium_are_known(wrap: Callable[[Any], Any]) -> None:
     after = {"op": "c", "before": None, "after": {"id": 1, "s": "a"}}
     gone = {"op": "d", "before": {"id": 1, "s": None}, "after": None}
-    job = made([(wrap({"id": 1}), wrap(after)), (wrap({"id": 1}), wrap(gone))])
+    job = job_of([(wrap({"id": 1}), wrap(after)), (wrap({"id": 1}), wrap(gone))])
     [table] = job.tables.values()
     assert (list(table.columns), table.primary_key) == (["id", "s"], ("id",))
     assert job.pipelines[0].source.options["value.format"] == "debezium-json"
@@ -58,7 +58,7 @@ def test_changes_of_debezium_are_known(wrap: Callable[[Any], Any]) -> None:
 
 def test_nested_mixed_and_odd_values() -> None:
     row = {"r": {"x": 1, "a b": [1.5]}, "l": [], "big": 2**70, "mixed": 1, "none": None, "a b": 1, "e": {}}
-    found = columns([(None, row), (None, {"mixed": "text"}), ("no object", None)])
+    found = types_of([(None, row), (None, {"mixed": "text"}), ("no object", None)])
     assert found == {
         "r": "ROW<x BIGINT, `a b` ARRAY<DOUBLE>>", "l": "ARRAY<STRING>", "big": "STRING", "mixed": "STRING",
         "none": "STRING", "a b": "BIGINT", "e": "STRING",

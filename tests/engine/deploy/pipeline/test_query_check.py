@@ -17,7 +17,7 @@ COLUMNS = {"dt": "STRING", "id": "BIGINT", "customer": "STRING", "amount": "DECI
 TABLE = {"columns": COLUMNS, "primary_key": ["dt", "id"], "options": {"bucket": "1", "log.system": "none"}}
 
 
-def job(
+def job_with(
     *steps: Any, source: dict[str, Any] | None = None, table: dict[str, Any] | None = None, **more: Any
 ) -> JobConfig:
     brokers = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders", "value.format": "debezium-json"}
@@ -59,7 +59,7 @@ def casts(config: JobConfig) -> list[str]:
 )  # fmt: skip
 def test_a_mistake_is_named(sql: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        casts(job(sql))
+        casts(job_with(sql))
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,18 @@ def test_a_mistake_is_named(sql: str, message: str) -> None:
     ],
 )  # fmt: skip
 def test_a_query_that_spark_runs_is_not_refused(sql: str) -> None:
-    casts(job(sql))
+    casts(job_with(sql))
 
 
 def test_casts_are_shown_by_plan(tmp_path: Path) -> None:
-    config = job("SELECT dt, id, CAST(amount AS DOUBLE) AS amount, CAST(at AS TIMESTAMP) AS at, _row_kind FROM source")
+    config = job_with(
+        "SELECT dt, id, CAST(amount AS DOUBLE) AS amount, CAST(at AS TIMESTAMP) AS at, _row_kind FROM source"
+    )
     assert casts(config) == ["amount double -> decimal(10, 2)", "at timestamp -> timestamp_ntz"]
     made = tmp_path / "in"
     made.mkdir()
     files = {"format": "json", "columns": COLUMNS, "options": {"path": str(made)}}
-    config = job("SELECT dt, CAST(id AS INT) AS id FROM source", source=files, checkpoint=str(tmp_path / "c"))
+    config = job_with("SELECT dt, CAST(id AS INT) AS id FROM source", source=files, checkpoint=str(tmp_path / "c"))
     config = config.model_copy(update={"warehouse": str(tmp_path / "w")})
     [step] = [each for each in make_plan(config).steps if each.kind == "pipeline"]
     assert step.fact.endswith(", casts for shop.orders: id int -> bigint")
@@ -101,32 +103,32 @@ def test_casts_are_shown_by_plan(tmp_path: Path) -> None:
 
 def test_each_step_sees_the_columns_of_the_one_before() -> None:
     renames = "SELECT dt, id, customer AS c, _row_kind FROM source"
-    assert casts(job(renames, "SELECT dt, id, c AS customer, _row_kind FROM source")) == []
+    assert casts(job_with(renames, "SELECT dt, id, c AS customer, _row_kind FROM source")) == []
     with pytest.raises(InvalidInputError, match="no such column: column=customer"):
-        casts(job(renames, "SELECT dt, id, customer, _row_kind FROM source"))
-    casts(job({"python": "m:f"}, "SELECT whatever FROM made_by_f"))
+        casts(job_with(renames, "SELECT dt, id, customer, _row_kind FROM source"))
+    casts(job_with({"python": "m:f"}, "SELECT whatever FROM made_by_f"))
 
 
 def test_targets_have_steps_of_their_own() -> None:
     targets = [{"table": "shop.orders"}, {"table": "shop.lines", "transform": "SELECT dt, id, nope FROM source"}]
     with pytest.raises(InvalidInputError, match="no such column: column=nope"):
-        casts(job("SELECT * FROM source", target=None, targets=targets))
+        casts(job_with("SELECT * FROM source", target=None, targets=targets))
 
 
 def test_what_is_not_known_is_left_to_spark() -> None:
     grows = {"options": {**TABLE["options"], "write.merge-schema": "true"}}  # type: ignore[dict-item]
-    casts(job("SELECT anything, dt, id FROM source", table=grows))
-    casts(job("SELECT anything FROM source", source={"format": "rate"}))
+    casts(job_with("SELECT anything, dt, id FROM source", table=grows))
+    casts(job_with("SELECT anything FROM source", source={"format": "rate"}))
     raw = {"options": {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}}
     with pytest.raises(InvalidInputError, match="no such column: column=vaule view=source did_you_mean=value"):
-        casts(job("SELECT vaule FROM source", source=raw))
+        casts(job_with("SELECT vaule FROM source", source=raw))
 
 
 def test_columns_of_another_table_are_known() -> None:
     source = {"format": "fluvial", "options": {"table": "shop.lines"}}
-    assert casts(job("SELECT * FROM source", source=source)) == []
+    assert casts(job_with("SELECT * FROM source", source=source)) == []
     with pytest.raises(InvalidInputError, match="no such column: column=idd"):
-        casts(job("SELECT dt, idd AS id, _row_kind FROM source", source=source))
+        casts(job_with("SELECT dt, idd AS id, _row_kind FROM source", source=source))
 
 
 def test_validate_says_all_of_it(tmp_path: Path, fluvial: Fluvial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +161,7 @@ pipelines:
 
 def test_a_target_that_is_not_there_has_a_suggestion(tmp_path: Path) -> None:
     files = {"format": "json", "columns": COLUMNS, "options": {"path": str(tmp_path)}}
-    config = job(source=files, target="shop.order", checkpoint=str(tmp_path / "c"))
+    config = job_with(source=files, target="shop.order", checkpoint=str(tmp_path / "c"))
     Catalog(str(tmp_path / "w")).create_database("shop")
     config = config.model_copy(update={"warehouse": str(tmp_path / "w")})
     [step] = [each for each in make_plan(config).steps if each.kind == "pipeline"]
