@@ -49,7 +49,7 @@ class Catalog:
     topic; ``drop_table`` removes both. Names are kept in directories or in a database.
     """
 
-    def __init__(self, warehouse: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, warehouse: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> None:
         """Open a warehouse; it is made when the first database is.
 
         Args:
@@ -63,12 +63,18 @@ class Catalog:
         Raises:
             InvalidInputError: an address or an option that cannot be; names similar ones.
         """
+        if not isinstance(warehouse, str | os.PathLike):
+            raise InvalidInputError(f"a warehouse is a path or an address: given={warehouse!r} fix='write it as text'")
+        warehouse = os.fspath(warehouse)
         self._options = CatalogOptions.parse(options or {})
         place = warehouse if urlsplit(warehouse).scheme or not warehouse.strip() else os.path.abspath(warehouse)
         self._files = FileCatalog(place, self._options.given)
         self._defaults = self._options.table_defaults
         self._login = CatalogLogin(self._defaults)
         settle_when_opened(self)
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.warehouse!r})"
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -327,6 +333,8 @@ class Catalog:
             )
 
     def _check_writable(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise InvalidInputError(f"a table is named database.table: given={name!r} fix='write its name as text'")
         if is_system_table(self, name):
             raise no_rows_error(name)
 

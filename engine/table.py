@@ -13,8 +13,11 @@ from engine.follow.writer import TableWriter, WriterChoices
 from engine.log.table_log import TableLog
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.difference import Difference
+from engine.read.tools.arrow_rows import columns_html
 from engine.request.commit_handle import CommitHandle, wait_until_visible
 from engine.request.writer_options import TABLE_WRITE_KEYS, WriterOptions
+from engine.types.given_rows import given_rows, is_frame
+from engine.types.rows import ROW_KIND_COLUMN
 from engine.versions.audit import AuditBranch
 from engine.write.batch_target import BatchTarget
 from filestore.commit.table_commit import CommitResult
@@ -26,6 +29,7 @@ from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +48,10 @@ class Table:
     def store(self) -> TableStore:
         """What is stored: snapshots, tags, manifests; with the stored schema, see ``TableView``."""
         return self.files.store
+
+    def _repr_html_(self) -> str:
+        """Name and columns, for notebooks; reads no rows."""
+        return columns_html(repr(self), self.schema.arrow_schema)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, key={list(self.schema.primary_keys)}, log={self.options.log_system})"
@@ -210,7 +218,7 @@ class Table:
 
     def write(
         self,
-        rows: pa.Table | pa.RecordBatch,
+        rows: Any,
         *,
         kinds: pa.Array | None = None,
         options: "Mapping[str, str] | WriterOptions | None" = None,
@@ -218,20 +226,24 @@ class Table:
         """Write rows from this process and make them visible, in files and log.
 
         Args:
-            rows: the table's columns by name; nullable ones may be missing. A column ``_row_kind`` gives each row's
-                kind.
-            kinds: (n,) ``+I -U +U -D`` texts instead of that column.
+            rows: PyArrow tables, batches, readers and datasets; what has ``__arrow_c_stream__`` or
+                ``__arrow_c_array__`` (Polars, pandas, DuckDB, ...); a dict of columns, a list of dicts, an iterator of
+                batches. Columns by name; nullable ones may be missing. A column ``_row_kind`` gives each row's kind.
+                A stream is read once, in bounded memory; the index of a pandas frame that has no name is left out.
+            kinds: (n,) ``+I -U +U -D`` texts instead of that column, for rows that are in memory.
             options: ``change-tracking=false`` leaves the log out; ``branch`` says where to; ``write.merge-schema``;
                 ``pipeline.name`` is the job in the catalog's lineage.
 
         Raises:
             InvalidInputError: a row that the table cannot hold; nothing is visible.
-            ConflictError: other writers of the log took longer than ``log.turn-timeout``; nothing is visible.
+            ConflictError: other writers of the log took longer than ``log.turn-timeout``, or another one was first and
+                the rows are a stream, which cannot be read again; nothing is visible.
         """
-        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        if kinds is not None:
-            table = table.append_column("_row_kind", kinds)
-        return self._target(options, table).append(table)
+        if kinds is None:
+            return self._target(options, rows).append()
+        if is_frame(rows):
+            raise InvalidInputError(f"kinds of a Spark frame are a column: given=kinds fix='add {ROW_KIND_COLUMN}'")
+        return self._target(options, given_rows(rows, self.schema).with_kinds(kinds)).append()
 
     def writer(self, name: str, **choices: Unpack[WriterChoices]) -> TableWriter:
         """Many small writes as few commits, each exactly once by name and number; see docs/follow.md.
@@ -249,12 +261,12 @@ class Table:
 
     def append(
         self,
-        frame: "DataFrame",
+        frame: Any,
         options: "Mapping[str, str] | WriterOptions | None" = None,
         *,
         read_snapshot_id: int | None = None,
     ) -> CommitResult:
-        """Write a Spark frame as one batch and make it visible, in files and log.
+        """Write a Spark frame, or rows as in ``write``, as one batch and make it visible, in files and log.
 
         A batch job that dies half-way and is run again writes its rows again: streams that must not, go through
         ``sink``.
@@ -270,18 +282,18 @@ class Table:
             InvalidInputError: a column or row that does not fit; nothing is visible.
             ConflictError: the snapshot was not the newest any more, or see ``write``; nothing is visible.
         """
-        return self._target(options, frame).append(frame, read_snapshot_id=read_snapshot_id)
+        return self._target(options, frame).append(read_snapshot_id=read_snapshot_id)
 
     def overwrite(
         self,
-        rows: "pa.Table | pa.RecordBatch | DataFrame",
+        rows: Any,
         partition: Mapping[str, object] | None = None,
         options: "Mapping[str, str] | WriterOptions | None" = None,
     ) -> CommitResult:
         """Replace rows in one commit. The log does not get it: streams read the difference from the files.
 
         Args:
-            rows: the new rows, from this process or a Spark frame; of a static partition they must lie in it.
+            rows: the new rows, as in ``write``, or a Spark frame; of a static partition they must lie in it.
             partition: values of some partition columns: everything there is replaced. None: of a partitioned table the
                 partitions that occur in the rows (all, with ``dynamic-partition-overwrite=false``), else everything.
             options: ``change-tracking=false``: streams do not get the difference; ``write.merge-schema``.
@@ -290,7 +302,7 @@ class Table:
             InvalidInputError: a column or row that does not fit, or lies outside the partition; nothing is visible.
             ConflictError: other writers were faster too often: try again.
         """
-        return self._target(options, rows).overwrite(rows, partition)
+        return self._target(options, rows).overwrite(partition)
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""

@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,7 @@ README_BYTES, PAGE_BYTES = 12_288, 16_000
 LINE, TABLE_ROW = 120, 160
 # words of a private dialect, which have standard ones; none of them is an option or a name in code
 UNCLEAR = r"told|tells?|whoever|somebody|nobody|whose|for ever|anew|surely|shall|goes on|ours|theirs|mended"
-TOURS = {"README.md": 2, "docs/keyless.md": 1, "docs/follow.md": 3}
+TOURS = {"README.md": 2, "docs/keyless.md": 1, "docs/follow.md": 3, "docs/reading.md": 1}
 
 
 def name_of(path: Path) -> str:
@@ -208,3 +209,27 @@ def test_the_tree_has_every_room() -> None:
 @pytest.mark.parametrize("job", ["conf/orders.yaml", "conf/flights.yaml", "conf/events.yaml"])
 def test_the_job_files_are_valid(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["validate", str(ROOT / job)]) == 0, capsys.readouterr().err
+
+
+def test_the_page_of_dependencies_is_that_of_the_project() -> None:
+    """Each package once, each is imported somewhere, and the bounds are as the page says."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+
+    def names(given: list[str]) -> list[str]:
+        return [re.split(r"[<>=\[]", each)[0] for each in given]
+
+    hard = re.findall(r"^\| `([\w-]+)` \| [^|`]*(?:`[^|]*)?\|$", text, re.MULTILINE)
+    assert hard == names(project["dependencies"])
+    extras = re.findall(r"^\| `([\w-]+)` \| `([\w-]+)` \|", text, re.MULTILINE)
+    wanted = {key: names(given) for key, given in project["optional-dependencies"].items() if key != "dev"}
+    assert {extra: [package] for extra, package in extras} == wanted
+    modules = {"confluent-kafka": "confluent_kafka", "pyyaml": "yaml", "prometheus-client": "prometheus_client",
+               "pillow": "PIL", "openlineage-python": "openlineage"}  # fmt: skip
+    paths = [path for each in PACKAGES.split("|") for path in (ROOT / each).rglob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    packages = [*hard, *(package for _, package in extras)]  # drivers are imported by SQLAlchemy, the flights as a file
+    named = [each for each in packages if re.search(rf"\b{modules.get(each, each)}\b", code)]
+    assert named == packages
+    bounded = {re.split(r"[<>=\[]", each)[0] for each in project["dependencies"] if "<" in each}
+    assert bounded == {"pyspark", "sqlglot"}

@@ -139,3 +139,8 @@ def test_a_wheel_holds_the_four_packages_and_the_spark_modules(tmp_path: Path) -
     assert tops == {*PACKAGES, *spark_modules}
     assert {*(f"{name}/__init__.py" for name in spark_modules), "engine/broker/broker-jars.lock"} <= set(names)
     assert not [name for name in names if name.startswith("engine/plugin")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    shown = {found for page in pages for found in re.findall(r"conf/[\w/.@-]+\.\w+", page.read_text(encoding="utf-8"))}
+    in_wheel = {f"conf/{name.removeprefix('engine/deploy/conf/')}" for name in names}
+    assert sorted(shown - in_wheel) == ["conf/constraints.txt"], "of a checkout; all else that pages name is shipped"
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)

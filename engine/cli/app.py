@@ -3,6 +3,8 @@
 Exit codes: 0 success, 1 failure, 2 invalid request (change it), 130 interrupted; ``run`` and ``plan`` have more.
 """
 
+import difflib
+import json
 import logging
 import sys
 import traceback
@@ -14,13 +16,13 @@ from typing import Final
 
 import click
 
+from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, SECTIONS
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from engine.dialect.grammar.places import SqlSyntaxError
-from engine.runtime.logs import Form, configure_logging
+from engine.runtime.logs import Form, configure_logging, fields_of
 from lsm.errors import FluvialError, InvalidInputError, printable
 from lsm.secret_names import shown_line
 
-_HELP_WIDTH: Final = 200
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -40,7 +42,7 @@ def run_command(arguments: Sequence[str]) -> int:
         error.show()
         return EXIT_INVALID
     except click.ClickException as error:
-        error.show()
+        _report(arguments, _usage_text(error), "InvalidInputError")
         return EXIT_INVALID
     except click.Abort:
         sys.stderr.write("interrupted\n")
@@ -51,7 +53,9 @@ def run_command(arguments: Sequence[str]) -> int:
         if _is_caused_by_interrupt(error):
             sys.stderr.write("interrupted\n")
             return EXIT_INTERRUPTED
-        sys.stderr.write(f"error: {error if isinstance(error, SqlSyntaxError) else ' '.join(str(error).split())}\n")
+        _report(
+            arguments, str(error) if isinstance(error, SqlSyntaxError) else " ".join(str(error).split()), _kind(error)
+        )
         return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001  (the edge of the process: an unexpected error is a bug)
         if is_debug:
@@ -60,9 +64,31 @@ def run_command(arguments: Sequence[str]) -> int:
             sys.stderr.write("interrupted\n")
             return EXIT_INTERRUPTED
         reason = printable(" ".join(f"{type(error).__name__}: {error}".split()))
-        sys.stderr.write(f"error: unexpected: {reason} fix=run it with --debug and report the output\n")
+        _report(arguments, f"unexpected: {reason} fix=run it with --debug and report the output", type(error).__name__)
         return EXIT_FAILED
     return code if isinstance(code, int) else 0
+
+
+def _report(arguments: Sequence[str], text: str, kind: str) -> None:
+    """Print an error in the one form that all errors have: a line of text, or of JSON as log messages have it."""
+    form = [*arguments[arguments.index("--log-format") + 1 :][:1]] if "--log-format" in arguments else []
+    if "json" in form or "--log-format=json" in arguments:
+        body = {"level": "error", "kind": kind, "message": text, **fields_of(text)}
+        sys.stderr.write(json.dumps(body, ensure_ascii=False) + "\n")
+    else:
+        sys.stderr.write(f"error: {text}\n")
+
+
+def _kind(error: FluvialError) -> str:
+    return type(error).__name__ if type(error).__module__ == "lsm.errors" else type(error).__mro__[1].__name__
+
+
+def _usage_text(error: click.ClickException) -> str:
+    """What is wrong with the command line, and where its help is."""
+    said = " ".join(error.format_message().split()).rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = "fluvial" if context is None else context.command_path
+    return f"{said[:1].lower()}{said[1:]} fix='{path} --help'"
 
 
 def _is_caused_by_interrupt(error: BaseException) -> bool:
@@ -73,111 +99,85 @@ def _is_caused_by_interrupt(error: BaseException) -> bool:
     return seen is not None
 
 
-_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "broker": (
-        "engine.cli.commands.broker",
-        "A real Kafka broker on this machine, for demos and single-machine use.",
-    ),
-    "cdc": ("engine.cli.cdc", "Keep all tables of a database equal, from the topics of its changes."),
-    "config": (
-        "engine.cli.commands.config",
-        "Show the options of the catalog, and of a table or of new tables, with the origin of each value.",
-    ),
-    "describe": (
-        "engine.cli.reading",
-        "Show columns, keys and options of a table (named database.table), newest or as of a version.",
-    ),
-    "diff": (
-        "engine.cli.commands.diff",
-        "Show the differences between two states of a table: rows with their kinds, or counts.",
-    ),
-    "doctor": (
-        "engine.cli.commands.doctor",
-        "Explain what costs a table time, space or safety, with the option or command to change it.",
-    ),
-    "init": (
-        "engine.cli.commands.deploy",
-        "Create a directory with a working job file, and a script that sends it changes.",
-    ),
-    "inspect": (
-        "engine.cli.commands.inspect",
-        "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, newest or as of a version.",
-    ),
-    "lag": ("engine.cli.commands.lag", "Show the lag of streams behind a table, and of the table behind its log."),
-    "lineage": (
-        "engine.cli.commands.lineage",
-        "Show the tables and jobs upstream and downstream of a table; without one, all of the catalog.",
-    ),
-    "metrics": (
-        "engine.cli.commands.metrics",
-        "Print one scrape of some tables as Prometheus text, from their files.",
-    ),
-    "package": (
-        "engine.cli.commands.deploy",
-        "Write what spark-submit needs on a cluster without Fluvial: an archive, and the script to submit.",
-    ),
-    "plan": (
-        "engine.cli.commands.deploy",
-        "Show what a run of a job file would create, start and resume, without doing it.",
-    ),
-    "read": (
-        "engine.cli.reading",
-        "Print rows of a table, newest or as of a version, or of a system table ('db.t$files', sys.tables).",
-    ),
-    "recover": (
-        "engine.cli.recover",
-        "Correct a table after a snapshot, and compute everything downstream again by the pipelines of job files.",
-    ),
-    "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
-    "simulate": (
-        "engine.cli.commands.simulate",
-        "Interleave, crash and fail real operations on small tables, and check what is left.",
-    ),
-    "spark-conf": (
-        "engine.cli.commands.deploy",
-        "Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.",
-    ),
-    "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),
-    "tail": (
-        "engine.cli.follow_commands.tail",
-        "Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.",
-    ),
-    "top": (
-        "engine.cli.commands.top",
-        "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.",
-    ),
-    "validate": ("engine.cli.commands.deploy", "Check job files without running them."),
-}
-"""Commands that are imported when they are called: module and short help."""
-
-
 class _Commands(click.Group):
     """Imports a command on first use, so that short commands do not wait for Spark or for job files."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """All names: those of ``_COMMANDS`` and the actions."""
-        return sorted({*_COMMANDS, *self._actions})
+        """All names, for completion: commands, actions and groups of actions."""
+        return sorted({*COMMANDS, *ACTIONS, *GROUPS})
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """One command; None when the name is unknown."""
-        if name not in _COMMANDS:
-            return self._actions.get(name)
-        found = getattr(import_module(_COMMANDS[name][0]), name.replace("-", "_"))
+        if name in GROUPS:
+            return _Actions(name, self, *GROUPS[name])
+        if name not in COMMANDS:
+            return self.actions.get(name) if name in ACTIONS else None
+        found = getattr(import_module(COMMANDS[name][0]), name.replace("-", "_"))
         assert isinstance(found, click.Command)
         return found
 
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for. Raises: click.UsageError with the nearest one."""
+        _check_name(context, args, self.list_commands(context))
+        return super().resolve_command(context, args)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands; does not import those of ``_COMMANDS``."""
-        lines = {name: text for name, (_, text) in _COMMANDS.items()}
-        lines |= {name: command.get_short_help_str(limit=_HELP_WIDTH) for name, command in self._actions.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(lines.items()))
+        """The commands by what they are for, and the groups of actions; imports none of them."""
+        texts = {name: text for name, (_, text) in COMMANDS.items()} | dict(ACTIONS)
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, texts[name]) for name in names])
+        with formatter.section("Groups of actions"):
+            formatter.write_dl([(name, f"{text} ({', '.join(inner)})") for name, (text, inner) in GROUPS.items()])
+        with formatter.section("Names of their own"):
+            formatter.write_text(
+                "Each action is also a command: fluvial create-tag is fluvial tag create. "
+                f"{', '.join(sorted(ACTIONS))}."
+            )
 
     @cached_property
-    def _actions(self) -> Mapping[str, click.Command]:
+    def actions(self) -> Mapping[str, click.Command]:
+        """The actions by name; imports all procedures."""
         from engine.cli.commands.actions import action_commands
 
         return {str(command.name): command for command in action_commands()}
+
+
+class _Actions(click.Group):
+    """Actions of one kind under short names."""
+
+    def __init__(self, name: str, all_commands: _Commands, text: str, inner: Mapping[str, str]) -> None:
+        super().__init__(name, help=text)
+        self._all, self._inner = all_commands, inner
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """The short names."""
+        return [*self._inner]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The action of a short name."""
+        return self._all.get_command(context, self._inner[name]) if name in self._inner else None
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The action that is asked for. Raises: click.UsageError with the nearest one."""
+        _check_name(context, args, self.list_commands(context))
+        return super().resolve_command(context, args)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The short names, with the actions' own."""
+        with formatter.section("Actions"):
+            formatter.write_dl([(name, f"{ACTIONS[own]} ({own})") for name, own in self._inner.items()])
+
+
+def _check_name(context: click.Context, args: Sequence[str], known: Sequence[str]) -> None:
+    if args and args[0] not in known:
+        close = difflib.get_close_matches(args[0], known, 1)
+        near = f" did_you_mean={close[0]}" if close else ""
+        raise click.UsageError(f"no such command: command={args[0]}{near}", context)
 
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)

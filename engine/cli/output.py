@@ -100,6 +100,21 @@ def _line(cells: Iterable[str | None], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip() + "\n"
 
 
+class RowCount:
+    """Batches that are counted while they pass."""
+
+    def __init__(self, given: Iterator[pa.RecordBatch]) -> None:
+        """Of batches that were not read yet."""
+        self._given = given
+        self.rows = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The same batches; all of them are asked for, even if only the first rows are used."""
+        for batch in self._given:
+            self.rows += batch.num_rows
+            yield batch
+
+
 def first_rows(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
     """The first rows of some batches; None: all."""
     left = count

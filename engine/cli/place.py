@@ -2,17 +2,20 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from engine.catalog import Catalog
 from engine.table import Table
 from filestore.options.effective import Layer, OptionOrigin
-from lsm.errors import InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError
 from lsm.secret_names import without_value
 
+_WAREHOUSE: Final = "FLUVIAL_WAREHOUSE"
 Command = Callable[..., Any]
 _Function = TypeVar("_Function", bound="Command | click.Command")
 
@@ -35,6 +38,35 @@ class WarehousePlace:
         return self.catalog.table(name)
 
 
+class _TableName(click.ParamType[str]):
+    """``database.table``, which shells complete with what is in the warehouse."""
+
+    name = "text"
+
+    def shell_complete(
+        self, context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Tables with names that begin so, in the warehouse of the command line or of FLUVIAL_WAREHOUSE."""
+        given = context.params
+        warehouse = given.get("warehouse") or os.environ.get(_WAREHOUSE)
+        with suppress(FluvialError):
+            place = _place(warehouse, given.get("config"), given.get("catalog_option") or ())
+            return [CompletionItem(each) for each in table_names(place.catalog, incomplete)]
+        return []
+
+
+TABLE_NAME: Final = _TableName()
+"""Type of an argument that names a table."""
+
+
+def table_names(catalog: Catalog, start: str) -> list[str]:
+    """Names of tables, with their databases, that begin with a text; only databases that can match are listed."""
+    database, dot, _ = start.partition(".")
+    databases = [each for each in catalog.list_databases() if (each == database if dot else each.startswith(database))]
+    names = [f"{each}.{table}" for each in databases for table in catalog.list_tables(each)]
+    return [each for each in names if each.startswith(start)]
+
+
 def at_option(command: _Function) -> _Function:
     """Adds the option that says which state a command is about: one word, the same for every command."""
     return click.option(
@@ -51,7 +83,7 @@ def with_place(command: Command) -> Command:
     def run(warehouse: str | None, config: str | None, catalog_option: tuple[str, ...], **rest: Any) -> Any:
         return command(place=_place(warehouse, config, catalog_option), **rest)
 
-    return _with_place_options(command, run, envvar="FLUVIAL_WAREHOUSE")
+    return _with_place_options(command, run, envvar=_WAREHOUSE)
 
 
 def with_optional_place(command: Command) -> Command:

@@ -4,8 +4,9 @@ from typing import Final
 
 import click
 
-from engine.cli.output import console, first_rows, grid, json_option, print_json, print_rows
-from engine.cli.place import WarehousePlace, at_option, with_place
+from engine.cli.output import RowCount, console, first_rows, grid, json_option, notes, print_json, print_rows
+from engine.cli.place import TABLE_NAME, WarehousePlace, at_option, with_place
+from engine.read.batch_read import BatchRead
 from engine.system_tables.names import is_system_table
 from filestore.options.secrets import without_secrets
 from filestore.schema.table_schema import TableSchema
@@ -16,7 +17,7 @@ _SHOWN_ROWS: Final = 20
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=TABLE_NAME)
 @at_option
 @json_option
 @with_place
@@ -53,7 +54,7 @@ def describe(place: WarehousePlace, table: str, at: str | None, as_json: bool) -
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=TABLE_NAME)
 @click.option("--columns", metavar="A,B", help="[default: all]")
 @click.option(
     "--filter", "filter_text", metavar="CONDITION", help="As in SQL's WHERE: \"amount > 10 AND dt = '2020-08-08'\"."
@@ -88,13 +89,31 @@ def read(
             )
         system = place.catalog.system_table(table)
         schema, names = system.table_schema, _names(columns, system.table_schema)
-        rows = system.to_batches(names, filter_text, shown)
+        rows, total = system.to_batches(names, filter_text, None if shown is None else shown + 1), "more"
     else:
         state = place.table(table).read(version=at)
         schema = state.table.schema
         names = _names(columns, schema)
         rows = state.to_batches(columns=names, filter=filter_text)
-    print_rows(first_rows(rows, shown), arrow_schema(schema.fields_of(names)), form=form)
+        total = _total(state, filter_text)
+    counted = RowCount(first_rows(rows, None if shown is None else shown + 1))
+    print_rows(first_rows(counted.batches(), shown), arrow_schema(schema.fields_of(names)), form=form)
+    if shown is not None and limit is None and counted.rows > shown:
+        notes().print(f"{shown} of {total} rows are shown: see --limit")
+
+
+def _total(state: BatchRead, filter_text: str | None) -> str:
+    """How many rows there are, as far as it is known without reading them."""
+    pieces = state.plan(filter_text).pieces
+    if any(piece.log_range is not None for piece in pieces):
+        return "more"
+    splits = [piece.own_split for piece in pieces]
+    known = [split for split in splits if split is not None]
+    if len(known) < len(splits):
+        return "more"
+    is_exact = filter_text is None and all(split.raw_convertible for split in known)
+    count = sum(split.row_count for split in known)
+    return f"{count:,}" if is_exact else f"at most {count:,}"
 
 
 def _names(columns: str | None, schema: TableSchema) -> list[str]:

@@ -7,9 +7,10 @@ from sqlglot.errors import SqlglotError
 
 from engine.deploy.config.config_file import KeyPath
 from engine.deploy.config.job_config import JobConfig
-from engine.deploy.config.pipeline_config import PipelineConfig
+from engine.deploy.config.pipeline_config import PipelineConfig, TransformConfig
 from engine.deploy.pipeline.sources import check_source
 from engine.deploy.pipeline.table_changes import job_fields
+from engine.deploy.pipeline.transforms import function_named
 from engine.log.catalog_login import CatalogLogin
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from filestore.options.catalog_options import CatalogOptions
@@ -21,18 +22,22 @@ from lsm.errors import InvalidInputError
 JobCheck = tuple[KeyPath, Callable[[], object]]
 
 
-def check_job(job: JobConfig, *, with_sql: bool = False) -> None:
+def check_job(job: JobConfig, *, with_sql: bool = False, with_functions: bool = False) -> None:
     """Refuse a job that cannot work, with all its problems at once.
 
     Args:
         job: the parsed job file.
-        with_sql: check the syntax of queries, too. A run leaves that to Spark's own parser.
+        with_sql: check queries, too: syntax, views, columns and types. A run leaves that to Spark.
+        with_functions: import the modules of Python transforms.
 
     Raises:
         InvalidInputError: all problems, each with key, file and line.
     """
-    problems = []
-    for path, check in (*_table_checks(job), *_pipeline_checks(job), *(_sql_checks(job) if with_sql else ())):
+    problems: list[str] = []
+    checks = [*_table_checks(job), *_pipeline_checks(job)]
+    checks += _sql_checks(job) if with_sql else ()
+    checks += _function_checks(job) if with_functions else ()
+    for path, check in checks:
         try:
             check()
         except InvalidInputError as error:
@@ -80,14 +85,43 @@ def _pipeline_checks(job: JobConfig) -> Iterator[JobCheck]:
         yield path, lambda each=pipeline: _check_sink_options(each)  # type: ignore[misc]
 
 
+def _steps(job: JobConfig, index: int) -> list[tuple[KeyPath, TransformConfig]]:
+    path, pipeline = ("pipelines", index), job.pipelines[index]
+    steps: list[tuple[KeyPath, TransformConfig]] = [((*path, "transform"), step) for step in pipeline.transform]
+    return steps + [((*path, "targets", at), step) for at, out in enumerate(pipeline.targets) for step in out.transform]
+
+
+def _function_checks(job: JobConfig) -> Iterator[JobCheck]:
+    for index in range(len(job.pipelines)):
+        for where, step in _steps(job, index):
+            if step.python is not None:
+                yield where, lambda name=step.python: function_named(name)  # type: ignore[misc]
+
+
 def _sql_checks(job: JobConfig) -> Iterator[JobCheck]:
     for index, pipeline in enumerate(job.pipelines):
         path: KeyPath = ("pipelines", index)
-        steps = [((*path, "transform"), step) for step in pipeline.transform]
-        steps += [((*path, "targets", at), step) for at, out in enumerate(pipeline.targets) for step in out.transform]
+        steps = _steps(job, index)
         for where, step in steps:
             if step.sql is not None:
                 yield where, lambda sql=step.sql: _check_sql(sql)  # type: ignore[misc]
+        if all(step.sql is None or _is_query(step.sql) for _, step in steps):
+            yield (*path, "transform"), lambda each=pipeline: _check_names(job, each)  # type: ignore[misc]
+
+
+def _is_query(sql: str) -> bool:
+    try:
+        _check_sql(sql)
+    except InvalidInputError:
+        return False
+    return True
+
+
+def _check_names(job: JobConfig, pipeline: PipelineConfig) -> None:
+    from engine.deploy.pipeline.query_check import check_queries, job_tables  # sqlglot's optimizer is slow to import
+
+    check_source(job, pipeline)  # else its problem is another one, which is reported already
+    check_queries(job, pipeline, job_tables(job))
 
 
 def _check_sink_options(pipeline: PipelineConfig) -> None:
@@ -96,7 +130,7 @@ def _check_sink_options(pipeline: PipelineConfig) -> None:
 
 
 def _check_sql(sql: str) -> None:
-    """Catches mistakes like a missing bracket; names and functions are left to Spark."""
+    """Catches mistakes like a missing bracket."""
     try:
         sqlglot.parse_one(sql, read="spark")
     except SqlglotError as error:

@@ -3,8 +3,8 @@
 Reads warehouse, brokers and checkpoints, and changes nothing.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -15,12 +15,15 @@ from engine.deploy.config.operation_config import CONTINUE, RESTART
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint, source_difference
 from engine.deploy.pipeline.pipeline import absolute
+from engine.deploy.pipeline.query_check import ColumnCast, FieldsOf, check_queries, job_tables
 from engine.deploy.pipeline.sources import kafka_options, source_table
 from engine.deploy.pipeline.table_changes import table_differences
 from engine.deploy.pipeline.transforms import function_named
 from engine.kafka.options import with_source_option_names
 from engine.log.table_log import default_topic
+from filestore.options.option import similar
 from filestore.options.table_options import TableOptions
+from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.topic_claim import check_claimable
@@ -144,9 +147,26 @@ def _topic_steps(config: JobConfig, name: str) -> Iterator[DeployStep]:
 def _pipeline_steps(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> Iterator[DeployStep]:
     try:
         _check_surroundings(config, catalog, pipeline)
-        yield _place_of(config, pipeline)
+        casts = check_queries(config, pipeline, _known_fields(config, catalog))
+        place = _place_of(config, pipeline)
+        yield replace(place, fact=place.fact + "".join(_casts_text(*each) for each in casts.items()))
     except InvalidInputError as error:
         yield DeployStep(action=PlannedAction.REFUSE, kind="pipeline", name=pipeline.name, fact=str(error))
+
+
+def _known_fields(config: JobConfig, catalog: Catalog) -> FieldsOf:
+    """Columns of tables of the job file, else of those that exist."""
+    of_job = job_tables(config)
+
+    def fields_of(name: str) -> Sequence[DataField] | None:
+        found = of_job(name)
+        return catalog.table(name).schema.fields if found is None and _exists(catalog, name) else found
+
+    return fields_of
+
+
+def _casts_text(table: str, casts: Sequence[ColumnCast]) -> str:
+    return f", casts for {table}: {', '.join(map(str, casts))}" if casts else ""
 
 
 def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineConfig) -> None:
@@ -167,7 +187,11 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
     tables += [name for name in (source_table(config, pipeline),) if name is not None]
     for name in tables:
         if name not in config.tables:
-            catalog.table(name)  # raises an error with similar names
+            try:
+                catalog.table(name)  # raises an error with similar names
+            except InvalidInputError as error:
+                close = similar(name, config.tables, 1)
+                raise InvalidInputError(f"{error} did_you_mean={close[0]}" if close else str(error)) from error
     for step in (*pipeline.transform, *(step for output in pipeline.outputs for step in output.transform)):
         if step.python is not None:
             function_named(step.python)

@@ -7,10 +7,10 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import zstandard
 
 from engine.log.table_log import TableLog
 from engine.log.tail_ranges import missing_after_wait
+from filestore.format.compression import pack_zstd, unpack_zstd
 from filestore.layout.file_names import checked_name
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
@@ -94,7 +94,7 @@ class BucketLog:
         """
         texts = [message.to_json() for message in messages]
         body = texts if changelog_base_snapshot is None else {"messages": texts, "told_since": changelog_base_snapshot}
-        payload = zstandard.compress(json.dumps(body).encode())
+        payload = pack_zstd(json.dumps(body).encode())
         is_pointer = len(payload) >= INLINE_PAYLOAD_BYTES
         if is_pointer:
             name = f"{PAYLOAD_DIRECTORY}/{self._store.names.uuid()}"
@@ -224,14 +224,14 @@ def read_payload(store: TableStore, marker: CommitMarker) -> LoggedFiles:
     try:
         if marker.is_pointer:
             payload = store.io.read_bytes(payload_path(store, marker))
-        body = json.loads(zstandard.decompress(payload))
+        body = json.loads(unpack_zstd(payload))
         texts, changelog_base_snapshot = (
             (body["messages"], body["told_since"]) if isinstance(body, dict) else (body, None)
         )
         messages = tuple(map(CommitMessage.from_json, texts))
         _check_own(messages)
         return LoggedFiles(messages=messages, changelog_base_snapshot=changelog_base_snapshot)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, CorruptDataError, zstandard.ZstdError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, CorruptDataError) as error:
         raise CorruptDataError(
             f"files of a batch in the log cannot be read: table={store.name} query={marker.query} batch={marker.batch} "
             f"end_offset={marker.end_offset} reason={error}"

@@ -3,27 +3,30 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
 from engine.read.batch_plan import BatchPlan, plan_state
 from engine.read.fallback import Fallback, find_fallback
 from engine.read.find_state import find_state
-from engine.read.pieces import constant_field
+from engine.read.pieces import PieceReader, constant_field
 from engine.read.read_state import ReadState, Served
+from engine.read.tools.arrow_rows import ArrowRows
+from engine.read.tools.scanned_rows import names_of
 from engine.request.read_request import ReadRequest, open_for_read
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
-from filestore.predicate.given_filter import predicate_of
+from filestore.predicate.given_filter import GivenFilter, given_filter, predicate_of
+from filestore.predicate.predicate import Predicate
 from filestore.read.side_by_side import batches_of_all
-from filestore.scan.table_scan import Filter
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 
 logger = logging.getLogger("fluvial.read")
 
 
-class BatchRead:
+class BatchRead(ArrowRows):
     """A state of a table, ready to be read as often as wanted. It stays the same whatever is written meanwhile."""
 
     def __init__(self, state: ReadState, request: ReadRequest, fallback: Fallback | None = None) -> None:
@@ -37,6 +40,10 @@ class BatchRead:
         self._state = state
         self._request = request
         self.fallback = fallback
+
+    def __repr__(self) -> str:
+        at = "no snapshot" if self.snapshot is None else f"snapshot={self.snapshot.id}"
+        return f"BatchRead({self.table.name!r}, {at}, {self._state.served.source})"
 
     @property
     def table(self) -> FileTable:
@@ -64,42 +71,58 @@ class BatchRead:
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows."""
-        return self._schema_of(None)
+        return self.schema_of(None)
 
     def describe(self) -> str:
         """One line: snapshot or snapshot+log, up to which offsets, of which time, and why."""
         return " ".join(str(each) for each in (self._state.served, self.fallback) if each is not None)
 
-    def plan(self, filter: Filter = None) -> BatchPlan:
+    def plan(self, filter: Any = None) -> BatchPlan:
         """The pieces to read; those that certainly do not match the filter are left out."""
-        predicate = predicate_of(filter, self.table.schema)
-        return plan_state(self._state, self.fallback, predicate, self.constants)
+        return self._plan(predicate_of(filter, self.table.schema))
 
-    def to_batches(self, columns: Sequence[str] | None = None, filter: Filter = None) -> Iterator[pa.RecordBatch]:
+    def to_batches(self, columns: Sequence[str] | None = None, filter: Any = None) -> Iterator[pa.RecordBatch]:
         """The rows that match, one piece after the other.
 
         Args:
             columns: of the table, to return in this order; None is all.
-            filter: SQL text such as ``"amount > 10 and day = DATE '2024-02-29'"``, or a predicate.
+            filter: SQL text such as ``"amount > 10 and day = DATE '2024-02-29'"``, an expression of PyArrow such as
+                ``pyarrow.compute.field("amount") > 10``, or a predicate.
         """
-        plan = self.plan(filter)
-        read = plan.reader(self._schema_of(columns).names)
+        names = self.schema_of(columns).names
+        given, plan, read = self._opened(names, filter)
         for piece in plan.pieces:
-            yield from read(piece)
+            for batch in read(piece):
+                yield from given.of(batch, names)
 
-    def to_arrow(self, columns: Sequence[str] | None = None, filter: Filter = None) -> pa.Table:
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: Any = None) -> pa.Table:
         """The rows that match, in memory; see ``to_batches``."""
-        schema, plan = self._schema_of(columns), self.plan(filter)
-        read = plan.reader(schema.names)
+        names = self.schema_of(columns).names
+        given, plan, read = self._opened(names, filter)
         batches = batches_of_all(
             plan.pieces, read, is_raw=lambda piece: piece.own_split is not None and not piece.own_split.needs_merge
         )
-        return pa.Table.from_batches(batches, schema=schema)
+        kept = (rows for batch in batches for rows in given.of(batch, names))
+        return pa.Table.from_batches(kept, schema=self.schema_of(columns))
 
-    def _schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
-        names = self.table.schema.column_names if columns is None else columns
-        constants = [constant_field(name, value.type) for name, value in self.constants.items()]
-        return pa.schema([*(self.table.schema.arrow_field(name) for name in names), *constants])
+    def _opened(self, names: Sequence[str], filter: Any) -> tuple[GivenFilter, BatchPlan, PieceReader]:
+        """What a filter leaves to be done, the pieces, and what reads these columns and those that it needs."""
+        given = given_filter(filter, self.table.schema, self.schema)
+        plan = self._plan(given.predicate)
+        return given, plan, plan.reader([*names, *(each for each in given.columns if each not in names)])
+
+    def _plan(self, predicate: Predicate | None) -> BatchPlan:
+        return plan_state(self._state, self.fallback, predicate, self.constants)
+
+    def schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
+        """Arrow schema of columns of the table, then of those that the read adds, if none of them is named.
+
+        Raises: InvalidInputError: there is no such column.
+        """
+        names = self.table.schema.column_names if columns is None else names_of(columns)
+        added = {name: constant_field(name, value.type) for name, value in self.constants.items()}
+        fields = [added[name] if name in added else self.table.schema.arrow_field(name) for name in names]
+        return pa.schema([*fields, *(() if {*names} & added.keys() else added.values())])
 
 
 def open_read(table: FileTable, given: Mapping[str, str], *, falls_back: bool = True) -> BatchRead:

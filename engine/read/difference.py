@@ -5,13 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from engine.read.tools.arrow_rows import ArrowStream
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.diff.columns import ColumnChange
 from filestore.diff.table_diff import DiffSummary, TableDiff, summarized
 from lsm.row_kind import ROW_KIND_SYMBOLS
 
 
-class Difference:
+class Difference(ArrowStream):
     """What must be done to the rows of one state to get those of another. It can be read as often as wanted."""
 
     def __init__(self, found: TableDiff) -> None:
@@ -38,6 +39,10 @@ class Difference:
         for rows, kinds in self._found.changes():
             texts = ROW_KIND_SYMBOLS.take(pa.array(np.asarray(kinds)))
             yield pa.RecordBatch.from_arrays([*rows.columns, texts], schema=self.schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The changes, batch by batch, to be read once; nothing is compared before the first batch."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_arrow(self) -> pa.Table:
         """The changes, in memory; see ``to_batches``."""

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from engine.lineage import tables as lineage
+from engine.read.tools.arrow_rows import ArrowRows
+from engine.read.tools.scanned_rows import names_of
 from engine.request.option_check import unknown_option
 from engine.request.read_keys import OFFSETS, PLACES
 from engine.system_tables.binlog import arrays_of_one
@@ -16,7 +18,7 @@ from engine.system_tables.names import AUDIT_LOG, BINLOG, CHANGE_TABLES, ROW_TAB
 from engine.system_tables.row_tables import ROW_KIND, open_row_table, row_schema, snapshot_of_read
 from filestore.layout.branch_names import on_branch_name
 from filestore.options.table_options import canonical_options
-from filestore.predicate.given_filter import predicate_of
+from filestore.predicate.given_filter import given_filter
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.schema_store import new_schema
 from filestore.schema.table_schema import TableSchema
@@ -41,7 +43,7 @@ AUDIT_KEYS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SystemRead:
+class SystemRead(ArrowRows):
     """A system table, ready to be read; every read sees the state of that moment."""
 
     name: SystemName
@@ -74,14 +76,14 @@ class SystemRead:
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | Predicate | None = None,
+        filter: Any = None,
         limit: int | None = None,
     ) -> pa.Table:
         """The rows that match, in memory.
 
         Args:
             columns: to return, in this order; None is all.
-            filter: on the columns of the system table, as SQL text or parsed.
+            filter: on the columns of the system table, as SQL text, an expression of PyArrow, or parsed.
             limit: rows at most; None is all.
 
         Raises:
@@ -93,12 +95,16 @@ class SystemRead:
     def to_batches(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | Predicate | None = None,
+        filter: Any = None,
         limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows that match; see ``to_arrow``."""
-        left = limit
-        for rows in self._batches(columns, filter, limit):
+        given = given_filter(filter, self._tested_schema, self.schema)
+        names = [field.name for field in self.table_schema.fields] if columns is None else names_of(columns)
+        read = [*names, *(each for each in given.columns if each not in names)]
+        text, left = filter if isinstance(filter, str) else None, limit
+        found = self._batches(read, given.predicate, text, limit if given.rest is None else None)
+        for rows in (kept for batch in found for kept in given.of(batch, names)):
             if left is None:
                 yield rows
             elif left > 0:
@@ -108,13 +114,11 @@ class SystemRead:
                 return
 
     def _batches(
-        self, columns: Sequence[str] | None, filter: str | Predicate | None, limit: int | None
+        self, names: list[str], predicate: Predicate | None, text: str | None, limit: int | None
     ) -> Iterator[pa.RecordBatch]:
-        names = [field.name for field in self.table_schema.fields] if columns is None else list(columns)
         target = arrow_schema(self.table_schema.fields_of(names))
-        predicate = predicate_of(filter, self._tested_schema)
         if self.name.system in ROW_TABLES and self.name.table is not None:
-            for rows in self._rows(names, predicate, filter if isinstance(filter, str) else None):
+            for rows in self._rows(names, predicate, text):
                 yield rows.cast(target)
             return
         if self.name.is_lineage and self.name.system not in lineage.SMALL_TABLES:

@@ -25,6 +25,7 @@ from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.layout.former_mains import FORMER_MAIN_FILE
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
+from filestore.options.option import similar
 from filestore.options.table_options import canonical_options
 from filestore.scan.row_expiry import check_expiry
 from filestore.schema.merge_engine import check_merging
@@ -206,20 +207,30 @@ class FileCatalog:
         database, table = name.split(".")
         self._has_database(database, ignore_if_missing=False)
         if not self._tables.has_table(database, table):
-            raise InvalidInputError(
-                f"no such table: table={name} path={root} tables={self._tables.tables(database)[:_TABLES_LISTED]}"
+            raise self._no_such_table(name, root)
+        try:
+            return FileTable.open(
+                name,
+                root,
+                branch=branch or MAIN_BRANCH,
+                options=options,
+                io=self._io,
+                clock=self._clock,
+                names=self._names,
+                lock_factory=self._lock_factory,
+                catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given),
             )
-        return FileTable.open(
-            name,
-            root,
-            branch=branch or MAIN_BRANCH,
-            options=options,
-            io=self._io,
-            clock=self._clock,
-            names=self._names,
-            lock_factory=self._lock_factory,
-            catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given),
-        )
+        except InvalidInputError as error:
+            if self._has_schema(root) or not str(error).startswith("no such table:"):
+                raise
+            raise self._no_such_table(name, root) from error
+
+    def _no_such_table(self, name: str, root: str) -> InvalidInputError:
+        database, table = name.split(".")
+        known = self._tables.tables(database)
+        close = similar(table, known, 1)
+        near = f" did_you_mean={database}.{close[0]}" if close else ""
+        return InvalidInputError(f"no such table: table={name} path={root} tables={known[:_TABLES_LISTED]}{near}")
 
     def table_exists(self, name: str) -> bool:
         """Whether there is such a table, or such a branch of one."""
@@ -355,9 +366,10 @@ class FileCatalog:
             return True
         if ignore_if_missing:
             return False
-        raise InvalidInputError(
-            f"no such database: database={name} warehouse={self.warehouse} databases={self.list_databases()}"
-        )
+        known = self.list_databases()
+        close = similar(name, known, 1)
+        near = f" did_you_mean={close[0]}" if close else ""
+        raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -54,12 +54,17 @@ from lsm.retry import Backoff, LostRaceError, retrying
 PartitionTest = Callable[[bytes], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CommitResult:
     """What a commit left behind."""
 
     snapshot: Snapshot | None  # None: an empty batch commit on a table without snapshots
     already_committed: bool = False  # an earlier attempt, perhaps of another process, had published it
+
+    def __repr__(self) -> str:
+        snapshot = self.snapshot
+        what = "None" if snapshot is None else f"{snapshot.id}, {snapshot.commit_kind}"
+        return f"CommitResult(snapshot={what}{', already_committed=True' if self.already_committed else ''})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,20 @@
 """Avro container files block by block, for data files that should not be held in memory as a whole.
 
 A block is byte for byte an Avro array of its rows without the leading count and the trailing zero, so one call of
-fastavro codes a whole block. Compression is done here: which zstandard library fastavro uses depends on its version.
+fastavro codes a whole block. Compression is done here: fastavro would need further libraries.
 Source: Avro 1.11 specification, "Object Container Files".
 """
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any, Final
 
-import cramjam
 import fastavro
 import orjson
-import zstandard
 
+from filestore.format.compression import pack_snappy, pack_zstd, unpack_snappy, unpack_zstd
 from lsm.errors import InvalidInputError
 
 _SYNC_BYTES: Final = 16
@@ -149,7 +148,7 @@ def encode_long(value: int) -> bytes:
 
 def _packer(codec: str, zstd_level: int) -> Callable[[bytes], bytes]:
     if codec == "zstandard":
-        return zstandard.ZstdCompressor(level=zstd_level).compress
+        return partial(pack_zstd, level=zstd_level)
     if codec == "deflate":
         return _deflate
     return _pack_snappy if codec == "snappy" else bytes
@@ -161,22 +160,13 @@ def _deflate(block: bytes) -> bytes:
 
 
 def _pack_snappy(block: bytes) -> bytes:
-    return bytes(cramjam.snappy.compress_raw(block)) + zlib.crc32(block).to_bytes(4, "big")
+    return pack_snappy(block) + zlib.crc32(block).to_bytes(4, "big")
 
 
 def _unpack_snappy(block: bytes) -> bytes:
-    body = bytes(cramjam.snappy.decompress_raw(block[:-4]))
+    body = unpack_snappy(block[:-4])
     if zlib.crc32(body).to_bytes(4, "big") != block[-4:]:
         raise ValueError("block does not match its checksum")
-    return body
-
-
-def _unpack_zstd(block: bytes) -> bytes:
-    # Frames written by Java lack the content size, so they are streamed.
-    stream = zstandard.ZstdDecompressor().decompressobj()
-    body = stream.decompress(block)
-    if not stream.eof:
-        raise ValueError("zstandard frame is truncated")
     return body
 
 
@@ -188,5 +178,5 @@ _UNPACKERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
     "deflate": _inflate,
     "snappy": _unpack_snappy,
-    "zstandard": _unpack_zstd,
+    "zstandard": unpack_zstd,
 }

@@ -187,7 +187,7 @@ def member(kind: type[E]) -> Parser[E]:
 def size_bytes(value: str) -> int:
     """``128 mb``, ``1g``, ``4096`` as bytes."""
     match = _AMOUNT.fullmatch(value.strip().lower())
-    factor = _SIZE_UNITS.get(match["unit"]) if match else None
+    factor = SIZE_UNITS.get(match["unit"]) if match else None
     if match is None or factor is None:
         raise ValueError("expected='a size such as 128 mb (units b, kb, mb, gb, tb)'")
     return int(match["number"]) * factor
@@ -206,7 +206,7 @@ def some_bytes(value: str) -> int:
 def duration_ms(value: str) -> int:
     """``1 h``, ``10ms``, ``7 d`` as milliseconds."""
     match = _AMOUNT.fullmatch(value.strip().lower())
-    factor_ns = _DURATION_UNITS_NS.get(match["unit"]) if match else None
+    factor_ns = DURATION_UNITS.get(match["unit"]) if match else None
     if match is None or factor_ns is None:
         raise ValueError("expected='a duration such as 10 ms, 5 min, 1 h, 7 d'")
     return int(match["number"]) * factor_ns // 1_000_000
@@ -258,7 +258,7 @@ def statistics_per_level(value: str) -> Mapping[int, str]:
 _LONGEST_NAME: Final = 255
 _LONGEST_PREFIX: Final = 150
 _AMOUNT: Final = re.compile(r"(?P<number>\d+)\s*(?P<unit>[a-zµ]*)")
-_SIZE_UNITS: Final[Mapping[str, int]] = {
+SIZE_UNITS: Final[Mapping[str, int]] = {
     word: 1024**power
     for power, words in enumerate(
         (
@@ -271,7 +271,7 @@ _SIZE_UNITS: Final[Mapping[str, int]] = {
     )
     for word in words
 }
-_DURATION_UNITS_NS: Final[Mapping[str, int]] = {
+DURATION_UNITS: Final[Mapping[str, int]] = {
     word: factor
     for factor, words in (
         (1, ("ns", "nano", "nanos", "nanosecond", "nanoseconds")),

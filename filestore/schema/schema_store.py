@@ -160,7 +160,15 @@ def _columns_of(option: str, given: Sequence[str], texts: dict[str, str]) -> tup
 
 
 def _fields_of(columns: pa.Schema | Sequence[DataField]) -> Sequence[DataField]:
+    if hasattr(columns, "__arrow_c_schema__") and not isinstance(columns, pa.Schema):
+        columns = pa.schema(columns)  # of another tool
     if not isinstance(columns, pa.Schema):
+        other = [each for each in columns if not isinstance(each, DataField)]
+        if other:
+            raise InvalidInputError(
+                f"columns are an Arrow schema: given={type(columns).__name__} of {type(other[0]).__name__} "
+                "fix='pyarrow.schema([(name, type), ...])'"
+            )
         return columns
     fields = []
     for index, column in enumerate(columns):

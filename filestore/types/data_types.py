@@ -249,6 +249,10 @@ _ARROW_OF_ROOT: Final[Mapping[str, pa.DataType]] = {
 }
 _PLAIN_ROOTS: Final = {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE", "VARIANT", "BLOB"}
 _SYNONYMS: Final = {"INTEGER": "INT", "NUMERIC": "DECIMAL", "DEC": "DECIMAL", "DOUBLE PRECISION": "DOUBLE"}
+TYPE_NAMES: Final = frozenset(
+    {*_PLAIN_ROOTS, *_SYNONYMS, *TEXT_ROOTS, *BYTES_ROOTS, *TIMESTAMP_ROOTS, "STRING", "BYTES", "DECIMAL", "TIME"}
+)
+"""Names of types that are not nested, as texts begin."""
 _ATOMIC: Final = re.compile(
     r"(?P<root>[A-Z_]+(?: PRECISION)?)\s*(?:\(\s*(?P<first>\d+)\s*(?:,\s*(?P<second>\d+)\s*)?\))?"
     r"\s*(?P<zone>WITH LOCAL TIME ZONE|WITHOUT TIME ZONE)?"

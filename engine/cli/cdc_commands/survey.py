@@ -1,5 +1,6 @@
 """What topics of a never-seen database would become: ``fluvial plan --from-topics``, ``fluvial init --from-topics``."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +70,30 @@ def surveyed(asked: AskedTopics) -> tuple[Survey, str]:
     if not found.tables and not found.others and not found.problems:
         raise InvalidInputError(f"no topic matches: pattern={asked.pattern} fix=name another, in regular expressions")
     return found, job_text(found, settings, brokers=asked.brokers, registry=asked.registry)
+
+
+def sampled(topic: str, brokers: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of some records of a topic.
+
+    Raises:
+        InvalidInputError: there is no such topic, or it has no records.
+        UnavailableError: the brokers do not answer.
+    """
+    asked = AskedTopics(pattern=re.escape(topic), brokers=brokers, registry=None, database="topic")
+    settings = _settings(asked)
+    check_reachable(settings.properties)
+    found = [
+        (key, value)
+        for sample in samples(settings, count=_SAMPLE_SIZE)
+        if sample.topic == topic
+        for batch in sample.records
+        for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+    ]
+    if not found:
+        raise InvalidInputError(
+            f"no such topic, or it has no records: topic={topic} brokers={brokers} fix='name another'"
+        )
+    return found
 
 
 def print_survey(found: Survey, *, is_json: bool) -> None:

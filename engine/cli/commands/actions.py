@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from engine.catalog import Catalog
 from engine.cli.commands.compaction_watch import WATCHED, take_watch_options, watch, watch_options
 from engine.cli.output import console, grid, json_option, notes, print_json
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.procedures import PROCEDURES
 from engine.procedures.registry import DRY_RUN, Parameter, ParameterKind, Procedure, bind, silent
 from engine.procedures.registry import Progress as OnProgress
@@ -96,7 +96,7 @@ def _command(procedure: Procedure[Any]) -> click.Command:
     if procedure.is_of_table:
         command = click.option("--table", metavar="T", help="Table name, or D.T.")(command)
         command = click.option("--database", metavar="D", help="Database of the table.")(command)
-        command = click.argument("table_name", metavar="[D.T]", required=False)(command)
+        command = click.argument("table_name", type=TABLE_NAME, metavar="[D.T]", required=False)(command)
     return click.command(name, help=procedure.description, short_help=procedure.summary)(with_place(command))
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from engine.cli.output import console, grid, json_option, print_json
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.lineage.settings import options_in_force
 from filestore.options.effective import (
     EffectiveOption,
@@ -28,7 +28,7 @@ def _print_reference(context: click.Context, _: click.Parameter, is_wanted: bool
 
 
 @click.command()
-@click.argument("table", required=False)
+@click.argument("table", type=TABLE_NAME, required=False)
 @click.option(
     "--reference",
     is_flag=True,

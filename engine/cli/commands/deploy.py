@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import click
 
-from engine.broker.broker import Broker
 from engine.cli.cdc_commands.survey import AskedTopics, from_topics_options, print_survey, surveyed, write_job
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
@@ -29,15 +28,12 @@ from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig, load_job
 from engine.deploy.config.json_schema import schema_text
 from engine.deploy.config.operation_config import LoggingConfig
-from engine.deploy.config.scaffold import next_commands, write_example
 from engine.deploy.job import run_job
 from engine.deploy.pipeline.pipeline import PipelineResult
 from engine.deploy.plan import DeployPlan, make_plan
-from engine.deploy.shipping import write_shipment
 from engine.runtime.logs import Form, configure_logging
 from engine.runtime.spark_log import last_lines, spark_output
 from engine.runtime.spark_messages import SparkEndedError
-from engine.spark.session import submit_settings
 from filestore.options.secrets import without_secrets
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.secret_names import STARS, shown_line, shown_pairs
@@ -45,8 +41,6 @@ from lsm.secret_names import STARS, shown_line, shown_pairs
 logger = logging.getLogger("fluvial.run")
 
 _SIGNAL_S: Final = 0.2  # a signal that has come may not have been handled yet
-_DEFAULT_BROKERS: Final = "localhost:9092"
-_BROKER_DIR: Final = "FLUVIAL_BROKER_DIR"
 
 
 LAYER_OPTIONS: Final = (
@@ -69,8 +63,15 @@ def with_layers(command: Command) -> Command:
     """Adds the options that override a job file, and passes a function that loads one as ``load``."""
 
     def with_loader(overlays: tuple[str, ...], profile: str | None, overrides: tuple[str, ...], **rest: Any) -> Any:
-        def load(path: str) -> JobConfig:
-            return load_job(path, overlays=overlays, profile=profile, overrides=overrides, environment=os.environ)
+        def load(path: str, *, may_lack: bool = False) -> JobConfig:
+            return load_job(
+                path,
+                overlays=overlays,
+                profile=profile,
+                overrides=overrides,
+                environment=os.environ,
+                may_lack=may_lack,
+            )
 
         return command(load=load, **rest)
 
@@ -165,18 +166,23 @@ def set_up_logging(wanted: LoggingConfig, given: Mapping[str, Any]) -> None:
 @json_option
 @with_layers
 def validate(
-    load: Callable[[str], JobConfig], configs: tuple[str, ...], online: bool, schema: bool, as_json: bool
+    load: Callable[..., JobConfig], configs: tuple[str, ...], online: bool, schema: bool, as_json: bool
 ) -> None:
-    """Check job files without running them."""
+    """Check job files without running them.
+
+    Variables that are not set and files of secrets need not be here, except with --online.
+    """
     if schema:
         sys.stdout.write(schema_text())
         return
     if not configs:
         raise InvalidInputError("no job file: fix=fluvial validate FILE, or fluvial validate --schema")
     import_from_here()
-    jobs = [load(config) for config in configs]
-    for job in jobs:
-        check_job(job, with_sql=True)
+    jobs = [load(config, may_lack=not online) for config in configs]
+    for config, job in zip(configs, jobs, strict=True):
+        if job.absent:
+            notes().print(f"{config}: not here, not checked: {', '.join(job.absent)}", soft_wrap=True, markup=False)
+        check_job(job, with_sql=True, with_functions=True)
         if online:
             _refuse(make_plan(job))
     if as_json:
@@ -254,72 +260,6 @@ def _plan_topics(asked: AskedTopics, written: str | None, as_json: bool) -> int:
     return 0 if found.is_possible else EXIT_INVALID
 
 
-@click.command("spark-conf")
-@click.option("--local", "is_local", is_flag=True, help="For a local master, with checkpoints on a local disk.")
-@click.option("--properties", is_flag=True, help="As spark-submit --properties-file or spark-defaults.conf.")
-@json_option
-def spark_conf(is_local: bool, properties: bool, as_json: bool) -> None:
-    """Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.
-
-    For example: spark-submit $(fluvial spark-conf) my_script.py
-    """
-    settings = submit_settings(is_local=is_local)
-    if as_json:
-        print_json(settings)
-        return
-    line = "{} {}\n" if properties else "--conf {}={}\n"
-    sys.stdout.write("".join(line.format(*each) for each in settings.items()))
-
-
-@click.command()
-@click.argument("directory")
-@click.option(
-    "--kafka", metavar="HOST:PORT", help="Brokers. [default: from `fluvial broker start`, else localhost:9092]"
-)
-@from_topics_options
-@json_option
-def init(directory: str, kafka: str | None, asked: AskedTopics | None, as_json: bool) -> None:
-    """Create a directory with a working job file, and a script that sends it changes.
-
-    With --from-topics: a job file that follows the database of these change topics. Existing files are never
-    overwritten.
-    """
-    if asked is not None:
-        found, text = surveyed(asked)
-        file = Path(directory) / f"{asked.database}.yaml"
-        write_job(text, file)
-        print_survey(found, is_json=as_json)
-        notes().print(f"created {file}, next: fluvial cdc run {file}", soft_wrap=True, markup=False)
-        return
-    files = write_example(Path(directory), bootstrap_servers=kafka or _local_broker() or _DEFAULT_BROKERS)
-    if as_json:
-        print_json([str(each) for each in files])
-        return
-    for line in (
-        "created:",
-        *(f"  {each}" for each in files),
-        "next:",
-        *(f"  {each}" for each in next_commands(directory)),
-    ):
-        console().print(line, soft_wrap=True, markup=False)
-
-
-@click.command()
-@click.argument("directory")
-@json_option
-def package(directory: str, as_json: bool) -> None:
-    """Write what spark-submit needs on a cluster without Fluvial: an archive, and the script to submit.
-
-    Then: PYTHONPATH=DIRECTORY/fluvial.zip spark-submit --master ... --py-files DIRECTORY/fluvial.zip
-    DIRECTORY/fluvial_job.py JOB.yaml
-    """
-    archive, script = write_shipment(Path(directory))
-    if as_json:
-        print_json({"archive": str(archive), "script": str(script)})
-    else:
-        console().print(f"PYTHONPATH={archive} spark-submit --py-files {archive} {script} JOB.yaml", soft_wrap=True)
-
-
 def _print_plan(made: DeployPlan) -> None:
     rows = [(each.action.value, each.kind, each.name, each.fact, each.shown_statement) for each in made.steps]
     console().print(grid(made.job, ("action", "what", "name", "", "SQL"), rows))
@@ -350,11 +290,6 @@ def exit_code(job: JobConfig, results: Sequence[PipelineResult]) -> int:
 
 def _shown_step(step: AppliedStep) -> dict[str, Any]:
     return asdict(step) | {"statement": None if step.statement is None else shown_pairs(step.statement)}
-
-
-def _local_broker() -> str | None:
-    status = Broker(os.environ.get(_BROKER_DIR, ".fluvial/broker")).status()
-    return status.bootstrap_servers if status.running else None
 
 
 def _refuse(made: DeployPlan) -> None:

@@ -6,14 +6,14 @@ import click
 import pyarrow as pa
 
 from engine.cli.output import console, first_rows, grid, json_option, notes, print_json, print_rows
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.types.rows import ROW_KIND_COLUMN
 
 _SHOWN_ROWS: Final = 20
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=TABLE_NAME)
 @click.argument("before")
 @click.argument("after", default="latest")
 @click.option("--columns", "by_column", is_flag=True, help="Only count differences, by rows and by columns.")

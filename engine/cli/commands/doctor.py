@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from engine.cli.output import console, json_option, print_json
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.monitor.doctor import diagnose, examine
 from engine.monitor.symptom import Severity, Symptom
 
@@ -20,7 +20,7 @@ _SYMBOLS: Final = {
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=TABLE_NAME)
 @click.option("--strict", is_flag=True, help="Exit with 1 on a warning or worse.")
 @json_option
 @with_place

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from engine.cli.output import console, json_option, notes, print_json, print_state
-from engine.cli.place import WarehousePlace, at_option, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, at_option, with_place
 from engine.drawing.model import TablePicture, picture_of
 from engine.drawing.page import html_page, svg_page
 from engine.drawing.png import png_picture
@@ -21,7 +21,7 @@ _LISTED_BUCKETS: Final = 4
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=TABLE_NAME)
 @at_option
 @click.option(
     "--snapshots",

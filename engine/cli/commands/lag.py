@@ -3,14 +3,14 @@
 import click
 
 from engine.cli.output import console, grid, json_option, print_json
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.monitor.lag_report import log_lags, stream_lags
 from engine.runtime.times import time_text
 from engine.runtime.units import size_text
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=TABLE_NAME)
 @click.option(
     "--checkpoint",
     "checkpoints",

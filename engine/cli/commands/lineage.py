@@ -10,7 +10,7 @@ from rich.text import Text
 from engine.catalog import Catalog
 from engine.cli.commands.inspect import write_picture
 from engine.cli.output import console, json_option, print_json
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.drawing.graphs import graph_svg
 from engine.drawing.lineage_page import lineage_page, lineage_picture
 from engine.drawing.png import png_picture
@@ -29,7 +29,7 @@ _OF_ROWS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
 @click.command()
-@click.argument("table", required=False)
+@click.argument("table", type=TABLE_NAME, required=False)
 @click.option("--snapshot", type=click.IntRange(1), help="Snapshots and barriers around this one, instead of tables.")
 @click.option("--upstream", "is_up", is_flag=True, help="Only upstream.")
 @click.option("--downstream", "is_down", is_flag=True, help="Only downstream.")

@@ -4,12 +4,12 @@ import sys
 
 import click
 
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.monitor.table_metrics import table_metrics_text
 
 
 @click.command()
-@click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
+@click.argument("tables", type=TABLE_NAME, metavar="TABLE...", nargs=-1, required=True)
 @with_place
 def metrics(place: WarehousePlace, tables: tuple[str, ...]) -> None:
     """Print one scrape of some tables as Prometheus text, from their files.

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
 from engine.cli.output import first_rows, notes, print_rows, waiting
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import WarehousePlace, table_names, with_place
 from engine.cli.prompt import statements_typed
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.grammar.places import SqlSyntaxError
@@ -69,7 +70,7 @@ def sql(
 
         given = _given(text, path)
         if given is None:
-            _converse(run)
+            _converse(run, partial(table_names, place.catalog))
         else:
             for statement in parse_statements(given):
                 run(statement)
@@ -89,9 +90,9 @@ def _given(text: str | None, path: str | None) -> str | None:
     return None if sys.stdin.isatty() else sys.stdin.read()
 
 
-def _converse(run: Callable[[Statement], None]) -> None:
+def _converse(run: Callable[[Statement], None], tables: Callable[[str], list[str]]) -> None:
     """Run statements as they are typed; an error is printed, and the prompt continues."""
-    for typed in statements_typed():
+    for typed in statements_typed(tables):
         try:
             for statement in parse_statements(typed):
                 run(statement)

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from engine.cli.output import console, grid, json_option, print_json
-from engine.cli.place import WarehousePlace, with_place
+from engine.cli.place import TABLE_NAME, WarehousePlace, with_place
 from engine.lineage.origins import CommitOrigin
 from engine.monitor.table_probe import BucketHealth, TableHealth, TableProbe
 from engine.runtime.times import time_text
@@ -27,7 +27,7 @@ _WINDOW_S: Final = 300.0
 
 
 @click.command()
-@click.argument("tables", metavar="[TABLE]...", nargs=-1)
+@click.argument("tables", type=TABLE_NAME, metavar="[TABLE]...", nargs=-1)
 @click.option(
     "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between refreshes."
 )

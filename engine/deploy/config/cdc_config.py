@@ -156,6 +156,15 @@ class OneTableConfig(Section):
     """Options of the table, besides those of all."""
 
 
+CDC_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "deletes": (HARD, SOFT),
+    "unavailable-values": ("keep", "fail"),
+    "without-key": (COUNT_ROWS, APPEND, SKIP),
+    "on-table-failure": (ISOLATE, STOP),
+}
+"""By key: the words that it takes."""
+
+
 class CdcConfig(Section):
     """A database that is kept equal: one query, one table for each source table."""
 
@@ -212,10 +221,8 @@ class CdcConfig(Section):
 
     @model_validator(mode="after")
     def _words_are_known(self) -> Self:
-        one_of(self.deletes, (HARD, SOFT), what="deletes")
-        one_of(self.unavailable_values, ("keep", "fail"), what="unavailable-values")
-        one_of(self.without_key, (COUNT_ROWS, APPEND, SKIP), what="without-key")
-        one_of(self.on_table_failure, (ISOLATE, STOP), what="on-table-failure")
+        for key, words in CDC_WORDS.items():
+            one_of(getattr(self, key.replace("-", "_")), words, what=key)
         return self
 
     @property

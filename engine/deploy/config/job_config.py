@@ -56,6 +56,7 @@ class JobConfig(Section):
 
     _tree: ConfigNode | None = PrivateAttr(default=None)
     _secrets: frozenset[str] = PrivateAttr(default=frozenset())
+    _absent: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
     def _pipelines_have_distinct_names(self) -> Self:
@@ -87,6 +88,11 @@ class JobConfig(Section):
         """Texts of secret files, which must not be printed."""
         return self._secrets
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """References that were not here, and have a stand-in for their value."""
+        return self._absent
+
     def where(self, path: KeyPath) -> str:
         """A key of this job in messages: ``key=… file=… line=…``."""
         place = "" if self._tree is None else f" {self._tree.place_of(path)}"
@@ -117,6 +123,7 @@ def load_job(
     profile: str | None = None,
     overrides: Sequence[str] = (),
     environment: Mapping[str, str],
+    may_lack: bool = False,
 ) -> JobConfig:
     """The job of a file, with other files and values merged over it.
 
@@ -126,12 +133,13 @@ def load_job(
         profile: name of a profile in the file.
         overrides: ``a.b=c`` texts, applied in order; an item of a list is selected by its index or its ``name``.
         environment: values of ``${NAME}`` references.
+        may_lack: variables without a value and files of secrets need not be here; see ``JobConfig.absent``.
 
     Raises:
         InvalidInputError: a file is missing or not YAML, a key is unknown or missing, or a value is invalid; the
             message has file, line and key.
     """
-    references = References(environment)
+    references = References(environment, may_lack=may_lack)
     return _job(read_layers(path, references), references, overlays, profile, overrides)
 
 
@@ -160,5 +168,5 @@ def _job(
         job = JobConfig.model_validate(tree.plain())
     except ValidationError as error:
         raise InvalidInputError(explained(error, tree, references.secrets)) from None  # pydantic shows values
-    job._tree, job._secrets = tree, frozenset(references.secrets)
+    job._tree, job._secrets, job._absent = tree, frozenset(references.secrets), tuple(references.absent)
     return job

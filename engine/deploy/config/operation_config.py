@@ -9,9 +9,9 @@ from engine.deploy.config.section import Options, Seconds, Section, one_of, prob
 STOP_ALL: Final = "stop-all"
 RESTART: Final = "restart"
 CONTINUE: Final = "continue"
-_POLICIES: Final = (STOP_ALL, RESTART, CONTINUE)
-_FORMATS: Final = ("text", "json")
-_LEVELS: Final = ("debug", "info", "warning", "error")
+POLICIES: Final = (STOP_ALL, RESTART, CONTINUE)
+FORMATS: Final = ("text", "json")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class SparkConfig(Section):
@@ -45,7 +45,7 @@ class OnFailureConfig(Section):
     @field_validator("policy")
     @classmethod
     def _is_a_policy(cls, given: str) -> str:
-        return one_of(given, _POLICIES, what="policy")
+        return one_of(given, POLICIES, what="policy")
 
 
 class HealthConfig(Section):
@@ -87,17 +87,17 @@ class LoggingConfig(Section):
     @field_validator("format")
     @classmethod
     def _is_a_format(cls, given: str) -> str:
-        return one_of(given, _FORMATS, what="format")
+        return one_of(given, FORMATS, what="format")
 
     @field_validator("level")
     @classmethod
     def _is_a_level(cls, given: str) -> str:
-        return one_of(given.lower(), _LEVELS, what="level")
+        return one_of(given.lower(), LOG_LEVELS, what="level")
 
     @field_validator("levels")
     @classmethod
     def _are_levels(cls, given: Options) -> Options:
         for name, level in given.items():
-            if level.lower() not in _LEVELS:
-                raise problem("unknown level", key=name, facts=f"given={level} known={', '.join(_LEVELS)}")
+            if level.lower() not in LOG_LEVELS:
+                raise problem("unknown level", key=name, facts=f"given={level} known={', '.join(LOG_LEVELS)}")
         return given

@@ -31,7 +31,7 @@ LIMIT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """By source format: the source option of each limit."""
 
-_INTERVAL: Final = re.compile(r"(\d+) *(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)")
+INTERVAL: Final = r"(\d+) *(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)"
 _LONG_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
 """Units of time with short names that Spark does not accept."""
 
@@ -137,7 +137,7 @@ class TriggerConfig(Section):
     def _interval_as_spark_writes_it(cls, given: str | None) -> str | None:
         if given is None:
             return None
-        found = _INTERVAL.fullmatch(given)
+        found = re.fullmatch(INTERVAL, given)
         if found is None:
             raise problem("not a duration", facts=f"given={given} example=5 seconds")
         return f"{found[1]} {_LONG_UNITS.get(found[2], found[2])}"

@@ -16,11 +16,13 @@ _REFERENCE: Final = re.compile(r"\$(\$?)\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]
 
 
 class References:
-    """Resolves references, and remembers the secret values."""
+    """Resolves references, and remembers the secret values, and those that are not here if that is allowed."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], *, may_lack: bool = False) -> None:
         self._environment = environment
+        self._may_lack = may_lack
         self.secrets: set[str] = set()
+        self.absent: list[str] = []  # references, as written
 
     def resolved(self, node: ConfigNode) -> ConfigNode:
         """A tree with all references resolved.
@@ -50,6 +52,8 @@ class References:
         found = self._environment.get(name)
         if not found and default is not None:
             return default
+        if found is None and self._may_lack:
+            return self._stand_in(f"${{{name}}}")
         if found is None:
             raise InvalidInputError(
                 f"environment variable is not set: name={name} {place} fix=export it or write ${{{name}:-default}}"
@@ -60,6 +64,8 @@ class References:
         try:
             text = Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
+            if self._may_lack and isinstance(error, OSError):
+                return self._stand_in(f"${{file:{path}}}")
             reason = getattr(error, "strerror", None) or error
             raise InvalidInputError(
                 f"file of a secret cannot be read: path={path} {place} reason={reason} "
@@ -68,3 +74,9 @@ class References:
         if text:
             self.secrets.add(text)
         return text
+
+    def _stand_in(self, reference: str) -> str:
+        """A value that most options take: a text, a number, a size and a duration."""
+        if reference not in self.absent:
+            self.absent.append(reference)
+        return "1"

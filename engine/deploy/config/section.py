@@ -5,10 +5,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from engine.deploy.config.config_file import ConfigNode, KeyPath
+from engine.deploy.config.written_forms import SIZE
 from filestore.options.parsing import duration_ms, size_bytes
 from lsm.secret_names import is_secret_name, shown_address
 
@@ -119,7 +128,7 @@ def _given_options(given: object) -> object:
 Options = Annotated[Mapping[str, str], BeforeValidator(_given_options)]
 TableName = Annotated[str, AfterValidator(_table_name)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
-SizeBytes = Annotated[int, BeforeValidator(_bytes)]
+SizeBytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema(SIZE)]
 
 
 class Section(BaseModel):

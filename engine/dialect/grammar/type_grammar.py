@@ -11,7 +11,7 @@ from typing import Final
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import tokens_of
 from engine.dialect.grammar.places import SourceText
-from filestore.types.data_types import DataField, DataType, parse_data_type
+from filestore.types.data_types import TYPE_NAMES, DataField, DataType, parse_data_type
 from lsm.errors import InvalidInputError
 
 _WORDS: Final[Mapping[str, str]] = {
@@ -27,6 +27,8 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 _LOCAL: Final = ("WITH", "LOCAL", "TIME", "ZONE")
 _NESTED: Final = frozenset({"ARRAY", "MULTISET", "MAP", "ROW", "STRUCT"})
+TYPE_WORDS: Final = (*sorted(_NESTED), *sorted(_WORDS), *sorted(TYPE_NAMES))
+"""The first words of types."""
 _Alone = Mapping[str, str | None]
 """What names without a length or precision mean; None: one is needed; others are as in the schema of a table."""
 _IN_STATEMENT: Final[_Alone] = {

@@ -1,9 +1,13 @@
 """Options of a table that make no sense together."""
 
+import difflib
 from collections.abc import Iterable
+from typing import Final
 
 from filestore.options.table.groups import DYNAMIC_BUCKET, POSTPONE_BUCKET, TableValues
 from lsm.errors import InvalidInputError
+
+_SERVERS: Final = "bootstrap.servers"
 
 
 def check_together(options: TableValues) -> None:
@@ -69,7 +73,20 @@ def _merge_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
     )
 
 
+def _misspelt_servers(options: TableValues) -> str | None:
+    """What looks like the brokers' option where there is none: the table would silently have no log."""
+    if options.log_kafka.get(_SERVERS):
+        return None
+    near = difflib.get_close_matches(_SERVERS, [key.replace("_", ".").lower() for key in options.log_kafka], 1, 0.75)
+    return next((key for key in options.log_kafka if near and key.replace("_", ".").lower() == near[0]), None)
+
+
 def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
+    misspelt = _misspelt_servers(options)
+    yield (
+        misspelt is not None,
+        f"unknown option: option=log.kafka.{misspelt} did_you_mean=log.kafka.{_SERVERS}",
+    )
     mode = options.log_changelog_mode
     given_mode = mode if options.gives(TableValues.log_changelog_mode) else "auto"
     producer = options.changelog_producer

@@ -1,15 +1,19 @@
 """``fluvial read`` and ``fluvial lag``: any state of a table by one word; hints instead of empty tables."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.shell_completion import ShellComplete
 
 from engine import Catalog
-from engine.cli.app import run_command
+from engine.cli.app import cli, run_command
 from engine.cli.exit_codes import EXIT_INVALID
+from engine.cli.place import table_names
+from engine.cli.prompt import completions
 from engine.procedures import create_branch, create_savepoint, create_tag
 from tests.support.tables import expire_all_but
 
@@ -109,3 +113,42 @@ def test_lag_without_streams_says_how_to_name_one(warehouse: str, capsys: pytest
     out = capsys.readouterr().out
     assert out.startswith("db.t: snapshot ")
     assert "name a query by --checkpoint DIR" in out
+
+
+def test_it_says_how_many_rows_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog = Catalog(str(tmp_path))
+    table = catalog.create_table("db.many", pa.schema([("id", pa.int64())]), options={"bucket": "-1"})
+    table.write({"id": range(1500)})
+
+    def said(*more: str) -> str:
+        assert run_command(["read", "db.many", "--warehouse", str(tmp_path), *more]) == 0
+        return capsys.readouterr().err
+
+    assert said() == "20 of 1,500 rows are shown: see --limit\n"
+    assert said("--filter", "id > 0") == "20 of at most 1,500 rows are shown: see --limit\n"
+    assert [said("--filter", "id < 20"), said("--limit", "5"), said("--format", "csv")] == ["", "", ""]
+
+
+def test_tables_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the shell, from the warehouse of the command line or the environment, and at the prompt of SQL."""
+    catalog = Catalog(str(tmp_path))
+    for name in ("shop.orders", "shop.lines", "web.visits"):
+        catalog.create_table(name, pa.schema([("id", pa.int64())]))
+
+    def completed(*words: str) -> list[str]:
+        *before, last = words
+        shell = ShellComplete(cli, {}, "fluvial", "_FLUVIAL_COMPLETE")
+        return [each.value for each in shell.get_completions([*before], last)]
+
+    assert completed("read", "--warehouse", str(tmp_path), "sh") == ["shop.lines", "shop.orders"]
+    monkeypatch.setenv("FLUVIAL_WAREHOUSE", str(tmp_path))
+    assert completed("describe", "shop.o") == ["shop.orders"]
+    assert completed("tag", "create", "web.") == ["web.visits"]
+    assert completed("read", "nope.") == []
+    assert "tag" in completed("t")
+    assert completed("tag", "cr") == ["create", "create-from-timestamp"]
+    tables = partial(table_names, catalog)
+    assert completions("shop.", tables) == ["shop.lines", "shop.orders"]
+    assert completions("sel", tables) == ["select"]
+    assert completions("VAL", tables) == ["VALUES"]
+    assert completions("w", tables) == ["web.visits", "when", "where", "with"]

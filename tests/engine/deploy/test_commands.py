@@ -324,3 +324,17 @@ def test_the_command_line_wins_over_the_files_metrics(job: Path) -> None:
         "file": "m.prom",
     }
     assert _with_metrics(config, None, None) is config
+
+
+def test_init_writes_the_files_of_deployments(tmp_path: Path, fluvial: Fluvial) -> None:
+    made = tmp_path / "deploy"
+    code, out, _ = fluvial("init", str(made), "--systemd", "--kubernetes", "--spark-submit", "--airflow", "--examples")
+    names = {path.name for path in made.iterdir()}
+    assert (code, names) == (0, {path.name for path in DEPLOY.iterdir()} | {
+        "orders.yaml", "orders-prod.yaml", "events.yaml", "fluvial.schema.json"
+    })  # fmt: skip
+    assert all(f"{made / name}" in out for name in names)
+    assert (made / "spark-submit.sh").read_bytes() == (DEPLOY / "spark-submit.sh").read_bytes()
+    assert os.access(made / "spark-submit.sh", os.X_OK)
+    code, _, err = fluvial("init", str(made), "--kubernetes")
+    assert (code, "file exists and is not overwritten" in err) == (EXIT_INVALID, True)

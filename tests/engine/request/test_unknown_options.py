@@ -57,3 +57,17 @@ def test_a_misspelt_option_is_refused_with_the_one_that_was_meant(entry: str, ca
     assert key.removeprefix("table-default.") in str(caught.value)
     assert "did_you_mean" in str(caught.value)
     assert catalog.table("d.t").read().to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("key", ["bootstrap.server", "bootstrap-servers", "bootstrap_servers", "boostrap.servers"])
+def test_misspelt_brokers_do_not_make_a_table_without_a_log(key: str, catalog: Catalog) -> None:
+    given = {f"log.kafka.{key}": "localhost:9092"}
+    message = f"unknown option: option=log.kafka.{key} did_you_mean=log.kafka.bootstrap.servers"
+    for make in (
+        lambda: catalog.create_table("d.t", SCHEMA, options=given),
+        lambda: Catalog(catalog.warehouse, given).create_table("d.t", SCHEMA),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            make()
+    login = {"log.kafka.sasl.username": "u"}  # of a catalog, for tables that have brokers
+    assert Catalog(catalog.warehouse, login).create_table("d.t", SCHEMA).options.log_system == "none"

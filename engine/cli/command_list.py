@@ -1,0 +1,289 @@
+"""The commands, by name and by group, without importing any of them.
+
+Each has a line of help here, so that ``fluvial --help`` need not ask them; a test compares both. An action of the form
+``create-tag`` is also ``fluvial tag create``.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "broker": (
+        "engine.cli.commands.broker",
+        "A real Kafka broker on this machine, for demos and single-machine use.",
+    ),
+    "cdc": ("engine.cli.cdc", "Keep all tables of a database equal, from the topics of its changes."),
+    "config": (
+        "engine.cli.commands.config",
+        "Show the options of the catalog, and of a table or of new tables, with the origin of each value.",
+    ),
+    "describe": (
+        "engine.cli.reading",
+        "Show columns, keys and options of a table (named database.table), newest or as of a version.",
+    ),
+    "diff": (
+        "engine.cli.commands.diff",
+        "Show the differences between two states of a table: rows with their kinds, or counts.",
+    ),
+    "doctor": (
+        "engine.cli.commands.doctor",
+        "Explain what costs a table time, space or safety, with the option or command to change it.",
+    ),
+    "init": (
+        "engine.cli.job_commands.init",
+        "Create a directory with a working job file, and a script that sends it changes.",
+    ),
+    "inspect": (
+        "engine.cli.commands.inspect",
+        "Show snapshots, and the sorted runs, key ranges and bytes of each bucket, newest or as of a version.",
+    ),
+    "lag": ("engine.cli.commands.lag", "Show the lag of streams behind a table, and of the table behind its log."),
+    "lineage": (
+        "engine.cli.commands.lineage",
+        "Show the tables and jobs upstream and downstream of a table; without one, all of the catalog.",
+    ),
+    "metrics": (
+        "engine.cli.commands.metrics",
+        "Print one scrape of some tables as Prometheus text, from their files.",
+    ),
+    "package": (
+        "engine.cli.job_commands.init",
+        "Write what spark-submit needs on a cluster without Fluvial: an archive, and the script to submit.",
+    ),
+    "plan": (
+        "engine.cli.commands.deploy",
+        "Show what a run of a job file would create, start and resume, without doing it.",
+    ),
+    "read": (
+        "engine.cli.reading",
+        "Print rows of a table, newest or as of a version, or of a system table ('db.t$files', sys.tables).",
+    ),
+    "recover": (
+        "engine.cli.recover",
+        "Correct a table after a snapshot, and compute everything downstream again by the pipelines of job files.",
+    ),
+    "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
+    "simulate": (
+        "engine.cli.commands.simulate",
+        "Interleave, crash and fail real operations on small tables, and check what is left.",
+    ),
+    "spark-conf": (
+        "engine.cli.job_commands.init",
+        "Print the Spark settings of Fluvial's sessions, for sessions created elsewhere.",
+    ),
+    "sql": ("engine.cli.commands.sql", "Run SQL statements on the tables of a warehouse."),
+    "tail": (
+        "engine.cli.follow_commands.tail",
+        "Print the changes of a table, with their kinds: a snapshot, then the log or files, each change once.",
+    ),
+    "top": (
+        "engine.cli.commands.top",
+        "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.",
+    ),
+    "validate": ("engine.cli.commands.deploy", "Check job files without running them."),
+}
+"""Commands that are imported when they are called: module and short help."""
+
+ACTIONS: Final[Mapping[str, str]] = {
+    "audit-publish": "Bring a branch into main by one commit, if its rows are as expected.",
+    "clear-consumers": "Delete named readers, so that they protect no snapshots.",
+    "compact": (
+        "Merge the sorted runs of a table's buckets, where it pays or everywhere; the most expensive to read first."
+    ),
+    "compact-database": (
+        "Merge the sorted runs of many tables, one after another; a failing table does not stop the others."
+    ),
+    "compact-manifest": (
+        "Merge the manifests of a table into as few as possible, so that planning a read opens fewer files."
+    ),
+    "copy": "Create a table with the columns, keys, options and newest rows of another; its log, if any, is new.",
+    "create-branch": "Make a branch: the same table with snapshots, schemas and tags of its own. No row is copied.",
+    "create-consistent-tag": (
+        "Give one moment of several tables a name: the same tag in each, at snapshots that belong together."
+    ),
+    "create-savepoint": "Compact a table, and keep the state of then until the savepoint is deleted.",
+    "create-tag": "Give a snapshot a name, which keeps it until the tag is deleted.",
+    "create-tag-from-timestamp": "Give a name to the snapshot that readers saw at a time.",
+    "delete-branch": "Delete branches, the files that only they used, and their logs.",
+    "delete-data-lineage": "Delete which snapshots a job read and wrote, and where it started.",
+    "delete-savepoint": "Delete a savepoint, its tag, and the files that only it used.",
+    "delete-table-lineage": "Delete which tables a job reads and writes, for a job that has ended permanently.",
+    "delete-tag": "Delete tags, and the files that only they used.",
+    "drop-partition": "Delete all rows of partitions, in one commit; older snapshots and tags keep them.",
+    "expire-changelogs": (
+        "Delete old changelogs that Paimon for Java kept longer than their snapshots; Fluvial's go with their snapshot."
+    ),
+    "expire-partitions": "Drop partitions that are too old.",
+    "expire-snapshots": (
+        "Delete old snapshots, and the files that neither a snapshot nor a tag, branch or consumer needs."
+    ),
+    "expire-tags": "Delete the tags that have outlived their retention.",
+    "fast-forward": (
+        "Make a branch's snapshots, tags and schemas main's too, under the same numbers; no file is copied."
+    ),
+    "impact": (
+        "List what contains a snapshot: the jobs that read it, directly or through others, and what they wrote from it."
+    ),
+    "mark-partition-done": "Write a _SUCCESS file into partitions, for jobs that wait for it.",
+    "merge-branch": "Bring what a branch did into main by one commit, key by key; the branch stays.",
+    "migrate-table": (
+        "Create a table from a directory of Parquet files, as written by Hive and Spark; the directory is unchanged."
+    ),
+    "purge-files": (
+        "Empty a table permanently: no rows, consumers, tags or changelogs, one empty snapshot; "
+        "schema and log are kept."
+    ),
+    "recovery-plan": "List the steps to correct a table after a snapshot, and to recompute everything downstream.",
+    "remove-orphan-files": "Delete files that no snapshot, tag or branch refers to: leftovers of dead writers.",
+    "remove-unexisting-files": (
+        "Remove lost data files from a table, so that the rest can be read; their rows are gone."
+    ),
+    "remove-unexisting-manifests": "Remove lost manifests from a table, so that the rest can be read.",
+    "rename-branch": "Give a branch another name. Its readers and writers have to open it again.",
+    "rename-tag": "Give a tag another name.",
+    "repair": "Repair the history of a branch: hints, forks, and a rollback whose process died.",
+    "repair-earliest-snapshot": (
+        "Set the oldest snapshot when its hint is wrong; older ones are deleted by the next expiry."
+    ),
+    "repair-lineage": (
+        "Rebuild the lineage of a table's snapshots in the store from the snapshot files; with --all, of all tables."
+    ),
+    "replace-main-branch": (
+        "Make a branch the main one; the old main and its log go. Jobs on the branch continue; "
+        "those on the old main fail."
+    ),
+    "replace-tag": "Give the name of a tag to another snapshot, and delete the files that only the old one used.",
+    "rescale": "Rewrite all rows with another number of buckets, which becomes the table's.",
+    "reset-consumer": "Move a named reader to another snapshot, or delete it. The reader must not be running.",
+    "reset-log": (
+        "Give a table a new, empty topic: its topic is gone, was made again, lacks partitions or holds foreign records."
+    ),
+    "restore-checkpoint": (
+        "Make the checkpoint directory from which a streaming query continues after what a savepoint contains."
+    ),
+    "rewind-checkpoint": (
+        "Make the checkpoint directory from which a streaming query continues after what a tag of its table contains."
+    ),
+    "rewrite-file-index": (
+        "Add missing indexes to data files, according to the table's options; no data is rewritten."
+    ),
+    "rollback": (
+        "Take a table back to an older state; later snapshots and tags go for good, and the files that only they use."
+    ),
+    "rollback-to-as-latest": "Restore the rows of an older state by a new commit; the history is kept.",
+    "rollback-to-cut": (
+        "Make the rows of all tables of a cut what they were then, each by a new commit; nothing "
+        "of the history is lost."
+    ),
+    "rollback-to-savepoint": (
+        "Make the rows of a savepoint those of the newest snapshot, by a new commit; nothing of the history is lost."
+    ),
+    "rollback-to-timestamp": "Take a table back to the state of a time, as rollback does.",
+    "rollback-to-watermark": (
+        "Take a table back to the last snapshot that is not further than a watermark, as rollback does."
+    ),
+    "sync-log": "Write what bypassed a table's log into it, as the next batch would: see log.overwrite.",
+    "table-diff": (
+        "Count what differs between two states of a table, by rows and by columns; fluvial diff shows the rows."
+    ),
+    "trigger-tag-automatic-creation": (
+        "Make the tags that the table's options ask for and that are due; streams do it by themselves."
+    ),
+    "validate-snapshot": "Recompute a snapshot from what its job had read, and count the differences. Needs Spark.",
+    "verify": (
+        "Cross-check files, manifests, snapshots, hints and the log; changes nothing, and does not "
+        "stop at what is broken."
+    ),
+}
+"""Actions, which are generated from procedures: short help."""
+
+GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "branch": (
+        "Side lines of a table.",
+        {
+            "create": "create-branch",
+            "delete": "delete-branch",
+            "rename": "rename-branch",
+            "merge": "merge-branch",
+            "fast-forward": "fast-forward",
+            "replace-main": "replace-main-branch",
+            "publish": "audit-publish",
+        },
+    ),
+    "checkpoint": (
+        "Where streaming queries continue.",
+        {"restore": "restore-checkpoint", "rewind": "rewind-checkpoint"},
+    ),
+    "consumer": ("Named readers of a table.", {"reset": "reset-consumer", "clear": "clear-consumers"}),
+    "cut": (
+        "One moment of many tables.",
+        {"create": "create-consistent-tag", "rollback": "rollback-to-cut"},
+    ),
+    "files": (
+        "Data files and manifests: what is lost, left over or missing.",
+        {
+            "remove-orphans": "remove-orphan-files",
+            "remove-lost": "remove-unexisting-files",
+            "remove-lost-manifests": "remove-unexisting-manifests",
+            "compact-manifest": "compact-manifest",
+            "rewrite-index": "rewrite-file-index",
+            "purge": "purge-files",
+            "migrate": "migrate-table",
+        },
+    ),
+    "log": ("The topic of a table.", {"reset": "reset-log", "sync": "sync-log"}),
+    "partition": (
+        "Partitions of a table.",
+        {"drop": "drop-partition", "expire": "expire-partitions", "mark-done": "mark-partition-done"},
+    ),
+    "savepoint": (
+        "States that are kept with their queries.",
+        {"create": "create-savepoint", "delete": "delete-savepoint", "rollback": "rollback-to-savepoint"},
+    ),
+    "snapshot": (
+        "Versions of a table: expiry, rollback, repair.",
+        {
+            "expire": "expire-snapshots",
+            "expire-changelogs": "expire-changelogs",
+            "rollback": "rollback",
+            "rollback-as-latest": "rollback-to-as-latest",
+            "rollback-to-timestamp": "rollback-to-timestamp",
+            "rollback-to-watermark": "rollback-to-watermark",
+            "repair": "repair",
+            "repair-earliest": "repair-earliest-snapshot",
+            "validate": "validate-snapshot",
+        },
+    ),
+    "tag": (
+        "Names of states that are kept.",
+        {
+            "create": "create-tag",
+            "create-from-timestamp": "create-tag-from-timestamp",
+            "delete": "delete-tag",
+            "rename": "rename-tag",
+            "replace": "replace-tag",
+            "expire": "expire-tags",
+            "trigger": "trigger-tag-automatic-creation",
+        },
+    ),
+    "trace": (
+        "Which job made what: recorded lineage and what follows from it.",
+        {
+            "impact": "impact",
+            "recovery-plan": "recovery-plan",
+            "repair": "repair-lineage",
+            "delete-tables": "delete-table-lineage",
+            "delete-data": "delete-data-lineage",
+        },
+    ),
+}
+"""Actions by what they are about: one line about the group, and the name of each action in it."""
+
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Look": ("read", "tail", "describe", "diff", "table-diff", "inspect", "sql", "config"),
+    "Job files and whole databases": ("init", "validate", "plan", "run", "recover", "cdc", "package", "spark-conf"),
+    "Watch": ("top", "lag", "metrics", "lineage", "doctor", "verify"),
+    "Look after tables": ("compact", "compact-database", "rescale", "copy"),
+    "This machine": ("broker", "simulate"),
+}
+"""Commands that are not in a group, by what they are for."""

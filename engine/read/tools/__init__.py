@@ -1,0 +1,1 @@
+"""Rows as other Python tools take them: Arrow streams, datasets, Polars, DuckDB, pandas."""
