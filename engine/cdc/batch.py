@@ -2,7 +2,7 @@
 
 1. Each range is looked at: tables, schema parts, truncates (``scan``); records are kept while they fit into memory.
 2. By table (``planning``): the table is made, or passes through the schema parts (``tables``).
-3. CdcTables are written and committed in parallel threads (``writers``), each with this batch's id. So a replay writes
+3. Tables are written and committed in parallel threads (``writers``), each with this batch's id. So a replay writes
    only the tables that miss it.
 4. A table that fails is parked: where its records go on is kept (``state``), and the others do not notice.
 """

@@ -25,10 +25,12 @@ from filestore.types.casts import cast_array
 from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
 from logstore.format.source.old_keys import with_old_keys
+from logstore.format.source.unavailable import columns_of_masks, mask_column
 from logstore.json.arrow_bytes import flags, gathered
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import OLD_KEY
 from lsm.errors import InvalidInputError
+from lsm.keys.words import BoolArray
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 
@@ -193,6 +195,12 @@ class ChangeRows:
             arrays.append(values)
             fields.append(pa.field(each.name, values.type))
         kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
+        if self.settings.deletes == SOFT:
+            codes = kinds.to_numpy(zero_copy_only=False)
+            is_delete = codes == RowKind.DELETE
+            kinds = pa.array(np.where(is_delete, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
+            rest = {name: column for name, column in plan.items() if column not in self.keys}
+            lacking = _with_nulls(lacking, found.rows, rest, is_delete)
         if lacking is not None and found.old_keys is not None:
             lacking = with_old_keys(
                 lacking,
@@ -200,12 +208,6 @@ class ChangeRows:
                 flags(found.old_keys.is_valid()),
                 deleted=self._deleted(),
             )
-        if self.settings.deletes == SOFT:
-            codes = kinds.to_numpy(zero_copy_only=False)
-            is_delete = codes == RowKind.DELETE
-            kinds = pa.array(np.where(is_delete, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
-            rest = {name: column for name, column in plan.items() if column not in self.keys}
-            lacking = _with_nulls(lacking, found.rows, rest, is_delete)
         arrays.append(ROW_KIND_SYMBOLS.take(kinds))
         fields.append(pa.field(ROW_KIND_COLUMN, pa.string()))
         if lacking is not None:
@@ -266,19 +268,20 @@ def _renamed_lists(lists: pa.Array | None, names: Mapping[str, str]) -> pa.Array
     """Lists of source columns as lists of the table's; columns that the table leaves out are dropped."""
     if lists is None:
         return None
-    found = [None if each is None else [names[name] for name in each if name in names] for each in lists.to_pylist()]
-    return pa.array([each or None for each in found], pa.list_(pa.string()))
+    masks = {names[name]: mask for name, mask in columns_of_masks(lists).items() if name in names}
+    return mask_column(masks, len(lists))
 
 
-def _with_nulls(lists: pa.Array | None, rows: pa.RecordBatch, names: Mapping[str, str], mask: Any) -> pa.Array | None:
+def _with_nulls(
+    lists: pa.Array | None, rows: pa.RecordBatch, names: Mapping[str, str], chosen: BoolArray
+) -> pa.Array | None:
     """The lists, with the columns that are null in the chosen rows: a deleted row has its key only, and keeps all."""
-    if not mask.any():
+    if not chosen.any():
         return lists
-    nulls = {column: rows.column(name).is_null().to_numpy(zero_copy_only=False) for name, column in names.items()}
-    found: list[list[str] | None] = [None] * rows.num_rows if lists is None else lists.to_pylist()
-    for index in np.flatnonzero(mask).tolist():
-        found[index] = [column for column, is_null in nulls.items() if is_null[index]] or None
-    return pa.array(found, pa.list_(pa.string()))
+    masks = {} if lists is None else {name: mask & ~chosen for name, mask in columns_of_masks(lists).items()}
+    for name, column in names.items():
+        masks[column] = masks.get(column, False) | (chosen & flags(rows.column(name).is_null()))
+    return mask_column(masks, rows.num_rows)
 
 
 def _alike(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -4,20 +4,9 @@ from pathlib import Path
 
 from logstore.format.connect_types import TypeRules
 from tests.stores.change_scenarios import MARIADB, POSTGRES
-from tests.stores.debezium import ChangeSource
+from tests.stores.debezium import ChangeSource, PostgresSource
 from tests.stores.following import Follower
-
-TPCB = """
-\\set aid random(1, 500)
-\\set tid random(1, 10)
-\\set delta random(-5000, 5000)
-BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
-UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = 1;
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, 1, :aid, :delta, CURRENT_TIMESTAMP);
-END;
-"""
+from tests.stores.tpcb import make_bank
 
 
 def test_every_type_of_postgres(postgres_source: ChangeSource, tmp_path: Path) -> None:
@@ -89,17 +78,9 @@ def test_keys_that_move_and_rows_without_keys(postgres_source: ChangeSource, tmp
     assert follower.verified()["pairs"].comparison.table_rows == 1  # type: ignore[union-attr]
 
 
-def test_a_load_of_pgbench(postgres_source: ChangeSource, tmp_path: Path) -> None:
+def test_a_load_of_pgbench(postgres_source: PostgresSource, tmp_path: Path) -> None:
     """TPC-B's tables, one of them without a key, after its transactions; the connector is killed in the middle."""
-    postgres_source.pgbench("-i", "-I", "dtp", "--quiet")
-    postgres_source.execute(
-        "INSERT INTO pgbench_branches VALUES (1, 0)",
-        "INSERT INTO pgbench_tellers SELECT i, 1, 0 FROM generate_series(1, 10) i",
-        "INSERT INTO pgbench_accounts SELECT i, 1, 0 FROM generate_series(1, 500) i",
-        "ALTER TABLE pgbench_history REPLICA IDENTITY FULL",
-    )
-    script = tmp_path / "tpcb.sql"
-    script.write_text(TPCB, encoding="utf-8")
+    script = make_bank(postgres_source, tmp_path, accounts=500)
     postgres_source.start()
     follower = Follower(postgres_source, tmp_path)
     postgres_source.pgbench("-n", "-t", "100", "-f", str(script))
