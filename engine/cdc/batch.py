@@ -259,11 +259,7 @@ class CdcBatches:
             keys=tuple(table.schema.primary_keys),
             sources=tuple(sources),
             bad=BadCount(allowed=self._allowed(work.name)),
-            kept={
-                position_of(share.scan.source): share.scan.chunks
-                for share in work.shares
-                if share.scan.chunks is not None
-            },
+            kept={position_of(share.scan.source): share.scan.chunks for share in work.shares},
         )
         return Ready(work=work, table=table, rows=rows, ends=work.ends)
 

@@ -83,6 +83,12 @@ class RecordPiece:
     part: RowPart | None  # None: truncates, which say nothing of the key
     indices: IndexArray  # (n,) of the records, ascending
     meta: pa.StructArray  # (n,) of ``META``
+    texts: pa.Array  # (n,) the envelopes as JSON, without their schema part
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it takes."""
+        return int(self.indices.nbytes + self.meta.nbytes + self.texts.nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +156,16 @@ def _pieces_of(
         return [], []
     decoded = decode_objects(group.texts, _meta_reading())
     bad = [BadRecord(index=int(indices[each.index]), reason=each.reason) for each in decoded.bad]
-    meta, at = decoded.rows, indices[decoded.indices]
+    meta, at, texts = decoded.rows, indices[decoded.indices], group.texts
+    if len(at) < len(texts):
+        texts = texts.take(pa.array(decoded.indices))
     source = pc.struct_field(meta, "source")
     is_event = flags(pc.and_(source.is_valid(), pc.struct_field(source, "table").is_valid()))
     if group.schema_part is None:  # the reason is worth more than the record
         return [], [*bad, *(BadRecord(index=int(each), reason=NO_SCHEMA_PART) for each in at[is_event])]
     if not is_event.all():
         bad += [BadRecord(index=int(each), reason="the event has no source table") for each in at[~is_event]]
-        meta, at = rows_where(meta, is_event), at[is_event]
+        meta, at, texts = rows_where(meta, is_event), at[is_event], rows_where(texts, is_event)
         source = pc.struct_field(meta, "source")
     pieces = []
     schema = pc.coalesce(pc.struct_field(source, "schema"), pc.struct_field(source, "db"), "")
@@ -169,18 +177,20 @@ def _pieces_of(
             here = (codes == code) & (is_truncate == truncates)
             if not here.any():
                 continue
-            own, rows = (at, meta) if here.all() else (at[here], rows_where(meta, here))
+            own, rows, given = at[here], rows_where(meta, here), rows_where(texts, here)
             table = SourceTable(*name.split("\x00", 1))
             if truncates:
-                pieces.append(RecordPiece(source=table, part=None, indices=own, meta=rows))
+                pieces.append(RecordPiece(source=table, part=None, indices=own, meta=rows, texts=given))
                 continue
             for key, mask in _key_parts(keys, own, split):
                 part = _row_part(group.schema_part, key)
-                is_all = bool(mask.all())
-                of_part = own if is_all else own[mask]
                 pieces.append(
                     RecordPiece(
-                        source=table, part=part, indices=of_part, meta=rows if is_all else rows_where(rows, mask)
+                        source=table,
+                        part=part,
+                        indices=own[mask],
+                        meta=rows_where(rows, mask),
+                        texts=rows_where(given, mask),
                     )
                 )
     return pieces, bad

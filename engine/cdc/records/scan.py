@@ -6,7 +6,7 @@ what does not fit is read again. So a batch takes bounded memory, however far th
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -24,7 +24,7 @@ from logstore.format.avro_payloads import AvroPayloads
 from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.json.reading import BadRecord
-from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
+from logstore.log.log_reader import OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 
 _NO_SNAPSHOT: Final = pa.array(["false", None], pa.string())
@@ -46,10 +46,16 @@ class ScannedTable:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some records, and where they belong."""
+    """Some records, and where they belong; of their values only what belongs to a table."""
 
-    records: pa.RecordBatch
+    records: pa.RecordBatch  # offset, key and old key
     routed: Routed
+    end_offset: int  # the next record after them
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it takes."""
+        return int(self.records.nbytes) + sum(each.size_bytes for each in self.routed.pieces)
 
 
 @dataclass(slots=True)
@@ -59,7 +65,7 @@ class RangeScan:
     source: OffsetRange
     tables: dict[SourceTable, ScannedTable] = field(default_factory=dict)
     bad: list[tuple[int, BadRecord]] = field(default_factory=list)  # with its offset; of no known table
-    chunks: list[Chunk] | None = None  # None: to be read again
+    chunks: list[Chunk] = field(default_factory=list)  # the first ones; those after them are to be read again
     lost: str | None = None  # the records are gone, and why
     runs: list[ChangeRun] = field(default_factory=list)  # with ``commit.cut=transaction``
     ended: list[EndedTransaction] = field(default_factory=list)
@@ -106,9 +112,17 @@ def read_chunks(settings: CdcSettings, source: OffsetRange) -> Iterator[Chunk]:
     """The records of a range, routed. Raises: FluvialError, see ``read_range``."""
     split = split_of(settings)
     wanted = LogRange(bucket=source.partition, start_offset=source.start_offset, end_offset=source.end_offset)
-    columns = [*LOG_SCHEMA.names, OLD_KEY.name]
+    columns = ["offset", "key", "value", OLD_KEY.name]
     for records in read_range(settings.properties, topic=source.topic, log_range=wanted, columns=columns):
-        yield Chunk(records, route(records["key"], records["value"], split=split))
+        routed = route(records["key"], records["value"], split=split)
+        yield Chunk(records.drop_columns(["value"]), routed, records["offset"][-1].as_py() + 1)
+
+
+def raw_record(settings: CdcSettings, source: OffsetRange, offset: int) -> pa.RecordBatch:
+    """One record as it is in the topic, with its key and value. Raises: FluvialError, see ``read_range``."""
+    wanted = LogRange(bucket=source.partition, start_offset=offset, end_offset=offset + 1)
+    (found,) = read_range(settings.properties, topic=source.topic, log_range=wanted, columns=["offset", "key", "value"])
+    return found
 
 
 def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None = None) -> RangeScan:
@@ -122,7 +136,7 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
     Raises:
         UnavailableError: the brokers do not answer.
     """
-    found = RangeScan(source=source, chunks=None if budget is None else [])
+    found, keeps = RangeScan(source=source), budget is not None
     try:
         for chunk in read_chunks(settings, source):
             offsets = chunk.records["offset"].to_numpy()
@@ -143,11 +157,11 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
                     for index, name, counts in chunk.routed.ended
                 ]
             found.bad += [(int(offsets[each.index]), each) for each in chunk.routed.bad]
-            if found.chunks is not None:
-                if budget is not None and budget.take(chunk.records.nbytes):
-                    found.chunks.append(chunk)
-                else:
-                    found.chunks = None
+            keeps = keeps and budget is not None and budget.take(chunk.size_bytes)
+            if keeps:
+                found.chunks.append(chunk)
+        if keeps and found.chunks:  # behind them are only marks of transactions
+            found.chunks[-1] = replace(found.chunks[-1], end_offset=source.end_offset)
     except RecordsLostError as error:
         found.lost = str(error)
     for table in found.tables.values():

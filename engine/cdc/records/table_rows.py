@@ -3,7 +3,7 @@
 Iterated by the writer, again for another attempt. Picklable, without the records that the first pass kept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
 from engine.cdc.records.routing import RecordPiece, RowPart
-from engine.cdc.records.scan import Chunk, position_of, read_chunks, split_of
+from engine.cdc.records.scan import Chunk, position_of, raw_record, read_chunks, split_of
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.settings import SOFT, CdcSettings
@@ -24,6 +24,7 @@ from filestore.datafile.schema_mapping import conform
 from filestore.types.casts import cast_array
 from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
+from logstore.format.schema_parts import Payloads, Split
 from logstore.format.source.old_keys import with_old_keys
 from logstore.format.source.unavailable import columns_of_masks, mask_column
 from logstore.json.arrow_bytes import flags, gathered
@@ -78,7 +79,7 @@ class ChangeRows:
     keys: tuple[str, ...]  # () for a table without a key
     sources: tuple[TableSource, ...]
     bad: BadCount
-    kept: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)  # by position; others are read again
+    kept: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)  # by position; what follows is read again
 
     def __getstate__(self) -> tuple[Any, ...]:
         state = replace(self, kept={})
@@ -108,9 +109,12 @@ class ChangeRows:
                     yield rows
         letters.flush()
 
-    def _chunks(self, source: OffsetRange) -> Iterable[Chunk]:
-        kept = self.kept.get(position_of(source))
-        return read_chunks(self.settings, source) if kept is None else kept
+    def _chunks(self, source: OffsetRange) -> Iterator[Chunk]:
+        kept = self.kept.get(position_of(source), ())
+        yield from kept
+        start = kept[-1].end_offset if kept else source.start_offset
+        if start < source.end_offset:
+            yield from read_chunks(self.settings, replace(source, start_offset=start))
 
     def _of_chunk(self, chunk: Chunk, wanted: Sequence[TableSource]) -> tuple[pa.RecordBatch | None, list[BadRecord]]:
         by_source = {each.source: each for each in wanted}
@@ -147,14 +151,15 @@ class ChangeRows:
         schema = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
         chosen = pa.array(indices)
         found = decode_envelopes(
-            chunk.records["value"].take(chosen),
+            piece.texts.filter(pa.array(mask)),
             schema=schema,
             keys=chunk.records["key"].take(chosen),
             key_names=[name for name in key_names(part) if name in schema.names],
             old_keys=chunk.records[OLD_KEY.name].take(chosen),
             on_error="collect",
             with_update_before=not self.keys,
-            split=split_of(self.settings),
+            split=_already_split(part),
+            key_split=split_of(self.settings),
             out_of_range=self.settings.types.out_of_range,
             unavailable_values=self.settings.unavailable_values,
             placeholder=self.settings.placeholder,
@@ -248,8 +253,18 @@ class ChangeRows:
         if self.settings.dead_letters is None:
             raise TooManyBadError(f"{text} fix=correct the source, set dead-letters to a topic, or skip the record")
         self.bad.add(self.table, self.settings.max_bad, len(bad), text)
-        described = [replace(each, reason=f"table={self.table} {each.reason}") for each in bad]
-        letters.send(chunk.records, described, source)
+        for each in bad:
+            record = raw_record(self.settings, source, chunk.records["offset"][each.index].as_py())
+            letters.send(record, [BadRecord(index=0, reason=f"table={self.table} {each.reason}")], source)
+
+
+def _already_split(part: RowPart) -> Split:
+    """Of envelopes that have lost their schema part, which was this one."""
+
+    def split(texts: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
+        return [Payloads(schema_part={"fields": [part.row]}, indices=np.arange(len(texts)), texts=texts)], ()
+
+    return split
 
 
 _TEXT: Final = DataType(root="VARCHAR", length=2**31 - 1)

@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
 from engine import Catalog, Table
 from engine.cdc.batch import CdcBatches
+from engine.cdc.records import scan
 from engine.cdc.report import TableReport
 from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.settings import CdcSettings
@@ -20,6 +23,8 @@ from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
+from logstore.log.log_reader import read_range
+from logstore.offsets import LogRange
 from tests.support.cdc_job import MemoryJob, memory_job
 from tests.support.change_events import SourceTable, decimal, int32, int64, send, text, tombstone
 
@@ -407,6 +412,26 @@ def headers_in(properties: KafkaProperties, topic: str) -> list[dict[str, str]]:
     found = [each for each in (first, *consumer.consume(10, 0.2)) if each is not None and each.error() is None]
     consumer.close()
     return [{name: value.decode() for name, value in each.headers()} for each in found]
+
+
+def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are the same for any memory; only what does not fit is read twice, bad records as they were."""
+    reads: list[LogRange] = []
+
+    def by_two(properties: KafkaProperties, **more: Any) -> Iterator[pa.RecordBatch]:
+        reads.append(more["log_range"])
+        return read_range(properties, **more, batch_rows=2)
+
+    monkeypatch.setattr(scan, "read_range", by_two)
+    records = [USERS.insert({"id": id_, "name": "x" * 50}) for id_ in range(6)]
+    again = {}
+    for memory in (0, 2000, 10**6):
+        reads.clear()
+        with job_with(tmp_path / str(memory), memory_bytes=memory) as job:
+            job.batch(*records)
+            assert [row["id"] for row in job.rows("users")] == [*range(6)], memory
+        again[memory] = [each.start_offset for each in reads]
+    assert again == {0: [0, 0], 2000: [0, 2], 10**6: [0]}
 
 
 def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
