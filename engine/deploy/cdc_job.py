@@ -58,6 +58,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         )
     if cdc.source.transactions is not None and not re.fullmatch(pattern, cdc.source.transactions):
         pattern = f"(?:{pattern})|{re.escape(cdc.source.transactions)}"
+    declared = cdc.declared
     return CdcSettings(
         name=cdc.name,
         database=cdc.database,
@@ -90,8 +91,12 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         memory_bytes=cdc.commit.memory,
         options=cdc.options,
         tables={
-            name: TableSettings(partition_by=each.partition_by, options=each.options) for name, each in cdc.each.items()
+            name: TableSettings(
+                partition_by=each.partition_by, columns=declared[name], key=each.key, options=each.options
+            )
+            for name, each in cdc.each.items()
         },
+        connector=cdc.source.connector,
     )
 
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from engine.cdc.records.routing import RecordPiece, Routed, RowPart, route
+from engine.cdc.records.declared import declared_part
+from engine.cdc.records.routing import Declared, RecordPiece, Routed, RowPart, route
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
 from engine.cdc.settings import CUT, CdcSettings
@@ -108,13 +109,28 @@ def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
     return AvroPayloads(registry)
 
 
+def declared_parts(settings: CdcSettings) -> Declared:
+    """The parts of tables whose columns the job declares. Raises: InvalidInputError, see ``declared_part``."""
+    parts = {
+        name: declared_part(name, each.columns, each.key, settings.connector)
+        for name, each in settings.tables.items()
+        if each.columns
+    }
+
+    def declared(source: SourceTable) -> RowPart | None:
+        target = settings.naming.target_of(source) if parts else None
+        return None if target is None else parts.get(target.table)
+
+    return declared
+
+
 def read_chunks(settings: CdcSettings, source: OffsetRange) -> Iterator[Chunk]:
     """The records of a range, routed. Raises: FluvialError, see ``read_range``."""
-    split = split_of(settings)
+    split, declared = split_of(settings), declared_parts(settings)
     wanted = LogRange(bucket=source.partition, start_offset=source.start_offset, end_offset=source.end_offset)
     columns = ["offset", "key", "value", OLD_KEY.name]
     for records in read_range(settings.properties, topic=source.topic, log_range=wanted, columns=columns):
-        routed = route(records["key"], records["value"], split=split)
+        routed = route(records["key"], records["value"], split=split, declared=declared)
         yield Chunk(records.drop_columns(["value"]), routed, records["offset"][-1].as_py() + 1)
 
 

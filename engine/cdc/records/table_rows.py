@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from engine.cdc.records.declared import without_guesses
 from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
 from engine.cdc.records.routing import RecordPiece, RowPart
@@ -150,6 +151,9 @@ class ChangeRows:
         columns = row_columns(part, piece.source, self.settings)
         schema = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
         chosen = pa.array(indices)
+        row, key_split = part.row, split_of(self.settings)
+        if part.is_declared:
+            row, key_split = without_guesses(row), _already_split(part.key and without_guesses(part.key))
         found = decode_envelopes(
             piece.texts.filter(pa.array(mask)),
             schema=schema,
@@ -158,8 +162,8 @@ class ChangeRows:
             old_keys=chunk.records[OLD_KEY.name].take(chosen),
             on_error="collect",
             with_update_before=not self.keys,
-            split=_already_split(part),
-            key_split=split_of(self.settings),
+            split=_already_split({"fields": [row]}),
+            key_split=key_split,
             out_of_range=self.settings.types.out_of_range,
             unavailable_values=self.settings.unavailable_values,
             placeholder=self.settings.placeholder,
@@ -258,11 +262,11 @@ class ChangeRows:
             letters.send(record, [BadRecord(index=0, reason=f"table={self.table} {each.reason}")], source)
 
 
-def _already_split(part: RowPart) -> Split:
-    """Of envelopes that have lost their schema part, which was this one."""
+def _already_split(part: Mapping[str, Any] | None) -> Split:
+    """Of payloads without their schema part, which is this one."""
 
     def split(texts: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
-        return [Payloads(schema_part={"fields": [part.row]}, indices=np.arange(len(texts)), texts=texts)], ()
+        return [Payloads(schema_part=part, indices=np.arange(len(texts)), texts=texts)], ()
 
     return split
 
