@@ -19,6 +19,8 @@ from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import CdcTableState, StateFiles
 from engine.kafka.offsets import OffsetRange
+from engine.lineage.lineage import lineage_of
+from engine.lineage.origins import CommitOrigin
 from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
@@ -412,6 +414,23 @@ def headers_in(properties: KafkaProperties, topic: str) -> list[dict[str, str]]:
     found = [each for each in (first, *consumer.consume(10, 0.2)) if each is not None and each.error() is None]
     consumer.close()
     return [{name: value.decode() for name, value in each.headers()} for each in found]
+
+
+def test_a_batch_is_one_barrier_of_its_job_in_all_its_tables(job: MemoryJob) -> None:
+    """The lineage names job, batch and query; the snapshot has the offsets beside it. A replay records nothing more."""
+    job.batch(USERS.insert({"id": 1, "name": "Ann"}), ORDERS.insert({"id": 1, "state": "a", "amount": None}))
+    job.batch(USERS.insert({"id": 2, "name": "Bob"}))
+    job.restarted()
+    job.again()
+    meta = lineage_of(job.catalog).meta  # type: ignore[union-attr]
+    written = {(each.job, each.barrier_id, each.table, each.snapshot_id) for each in meta.sink_data_lineages()}
+    assert written == {("shop", 0, "users", 1), ("shop", 0, "orders", 1), ("shop", 1, "users", 2)}
+    assert {each.table for each in meta.sink_table_lineages()} == {"users", "orders"}
+    snapshot = job.catalog.table("shop.users").latest_snapshot()
+    assert snapshot is not None
+    origin = CommitOrigin.of(snapshot)
+    assert origin == CommitOrigin(job="shop", barrier_id=1, run="query-1")
+    assert orjson.loads(snapshot.properties["fluvial.cdc-offsets"]) == {"shop.public.users": {"0": 4}}
 
 
 def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
