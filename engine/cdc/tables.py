@@ -55,6 +55,10 @@ class CdcTables:
         """The table as it is now. Raises: InvalidInputError."""
         return self.catalog.table(self.full_name(name))
 
+    def drop(self, name: str) -> None:
+        """Remove the table, if it is there."""
+        self.catalog.drop_table(self.full_name(name), if_exists=True)
+
     def prepare(self, name: str, state: CdcTableState, met: Sequence[MetPart]) -> tuple[Table, CdcTableState]:
         """The table at a schema that holds all rows of a batch.
 

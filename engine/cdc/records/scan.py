@@ -24,6 +24,7 @@ from engine.kafka.offsets import OffsetRange
 from logstore.format.avro_payloads import AvroPayloads
 from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
+from logstore.json.arrow_bytes import flags
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
@@ -42,7 +43,12 @@ class ScannedTable:
     newest_lsn: int | None = None
     truncated_at: int | None = None  # offset of the last truncate
     parts: list[tuple[int, RowPart]] = field(default_factory=list)  # at the first record after another part
-    has_snapshot: bool = False  # records of the connector's first look at the table
+    snapshots: list[tuple[int, int]] = field(default_factory=list)  # first and last offset of a snapshot's records
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether there are records of a connector's look at the whole table."""
+        return bool(self.snapshots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +205,9 @@ def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64]) -> No
     if piece.part is None:
         table.truncated_at = max(table.truncated_at or 0, int(at.max()))
     marks = pc.struct_field(source, "snapshot")
-    table.has_snapshot |= bool(pc.any(pc.invert(pc.is_in(marks, _NO_SNAPSHOT))).as_py())
+    marked = at[~flags(pc.is_in(marks, _NO_SNAPSHOT))]
+    if len(marked):
+        table.snapshots.append((int(marked[0]), int(marked[-1])))
 
 
 def _runs(chunk: Chunk, offsets: NDArray[np.int64]) -> list[ChangeRun]:

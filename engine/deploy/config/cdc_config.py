@@ -31,6 +31,8 @@ class CdcSourceConfig(Section):
     debezium-avro, with schema.registry.url; maxOffsetsPerTrigger."""
     transactions: str | None = None
     """Topic of transaction metadata (provide.transaction.metadata=true of the connector), for commit.cut."""
+    signals: str | None = None
+    """Topic of signals (signal.kafka.topic of the connector), for `fluvial cdc resnapshot`."""
     connector: Options = Field(default_factory=dict)
     """Settings of the connector that declared columns depend on: decimal.handling.mode, binary.handling.mode."""
 

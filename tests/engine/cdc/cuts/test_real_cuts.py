@@ -31,6 +31,6 @@ def test_a_reader_of_any_cut_sees_the_sums_of_tpcb(postgres_source: PostgresSour
     for tag in tags:
         read = {name: table.read(tag=tag).to_arrow()[BALANCES[name]].to_pylist() for name, table in tables.items()}
         sums[tag] = {sum(values) for values in read.values()}
-    assert len(tags) >= 3, follower._state.cuts()
+    assert len(tags) >= 3, follower.state.cuts()
     assert {tag: found for tag, found in sums.items() if len(found) != 1} == {}
     assert follower.differences() == {}
