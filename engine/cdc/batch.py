@@ -292,6 +292,7 @@ class CdcBatches:
             keys=tuple(table.schema.primary_keys),
             sources=tuple(sources),
             bad=BadCount(allowed=self._allowed(work.name)),
+            has_updates=any(share.found.has_updates for share in work.shares),
             kept={position_of(share.scan.source): share.scan.chunks for share in work.shares},
         )
         return Ready(work=work, table=table, rows=rows, ends=work.ends)

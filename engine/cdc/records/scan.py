@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from engine.cdc.records.declared import declared_part
-from engine.cdc.records.routing import Declared, RecordPiece, Routed, RowPart, route
+from engine.cdc.records.routing import UPDATE, Declared, RecordPiece, Routed, RowPart, route
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
 from engine.cdc.settings import CUT, CdcSettings
@@ -43,6 +43,7 @@ class ScannedTable:
     newest_lsn: int | None = None
     truncated_at: int | None = None  # offset of the last truncate
     parts: list[tuple[int, RowPart]] = field(default_factory=list)  # at the first record after another part
+    has_updates: bool = False  # records from which values may be missing
     snapshots: list[tuple[int, int]] = field(default_factory=list)  # first and last offset of a snapshot's records
 
     @property
@@ -162,8 +163,9 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
     try:
         for chunk in read_chunks(settings, source):
             offsets = chunk.records["offset"].to_numpy()
+            has_old_keys = chunk.records[OLD_KEY.name].null_count < len(offsets)
             for piece in chunk.routed.pieces:
-                _add(found, piece, offsets)
+                _add(found, piece, offsets, has_old_keys=has_old_keys)
             for table in found.tables.values():
                 own = [each for each in chunk.routed.pieces if each.source == table.source and each.part is not None]
                 table.parts += part_starts(own, offsets) if own else []
@@ -191,12 +193,14 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
     return found
 
 
-def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64]) -> None:
+def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64], *, has_old_keys: bool) -> None:
     at = offsets[piece.indices]
     table = found.tables.get(piece.source)
     if table is None:
         table = found.tables[piece.source] = ScannedTable(source=piece.source, first_offset=int(at[0]))
     table.record_count += len(at)
+    is_update = pc.any(pc.equal(pc.struct_field(piece.meta, "op"), UPDATE)).as_py()
+    table.has_updates |= has_old_keys or bool(is_update)
     source = pc.struct_field(piece.meta, "source")
     for name, key in (("newest_ms", "ts_ms"), ("newest_lsn", "lsn")):
         newest = pc.max(pc.struct_field(source, key)).as_py()

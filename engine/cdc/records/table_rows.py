@@ -80,6 +80,7 @@ class ChangeRows:
     keys: tuple[str, ...]  # () for a table without a key
     sources: tuple[TableSource, ...]
     bad: BadCount
+    has_updates: bool = True  # some may lack values, which rows before them have
     kept: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)  # by position; what follows is read again
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -171,7 +172,8 @@ class ChangeRows:
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}
         rows = self._in_table(found, meta, types, own, own.sequence.plans[run])
-        if self.settings.unavailable_values == "keep" and self.keys and may_lack_values(piece.meta, self.fields):
+        keeps = self.settings.unavailable_values == "keep" and self.has_updates and self.keys
+        if keeps and may_lack_values(piece.meta, self.fields):
             rows = _with_lists(rows)  # rows before one that lacks values are those that have them
         bad = [replace(each, index=int(indices[each.index])) for each in found.bad]
         return rows, indices[found.record_indices], bad

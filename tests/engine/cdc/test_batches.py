@@ -23,6 +23,7 @@ from engine.lineage.lineage import lineage_of
 from engine.lineage.origins import CommitOrigin
 from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
+from engine.write.unavailable.filling import Filling
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
@@ -294,6 +295,26 @@ def test_rows_that_have_the_values_may_have_come_in_another_range(job: MemoryJob
         later.update({"id": 1, "v": 3, "body": "__debezium_unavailable_value"}),
     )
     assert job.rows("docs") == [{"id": 1, "v": 3, "body": "new"}]
+
+
+def test_rows_are_remembered_only_for_updates_of_the_same_batch(
+    job: MemoryJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first snapshot of a large table has none: its rows are not held besides those of the files."""
+    held: list[int] = []
+    remember = Filling._remember
+
+    def counted(filling: Filling, rows: pa.RecordBatch, kinds: pa.Array) -> None:
+        held.append(rows.num_rows)
+        remember(filling, rows, kinds)
+
+    monkeypatch.setattr(Filling, "_remember", counted)
+    docs = SourceTable("docs", [int32("id"), text("body")])
+    job.batch(*(docs.read({"id": id_, "body": "x"}) for id_ in range(5)), docs.insert({"id": 9, "body": "y"}))
+    assert held == []
+    job.batch(docs.insert({"id": 6, "body": "z"}), docs.update({"id": 6, "body": "__debezium_unavailable_value"}))
+    assert sum(held) == 2
+    assert job.rows("docs")[5] == {"id": 6, "body": "z"}
 
 
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
