@@ -49,6 +49,7 @@ class CdcSettings:
     placeholder: str = UNAVAILABLE_VALUE  # the connector's, for unavailable values
     renamed: Mapping[str, str] = field(default_factory=dict)  # columns of all tables
     added: Mapping[str, str] = field(default_factory=dict)  # metadata columns: what they hold, by name
+    computed: Mapping[str, str] = field(default_factory=dict)  # columns by name, as expressions over others
     excluded: tuple[str, ...] = ()  # schema.table.column
     deletes: str = HARD
     schema_changes: Mapping[str, str] = field(default_factory=dict)  # by kind

@@ -77,6 +77,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         unavailable_values="keep" if cdc.unavailable_values == "keep" else "fail",
         renamed=cdc.columns.rename,
         added=cdc.columns.add,
+        computed=cdc.columns.compute,
         excluded=cdc.columns.exclude,
         deletes=cdc.deletes,
         schema_changes=cdc.schema_changes,

@@ -3,13 +3,14 @@
 Iterated by the writer, again for another attempt. Picklable, without the records that the first pass kept.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from engine.cdc.records.computed import computed_column, inputs
 from engine.cdc.records.declared import without_guesses
 from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
@@ -188,7 +189,8 @@ class ChangeRows:
     ) -> pa.RecordBatch:
         by_column = {column: name for name, column in plan.items()}
         count = found.rows.num_rows
-        arrays, fields = [], []
+        made: dict[str, pa.Array] = {}
+        computed = self._computed()
         for each in self.fields:
             arrow = arrow_type(each.type)
             if each.name in own.constants:
@@ -203,8 +205,10 @@ class ChangeRows:
                 values = _cast(found.rows.column(name), types[name], each.type, each.name)
             else:
                 values = pa.nulls(count, arrow)
-            arrays.append(values)
-            fields.append(pa.field(each.name, values.type))
+            made[each.name] = values
+        for name, kind in computed.items():
+            made[name] = computed_column(self.settings.computed[name], made, kind)
+        arrays, fields = list(made.values()), [pa.field(name, values.type) for name, values in made.items()]
         kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
         if self.settings.deletes == SOFT:
             codes = kinds.to_numpy(zero_copy_only=False)
@@ -212,6 +216,7 @@ class ChangeRows:
             kinds = pa.array(np.where(is_delete, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
             rest = {name: column for name, column in plan.items() if column not in self.keys}
             lacking = _with_nulls(lacking, found.rows, rest, is_delete)
+        lacking = self._with_computed(lacking, computed)
         if lacking is not None and found.old_keys is not None:
             lacking = with_old_keys(
                 lacking,
@@ -225,6 +230,25 @@ class ChangeRows:
             arrays.append(lacking)
             fields.append(pa.field(UNAVAILABLE_COLUMN, lacking.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _computed(self) -> dict[str, DataType]:
+        """The computed columns that the table has, with their types."""
+        names = {each.name for each in self.fields}
+        rules = self.settings.computed
+        return {
+            each.name: each.type for each in self.fields if each.name in rules and inputs(rules[each.name]) <= names
+        }
+
+    def _with_computed(self, lists: pa.Array | None, computed: Iterable[str]) -> pa.Array | None:
+        """The lists, with computed columns where a column is missing from which they are computed."""
+        if lists is None:
+            return None
+        masks = columns_of_masks(lists)
+        for name in computed:
+            lacking = [masks[each] for each in inputs(self.settings.computed[name]) if each in masks]
+            if lacking:
+                masks[name] = np.logical_or.reduce(lacking)
+        return mask_column(masks, len(lists))
 
     def _deleted(self) -> str | None:
         """The column that says whether a row is deleted; None: deleted rows are gone."""

@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from engine.cdc.records.computed import parsed_expression
 from engine.cdc.records.declared import declared_part
 from engine.cdc.records.metadata import metadata_type
 from engine.cdc.rules.names import DEFAULT_TO, NameRule, Naming
@@ -99,6 +100,8 @@ class CdcColumnsConfig(Section):
 
     add: Options = Field(default_factory=dict)
     """Columns with metadata: {_op_ts: source.ts_ms, _lsn: source.lsn, _tx: transaction.id, _deleted: op = d}."""
+    compute: Options = Field(default_factory=dict)
+    """Columns from others of the row, in tables that have these: {dt: date(created_at), name: upper(last)}."""
     exclude: tuple[str, ...] = ()
     """Regular expressions over schema.table.column."""
     rename: Options = Field(default_factory=dict)
@@ -112,6 +115,16 @@ class CdcColumnsConfig(Section):
                 metadata_type(expression)
             except InvalidInputError as error:
                 raise problem("not in the envelope", facts=str(error)) from error
+        return given
+
+    @field_validator("compute")
+    @classmethod
+    def _are_expressions(cls, given: Options) -> Options:
+        for expression in given.values():
+            try:
+                parsed_expression(expression)
+            except InvalidInputError as error:
+                raise problem("not computable", facts=str(error)) from error
         return given
 
     @field_validator("exclude")
