@@ -100,7 +100,7 @@ class TableWork:
         return any(each.snapshot_from(parked) >= 0 for each in self.shares)
 
     def begins_awaited(self, parked: Parked) -> bool:
-        """Whether a table that waits goes on in this batch by itself."""
+        """Whether a table that waits continues in this batch by itself."""
         return parked.awaits is not None and not parked.awaits.is_met and self.has_awaited(parked)
 
     def from_awaited(self, parked: Parked) -> "TableWork":

@@ -1,7 +1,7 @@
 """Signals to connectors: take a snapshot of a table again, while the changes of the others go on.
 
 Of the kinds of snapshots only the blocking one replaces a table exactly: the connector stops reading changes, publishes
-all rows, and goes on where it stopped. So every record before the first row is older than the snapshot.
+all rows, and continues where it stopped. So every record before the first row is older than the snapshot.
 
 Source: Debezium "Sending signals to a connector", Kafka channel; "Blocking snapshots".
 """
@@ -19,7 +19,7 @@ from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaPropert
 from logstore.kafka.refusals import topic_right
 from lsm.errors import InvalidInputError, UnavailableError
 
-SETTINGS: Final = "signal.enabled.channels=source,kafka, signal.kafka.topic and signal.kafka.bootstrap.servers"
+SIGNAL_SETTINGS: Final = "signal.enabled.channels=source,kafka, signal.kafka.topic and signal.kafka.bootstrap.servers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def send_signals(properties: KafkaProperties, topic: str, signals: Sequence[Snap
         raise UnavailableError(f"a signal was not accepted in time: topic={topic}{notes.text}")
 
 
-def check_replaceable(table: str, key: Sequence[str], latest: Mapping[TopicPosition, int]) -> None:
+def check_resnapshot(table: str, key: Sequence[str], latest: Mapping[TopicPosition, int]) -> None:
     """Refuse what a snapshot cannot replace exactly.
 
     Raises:

@@ -33,7 +33,7 @@ class AwaitedSnapshot:
     """A snapshot of the connector that replaces the rows of a table."""
 
     drops: bool  # the table is made again
-    is_met: bool = False  # it came, and could not be written: a request goes on with it
+    is_met: bool = False  # it came, and could not be written: a request continues with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Parked:
     reason: str
     batch_id: int
     offsets: Mapping[TopicPosition, int]  # the next record of each partition
-    awaits: AwaitedSnapshot | None = None  # goes on with it by itself, from these offsets on; None: with a request
+    awaits: AwaitedSnapshot | None = None  # continues with it by itself, from these offsets on; None: with a request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ def check_known(state: StateFiles, table: str, *, parked: bool) -> CdcTableState
     return found
 
 
-def positions_of(state: StateFiles, table: str) -> set[TopicPosition]:
+def table_positions(state: StateFiles, table: str) -> set[TopicPosition]:
     """The topic partitions of a table, as far as its job has read them."""
     progress = BatchReport.from_json(state.progress())
     last = None if progress is None else progress.tables.get(table)

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from engine.cdc.report import BatchReport
-from engine.cdc.signals import SETTINGS, check_replaceable, send_signals, signals_for
+from engine.cdc.signals import SIGNAL_SETTINGS, check_resnapshot, send_signals, signals_for
 from engine.cdc.state import RESNAPSHOT
-from engine.cdc.status import check_known, job_status, latest_offsets, positions_of, skip_position
+from engine.cdc.status import check_known, job_status, latest_offsets, skip_position, table_positions
 from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import LAYER_OPTIONS, import_from_here, set_up_logging
 from engine.cli.output import console, grid, json_option, print_json
@@ -179,12 +179,12 @@ def resnapshot(chosen: Chosen, table: str, drops: bool, by_hand: bool) -> None:
     if topic is None and not by_hand:
         raise InvalidInputError(
             f"where the connector takes signals is not known: table={table} source.signals=None "
-            f"fix='set {SETTINGS} at the connector, and source.signals to that topic; or use --by-hand'"
+            f"fix='set {SIGNAL_SETTINGS} at the connector, and source.signals to that topic; or use --by-hand'"
         )
     known = check_known(state, table, parked=False)
     latest = latest_offsets(settings.properties, settings.pattern)
-    ends = {each: latest[each] for each in positions_of(state, table) if each in latest}
-    check_replaceable(table, known.key, ends)
+    ends = {each: latest[each] for each in table_positions(state, table) if each in latest}
+    check_resnapshot(table, known.key, ends)
     if topic is not None and not by_hand:
         send_signals(settings.properties, topic, signals_for(known.sources, ends))
     state.ask(RESNAPSHOT, table, at_ms=int(time.time() * 1000), offsets=ends, drops=drops)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from engine.cdc.signals import send_signals, signals_for
 from engine.cdc.state import RESNAPSHOT
-from engine.cdc.status import latest_offsets, positions_of
+from engine.cdc.status import latest_offsets, table_positions
 from logstore.format.connect_types import TypeRules
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -204,7 +204,9 @@ def test_a_table_that_has_drifted_is_replaced_by_a_snapshot(postgres_source: Pos
     docs.write(pa.table({"id": pa.array([99], pa.int32()), "v": pa.array([1], pa.int32()), "t": ["no such row"]}))
     assert len(follower.differences()["docs"]) == 4
     state = follower.state
-    ends = {each: latest_offsets(properties, follower.settings.pattern)[each] for each in positions_of(state, "docs")}
+    ends = {
+        each: latest_offsets(properties, follower.settings.pattern)[each] for each in table_positions(state, "docs")
+    }
     send_signals(properties, topic, signals_for(state.table("docs").sources, ends))
     state.ask(RESNAPSHOT, "docs", at_ms=1, offsets=ends)
     postgres_source.execute("UPDATE docs SET v = v + 100 WHERE id > 10", "INSERT INTO others VALUES (1)")
