@@ -20,10 +20,10 @@ from filestore.types.casts import cast_array
 from filestore.types.data_types import DataType, arrow_type, data_type_of
 from lsm.errors import InvalidInputError
 
-Operand = Any
+ArrowValues = Any
 """An array, or a scalar of a literal."""
 
-_PARTS: Final[Mapping[type[exp.Expr], Callable[[Operand], Operand]]] = {
+_PARTS: Final[Mapping[type[exp.Expr], Callable[[ArrowValues], ArrowValues]]] = {
     exp.Year: pc.year,
     exp.Month: pc.month,
     exp.Day: pc.day,
@@ -31,13 +31,13 @@ _PARTS: Final[Mapping[type[exp.Expr], Callable[[Operand], Operand]]] = {
     exp.Hour: pc.hour,
     exp.Minute: pc.minute,
 }
-_TEXTS: Final[Mapping[type[exp.Expr], Callable[[Operand], Operand]]] = {
+_TEXTS: Final[Mapping[type[exp.Expr], Callable[[ArrowValues], ArrowValues]]] = {
     exp.Upper: pc.utf8_upper,
     exp.Lower: pc.utf8_lower,
     exp.Trim: pc.utf8_trim_whitespace,
     exp.Length: pc.utf8_length,
 }
-_NUMBERS: Final[Mapping[type[exp.Expr], Callable[[Operand, Operand], Operand]]] = {
+_NUMBERS: Final[Mapping[type[exp.Expr], Callable[[ArrowValues, ArrowValues], ArrowValues]]] = {
     exp.Add: pc.add_checked,
     exp.Sub: pc.subtract_checked,
     exp.Mul: pc.multiply_checked,
@@ -105,7 +105,7 @@ def _computed(text: str, arrays: Mapping[str, pa.Array]) -> pa.Array:
         raise InvalidInputError(f"a column cannot be computed: columns.compute={text} reason={error}") from error
 
 
-def _value(tree: exp.Expr, arrays: Mapping[str, pa.Array]) -> Operand:
+def _value(tree: exp.Expr, arrays: Mapping[str, pa.Array]) -> ArrowValues:
     if isinstance(tree, exp.Column):
         return arrays[tree.name]
     if isinstance(tree, exp.Literal):
@@ -115,7 +115,7 @@ def _value(tree: exp.Expr, arrays: Mapping[str, pa.Array]) -> Operand:
     return _of_first(tree, _value(tree.this, arrays), arrays)
 
 
-def _of_first(tree: exp.Expr, first: Operand, arrays: Mapping[str, pa.Array]) -> Operand:
+def _of_first(tree: exp.Expr, first: ArrowValues, arrays: Mapping[str, pa.Array]) -> ArrowValues:
     kind = type(tree)
     if isinstance(tree, exp.Cast):
         return _cast(first, parse_type(tree.to.sql("spark")))
@@ -143,7 +143,7 @@ def _number(text: str) -> pa.Scalar:
     return pa.scalar(int(text), pa.int32() if int(text) < 2**31 else pa.int64())
 
 
-def _cast(values: Operand, target: DataType) -> Operand:
+def _cast(values: ArrowValues, target: DataType) -> ArrowValues:
     source = data_type_of(values.type)
     if arrow_type(source) == arrow_type(target):
         return values
@@ -152,7 +152,7 @@ def _cast(values: Operand, target: DataType) -> Operand:
     return cast_array(values, source, target)
 
 
-def _joined(parts: list[Operand]) -> Operand:
+def _joined(parts: list[ArrowValues]) -> ArrowValues:
     for each in parts:
         if data_type_of(each.type).root not in _PLAIN:
             raise InvalidInputError(f"no text: type={data_type_of(each.type)} fix='cast it to STRING'")
