@@ -40,6 +40,10 @@ pipelines:
   source: {{options: {{subscribe: "{topic}", value.format: debezium-json}}}}
   target: shop.orders
   checkpoint: {root}/checkpoint
+"""
+WHOLE = """
+name: whole
+warehouse: {root}/warehouse
 cdc:
 - name: shop
   database: whole
@@ -158,7 +162,9 @@ def test_a_job_runs_on_two_workers_with_the_package_shipped(
     sources = [SourceTable(name, [int32("id"), text("v")], topic_name=f"{topic}-cdc") for name in ("one", "two")]
     LogTopics(kafka).create_topic(f"{topic}-cdc", bucket_count=1)
     send(kafka, *(each.insert({"id": key, "v": f"v{key}"}) for key in range(ROWS) for each in sources))
-    submit("cdc", "run", str(job), "--once")
+    whole = tmp_path / "whole.yaml"
+    whole.write_text(WHOLE.format(root=tmp_path, servers=broker.bootstrap_servers, topic=topic))
+    submit("cdc", "run", str(whole), "--once")
     for each in sources:
         found = Catalog(str(tmp_path / "warehouse")).table(f"whole.{each.name}").read().to_arrow().to_pylist()
         assert sorted((row["id"], row["v"]) for row in found) == [(key, f"v{key}") for key in range(ROWS)]
