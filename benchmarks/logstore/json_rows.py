@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,36 @@ def debezium_events(rows: pa.RecordBatch, *, with_schema: bool) -> list[bytes]:
     return events
 
 
+def snapshot_records(rows: pa.RecordBatch, *, with_schema: bool = True) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value of an ``r`` event per row as the PostgreSQL connector writes them."""
+    part, names = _schema_part(rows.schema), ("version", "connector", "name", "snapshot", "db", "sequence", "schema")
+    source = {"type": "struct", "name": "io.debezium.connector.postgresql.Source", "field": "source", "optional": False}
+    source["fields"] = [{"type": "string", "optional": True, "field": name} for name in (*names, "table")]
+    source["fields"] += [{"type": "int64", "optional": True, "field": name} for name in ("ts_ms", "txId", "lsn")]
+    part = {**part, "fields": [*part["fields"][:2], source, {"type": "string", "optional": False, "field": "op"}]}
+    key_part = {"type": "struct", "fields": [{"type": "int64", "optional": False, "field": "id"}], "name": "shop.Key"}
+    heads = [
+        json.dumps({"schema": each}, separators=(",", ":"))[:-1] + ',"payload":' if with_schema else ""
+        for each in (key_part, part)
+    ]
+    end = "}" if with_schema else ""
+    source_row: dict[str, Any] = {"version": "3.4.0.Final", "connector": "postgresql", "name": "shop"}
+    source_row |= {"snapshot": "true", "db": "shop", "sequence": '[null,"24023128"]', "schema": "public"}
+    source_row |= {"table": "orders", "ts_ms": 1763859600000, "txId": 555, "lsn": 24023128}
+    for row in _encoded(rows, with_schema=True):
+        event = {
+            "before": None,
+            "after": row,
+            "source": source_row,
+            "transaction": None,
+            "op": "r",
+            "ts_ms": 1_763_859_600_100,
+        }
+        texts = (json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in ({"id": row["id"]}, event))
+        key, value = (f"{head}{text}{end}".encode() for head, text in zip(heads, texts, strict=True))
+        yield key, value
+
+
 def _encoded(rows: pa.RecordBatch, *, with_schema: bool) -> list[dict[str, Any]]:
     micros = rows.column("ts").cast(pa.int64()).to_pylist()
     encoded = rows.drop_columns(["ts"]).to_pylist()
@@ -91,6 +122,9 @@ def _encoded(rows: pa.RecordBatch, *, with_schema: bool) -> list[dict[str, Any]]
 
 def _schema_part(schema: pa.Schema) -> dict[str, Any]:
     semantic: dict[str, dict[str, Any]] = {
+        "id": {"type": "int64"},
+        "score": {"type": "double"},
+        "active": {"type": "int16"},
         "ts": {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
         "price": {
             "type": "bytes",

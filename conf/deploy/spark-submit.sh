@@ -3,6 +3,7 @@
 # must be on the workers, or in an archive of an environment: SUBMIT_OPTIONS="--archives env.tar.gz#env".
 #
 #   spark-submit.sh spark://master:7077 conf/orders.yaml --profile once       standalone
+#   spark-submit.sh spark://master:7077 cdc run conf/shop.yaml --once         standalone, a whole database
 #   spark-submit.sh yarn                conf/orders.yaml --profile once       YARN, client mode
 #   spark-submit.sh k8s://https://api:6443 conf/orders.yaml --profile once    Kubernetes, client mode, from a pod
 #

@@ -2,7 +2,7 @@
 
 1. Each range is looked at: tables, schema parts, truncates (``scan``); records are kept while they fit into memory.
 2. By table (``planning``): the table is made, or passes through the schema parts (``tables``).
-3. CdcTables are written and committed in parallel threads (``writers``), each with this batch's id. So a replay writes
+3. Tables are written and committed in parallel threads (``writers``), each with this batch's id. So a replay writes
    only the tables that miss it.
 4. A table that fails is parked: where its records go on is kept (``state``), and the others do not notice.
 """
@@ -18,13 +18,13 @@ from typing import Final, TypeVar
 from engine.catalog import Catalog
 from engine.cdc.cuts.batch_cut import cut_scans, with_held
 from engine.cdc.cuts.tagging import tag_batch_cut
-from engine.cdc.planning import TableWork, backlog, parked_at, with_new_positions, work_by_table
+from engine.cdc.planning import TableWork, backlog, can_answer, parked_at, with_new_positions, work_by_table
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
 from engine.cdc.records.table_rows import BadCount, ChangeRows, TableSource
 from engine.cdc.report import BatchReport, TableReport
 from engine.cdc.rules.transactions import CutDecision
 from engine.cdc.settings import CUT, ISOLATE, CdcSettings
-from engine.cdc.state import Request, StateFiles
+from engine.cdc.state import RESNAPSHOT, AwaitedSnapshot, CdcTableState, Parked, Request, StateFiles
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
 from engine.cdc.writers import LocalTables, TableRunner, Writers
 from engine.kafka.offsets import OffsetRange, TopicPosition
@@ -101,7 +101,15 @@ class CdcBatches:
         Raises:
             FluvialError: of the job as a whole, as brokers that are away; of a table with ``on-table-failure=stop``.
         """
-        requests = self._state.requests()
+        asked = self._state.requests()
+        for each in asked:
+            if each.action == RESNAPSHOT:
+                self._await_snapshot(each, batch_id)
+        requests = [
+            each
+            for each in asked
+            if each.action != RESNAPSHOT and can_answer(self._state.table(each.table).parked, ranges)
+        ]
         budget = Budget(self._settings.memory_bytes) if self._keeps else None
         if self._settings.cut == CUT:
             ranges = with_held(ranges, self._state.cuts().get(batch_id - 1))
@@ -136,8 +144,9 @@ class CdcBatches:
             )
         self._last = report.after(self._last or BatchReport.from_json(self._state.progress()))
         self._state.put_progress(self._last.to_json())
-        for each in requests:
-            self._state.answered(each)
+        for each in asked:
+            if each.action == RESNAPSHOT or each in requests:
+                self._state.answered(each)
         return report
 
     def close(self) -> None:
@@ -177,6 +186,17 @@ class CdcBatches:
             raise failures[0]
         return [each.result() for each in futures]
 
+    def _await_snapshot(self, request: Request, batch_id: int) -> None:
+        """Park a table until a snapshot of the connector comes; its rows stay as they are until then."""
+        parked = Parked(
+            since_ms=self._now_ms(),
+            reason="waits for a snapshot of the connector, which replaces its rows",
+            batch_id=batch_id,
+            offsets=request.offsets,
+            awaits=AwaitedSnapshot(drops=request.drops),
+        )
+        self._state.park(request.table, parked)
+
     def _let_go_on(
         self, name: str, ranges: Sequence[OffsetRange], works: dict[str, TableWork], requests: Sequence[Request]
     ) -> None:
@@ -193,12 +213,20 @@ class CdcBatches:
         """One table of a batch, from its schema to its commit; a failure parks it."""
         name, state = work.name, self._state.table(work.name)
         goes_on = any(each.table == name for each in requests)
-        if state.parked is not None and not goes_on:
+        if state.parked is not None and not goes_on and not work.begins_awaited(state.parked):
             self._state.park(name, with_new_positions(state.parked, work))
             return TableReport.parked_table(name, state.parked)
         stood: dict[TopicPosition, int] = {}
+        awaited = state.parked.awaits if state.parked is not None and work.has_awaited(state.parked) else None
         try:
             work.check_readable()
+            if awaited is not None and state.parked is not None:
+                work = work.from_awaited(state.parked)
+            if awaited is not None and awaited.drops:
+                self._writers.forget(self._tables.full_name(name))
+                self._tables.drop(name)
+                self._state.put(name, CdcTableState(parked=state.parked))
+                state = self._state.table(name)
             if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
                 self._state.park(name, None)
                 return None
@@ -206,7 +234,8 @@ class CdcBatches:
             self._state.put(name, after)
             stood = self._writers.open(table)
             work.check_same_topics(stood)
-            if work.is_truncated(stood, rule=self._settings.schema_changes.get("truncate", "apply")):
+            rule = self._settings.schema_changes.get("truncate", "apply")
+            if awaited is not None or work.is_truncated(stood, rule=rule):
                 self._writers.truncate(table, batch_id)
             report = self._written(self._ready(work, table, stood), batch_id)
             self._state.park(name, None)
@@ -229,7 +258,10 @@ class CdcBatches:
         before = self._state.table(work.name).parked
         reason = str(error) if isinstance(error, FluvialError) else f"unexpected: {type(error).__name__}: {error}"
         offsets = stood if before is None else {**before.offsets, **stood}
-        parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets)
+        if before is not None and before.awaits is not None and work.has_awaited(before):
+            parked = replace(before, reason=reason, awaits=replace(before.awaits, is_met=True))
+        else:
+            parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets)
         self._state.park(work.name, parked)
         logger.error(
             "a table is parked, the others go on: table=%s batch=%d reason=%s fix='fluvial cdc resume %s'",
@@ -246,6 +278,7 @@ class CdcBatches:
                 after=max(
                     stood.get((share.scan.source.topic, share.scan.source.partition), 0) - 1,
                     share.truncated_at(self._settings.schema_changes.get("truncate", "apply")),
+                    -1 if state.parked is None else share.snapshot_from(state.parked) - 1,
                 ),
                 sequence=state.sequence,
                 constants=share.target.constants,
@@ -259,11 +292,8 @@ class CdcBatches:
             keys=tuple(table.schema.primary_keys),
             sources=tuple(sources),
             bad=BadCount(allowed=self._allowed(work.name)),
-            kept={
-                position_of(share.scan.source): share.scan.chunks
-                for share in work.shares
-                if share.scan.chunks is not None
-            },
+            has_updates=any(share.found.has_updates for share in work.shares),
+            kept={position_of(share.scan.source): share.scan.chunks for share in work.shares},
         )
         return Ready(work=work, table=table, rows=rows, ends=work.ends)
 

@@ -1,7 +1,7 @@
 """What a batch does to each table: from scanned ranges and known states to the work by table. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.cdc.records.scan import RangeScan, ScannedTable
 from engine.cdc.rules.names import Naming, SourceTable, TableTarget
@@ -40,6 +40,13 @@ class Share:
                 f"--until {self.found.truncated_at + 1}'"
             )
         return self.found.truncated_at
+
+    def snapshot_from(self, parked: Parked) -> int:
+        """The first record of the snapshot that a table waits for; -1: it waits for none, or it is not here."""
+        start = parked.offsets.get(_position(self.scan.source))
+        if parked.awaits is None or start is None:
+            return -1
+        return next((max(first, start) for first, last in self.found.snapshots if last >= start), -1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +94,25 @@ class TableWork:
     def is_truncated(self, stood: Mapping[TopicPosition, int], *, rule: str) -> bool:
         """Whether a truncate of this batch lies behind the position of the table."""
         return any(each.truncated_at(rule) >= stood.get(_position(each.scan.source), 0) for each in self.shares)
+
+    def has_awaited(self, parked: Parked) -> bool:
+        """Whether the snapshot begins in this batch for which the table waits."""
+        return any(each.snapshot_from(parked) >= 0 for each in self.shares)
+
+    def begins_awaited(self, parked: Parked) -> bool:
+        """Whether a table that waits continues in this batch by itself."""
+        return parked.awaits is not None and not parked.awaits.is_met and self.has_awaited(parked)
+
+    def from_awaited(self, parked: Parked) -> "TableWork":
+        """The work without the schema parts that end before the snapshot begins."""
+        shares = []
+        for share in self.shares:
+            start = share.snapshot_from(parked)
+            parts = share.found.parts
+            after = [offset for offset, _ in parts[1:]] + [2**63]
+            kept = [each for each, end in zip(parts, after, strict=True) if end > start]
+            shares.append(replace(share, found=replace(share.found, parts=kept)))
+        return replace(self, shares=shares)
 
     @property
     def record_count(self) -> int:
@@ -161,12 +187,17 @@ def with_new_positions(parked: Parked, work: TableWork) -> Parked:
     missing = {each: offset for each, offset in work.starts.items() if each not in parked.offsets}
     if not missing:
         return parked
-    return Parked(
-        since_ms=parked.since_ms,
-        reason=parked.reason,
-        batch_id=parked.batch_id,
-        offsets={**parked.offsets, **missing},
-    )
+    return replace(parked, offsets={**parked.offsets, **missing})
+
+
+def can_answer(parked: Parked | None, ranges: Sequence[OffsetRange]) -> bool:
+    """Whether a batch knows where the records of a parked table end.
+
+    One that was planned before it was asked has no ranges of partitions where nothing is new: then the next one
+    answers.
+    """
+    known = {_position(each) for each in ranges}
+    return parked is None or known >= parked.offsets.keys()
 
 
 def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Request]) -> list[OffsetRange]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from engine.cdc.rules.names import Naming
+from filestore.types.data_types import DataType
 from logstore.format.connect_types import DEFAULT_RULES, TypeRules
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
@@ -26,6 +27,8 @@ class TableSettings:
     """What is said of one table."""
 
     partition_by: tuple[str, ...] = ()
+    columns: tuple[tuple[str, DataType], ...] = ()  # of records without schema parts; (): such records are refused
+    key: tuple[str, ...] = ()  # of these columns
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -46,6 +49,7 @@ class CdcSettings:
     placeholder: str = UNAVAILABLE_VALUE  # the connector's, for unavailable values
     renamed: Mapping[str, str] = field(default_factory=dict)  # columns of all tables
     added: Mapping[str, str] = field(default_factory=dict)  # metadata columns: what they hold, by name
+    computed: Mapping[str, str] = field(default_factory=dict)  # columns by name, as expressions over others
     excluded: tuple[str, ...] = ()  # schema.table.column
     deletes: str = HARD
     schema_changes: Mapping[str, str] = field(default_factory=dict)  # by kind
@@ -60,6 +64,7 @@ class CdcSettings:
     memory_bytes: int = 128 << 20  # of records that are kept between the two passes of a batch
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # of every table
     tables: Mapping[str, TableSettings] = field(default_factory=dict)
+    connector: Mapping[str, str] = field(default_factory=dict)  # settings that decide how it writes values
 
     def table(self, name: str) -> TableSettings:
         """What is said of one table, by its name without the database."""

@@ -8,7 +8,7 @@ names of columns. Each is replaced atomically, by the driver of the job alone.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -20,11 +20,20 @@ from filestore.io.file_io import FileIO
 from lsm.errors import CorruptDataError
 
 STATE_DIRECTORY: Final = "_cdc"
+RESNAPSHOT: Final = "resnapshot"
 _TABLES: Final = "tables"
 _REQUESTS: Final = "requests"
 _PROGRESS: Final = "progress.json"
 _CUTS: Final = "cuts.json"
 _SUFFIX: Final = ".json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitedSnapshot:
+    """A snapshot of the connector that replaces the rows of a table."""
+
+    drops: bool  # the table is made again
+    is_met: bool = False  # it came, and could not be written: a request continues with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +44,7 @@ class Parked:
     reason: str
     batch_id: int
     offsets: Mapping[TopicPosition, int]  # the next record of each partition
+    awaits: AwaitedSnapshot | None = None  # continues with it by itself, from these offsets on; None: with a request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +70,7 @@ class CdcTableState:
                 "reason": parked.reason,
                 "batch": parked.batch_id,
                 "offsets": to_json(parked.offsets, {}),
+                "awaits": None if parked.awaits is None else asdict(parked.awaits),
             },
         }
 
@@ -78,6 +89,7 @@ class CdcTableState:
                 reason=parked["reason"],
                 batch_id=parked["batch"],
                 offsets=from_json(parked["offsets"]),
+                awaits=None if not parked.get("awaits") else AwaitedSnapshot(**parked["awaits"]),
             ),
         )
 
@@ -87,9 +99,11 @@ class Request:
     """What a user asks of a running job."""
 
     name: str  # of its file
-    action: str  # resume, skip
+    action: str  # resume, skip, resnapshot
     table: str
     until: int | None = None  # skip: records before this offset are left out
+    offsets: Mapping[TopicPosition, int] = field(default_factory=dict)  # resnapshot: it begins behind these
+    drops: bool = False  # resnapshot: the table is made again
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +147,32 @@ class StateFiles:
         for name in self.request_names():
             body = self._read(f"{_REQUESTS}/{name}")
             if body is not None:
-                found.append(Request(name=name, action=body["action"], table=body["table"], until=body["until"]))
+                found.append(
+                    Request(
+                        name=name,
+                        action=body["action"],
+                        table=body["table"],
+                        until=body["until"],
+                        offsets=from_json(body.get("offsets", {})),
+                        drops=body.get("drops", False),
+                    )
+                )
         return found
 
-    def ask(self, action: str, table: str, *, at_ms: int, until: int | None = None) -> None:
+    def ask(
+        self,
+        action: str,
+        table: str,
+        *,
+        at_ms: int,
+        until: int | None = None,
+        offsets: Mapping[TopicPosition, int] | None = None,
+        drops: bool = False,
+    ) -> None:
         """Ask something of the job; it answers with its next batch."""
         name = f"{at_ms:013d}-{quote(table, safe='')}{_SUFFIX}"
-        self._write(f"{_REQUESTS}/{name}", {"action": action, "table": table, "until": until})
+        body = {"action": action, "table": table, "until": until, "drops": drops}
+        self._write(f"{_REQUESTS}/{name}", body | {"offsets": to_json(offsets or {}, {})})
 
     def answered(self, request: Request) -> None:
         """Forget a request."""

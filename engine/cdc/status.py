@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.cdc.report import BatchReport, TableReport
-from engine.cdc.state import CdcTableState, StateFiles
+from engine.cdc.state import CdcTableState, Parked, StateFiles
 from engine.cdc.topics import PatternTopics
 from engine.kafka.offsets import TopicPosition
 from logstore.kafka.clients import KafkaProperties
@@ -71,6 +71,14 @@ def check_known(state: StateFiles, table: str, *, parked: bool) -> CdcTableState
     return found
 
 
+def table_positions(state: StateFiles, table: str) -> set[TopicPosition]:
+    """The topic partitions of a table, as far as its job has read them."""
+    progress = BatchReport.from_json(state.progress())
+    last = None if progress is None else progress.tables.get(table)
+    parked = state.table(table).parked
+    return {*({} if last is None else last.offsets), *({} if parked is None else parked.offsets)}
+
+
 def skip_position(table: str, found: CdcTableState) -> TopicPosition:
     """The partition of a table in which records can be skipped by one offset. Raises: InvalidInputError."""
     positions = [] if found.parked is None else sorted(found.parked.offsets)
@@ -112,5 +120,11 @@ def _status(
         schema=None if last is None else last.schema_id,
         parked_since_ms=None if parked is None else parked.since_ms,
         reason=None if parked is None else parked.reason,
-        fix=None if parked is None else f"remove the cause, then: fluvial cdc resume {name}",
+        fix=None if parked is None else _fix(name, parked),
     )
+
+
+def _fix(name: str, parked: Parked) -> str:
+    if parked.awaits is None or parked.awaits.is_met:
+        return f"remove the cause, then: fluvial cdc resume {name}"
+    return f"look into the connector's log whether it has taken the signal; without it: fluvial cdc resume {name}"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.catalog import Catalog
+from engine.cdc.records.computed import computed_type, inputs
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
 from engine.cdc.records.part_columns import key_names, refused_columns, row_columns
 from engine.cdc.records.routing import RowPart
@@ -54,6 +55,10 @@ class CdcTables:
     def open(self, name: str) -> Table:
         """The table as it is now. Raises: InvalidInputError."""
         return self.catalog.table(self.full_name(name))
+
+    def drop(self, name: str) -> None:
+        """Remove the table, if it is there."""
+        self.catalog.drop_table(self.full_name(name), if_exists=True)
 
     def prepare(self, name: str, state: CdcTableState, met: Sequence[MetPart]) -> tuple[Table, CdcTableState]:
         """The table at a schema that holds all rows of a batch.
@@ -119,6 +124,7 @@ class CdcTables:
             options.setdefault(TableOptions.sequence_fields.key, SEQUENCE_COLUMN)
         for each, expression in added.items():
             fields.append(_field(each, metadata_type(expression)))
+        fields += self._computed(name, fields, list(renamed.values()))
         for each, why in refused_columns(met.part, settings).items():
             logger.warning("a column is left out: table=%s column=%s source=%s reason=%s", name, each, met.source, why)
         names = [each.name for each in fields]
@@ -143,6 +149,22 @@ class CdcTables:
             comment=f"of {met.source}, by the job {settings.name}",
             if_not_exists=True,
         )
+
+    def _computed(self, table: str, fields: Sequence[DataField], key: Sequence[str]) -> list[DataField]:
+        """The columns that are computed from those that the table has."""
+        known = {each.name: each.type for each in fields}
+        found = []
+        for name, expression in self.settings.computed.items():
+            needed = inputs(expression)
+            if not needed <= known.keys():
+                continue
+            if name in known or (name in key and not needed <= set(key)):
+                raise InvalidInputError(
+                    f"a computed column cannot have this name: table={table} column={name} key={','.join(key)} "
+                    "fix='choose one that no column has; in a key, compute it from columns of the key'"
+                )
+            found.append(_field(name, computed_type(expression, known)))
+        return found
 
 
 def with_deleted(settings: CdcSettings) -> dict[str, str]:

@@ -18,6 +18,9 @@ from engine.cdc.settings import CdcSettings
 from engine.compaction.spark_units import SparkUnits
 from engine.kafka.dead_letters import RowLetters
 from engine.kafka.offsets import TopicPosition, from_json, to_json
+from engine.lineage.batch_origin import fitting_job
+from engine.lineage.origins import CommitOrigin
+from engine.lineage.recording import Recorder
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.table import Table
@@ -116,6 +119,8 @@ class Writers:
         """``commit_user`` is the id of the query, ``run_id`` that of this start of it."""
         self._settings, self._runner, self._observe = settings, runner, observe
         self._user, self._run_id = commit_user, run_id
+        self._job = fitting_job(settings.name)
+        self._recorder: Recorder | None = None
         self._open: OrderedDict[str, _Open] = OrderedDict()
 
     def open(self, table: Table) -> dict[TopicPosition, int]:
@@ -128,11 +133,15 @@ class Writers:
                 commit_user=self._user,
                 options=WriterOptions.parse({}, SINK_KEYS),
                 upkeep=Upkeep.STREAM,
-                origin=_no_origin,
+                origin=self._origin,
                 run_id=self._run_id,
                 observe=self._observe,
             )
             found = _Open(table, session, position_in(table, self._settings.name))
+            recorder = Recorder.of(table.store)
+            if recorder is not None:
+                recorder.opened(self._job)
+                self._recorder = recorder
         elif found.table.schema.id != table.schema.id:
             found.session.continue_at(table.files)
             found = _Open(table, found.session, found.offsets)
@@ -185,6 +194,12 @@ class Writers:
         for each in self._open.values():
             each.session.close()
         self._open.clear()
+        if self._recorder is not None:
+            self._recorder.closed(self._job)
+
+    def _origin(self, batch_id: int, rows: ChangeRows | None) -> CommitOrigin:
+        """The job and its batch, which is the same for all tables; offsets of topics are beside it in the snapshot."""
+        return CommitOrigin(job=self._job, barrier_id=batch_id, run=fitting_job(self._user))
 
 
 def position_in(table: Table, job: str) -> dict[TopicPosition, int]:

@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 from engine.cdc.report import BatchReport
-from engine.cdc.status import check_known, job_status, latest_offsets, skip_position
+from engine.cdc.signals import SIGNAL_SETTINGS, check_resnapshot, send_signals, signals_for
+from engine.cdc.state import RESNAPSHOT
+from engine.cdc.status import check_known, job_status, latest_offsets, skip_position, table_positions
 from engine.cli.cdc_commands.verify import verify
 from engine.cli.commands.deploy import LAYER_OPTIONS, import_from_here, set_up_logging
 from engine.cli.output import console, grid, json_option, print_json
@@ -158,6 +160,34 @@ def skip(chosen: Chosen, table: str, until: int) -> None:
     state = cdc_state(*chosen)
     skip_position(table, check_known(state, table, parked=True))
     state.ask("skip", table, at_ms=int(time.time() * 1000), until=until)
+
+
+@cdc.command()
+@click.argument("table")
+@click.option("--drop", "drops", is_flag=True, help="Make the table again: of a key that has changed.")
+@click.option("--by-hand", is_flag=True, help="Send no signal: you do, after this command.")
+@_with_job
+def resnapshot(chosen: Chosen, table: str, drops: bool, by_hand: bool) -> None:
+    """Replace the rows of a table by a snapshot that its connector takes again; the other tables go on.
+
+    The table keeps its rows until the first row of the snapshot comes. The connector needs the settings
+    signal.enabled.channels=source,kafka, signal.kafka.topic and signal.kafka.bootstrap.servers.
+    """
+    job, database = chosen
+    state, settings = cdc_state(job, database), cdc_settings(job, database)
+    topic = database.source.signals
+    if topic is None and not by_hand:
+        raise InvalidInputError(
+            f"where the connector takes signals is not known: table={table} source.signals=None "
+            f"fix='set {SIGNAL_SETTINGS} at the connector, and source.signals to that topic; or use --by-hand'"
+        )
+    known = check_known(state, table, parked=False)
+    latest = latest_offsets(settings.properties, settings.pattern)
+    ends = {each: latest[each] for each in table_positions(state, table) if each in latest}
+    check_resnapshot(table, known.key, ends)
+    if topic is not None and not by_hand:
+        send_signals(settings.properties, topic, signals_for(known.sources, ends))
+    state.ask(RESNAPSHOT, table, at_ms=int(time.time() * 1000), offsets=ends, drops=drops)
 
 
 cdc.add_command(verify)

@@ -58,6 +58,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         )
     if cdc.source.transactions is not None and not re.fullmatch(pattern, cdc.source.transactions):
         pattern = f"(?:{pattern})|{re.escape(cdc.source.transactions)}"
+    declared = cdc.declared
     return CdcSettings(
         name=cdc.name,
         database=cdc.database,
@@ -76,6 +77,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         unavailable_values="keep" if cdc.unavailable_values == "keep" else "fail",
         renamed=cdc.columns.rename,
         added=cdc.columns.add,
+        computed=cdc.columns.compute,
         excluded=cdc.columns.exclude,
         deletes=cdc.deletes,
         schema_changes=cdc.schema_changes,
@@ -90,8 +92,12 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
         memory_bytes=cdc.commit.memory,
         options=cdc.options,
         tables={
-            name: TableSettings(partition_by=each.partition_by, options=each.options) for name, each in cdc.each.items()
+            name: TableSettings(
+                partition_by=each.partition_by, columns=declared[name], key=each.key, options=each.options
+            )
+            for name, each in cdc.each.items()
         },
+        connector=cdc.source.connector,
     )
 
 

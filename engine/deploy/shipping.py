@@ -27,7 +27,8 @@ import sys
 
 from engine.cli.app import run_command
 
-sys.exit(run_command(["run", *sys.argv[1:]]))
+given = sys.argv[1:]  # a job file, or: cdc run FILE
+sys.exit(run_command(given if given[:1] == ["cdc"] else ["run", *given]))
 '''
 
 

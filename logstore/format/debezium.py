@@ -67,6 +67,7 @@ def decode_envelopes(
     epoch_units: Mapping[str, str] | None = None,
     base64_decimals: bool = False,
     split: Split = split_payloads,
+    key_split: Split | None = None,
     out_of_range: OutOfRange = "fail",
     unavailable_values: Literal["fail", "keep"] = "fail",
     placeholder: str = UNAVAILABLE_VALUE,
@@ -95,6 +96,7 @@ def decode_envelopes(
         base64_decimals: without a schema part, decimals are base64 of their unscaled bytes with their column's
             scale (``decimal.handling.mode=precise``). Never inferred: such a text may look like a number.
         split: splits records into payloads and schema parts; the default is for JSON.
+        key_split: the same of keys; None: as ``split``.
         out_of_range: what becomes of dates outside of the years 1 to 9999, which stand for infinity, and of decimals
             with more digits than their column: the record is bad, or the value becomes null or the nearest one.
         unavailable_values: what becomes of an update with placeholders for values that the connector does not have:
@@ -114,6 +116,7 @@ def decode_envelopes(
         epoch_units=epoch_units or {},
         base64_decimals=base64_decimals,
         split=split,
+        key_split=key_split or split,
         out_of_range=out_of_range,
         placeholder=placeholder,
     )
@@ -150,6 +153,7 @@ class _Target:
     epoch_units: Mapping[str, str]
     base64_decimals: bool
     split: Split
+    key_split: Split
     out_of_range: OutOfRange
     placeholder: str
 
@@ -313,7 +317,7 @@ def _with_old_keys(
         unknown = [BadRecord(index=int(each), reason=_NO_OLD_KEY) for each in moved]
         return events_without(events, moved), None, unknown
     own = keys.take(pa.array(moved))
-    parts = [(group.schema_part, group.indices) for group in table.split(own.fill_null(b"null"))[0]]
+    parts = [(group.schema_part, group.indices) for group in table.key_split(own.fill_null(b"null"))[0]]
     texts = old_keys.take(pa.array(moved)).cast(pa.binary())
     groups: list[Payloads] = []
     bad: list[BadRecord] = []
@@ -348,7 +352,7 @@ def _key_rows(keys: pa.Array, indices: IndexArray, table: _Target) -> tuple[_Par
     has_key = flags(chosen.is_valid())
     bad = [BadRecord(index=int(index), reason="a delete has neither row nor key") for index in indices[~has_key]]
     indices, chosen = indices[has_key], chosen.drop_null()
-    groups, unreadable = table.split(chosen)
+    groups, unreadable = table.key_split(chosen)
     bad += [BadRecord(index=int(indices[record.index]), reason=f"key: {record.reason}") for record in unreadable]
     typed, row_indices, refused = _typed_keys(groups, indices, table)
     key_columns = dict(zip(table.key_names, typed.flatten(), strict=True))

@@ -5,6 +5,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -233,17 +234,32 @@ class _Columns:
 
     def batch(self) -> pa.RecordBatch:
         schema = pa.schema([_FIELDS[name] for name in self._lists])
-        arrays = [pa.array(column, _FIELDS[name].type) for name, column in self._lists.items()]
+        arrays = [_array_of(column, _FIELDS[name].type) for name, column in self._lists.items()]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _array_of(column: list[Any], data_type: pa.DataType) -> pa.Array:
+    """A column of a batch; bytes are joined in one step, which is many times as fast as value by value."""
+    if not pa.types.is_binary(data_type) or None in column:
+        return pa.array(column, data_type)
+    offsets = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, column), np.int64, len(column)), out=offsets[1:])
+    if offsets[-1] > _MAX_ARRAY_BYTES:
+        return pa.array(column, data_type)
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(column))]
+    return pa.Array.from_buffers(data_type, len(column), buffers)
+
+
+_MAX_ARRAY_BYTES: Final = 2**31 - 1
 _FIELDS: Final = {field.name: field for field in (*LOG_SCHEMA, OLD_KEY)}
 _OLD_KEY_HEADER: Final = "__debezium.oldkey"
 
 
 def _old_keys(messages: Sequence[Any]) -> list[bytes | None]:
     """Most records have no headers."""
-    found = map(Message.headers, messages)
+    found = [*map(Message.headers, messages)]
+    if not any(found):
+        return [None] * len(found)
     return [None if headers is None else dict(headers).get(_OLD_KEY_HEADER) for headers in found]
 
 
@@ -264,11 +280,17 @@ def _batches(
     failure = None
     try:
         for messages in records:
-            for piece, size_bytes in _pieces(messages, batch_rows, batch_bytes):
-                if pending.row_count + len(piece) > batch_rows or pending.size_bytes >= batch_bytes:
+            while messages:
+                room = batch_rows - pending.row_count
+                for piece, size_bytes in _pieces(messages[:room], batch_bytes):
+                    if pending.size_bytes >= batch_bytes:
+                        yield pending.batch()
+                        pending = _Columns(columns)
+                    pending.extend(piece, size_bytes)
+                messages = messages[room:]
+                if pending.row_count == batch_rows:
                     yield pending.batch()
                     pending = _Columns(columns)
-                pending.extend(piece, size_bytes)
     except KafkaException as error:
         failure = error
     if pending.row_count:
@@ -277,11 +299,12 @@ def _batches(
         raise failure
 
 
-def _pieces(messages: list[Any], batch_rows: int, batch_bytes: int) -> Iterator[tuple[Sequence[Any], int]]:
-    """All messages with their bytes, or one by one if a batch may have to end among them."""
+def _pieces(messages: list[Any], batch_bytes: int) -> Iterator[tuple[Sequence[Any], int]]:
+    """All messages with their bytes, halved until a piece is small beside a batch."""
     size_bytes = sum(map(len, messages))
-    if len(messages) <= batch_rows and size_bytes < batch_bytes // _PIECES_PER_BATCH:
+    if len(messages) == 1 or size_bytes < batch_bytes // _PIECES_PER_BATCH:
         yield messages, size_bytes
-    else:
-        for message in messages:
-            yield (message,), len(message)
+        return
+    middle = len(messages) // 2
+    for half in (messages[:middle], messages[middle:]):
+        yield from _pieces(half, batch_bytes)

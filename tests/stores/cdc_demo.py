@@ -18,18 +18,8 @@ from engine.broker.broker import Broker
 from tests.stores.debezium import PostgresSource
 from tests.stores.kafka_connect import KafkaConnect
 from tests.stores.postgres import Postgres
+from tests.stores.tpcb import make_bank
 
-_TPCB: Final = r"""
-\set aid random(1, 10000)
-\set tid random(1, 10)
-\set delta random(-5000, 5000)
-BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
-UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = 1;
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, 1, :aid, :delta, CURRENT_TIMESTAMP);
-END;
-"""
 _PAUSE_S: Final = 3.0
 _FLUVIAL: Final = (sys.executable, "-m", "engine.cli")
 
@@ -44,8 +34,7 @@ def main(home: Path, seconds: int, rate: int) -> int:
     """
     shutil.rmtree(home, ignore_errors=True)
     (home / "connect").mkdir(parents=True)
-    script, job = home / "tpcb.sql", home / "jobs" / "bank.yaml"
-    script.write_text(_TPCB, encoding="utf-8")
+    job = home / "jobs" / "bank.yaml"
     with ExitStack() as stack:
         server = stack.enter_context(Postgres())
         brokers = stack.enter_context(Broker(home / "broker")).bootstrap_servers
@@ -53,13 +42,7 @@ def main(home: Path, seconds: int, rate: int) -> int:
         print("1. PostgreSQL, a broker and Debezium run; pgbench makes its tables")
         source = PostgresSource("bank", server, connect, brokers)
         stack.callback(source.close)
-        source.pgbench("-i", "-I", "dtp", "--quiet")
-        source.execute(
-            "INSERT INTO pgbench_branches VALUES (1, 0)",
-            "INSERT INTO pgbench_tellers SELECT i, 1, 0 FROM generate_series(1, 10) i",
-            "INSERT INTO pgbench_accounts SELECT i, 1, 0 FROM generate_series(1, 10000) i",
-            "ALTER TABLE pgbench_history REPLICA IDENTITY FULL",
-        )
+        script = make_bank(source, home, accounts=10_000)
         source.start()
         print("2. fluvial init --from-topics: the job file, from the records that are there", flush=True)
         topics = ("--from-topics", r"bank\.public\..*", "--database", "bank", "--kafka", brokers)

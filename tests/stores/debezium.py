@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ class ChangeRecord:
     value: bytes | None
 
 
-class ChangeSource:
+class ChangeSource(ABC):
     """A database of a server, and its connector, once `start` was called.
 
     Its topics begin with `name` and a dot; its transactions are in ``<name>.transaction``.
@@ -143,17 +144,21 @@ class ChangeSource:
         self.connect.remove(self.name)
         self._connection.close()
 
+    @abstractmethod
     def _connected(self) -> Any:
-        raise NotImplementedError
+        """A connection to the database, which is made first."""
 
+    @abstractmethod
     def _settings(self) -> dict[str, str]:
-        raise NotImplementedError
+        """The connector's own settings."""
 
+    @abstractmethod
     def _emit(self, mark: str) -> None:
-        raise NotImplementedError
+        """Make a change with a text in it."""
 
+    @abstractmethod
     def _fence_topic(self) -> str:
-        raise NotImplementedError
+        """Where the changes of ``_emit`` are published."""
 
 
 class PostgresSource(ChangeSource):

@@ -7,7 +7,7 @@ import pytest
 
 from engine.broker.broker import Broker
 from tests.stores.apicurio import Apicurio
-from tests.stores.debezium import ChangeSource, MariaDbSource, PostgresSource
+from tests.stores.debezium import MariaDbSource, PostgresSource
 from tests.stores.kafka_connect import KafkaConnect
 from tests.stores.mariadb import MariaDb
 from tests.stores.object_store import ObjectStore, S3Proxy
@@ -81,7 +81,7 @@ def connect(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def postgres_source(connect: KafkaConnect, broker: Broker, postgres: str) -> Iterator[ChangeSource]:
+def postgres_source(connect: KafkaConnect, broker: Broker, postgres: str) -> Iterator[PostgresSource]:
     """A database of PostgreSQL, whose changes Debezium publishes once it is started."""
     made = PostgresSource(f"shop{next(_numbers)}", postgres, connect, broker.bootstrap_servers)
     yield made
@@ -91,7 +91,7 @@ def postgres_source(connect: KafkaConnect, broker: Broker, postgres: str) -> Ite
 @pytest.fixture
 def mariadb_source(
     connect: KafkaConnect, broker: Broker, mysql: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ChangeSource]:
+) -> Iterator[MariaDbSource]:
     """A database of MariaDB, whose changes Debezium publishes once it is started."""
     number = next(_numbers)
     directory = tmp_path_factory.mktemp("history")

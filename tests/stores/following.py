@@ -36,9 +36,9 @@ class Follower:
         self._topics = PatternTopics(properties, pattern, clock=_always_later())
         self._position: dict[str, Any] = {}
         self._batch_id = -1
-        self._state = StateFiles(self.catalog.file_io, self.catalog.warehouse, "shop")
+        self.state = StateFiles(self.catalog.file_io, self.catalog.warehouse, "shop")
         self._batches = CdcBatches(
-            self.catalog, self.settings, self._state, commit_user="query-1", run_id="run-1", threads=1
+            self.catalog, self.settings, self.state, commit_user="query-1", run_id="run-1", threads=1
         )
 
     def catch_up(self) -> BatchReport:
@@ -50,7 +50,7 @@ class Follower:
         """One batch with what the topics have at this moment."""
         positions = self._topics.positions()
         earliest, latest = self._topics.earliest(positions), self._topics.latest(positions)
-        planned = next_position(self._position, earliest, latest, self._state.request_names(), limit=None)
+        planned = next_position(self._position, earliest, latest, self.state.request_names(), limit=None)
         self._batch_id += 1
         report = self._batches.write(planned_ranges(self._position, planned), self._batch_id)
         self._position = planned
@@ -58,7 +58,7 @@ class Follower:
 
     def verified(self) -> dict[str, Verified]:
         """Each source table against its table, by the source's name without the schema."""
-        found = verified(self.source.url, self.catalog, followed_by(self.settings, self._state))
+        found = verified(self.source.url, self.catalog, followed_by(self.settings, self.state))
         return {each.source.name: each for each in found if each.source.name != "fence"}
 
     def differences(self) -> dict[str, list[object]]:

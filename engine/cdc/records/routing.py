@@ -6,7 +6,7 @@ schema changes and signals are known by the names of their schemas, and are no r
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -24,9 +24,10 @@ from lsm.keys.words import BoolArray, IndexArray
 
 ENVELOPE_FIELDS: Final = frozenset({"op", "source", "after"})
 TRUNCATE: Final = "t"
+UPDATE: Final = "u"
 NO_SCHEMA_PART: Final = (
     "the record has no schema part, so its columns have no types: "
-    "fix=set schemas.enable=true at both converters of the connector, or use Avro"
+    "fix=set schemas.enable=true at both converters of the connector, use Avro, or declare the columns of the table"
 )
 TRANSACTION_PART: Final = "TransactionMetadataValue"
 _TRANSACTION: Final = pa.schema(
@@ -73,6 +74,7 @@ class RowPart:
     digest: str
     row: Mapping[str, Any]  # the struct of ``after``
     key: Mapping[str, Any] | None  # None: records have no key
+    is_declared: bool = False  # by the job, because records have no schema part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,12 @@ class RecordPiece:
     part: RowPart | None  # None: truncates, which say nothing of the key
     indices: IndexArray  # (n,) of the records, ascending
     meta: pa.StructArray  # (n,) of ``META``
+    texts: pa.Array  # (n,) the envelopes as JSON, without their schema part
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it takes."""
+        return int(self.indices.nbytes + self.meta.nbytes + self.texts.nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +103,25 @@ class Routed:
     tombstones: IndexArray
 
 
-def route(keys: pa.Array, values: pa.Array, *, split: Split = split_payloads) -> Routed:
+Declared = Callable[[SourceTable], RowPart | None]
+"""The part of a table's records without schema parts; None: they are refused."""
+
+
+def nothing_declared(_: SourceTable) -> RowPart | None:
+    """Refuses all records without schema parts."""
+    return None
+
+
+def route(
+    keys: pa.Array, values: pa.Array, *, split: Split = split_payloads, declared: Declared = nothing_declared
+) -> Routed:
     """Find the table and the schema part of each record.
 
     Args:
         keys: (n,) binary.
         values: (n,) binary; null is a tombstone.
         split: see ``decode_envelopes``.
+        declared: parts for records that have none.
     """
     is_tombstone = flags(values.is_null())
     places = np.flatnonzero(~is_tombstone)
@@ -113,7 +133,7 @@ def route(keys: pa.Array, values: pa.Array, *, split: Split = split_payloads) ->
         if group.schema_part is not None and str(group.schema_part.get("name", "")).endswith(TRANSACTION_PART):
             ended += _ended(group, places[group.indices])
             continue
-        found, refused = _pieces_of(group, places[group.indices], keys, split)
+        found, refused = _pieces_of(group, places[group.indices], keys, split, declared)
         pieces += found
         bad += refused
     pieces.sort(key=lambda each: int(each.indices[0]))
@@ -144,20 +164,21 @@ def _ended(group: Payloads, indices: IndexArray) -> list[tuple[int, str, Mapping
 
 
 def _pieces_of(
-    group: Payloads, indices: IndexArray, keys: pa.Array, split: Split
+    group: Payloads, indices: IndexArray, keys: pa.Array, split: Split, declared: Declared
 ) -> tuple[list[RecordPiece], list[BadRecord]]:
     if group.schema_part is not None and not is_row_part(group.schema_part):
         return [], []
     decoded = decode_objects(group.texts, _meta_reading())
     bad = [BadRecord(index=int(indices[each.index]), reason=each.reason) for each in decoded.bad]
-    meta, at = decoded.rows, indices[decoded.indices]
+    meta, at, texts = decoded.rows, indices[decoded.indices], group.texts
+    if len(at) < len(texts):
+        texts = texts.take(pa.array(decoded.indices))
     source = pc.struct_field(meta, "source")
     is_event = flags(pc.and_(source.is_valid(), pc.struct_field(source, "table").is_valid()))
-    if group.schema_part is None:  # the reason is worth more than the record
-        return [], [*bad, *(BadRecord(index=int(each), reason=NO_SCHEMA_PART) for each in at[is_event])]
     if not is_event.all():
-        bad += [BadRecord(index=int(each), reason="the event has no source table") for each in at[~is_event]]
-        meta, at = rows_where(meta, is_event), at[is_event]
+        if group.schema_part is not None:
+            bad += [BadRecord(index=int(each), reason="the event has no source table") for each in at[~is_event]]
+        meta, at, texts = rows_where(meta, is_event), at[is_event], rows_where(texts, is_event)
         source = pc.struct_field(meta, "source")
     pieces = []
     schema = pc.coalesce(pc.struct_field(source, "schema"), pc.struct_field(source, "db"), "")
@@ -169,18 +190,27 @@ def _pieces_of(
             here = (codes == code) & (is_truncate == truncates)
             if not here.any():
                 continue
-            own, rows = (at, meta) if here.all() else (at[here], rows_where(meta, here))
+            own, rows, given = at[here], rows_where(meta, here), rows_where(texts, here)
             table = SourceTable(*name.split("\x00", 1))
             if truncates:
-                pieces.append(RecordPiece(source=table, part=None, indices=own, meta=rows))
+                pieces.append(RecordPiece(source=table, part=None, indices=own, meta=rows, texts=given))
+                continue
+            if group.schema_part is None:
+                known = declared(table)
+                if known is None:  # the reason is worth more than the record
+                    bad += [BadRecord(index=int(each), reason=NO_SCHEMA_PART) for each in own]
+                else:
+                    pieces.append(RecordPiece(source=table, part=known, indices=own, meta=rows, texts=given))
                 continue
             for key, mask in _key_parts(keys, own, split):
                 part = _row_part(group.schema_part, key)
-                is_all = bool(mask.all())
-                of_part = own if is_all else own[mask]
                 pieces.append(
                     RecordPiece(
-                        source=table, part=part, indices=of_part, meta=rows if is_all else rows_where(rows, mask)
+                        source=table,
+                        part=part,
+                        indices=own[mask],
+                        meta=rows_where(rows, mask),
+                        texts=rows_where(given, mask),
                     )
                 )
     return pieces, bad
@@ -208,6 +238,11 @@ def _key_parts(keys: pa.Array, indices: IndexArray, split: Split) -> list[tuple[
 
 def _row_part(part: Mapping[str, Any], key: Mapping[str, Any] | None) -> RowPart:
     row = next(each for each in part["fields"] if each.get("field") == "after")
+    return RowPart(digest=part_digest(row, key), row=row, key=key)
+
+
+def part_digest(row: Mapping[str, Any], key: Mapping[str, Any] | None) -> str:
+    """What is equal for equal columns of rows and keys."""
     fields = [row.get("fields"), None if key is None else key.get("fields")]
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return RowPart(digest=hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), row=row, key=key)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -6,7 +6,7 @@ what does not fit is read again. So a batch takes bounded memory, however far th
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from engine.cdc.records.routing import RecordPiece, Routed, RowPart, route
+from engine.cdc.records.declared import declared_part
+from engine.cdc.records.routing import UPDATE, Declared, RecordPiece, Routed, RowPart, route
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
 from engine.cdc.settings import CUT, CdcSettings
@@ -23,8 +24,9 @@ from engine.kafka.offsets import OffsetRange
 from logstore.format.avro_payloads import AvroPayloads
 from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
+from logstore.json.arrow_bytes import flags
 from logstore.json.reading import BadRecord
-from logstore.log.log_reader import LOG_SCHEMA, OLD_KEY, RecordsLostError, read_range
+from logstore.log.log_reader import OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 
 _NO_SNAPSHOT: Final = pa.array(["false", None], pa.string())
@@ -41,15 +43,27 @@ class ScannedTable:
     newest_lsn: int | None = None
     truncated_at: int | None = None  # offset of the last truncate
     parts: list[tuple[int, RowPart]] = field(default_factory=list)  # at the first record after another part
-    has_snapshot: bool = False  # records of the connector's first look at the table
+    has_updates: bool = False  # records from which values may be missing
+    snapshots: list[tuple[int, int]] = field(default_factory=list)  # first and last offset of a snapshot's records
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether there are records of a connector's look at the whole table."""
+        return bool(self.snapshots)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some records, and where they belong."""
+    """Some records, and where they belong; of their values only what belongs to a table."""
 
-    records: pa.RecordBatch
+    records: pa.RecordBatch  # offset, key and old key
     routed: Routed
+    end_offset: int  # the next record after them
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it takes."""
+        return int(self.records.nbytes) + sum(each.size_bytes for each in self.routed.pieces)
 
 
 @dataclass(slots=True)
@@ -59,7 +73,7 @@ class RangeScan:
     source: OffsetRange
     tables: dict[SourceTable, ScannedTable] = field(default_factory=dict)
     bad: list[tuple[int, BadRecord]] = field(default_factory=list)  # with its offset; of no known table
-    chunks: list[Chunk] | None = None  # None: to be read again
+    chunks: list[Chunk] = field(default_factory=list)  # the first ones; those after them are to be read again
     lost: str | None = None  # the records are gone, and why
     runs: list[ChangeRun] = field(default_factory=list)  # with ``commit.cut=transaction``
     ended: list[EndedTransaction] = field(default_factory=list)
@@ -102,13 +116,36 @@ def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
     return AvroPayloads(registry)
 
 
+def declared_parts(settings: CdcSettings) -> Declared:
+    """The parts of tables whose columns the job declares. Raises: InvalidInputError, see ``declared_part``."""
+    parts = {
+        name: declared_part(name, each.columns, each.key, settings.connector)
+        for name, each in settings.tables.items()
+        if each.columns
+    }
+
+    def declared(source: SourceTable) -> RowPart | None:
+        target = settings.naming.target_of(source) if parts else None
+        return None if target is None else parts.get(target.table)
+
+    return declared
+
+
 def read_chunks(settings: CdcSettings, source: OffsetRange) -> Iterator[Chunk]:
     """The records of a range, routed. Raises: FluvialError, see ``read_range``."""
-    split = split_of(settings)
+    split, declared = split_of(settings), declared_parts(settings)
     wanted = LogRange(bucket=source.partition, start_offset=source.start_offset, end_offset=source.end_offset)
-    columns = [*LOG_SCHEMA.names, OLD_KEY.name]
+    columns = ["offset", "key", "value", OLD_KEY.name]
     for records in read_range(settings.properties, topic=source.topic, log_range=wanted, columns=columns):
-        yield Chunk(records, route(records["key"], records["value"], split=split))
+        routed = route(records["key"], records["value"], split=split, declared=declared)
+        yield Chunk(records.drop_columns(["value"]), routed, records["offset"][-1].as_py() + 1)
+
+
+def raw_record(settings: CdcSettings, source: OffsetRange, offset: int) -> pa.RecordBatch:
+    """One record as it is in the topic, with its key and value. Raises: FluvialError, see ``read_range``."""
+    wanted = LogRange(bucket=source.partition, start_offset=offset, end_offset=offset + 1)
+    (found,) = read_range(settings.properties, topic=source.topic, log_range=wanted, columns=["offset", "key", "value"])
+    return found
 
 
 def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None = None) -> RangeScan:
@@ -122,12 +159,13 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
     Raises:
         UnavailableError: the brokers do not answer.
     """
-    found = RangeScan(source=source, chunks=None if budget is None else [])
+    found, keeps = RangeScan(source=source), budget is not None
     try:
         for chunk in read_chunks(settings, source):
             offsets = chunk.records["offset"].to_numpy()
+            has_old_keys = chunk.records[OLD_KEY.name].null_count < len(offsets)
             for piece in chunk.routed.pieces:
-                _add(found, piece, offsets)
+                _add(found, piece, offsets, has_old_keys=has_old_keys)
             for table in found.tables.values():
                 own = [each for each in chunk.routed.pieces if each.source == table.source and each.part is not None]
                 table.parts += part_starts(own, offsets) if own else []
@@ -143,11 +181,11 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
                     for index, name, counts in chunk.routed.ended
                 ]
             found.bad += [(int(offsets[each.index]), each) for each in chunk.routed.bad]
-            if found.chunks is not None:
-                if budget is not None and budget.take(chunk.records.nbytes):
-                    found.chunks.append(chunk)
-                else:
-                    found.chunks = None
+            keeps = keeps and budget is not None and budget.take(chunk.size_bytes)
+            if keeps:
+                found.chunks.append(chunk)
+        if keeps and found.chunks:  # behind them are only marks of transactions
+            found.chunks[-1] = replace(found.chunks[-1], end_offset=source.end_offset)
     except RecordsLostError as error:
         found.lost = str(error)
     for table in found.tables.values():
@@ -155,12 +193,14 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
     return found
 
 
-def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64]) -> None:
+def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64], *, has_old_keys: bool) -> None:
     at = offsets[piece.indices]
     table = found.tables.get(piece.source)
     if table is None:
         table = found.tables[piece.source] = ScannedTable(source=piece.source, first_offset=int(at[0]))
     table.record_count += len(at)
+    is_update = pc.any(pc.equal(pc.struct_field(piece.meta, "op"), UPDATE)).as_py()
+    table.has_updates |= has_old_keys or bool(is_update)
     source = pc.struct_field(piece.meta, "source")
     for name, key in (("newest_ms", "ts_ms"), ("newest_lsn", "lsn")):
         newest = pc.max(pc.struct_field(source, key)).as_py()
@@ -169,7 +209,9 @@ def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64]) -> No
     if piece.part is None:
         table.truncated_at = max(table.truncated_at or 0, int(at.max()))
     marks = pc.struct_field(source, "snapshot")
-    table.has_snapshot |= bool(pc.any(pc.invert(pc.is_in(marks, _NO_SNAPSHOT))).as_py())
+    marked = at[~flags(pc.is_in(marks, _NO_SNAPSHOT))]
+    if len(marked):
+        table.snapshots.append((int(marked[0]), int(marked[-1])))
 
 
 def _runs(chunk: Chunk, offsets: NDArray[np.int64]) -> list[ChangeRun]:

@@ -10,10 +10,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from engine.cdc.records.computed import computed_column, inputs
+from engine.cdc.records.declared import without_guesses
 from engine.cdc.records.metadata import DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, may_lack_values, metadata_column
 from engine.cdc.records.part_columns import key_names, row_columns
 from engine.cdc.records.routing import RecordPiece, RowPart
-from engine.cdc.records.scan import Chunk, position_of, read_chunks, split_of
+from engine.cdc.records.scan import Chunk, position_of, raw_record, read_chunks, split_of
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.settings import SOFT, CdcSettings
@@ -24,11 +26,14 @@ from filestore.datafile.schema_mapping import conform
 from filestore.types.casts import cast_array
 from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_type
 from logstore.format.debezium import DecodedChanges, decode_envelopes
+from logstore.format.schema_parts import Payloads, Split
 from logstore.format.source.old_keys import with_old_keys
+from logstore.format.source.unavailable import columns_of_masks, mask_column
 from logstore.json.arrow_bytes import flags, gathered
 from logstore.json.reading import BadRecord
 from logstore.log.log_reader import OLD_KEY
 from lsm.errors import InvalidInputError
+from lsm.keys.words import BoolArray
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 
@@ -76,7 +81,8 @@ class ChangeRows:
     keys: tuple[str, ...]  # () for a table without a key
     sources: tuple[TableSource, ...]
     bad: BadCount
-    kept: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)  # by position; others are read again
+    has_updates: bool = True  # some may lack values, which rows before them have
+    kept: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)  # by position; what follows is read again
 
     def __getstate__(self) -> tuple[Any, ...]:
         state = replace(self, kept={})
@@ -106,9 +112,12 @@ class ChangeRows:
                     yield rows
         letters.flush()
 
-    def _chunks(self, source: OffsetRange) -> Iterable[Chunk]:
-        kept = self.kept.get(position_of(source))
-        return read_chunks(self.settings, source) if kept is None else kept
+    def _chunks(self, source: OffsetRange) -> Iterator[Chunk]:
+        kept = self.kept.get(position_of(source), ())
+        yield from kept
+        start = kept[-1].end_offset if kept else source.start_offset
+        if start < source.end_offset:
+            yield from read_chunks(self.settings, replace(source, start_offset=start))
 
     def _of_chunk(self, chunk: Chunk, wanted: Sequence[TableSource]) -> tuple[pa.RecordBatch | None, list[BadRecord]]:
         by_source = {each.source: each for each in wanted}
@@ -144,15 +153,19 @@ class ChangeRows:
         columns = row_columns(part, piece.source, self.settings)
         schema = pa.schema([(each.name, arrow_type(each.type)) for each in columns])
         chosen = pa.array(indices)
+        row, key_split = part.row, split_of(self.settings)
+        if part.is_declared:
+            row, key_split = without_guesses(row), _already_split(part.key and without_guesses(part.key))
         found = decode_envelopes(
-            chunk.records["value"].take(chosen),
+            piece.texts.filter(pa.array(mask)),
             schema=schema,
             keys=chunk.records["key"].take(chosen),
             key_names=[name for name in key_names(part) if name in schema.names],
             old_keys=chunk.records[OLD_KEY.name].take(chosen),
             on_error="collect",
             with_update_before=not self.keys,
-            split=split_of(self.settings),
+            split=_already_split({"fields": [row]}),
+            key_split=key_split,
             out_of_range=self.settings.types.out_of_range,
             unavailable_values=self.settings.unavailable_values,
             placeholder=self.settings.placeholder,
@@ -160,7 +173,8 @@ class ChangeRows:
         meta = piece.meta.filter(pa.array(mask)).take(pa.array(found.record_indices))
         types = {each.name: each.type for each in columns}
         rows = self._in_table(found, meta, types, own, own.sequence.plans[run])
-        if self.settings.unavailable_values == "keep" and self.keys and may_lack_values(piece.meta, self.fields):
+        keeps = self.settings.unavailable_values == "keep" and self.has_updates and self.keys
+        if keeps and may_lack_values(piece.meta, self.fields):
             rows = _with_lists(rows)  # rows before one that lacks values are those that have them
         bad = [replace(each, index=int(indices[each.index])) for each in found.bad]
         return rows, indices[found.record_indices], bad
@@ -175,7 +189,8 @@ class ChangeRows:
     ) -> pa.RecordBatch:
         by_column = {column: name for name, column in plan.items()}
         count = found.rows.num_rows
-        arrays, fields = [], []
+        made: dict[str, pa.Array] = {}
+        computed = self._computed()
         for each in self.fields:
             arrow = arrow_type(each.type)
             if each.name in own.constants:
@@ -190,9 +205,18 @@ class ChangeRows:
                 values = _cast(found.rows.column(name), types[name], each.type, each.name)
             else:
                 values = pa.nulls(count, arrow)
-            arrays.append(values)
-            fields.append(pa.field(each.name, values.type))
+            made[each.name] = values
+        for name, kind in computed.items():
+            made[name] = computed_column(self.settings.computed[name], made, kind)
+        arrays, fields = list(made.values()), [pa.field(name, values.type) for name, values in made.items()]
         kinds, lacking = found.kinds, _renamed_lists(found.unavailable, plan)
+        if self.settings.deletes == SOFT:
+            codes = kinds.to_numpy(zero_copy_only=False)
+            is_delete = codes == RowKind.DELETE
+            kinds = pa.array(np.where(is_delete, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
+            rest = {name: column for name, column in plan.items() if column not in self.keys}
+            lacking = _with_nulls(lacking, found.rows, rest, is_delete)
+        lacking = self._with_computed(lacking, computed)
         if lacking is not None and found.old_keys is not None:
             lacking = with_old_keys(
                 lacking,
@@ -200,18 +224,31 @@ class ChangeRows:
                 flags(found.old_keys.is_valid()),
                 deleted=self._deleted(),
             )
-        if self.settings.deletes == SOFT:
-            codes = kinds.to_numpy(zero_copy_only=False)
-            is_delete = codes == RowKind.DELETE
-            kinds = pa.array(np.where(is_delete, np.int8(RowKind.UPDATE_AFTER), codes), pa.int8())
-            rest = {name: column for name, column in plan.items() if column not in self.keys}
-            lacking = _with_nulls(lacking, found.rows, rest, is_delete)
         arrays.append(ROW_KIND_SYMBOLS.take(kinds))
         fields.append(pa.field(ROW_KIND_COLUMN, pa.string()))
         if lacking is not None:
             arrays.append(lacking)
             fields.append(pa.field(UNAVAILABLE_COLUMN, lacking.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _computed(self) -> dict[str, DataType]:
+        """The computed columns that the table has, with their types."""
+        names = {each.name for each in self.fields}
+        rules = self.settings.computed
+        return {
+            each.name: each.type for each in self.fields if each.name in rules and inputs(rules[each.name]) <= names
+        }
+
+    def _with_computed(self, lists: pa.Array | None, computed: Iterable[str]) -> pa.Array | None:
+        """The lists, with computed columns where a column is missing from which they are computed."""
+        if lists is None:
+            return None
+        masks = columns_of_masks(lists)
+        for name in computed:
+            lacking = [masks[each] for each in inputs(self.settings.computed[name]) if each in masks]
+            if lacking:
+                masks[name] = np.logical_or.reduce(lacking)
+        return mask_column(masks, len(lists))
 
     def _deleted(self) -> str | None:
         """The column that says whether a row is deleted; None: deleted rows are gone."""
@@ -246,8 +283,18 @@ class ChangeRows:
         if self.settings.dead_letters is None:
             raise TooManyBadError(f"{text} fix=correct the source, set dead-letters to a topic, or skip the record")
         self.bad.add(self.table, self.settings.max_bad, len(bad), text)
-        described = [replace(each, reason=f"table={self.table} {each.reason}") for each in bad]
-        letters.send(chunk.records, described, source)
+        for each in bad:
+            record = raw_record(self.settings, source, chunk.records["offset"][each.index].as_py())
+            letters.send(record, [BadRecord(index=0, reason=f"table={self.table} {each.reason}")], source)
+
+
+def _already_split(part: Mapping[str, Any] | None) -> Split:
+    """Of payloads without their schema part, which is this one."""
+
+    def split(texts: pa.Array) -> tuple[list[Payloads], tuple[BadRecord, ...]]:
+        return [Payloads(schema_part=part, indices=np.arange(len(texts)), texts=texts)], ()
+
+    return split
 
 
 _TEXT: Final = DataType(root="VARCHAR", length=2**31 - 1)
@@ -266,19 +313,20 @@ def _renamed_lists(lists: pa.Array | None, names: Mapping[str, str]) -> pa.Array
     """Lists of source columns as lists of the table's; columns that the table leaves out are dropped."""
     if lists is None:
         return None
-    found = [None if each is None else [names[name] for name in each if name in names] for each in lists.to_pylist()]
-    return pa.array([each or None for each in found], pa.list_(pa.string()))
+    masks = {names[name]: mask for name, mask in columns_of_masks(lists).items() if name in names}
+    return mask_column(masks, len(lists))
 
 
-def _with_nulls(lists: pa.Array | None, rows: pa.RecordBatch, names: Mapping[str, str], mask: Any) -> pa.Array | None:
+def _with_nulls(
+    lists: pa.Array | None, rows: pa.RecordBatch, names: Mapping[str, str], chosen: BoolArray
+) -> pa.Array | None:
     """The lists, with the columns that are null in the chosen rows: a deleted row has its key only, and keeps all."""
-    if not mask.any():
+    if not chosen.any():
         return lists
-    nulls = {column: rows.column(name).is_null().to_numpy(zero_copy_only=False) for name, column in names.items()}
-    found: list[list[str] | None] = [None] * rows.num_rows if lists is None else lists.to_pylist()
-    for index in np.flatnonzero(mask).tolist():
-        found[index] = [column for column, is_null in nulls.items() if is_null[index]] or None
-    return pa.array(found, pa.list_(pa.string()))
+    masks = {} if lists is None else {name: mask & ~chosen for name, mask in columns_of_masks(lists).items()}
+    for name, column in names.items():
+        masks[column] = masks.get(column, False) | (chosen & flags(rows.column(name).is_null()))
+    return mask_column(masks, rows.num_rows)
 
 
 def _alike(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -103,6 +103,7 @@ class PassedPart:
 def made_again(table: str, offset: int) -> str:
     """What a user does when the rows of a table cannot become those of the source at an offset."""
     return (
+        f"run fluvial cdc resnapshot {table} --drop; or by hand: "
         f"send the connector the signal execute-snapshot for the source table, drop {table}, and run: "
         f"fluvial cdc skip {table} --until {offset}"
     )

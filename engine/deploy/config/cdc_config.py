@@ -6,12 +6,17 @@ from typing import Any, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from engine.cdc.records.computed import parsed_expression
+from engine.cdc.records.declared import declared_part
 from engine.cdc.records.metadata import metadata_type
 from engine.cdc.rules.names import DEFAULT_TO, NameRule, Naming
 from engine.cdc.rules.part_sequence import CHANGE_KINDS, WORDS
 from engine.cdc.settings import APPEND, COUNT_ROWS, CUT, HARD, ISOLATE, NO_CUT, SKIP, SOFT, STOP
 from engine.deploy.config.pipeline_config import AVAILABLE_NOW, KAFKA, TriggerConfig
 from engine.deploy.config.section import Options, Seconds, Section, SizeBytes, one_of, problem
+from engine.deploy.config.table_config import Columns
+from engine.dialect.grammar.type_grammar import parse_type
+from filestore.types.data_types import DataType
 from lsm.errors import InvalidInputError
 
 PATTERN: Final = "subscribePattern"
@@ -27,6 +32,10 @@ class CdcSourceConfig(Section):
     debezium-avro, with schema.registry.url; maxOffsetsPerTrigger."""
     transactions: str | None = None
     """Topic of transaction metadata (provide.transaction.metadata=true of the connector), for commit.cut."""
+    signals: str | None = None
+    """Topic of signals (signal.kafka.topic of the connector), for `fluvial cdc resnapshot`."""
+    connector: Options = Field(default_factory=dict)
+    """Settings of the connector that declared columns depend on: decimal.handling.mode, binary.handling.mode."""
 
     @model_validator(mode="after")
     def _has_pattern(self) -> Self:
@@ -91,6 +100,8 @@ class CdcColumnsConfig(Section):
 
     add: Options = Field(default_factory=dict)
     """Columns with metadata: {_op_ts: source.ts_ms, _lsn: source.lsn, _tx: transaction.id, _deleted: op = d}."""
+    compute: Options = Field(default_factory=dict)
+    """Columns from others of the row, in tables that have these: {dt: date(created_at), name: upper(last)}."""
     exclude: tuple[str, ...] = ()
     """Regular expressions over schema.table.column."""
     rename: Options = Field(default_factory=dict)
@@ -104,6 +115,16 @@ class CdcColumnsConfig(Section):
                 metadata_type(expression)
             except InvalidInputError as error:
                 raise problem("not in the envelope", facts=str(error)) from error
+        return given
+
+    @field_validator("compute")
+    @classmethod
+    def _are_expressions(cls, given: Options) -> Options:
+        for expression in given.values():
+            try:
+                parsed_expression(expression)
+            except InvalidInputError as error:
+                raise problem("not computable", facts=str(error)) from error
         return given
 
     @field_validator("exclude")
@@ -152,6 +173,10 @@ class OneTableConfig(Section):
 
     partition_by: tuple[str, ...] = ()
     """Columns that split the table into directories; part of its key."""
+    columns: Columns = Field(default_factory=dict)
+    """For records without schema parts: columns by name, with their types. Without them such records are refused."""
+    key: tuple[str, ...] = ()
+    """Key columns among them; none: a table without a key."""
     options: Options = Field(default_factory=dict, repr=False)
     """Options of the table, besides those of all."""
 
@@ -223,7 +248,20 @@ class CdcConfig(Section):
     def _words_are_known(self) -> Self:
         for key, words in CDC_WORDS.items():
             one_of(getattr(self, key.replace("-", "_")), words, what=key)
+        for name, columns in self.declared.items():
+            try:
+                declared_part(name, columns, self.each[name].key, self.source.connector)
+            except InvalidInputError as error:
+                raise problem("columns cannot be read", key="each", facts=str(error)) from error
         return self
+
+    @property
+    def declared(self) -> Mapping[str, tuple[tuple[str, DataType], ...]]:
+        """Declared columns by table."""
+        return {
+            name: tuple((column, parse_type(given.type)) for column, given in each.columns.items())
+            for name, each in self.each.items()
+        }
 
     @property
     def naming(self) -> Naming:

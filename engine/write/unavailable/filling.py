@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from engine.write.unavailable.moved_rows import Chains, MovedRows
 from engine.write.unavailable.newest_rows import EarlierRows, SnapshotRows, places_among
 from filestore.table_view import TableView
-from logstore.format.source.old_keys import is_old_key
+from logstore.format.source.unavailable import columns_of_masks
 from lsm.errors import InvalidInputError
 from lsm.keys.key_groups import one_chunk
 from lsm.keys.keys import key_order
@@ -234,19 +234,9 @@ class Filling:
 
 def _masks(marks: pa.Array, kinds: pa.Array) -> dict[str, BoolArray]:
     """By column the rows that lack its value; deletes need none."""
-    marks = marks.combine_chunks() if isinstance(marks, pa.ChunkedArray) else marks
-    rows = np.asarray(pc.list_parent_indices(marks))
-    names = pc.list_flatten(marks).cast(pa.string())
-    is_column = ~is_old_key(names)
-    rows, names = rows[is_column], names.filter(pa.array(is_column))
     needed = np.asarray(kinds) != RowKind.DELETE
-    masks = {}
-    for name in names.unique().drop_null().to_pylist():
-        mask = np.zeros(len(marks), bool)
-        mask[rows[np.asarray(pc.equal(names, name).fill_null(False))]] = True
-        if (mask & needed).any():
-            masks[name] = mask & needed
-    return masks
+    found = {name: mask & needed for name, mask in columns_of_masks(marks).items()}
+    return {name: mask for name, mask in found.items() if mask.any()}
 
 
 def _joined(column: pa.Array, base: pa.Table | None, field: pa.Field) -> pa.Array:

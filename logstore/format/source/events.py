@@ -70,22 +70,18 @@ def converted(events: Envelopes, plan: ColumnPlan) -> Envelopes:
     bad = [BadRecord(index=int(events.indices[row]), reason=reason) for row, reason in reasons.items()]
     kept = np.ones(len(events.kinds), bool)
     kept[list(reasons)] = False
-    return replace(
-        events,
-        before=rows_where(before.values, kept),
-        after=rows_where(after.values, kept),
-        kinds=events.kinds[kept],
-        indices=events.indices[kept],
-        bad=tuple(sorted([*events.bad, *bad], key=lambda record: record.index)),
-        unavailable=None if events.unavailable is None else rows_where(events.unavailable, kept),
-    )
+    readable = replace(events, before=before.values, after=after.values)
+    return replace(_kept(readable, kept), bad=tuple(sorted([*events.bad, *bad], key=lambda record: record.index)))
 
 
 def events_without(events: Envelopes, indices: IndexArray) -> Envelopes:
     """The events but those of some records."""
     kept = ~np.isin(events.indices, indices)
-    if kept.all():
-        return events
+    return events if kept.all() else _kept(events, kept)
+
+
+def _kept(events: Envelopes, kept: BoolArray) -> Envelopes:
+    """The events that the mask has; bad records and truncates stay."""
     return replace(
         events,
         before=rows_where(events.before, kept),

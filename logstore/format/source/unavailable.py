@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logstore.format.source.old_keys import is_old_key
 from logstore.json.arrow_bytes import flags
 from lsm.keys.words import BoolArray
 
@@ -52,6 +53,20 @@ def mask_column(masks: Mapping[str, BoolArray], count: int) -> pa.Array | None:
     names = pa.array(list(masks), pa.string()).take(pa.array(columns))
     offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
     return pa.ListArray.from_arrays(offsets, names, mask=pa.array(counts == 0))
+
+
+def columns_of_masks(marks: pa.Array | pa.ChunkedArray) -> dict[str, BoolArray]:
+    """The inverse of ``mask_column``: (n,) by column the rows that lack it; entries of old keys are no columns."""
+    marks = marks.combine_chunks() if isinstance(marks, pa.ChunkedArray) else marks
+    rows, names = np.asarray(pc.list_parent_indices(marks)), pc.list_flatten(marks).cast(pa.string())
+    is_column = ~is_old_key(names)
+    codes = names.filter(pa.array(is_column)).dictionary_encode()
+    rows, numbers = rows[is_column], np.asarray(codes.indices.fill_null(-1))
+    masks = {}
+    for number, name in enumerate(codes.dictionary.to_pylist()):
+        masks[name] = np.zeros(len(marks), bool)
+        masks[name][rows[numbers == number]] = True
+    return masks
 
 
 def without(values: pa.Array, mask: BoolArray) -> pa.Array:

@@ -4,22 +4,30 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
 from engine import Catalog, Table
 from engine.cdc.batch import CdcBatches
+from engine.cdc.records import scan
 from engine.cdc.report import TableReport
 from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import CdcTableState, StateFiles
 from engine.kafka.offsets import OffsetRange
+from engine.lineage.lineage import lineage_of
+from engine.lineage.origins import CommitOrigin
 from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
+from engine.write.unavailable.filling import Filling
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
+from logstore.log.log_reader import read_range
+from logstore.offsets import LogRange
 from tests.support.cdc_job import MemoryJob, memory_job
 from tests.support.change_events import SourceTable, decimal, int32, int64, send, text, tombstone
 
@@ -289,6 +297,26 @@ def test_rows_that_have_the_values_may_have_come_in_another_range(job: MemoryJob
     assert job.rows("docs") == [{"id": 1, "v": 3, "body": "new"}]
 
 
+def test_rows_are_remembered_only_for_updates_of_the_same_batch(
+    job: MemoryJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first snapshot of a large table has none: its rows are not held besides those of the files."""
+    held: list[int] = []
+    remember = Filling._remember
+
+    def counted(filling: Filling, rows: pa.RecordBatch, kinds: pa.Array) -> None:
+        held.append(rows.num_rows)
+        remember(filling, rows, kinds)
+
+    monkeypatch.setattr(Filling, "_remember", counted)
+    docs = SourceTable("docs", [int32("id"), text("body")])
+    job.batch(*(docs.read({"id": id_, "body": "x"}) for id_ in range(5)), docs.insert({"id": 9, "body": "y"}))
+    assert held == []
+    job.batch(docs.insert({"id": 6, "body": "z"}), docs.update({"id": 6, "body": "__debezium_unavailable_value"}))
+    assert sum(held) == 2
+    assert job.rows("docs")[5] == {"id": 6, "body": "z"}
+
+
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_an_update_of_a_key_takes_large_values_along(tmp_path: Path, deletes: str) -> None:
     """It comes as a delete and a create with a placeholder; a create without the header has that text as its value."""
@@ -407,6 +435,43 @@ def headers_in(properties: KafkaProperties, topic: str) -> list[dict[str, str]]:
     found = [each for each in (first, *consumer.consume(10, 0.2)) if each is not None and each.error() is None]
     consumer.close()
     return [{name: value.decode() for name, value in each.headers()} for each in found]
+
+
+def test_a_batch_is_one_barrier_of_its_job_in_all_its_tables(job: MemoryJob) -> None:
+    """The lineage names job, batch and query; the snapshot has the offsets beside it. A replay records nothing more."""
+    job.batch(USERS.insert({"id": 1, "name": "Ann"}), ORDERS.insert({"id": 1, "state": "a", "amount": None}))
+    job.batch(USERS.insert({"id": 2, "name": "Bob"}))
+    job.restarted()
+    job.again()
+    meta = lineage_of(job.catalog).meta  # type: ignore[union-attr]
+    written = {(each.job, each.barrier_id, each.table, each.snapshot_id) for each in meta.sink_data_lineages()}
+    assert written == {("shop", 0, "users", 1), ("shop", 0, "orders", 1), ("shop", 1, "users", 2)}
+    assert {each.table for each in meta.sink_table_lineages()} == {"users", "orders"}
+    snapshot = job.catalog.table("shop.users").latest_snapshot()
+    assert snapshot is not None
+    origin = CommitOrigin.of(snapshot)
+    assert origin == CommitOrigin(job="shop", barrier_id=1, run="query-1")
+    assert orjson.loads(snapshot.properties["fluvial.cdc-offsets"]) == {"shop.public.users": {"0": 4}}
+
+
+def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are the same for any memory; only what does not fit is read twice, bad records as they were."""
+    reads: list[LogRange] = []
+
+    def by_two(properties: KafkaProperties, **more: Any) -> Iterator[pa.RecordBatch]:
+        reads.append(more["log_range"])
+        return read_range(properties, **more, batch_rows=2)
+
+    monkeypatch.setattr(scan, "read_range", by_two)
+    records = [USERS.insert({"id": id_, "name": "x" * 50}) for id_ in range(6)]
+    again = {}
+    for memory in (0, 2000, 10**6):
+        reads.clear()
+        with job_with(tmp_path / str(memory), memory_bytes=memory) as job:
+            job.batch(*records)
+            assert [row["id"] for row in job.rows("users")] == [*range(6)], memory
+        again[memory] = [each.start_offset for each in reads]
+    assert again == {0: [0, 0], 2000: [0, 2], 10**6: [0]}
 
 
 def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:

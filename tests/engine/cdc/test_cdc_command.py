@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.cdc.state import RESNAPSHOT
 from engine.deploy.cdc_job import cdc_of, cdc_settings
 from engine.deploy.config.job_config import parse_job
 from lsm.errors import InvalidInputError
@@ -70,3 +71,20 @@ def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int
     assert fluvial("cdc", "status", *flags)[0] == 0
     code, _, error = fluvial("cdc", "resume", "numbers", *flags)
     assert (code, "is not parked" in error) == (2, True)
+
+
+def test_resnapshot_asks_the_job_to_await_a_snapshot(
+    job: MemoryJob, fluvial: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Without a topic of signals it says what is missing; a table that a snapshot cannot replace is refused."""
+    flags = ("--brokers", SERVERS, "--topics", r"shop\..*", "--database", "shop", "--warehouse", job.catalog.warehouse)
+    job.batch(NUMBERS.insert({"id": 1, "n": 1}), SourceTable("events", [int32("n")], key=()).insert({"n": 1}))
+    code, _, error = fluvial("cdc", "resnapshot", "numbers", *flags)
+    assert (code, "source.signals to that topic; or use --by-hand" in error) == (2, True)
+    assert fluvial("cdc", "resnapshot", "numbers", "--by-hand", "--drop", *flags)[0] == 0
+    (request,) = job.state.requests()
+    assert (request.action, request.table, request.drops) == (RESNAPSHOT, "numbers", True)
+    assert request.offsets == {("shop.public.numbers", 0): 2}
+    code, _, error = fluvial("cdc", "resnapshot", "events", "--by-hand", *flags)
+    assert (code, "a table without a key counts rows twice" in error) == (2, True)
+    assert len(job.state.requests()) == 1

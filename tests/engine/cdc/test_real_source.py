@@ -1,23 +1,20 @@
 """Tables that follow real databases by Debezium are equal to them, value by value, as ``fluvial cdc verify`` says."""
 
+import time
 from pathlib import Path
 
-from logstore.format.connect_types import TypeRules
-from tests.stores.change_scenarios import MARIADB, POSTGRES
-from tests.stores.debezium import ChangeSource
-from tests.stores.following import Follower
+import pyarrow as pa
 
-TPCB = """
-\\set aid random(1, 500)
-\\set tid random(1, 10)
-\\set delta random(-5000, 5000)
-BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
-UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = 1;
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, 1, :aid, :delta, CURRENT_TIMESTAMP);
-END;
-"""
+from engine.cdc.signals import send_signals, signals_for
+from engine.cdc.state import RESNAPSHOT
+from engine.cdc.status import latest_offsets, table_positions
+from logstore.format.connect_types import TypeRules
+from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.topics import LogTopics
+from tests.stores.change_scenarios import MARIADB, POSTGRES
+from tests.stores.debezium import ChangeSource, PostgresSource
+from tests.stores.following import Follower
+from tests.stores.tpcb import make_bank
 
 
 def test_every_type_of_postgres(postgres_source: ChangeSource, tmp_path: Path) -> None:
@@ -89,17 +86,9 @@ def test_keys_that_move_and_rows_without_keys(postgres_source: ChangeSource, tmp
     assert follower.verified()["pairs"].comparison.table_rows == 1  # type: ignore[union-attr]
 
 
-def test_a_load_of_pgbench(postgres_source: ChangeSource, tmp_path: Path) -> None:
+def test_a_load_of_pgbench(postgres_source: PostgresSource, tmp_path: Path) -> None:
     """TPC-B's tables, one of them without a key, after its transactions; the connector is killed in the middle."""
-    postgres_source.pgbench("-i", "-I", "dtp", "--quiet")
-    postgres_source.execute(
-        "INSERT INTO pgbench_branches VALUES (1, 0)",
-        "INSERT INTO pgbench_tellers SELECT i, 1, 0 FROM generate_series(1, 10) i",
-        "INSERT INTO pgbench_accounts SELECT i, 1, 0 FROM generate_series(1, 500) i",
-        "ALTER TABLE pgbench_history REPLICA IDENTITY FULL",
-    )
-    script = tmp_path / "tpcb.sql"
-    script.write_text(TPCB, encoding="utf-8")
+    script = make_bank(postgres_source, tmp_path, accounts=500)
     postgres_source.start()
     follower = Follower(postgres_source, tmp_path)
     postgres_source.pgbench("-n", "-t", "100", "-f", str(script))
@@ -186,3 +175,46 @@ def test_columns_that_change_while_a_job_follows(postgres_source: ChangeSource, 
         report = follower.catch_up()
         assert {name: str(each.parked) for name, each in report.tables.items() if each.parked} == {}, change
         assert follower.differences() == {}, change
+
+
+def test_a_table_that_has_drifted_is_replaced_by_a_snapshot(postgres_source: PostgresSource, tmp_path: Path) -> None:
+    """The connector takes the signal, and publishes all rows; changes of large and small values go on meanwhile."""
+    topic = f"{postgres_source.name}-signals"
+    properties = KafkaProperties.parse({"bootstrap.servers": postgres_source.brokers})
+    LogTopics(properties).create_topic(topic, bucket_count=1)
+    postgres_source.execute(
+        "CREATE TABLE docs (id int PRIMARY KEY, v int, t text)",
+        "ALTER TABLE docs ALTER COLUMN t SET STORAGE EXTERNAL",
+        "INSERT INTO docs SELECT i, i, repeat('t' || i, 2000) FROM generate_series(1, 20) i",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+    )
+    postgres_source.start(
+        {
+            "signal.enabled.channels": "source,kafka",
+            "signal.kafka.topic": topic,
+            "signal.kafka.bootstrap.servers": postgres_source.brokers,
+            "signal.kafka.groupId": topic,
+        }
+    )
+    follower = Follower(postgres_source, tmp_path)
+    follower.catch_up()
+    docs = follower.catalog.table("shop.docs")
+    rows = docs.read().to_arrow().slice(0, 3)
+    docs.write(rows.append_column("_row_kind", pa.array(["-D"] * 3)))
+    docs.write(pa.table({"id": pa.array([99], pa.int32()), "v": pa.array([1], pa.int32()), "t": ["no such row"]}))
+    assert len(follower.differences()["docs"]) == 4
+    state = follower.state
+    ends = {
+        each: latest_offsets(properties, follower.settings.pattern)[each] for each in table_positions(state, "docs")
+    }
+    send_signals(properties, topic, signals_for(state.table("docs").sources, ends))
+    state.ask(RESNAPSHOT, "docs", at_ms=1, offsets=ends)
+    postgres_source.execute("UPDATE docs SET v = v + 100 WHERE id > 10", "INSERT INTO others VALUES (1)")
+    follower.catch_up()
+    deadline = time.monotonic() + 60
+    while state.table("docs").parked is not None:
+        assert time.monotonic() < deadline, (state.table("docs").parked, postgres_source.connect.log[-3000:])
+        follower.step()
+    postgres_source.execute("UPDATE docs SET v = v + 100 WHERE id < 5", "DELETE FROM docs WHERE id = 20")
+    follower.catch_up()
+    assert follower.differences() == {}

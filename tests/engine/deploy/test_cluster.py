@@ -18,6 +18,8 @@ from engine import Catalog
 from engine.broker.broker import Broker
 from engine.deploy.shipping import write_shipment
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.topics import LogTopics
+from tests.support.change_events import SourceTable, int32, send, text
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -38,6 +40,15 @@ pipelines:
   source: {{options: {{subscribe: "{topic}", value.format: debezium-json}}}}
   target: shop.orders
   checkpoint: {root}/checkpoint
+"""
+WHOLE = """
+name: whole
+warehouse: {root}/warehouse
+cdc:
+- name: shop
+  database: whole
+  source: {{options: {{subscribePattern: "{topic}-cdc", kafka.bootstrap.servers: "{servers}"}}}}
+  options: {{bucket: 2}}
 """
 
 
@@ -130,16 +141,30 @@ def test_a_job_runs_on_two_workers_with_the_package_shipped(
     options = (
         "--executor-memory 512m --executor-cores 1 --conf spark.driver.host=127.0.0.1 --conf spark.ui.enabled=false"
     )
-    command = [str(SUBMIT), cluster, str(job), "--quiet", "--json", "--spark-log", str(tmp_path / "spark.log")]
     submitter = plain() | interpreters(stranger) | {"SHIP": str(tmp_path / "ship"), "SUBMIT_OPTIONS": options}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=submitter, capture_output=True, text=True, timeout=400, check=False
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
 
+    def submit(*arguments: str) -> None:
+        command = [str(SUBMIT), cluster, *arguments, "--quiet"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=submitter, capture_output=True, text=True, timeout=400, check=False
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+
+    submit(str(job), "--json", "--spark-log", str(tmp_path / "spark.log"))
     table = Catalog(str(tmp_path / "warehouse")).table("shop.orders")
     rows = table.read().to_arrow().to_pylist()
     assert sorted((row["id"], row["name"]) for row in rows) == [(key, f"n{key}") for key in range(ROWS)]
     snapshot = table.latest_snapshot()
     assert snapshot is not None
     assert sum(snapshot.log_offsets.values()) >= ROWS
+
+    # a whole database by the same way: tables are written by tasks of the workers
+    sources = [SourceTable(name, [int32("id"), text("v")], topic_name=f"{topic}-cdc") for name in ("one", "two")]
+    LogTopics(kafka).create_topic(f"{topic}-cdc", bucket_count=1)
+    send(kafka, *(each.insert({"id": key, "v": f"v{key}"}) for key in range(ROWS) for each in sources))
+    whole = tmp_path / "whole.yaml"
+    whole.write_text(WHOLE.format(root=tmp_path, servers=broker.bootstrap_servers, topic=topic))
+    submit("cdc", "run", str(whole), "--once")
+    for each in sources:
+        found = Catalog(str(tmp_path / "warehouse")).table(f"whole.{each.name}").read().to_arrow().to_pylist()
+        assert sorted((row["id"], row["v"]) for row in found) == [(key, f"v{key}") for key in range(ROWS)]

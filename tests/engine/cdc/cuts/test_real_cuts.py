@@ -4,38 +4,15 @@ import threading
 from pathlib import Path
 
 from engine.cdc.settings import CUT
-from tests.stores.debezium import ChangeSource
+from tests.stores.debezium import PostgresSource
 from tests.stores.following import Follower
-
-TPCB = """
-\\set aid random(1, 100)
-\\set tid random(1, 10)
-\\set delta random(-5000, 5000)
-BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
-UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = 1;
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, 1, :aid, :delta, CURRENT_TIMESTAMP);
-END;
-"""
-BALANCES = {
-    "pgbench_accounts": "abalance", "pgbench_tellers": "tbalance", "pgbench_branches": "bbalance",
-    "pgbench_history": "delta",
-}  # fmt: skip
+from tests.stores.tpcb import BALANCES, make_bank
 
 
-def test_a_reader_of_any_cut_sees_the_sums_of_tpcb(postgres_source: ChangeSource, tmp_path: Path) -> None:
+def test_a_reader_of_any_cut_sees_the_sums_of_tpcb(postgres_source: PostgresSource, tmp_path: Path) -> None:
     """D: sum(abalance) = sum(tbalance) = sum(bbalance) = sum(delta) at every tag, while pgbench runs."""
-    postgres_source.pgbench("-i", "-I", "dtp", "--quiet")
-    postgres_source.execute(
-        "INSERT INTO pgbench_branches VALUES (1, 0)",
-        "INSERT INTO pgbench_tellers SELECT i, 1, 0 FROM generate_series(1, 10) i",
-        "INSERT INTO pgbench_accounts SELECT i, 1, 0 FROM generate_series(1, 100) i",
-        "INSERT INTO pgbench_history VALUES (1, 1, 1, 0, CURRENT_TIMESTAMP)",
-        "ALTER TABLE pgbench_history REPLICA IDENTITY FULL",
-    )
-    script = tmp_path / "tpcb.sql"
-    script.write_text(TPCB, encoding="utf-8")
+    script = make_bank(postgres_source, tmp_path, accounts=100)
+    postgres_source.execute("INSERT INTO pgbench_history VALUES (1, 1, 1, 0, CURRENT_TIMESTAMP)")
     postgres_source.start()
     follower = Follower(postgres_source, tmp_path, cut=CUT, tag_every_s=0)
     follower.catch_up()
@@ -54,6 +31,6 @@ def test_a_reader_of_any_cut_sees_the_sums_of_tpcb(postgres_source: ChangeSource
     for tag in tags:
         read = {name: table.read(tag=tag).to_arrow()[BALANCES[name]].to_pylist() for name, table in tables.items()}
         sums[tag] = {sum(values) for values in read.values()}
-    assert len(tags) >= 3, follower._state.cuts()
+    assert len(tags) >= 3, follower.state.cuts()
     assert {tag: found for tag, found in sums.items() if len(found) != 1} == {}
     assert follower.differences() == {}

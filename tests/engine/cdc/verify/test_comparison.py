@@ -1,11 +1,12 @@
 """A table is compared with a real PostgreSQL and a real MariaDB: what is equal, and exactly what is not."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -20,6 +21,7 @@ from engine.table import Table
 
 _numbers = count(1)
 US = pa.timestamp("us")
+TypeSample = tuple[str, pa.DataType, str, Any]
 
 
 @contextmanager
@@ -59,6 +61,31 @@ def compare(url: str, name: str, table: Table, **bounds: int) -> Comparison:
         pair = paired(database.dialect, source, database.name_of(source), state.schema)
         assert pair.left_out == {}
         return compared(database, pair, state, **bounds)
+
+
+def check_texts(server: str, home: Path, columns: Mapping[str, TypeSample], *before: str) -> None:
+    """A row of these values and one of nulls are equal in the database and in a table.
+
+    Args:
+        server: gets a database.
+        home: gets a warehouse.
+        columns: by name the type there and here, the value there as SQL and here.
+        before: statements.
+    """
+    schema = pa.schema([(name, kind) for name, (_, kind, _, _) in columns.items()])
+    arrays = [pa.array([value, None if name != "id" else 2], kind) for name, (_, kind, _, value) in columns.items()]
+    with new_database(server) as url:
+        execute(
+            url,
+            *before,
+            f"CREATE TABLE types ({', '.join(f'{name} {kind}' for name, (kind, *_) in columns.items())})",
+            f"INSERT INTO types VALUES ({', '.join(text for _, _, text, _ in columns.values())})",
+            "INSERT INTO types (id) VALUES (2)",
+        )
+        table = Catalog(str(home)).create_table("shop.types", schema, primary_key=["id"])
+        table.write(pa.Table.from_arrays(arrays, schema=schema))
+        found = compare(url, "types", table)
+        assert (found.is_equal, found.differences, found.source_rows, found.table_rows) == (True, (), 2, 2)
 
 
 def test_every_type_of_postgres_has_the_text_of_its_column(postgres: str, tmp_path: Path) -> None:
@@ -101,21 +128,8 @@ def test_every_type_of_postgres_has_the_text_of_its_column(postgres: str, tmp_pa
         "na": ("numeric(5,2)[]", pa.list_(pa.decimal128(5, 2)), "'{1.5,-2}'", [Decimal("1.50"), Decimal("-2.00")]),
         "e": ("int[]", pa.list_(pa.int32()), "'{}'", []),
     }
-    schema = pa.schema([(name, kind) for name, (_, kind, _, _) in columns.items()])
-    arrays = [pa.array([value, None if name != "id" else 2], kind) for name, (_, kind, _, value) in columns.items()]
-    with new_database(postgres) as url:
-        execute(
-            url,
-            "CREATE TYPE mood AS ENUM ('happy')",
-            "CREATE DOMAIN positive AS int CHECK (value > 0)",
-            f"CREATE TABLE types ({', '.join(f'{name} {kind}' for name, (kind, *_) in columns.items())})",
-            f"INSERT INTO types VALUES ({', '.join(text for _, _, text, _ in columns.values())})",
-            "INSERT INTO types (id) VALUES (2)",
-        )
-        table = Catalog(str(tmp_path)).create_table("shop.types", schema, primary_key=["id"])
-        table.write(pa.Table.from_arrays(arrays, schema=schema))
-        found = compare(url, "types", table)
-        assert (found.is_equal, found.differences, found.source_rows, found.table_rows) == (True, (), 2, 2)
+    before = ("CREATE TYPE mood AS ENUM ('happy')", "CREATE DOMAIN positive AS int CHECK (value > 0)")
+    check_texts(postgres, tmp_path, columns, *before)
 
 
 def test_every_type_of_mariadb_has_the_text_of_its_column(mysql: str, tmp_path: Path) -> None:
@@ -145,20 +159,7 @@ def test_every_type_of_mariadb_has_the_text_of_its_column(mysql: str, tmp_path: 
         "tm": ("TIME", pa.string(), "'24:00:00'", "24:00:00.000000"),
         "tm6": ("TIME(6)", pa.string(), "'-838:59:59.999999'", "-838:59:59.999999"),
     }
-    schema = pa.schema([(name, kind) for name, (_, kind, _, _) in columns.items()])
-    arrays = [pa.array([value, None if name != "id" else 2], kind) for name, (_, kind, _, value) in columns.items()]
-    with new_database(mysql) as url:
-        execute(
-            url,
-            "SET time_zone = '+00:00'",
-            f"CREATE TABLE types ({', '.join(f'{name} {kind}' for name, (kind, *_) in columns.items())})",
-            f"INSERT INTO types VALUES ({', '.join(text for _, _, text, _ in columns.values())})",
-            "INSERT INTO types (id) VALUES (2)",
-        )
-        table = Catalog(str(tmp_path)).create_table("shop.types", schema, primary_key=["id"])
-        table.write(pa.Table.from_arrays(arrays, schema=schema))
-        found = compare(url, "types", table)
-        assert (found.is_equal, found.differences, found.source_rows, found.table_rows) == (True, (), 2, 2)
+    check_texts(mysql, tmp_path, columns, "SET time_zone = '+00:00'")
 
 
 @pytest.fixture(scope="module")

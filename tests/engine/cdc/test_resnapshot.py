@@ -1,0 +1,112 @@
+"""A table that a snapshot of the connector replaces, while the others go on; requests that come between two batches."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from engine.cdc.rules.names import SourceTable as Source
+from engine.cdc.signals import signals_for
+from engine.cdc.state import RESNAPSHOT
+from lsm.errors import InvalidInputError
+from tests.support.cdc_job import MemoryJob, memory_job
+from tests.support.change_events import Record, SourceTable, int32, text
+
+DOCS = SourceTable("docs", [int32("id"), text("body")])
+OTHERS = SourceTable("others", [int32("id")])
+LEFT_OUT = "__debezium_unavailable_value"
+POSITION = ("shop.public.docs", 0)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[MemoryJob]:
+    with memory_job(tmp_path) as made:
+        yield made
+
+
+def snapshot_of(table: SourceTable, *ids: int) -> list[Record]:
+    return [table.read({"id": id_, "body": f"new {id_}"}, snapshot="true") for id_ in ids]
+
+
+def bodies(job: MemoryJob) -> list[tuple[int, str]]:
+    return [(row["id"], row["body"]) for row in job.rows("docs")]
+
+
+def end_of(job: MemoryJob) -> int:
+    return int(job.position[POSITION[0]]["0"])
+
+
+def test_a_request_between_planning_and_writing_waits_for_the_next_batch(job: MemoryJob) -> None:
+    """The batch that runs does not know where the records of the parked table end: they were left out for good."""
+    job.batch(DOCS.insert({"id": 1, "body": "a"}), OTHERS.insert({"id": 1}))
+    assert job.batch(DOCS.insert({"id": {}, "body": "b"}), DOCS.insert({"id": 3, "body": "c"})).tables["docs"].parked
+    job.send(OTHERS.insert({"id": 2}))
+    job.planned = (job.position, job._next())
+    job.batch_id += 1
+    job.state.ask("skip", "docs", at_ms=1, until=3)
+    assert "docs" not in job.again().tables
+    job.position = job.planned[1]
+    assert job.batch().tables["docs"].parked is None
+    assert bodies(job) == [(1, "a"), (3, "c")]
+    assert job.state.request_names() == []
+
+
+def test_a_snapshot_replaces_the_rows_when_it_comes(job: MemoryJob) -> None:
+    """What was published before it is older; a change without its large value would find no row that has it."""
+    job.batch(*(DOCS.insert({"id": id_, "body": f"old {id_}"}) for id_ in (1, 2)), OTHERS.insert({"id": 1}))
+    job.state.ask(RESNAPSHOT, "docs", at_ms=1, offsets={POSITION: end_of(job)})
+    before = DOCS.update({"id": 9, "body": LEFT_OUT})
+    report = job.batch(before, OTHERS.insert({"id": 2}))
+    assert "waits for a snapshot" in str(report.tables["docs"].parked)
+    assert (bodies(job), len(job.rows("others"))) == ([(1, "old 1"), (2, "old 2")], 2)
+    job.restarted()
+    later = DOCS.update({"id": 3, "body": LEFT_OUT})
+    report = job.batch(before, *snapshot_of(DOCS, 2, 3, 9), later, DOCS.delete({"id": 9, "body": None}))
+    assert report.tables["docs"].parked is None
+    assert bodies(job) == [(2, "new 2"), (3, "new 3")]
+    count = job.snapshots("docs")
+    job.restarted()
+    job.again()  # a driver that died before it could remember
+    assert (bodies(job), job.snapshots("docs")) == ([(2, "new 2"), (3, "new 3")], count)
+    job.batch(DOCS.insert({"id": 4, "body": "next"}))
+    assert bodies(job)[-1] == (4, "next")
+
+
+def test_a_table_whose_key_has_changed_is_made_again(job: MemoryJob) -> None:
+    other = replace(DOCS, columns=[int32("id"), text("body"), int32("n")], key=("n",))
+    job.batch(DOCS.insert({"id": 1, "body": "a"}))
+    assert "the key of the source table has changed" in str(
+        job.batch(other.insert({"id": 2, "body": "b", "n": 2})).tables["docs"].parked
+    )
+    job.state.ask(RESNAPSHOT, "docs", at_ms=1, offsets={POSITION: end_of(job)}, drops=True)
+    snapshot = [other.read({"id": id_, "body": f"new {id_}", "n": 5}, snapshot="true") for id_ in (1, 2)]
+    assert job.batch(DOCS.insert({"id": 7, "body": "of the old key"}), *snapshot).tables["docs"].parked is None
+    assert job.catalog.table("shop.docs").schema.primary_keys == ("n",)
+    assert bodies(job) == [(2, "new 2")]
+
+
+def test_a_snapshot_that_cannot_be_written_waits_for_resume(job: MemoryJob) -> None:
+    """The rest of the snapshot in the next batch is not taken for its beginning."""
+    job.batch(DOCS.insert({"id": 1, "body": "a"}))
+    job.state.ask(RESNAPSHOT, "docs", at_ms=1, offsets={POSITION: end_of(job)})
+    bad = DOCS.read({"id": {}, "body": "b"}, snapshot="true")
+    assert job.batch(bad, *snapshot_of(DOCS, 2)).tables["docs"].parked
+    job.restarted()
+    assert job.batch(*snapshot_of(DOCS, 3)).tables["docs"].parked
+    assert bodies(job) == []  # the rows of before are gone, those of the snapshot wait
+    job.state.ask("skip", "docs", at_ms=2, until=3)
+    assert job.batch().tables["docs"].parked is None
+    assert bodies(job) == [(2, "new 2"), (3, "new 3")]
+
+
+def test_signals_name_the_connector_and_the_source_tables() -> None:
+    orders, users = Source("public", "orders"), Source("sales", "orders")
+    found = signals_for([orders, users], [("one.public.orders", 0), ("two.sales.orders", 0)])
+    assert [(each.prefix, orjson.loads(each.text)["data"]) for each in found] == [
+        ("one", {"data-collections": ["public.orders"], "type": "BLOCKING"}),
+        ("two", {"data-collections": ["sales.orders"], "type": "BLOCKING"}),
+    ]
+    with pytest.raises(InvalidInputError, match=r"not known: source=public\.orders topics=routed"):
+        signals_for([orders], [("routed", 0)])
