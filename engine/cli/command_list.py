@@ -140,6 +140,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     ),
     "remove-unexisting-manifests": "Remove lost manifests from a table, so that the rest can be read.",
     "rename-branch": "Give a branch another name. Its readers and writers have to open it again.",
+    "remove-stored-login": (
+        "Take secrets of logins out of a table's files, where earlier versions or other writers stored them."
+    ),
     "rename-tag": "Give a tag another name.",
     "repair": "Repair the history of a branch: hints, forks, and a rollback whose process died.",
     "repair-earliest-snapshot": (
@@ -231,7 +234,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "migrate": "migrate-table",
         },
     ),
-    "log": ("The topic of a table.", {"reset": "reset-log", "sync": "sync-log"}),
+    "log": ("The topic of a table.", {"reset": "reset-log", "sync": "sync-log", "remove-login": "remove-stored-login"}),
     "partition": (
         "Partitions of a table.",
         {"drop": "drop-partition", "expire": "expire-partitions", "mark-done": "mark-partition-done"},
