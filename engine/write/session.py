@@ -23,7 +23,7 @@ from engine.lineage.after_commit import AfterCommit
 from engine.lineage.origins import CommitOrigin
 from engine.log.table_log import TableLog, at_newest_log, tracks_changes
 from engine.request.writer_options import WriterOptions
-from engine.runtime.steps import Observer, ignore
+from engine.runtime.steps import BatchSteps, Observer, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import NO_PROPERTIES, BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
@@ -134,6 +134,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         self._table, self._store = table, table.store
         self._runner, self._commit_user = runner, commit_user
         self._options, self._upkeep, self._origin, self._observe = options, upkeep, origin, observe
+        self._steps = BatchSteps(observe)
         self._log = None if upkeep is Upkeep.REPLACE else TableLog.of(table, options)
         self._tracks_changes = tracks_changes(self._store, options)
         self._run: QueryRun | None = None
@@ -150,7 +151,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         self._compaction: BackgroundCompaction | None = None
         self._housekeeping: Housekeeping | None = None
         if is_kept:
-            run_tasks = partial(runner.compact, self._store)
+            run_tasks = self._steps.compacting(partial(runner.compact, self._store))
             self._compaction = BackgroundCompaction(self._store, run_tasks, check=partial(self.check_run, "compaction"))
             self._housekeeping = Housekeeping(self._store, checkpoint=place, check=partial(self.check_run, "expiry"))
 
@@ -285,7 +286,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             assert rows is not None
             return self._runner.write(spec, rows)
 
-        with self._as_newest_run(batch_id):
+        with self._steps.batch(batch_id), self._as_newest_run(batch_id):
             self.before_batch()
             origin = self._origin(batch_id, rows)
             with self._after.emitting(origin, batch_id, rows):

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.runtime.spark_internals import heap_bytes
+from engine.runtime.steps import Step, StepEvent
 from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult
@@ -71,6 +72,8 @@ class DriverRunner:
             )  # fmt: skip
             return self._tasks.write(spec, rows)
         self._turns.keep()
+        count = sum(batch.num_rows for batch in found)
+        spec.observe(StepEvent(step=Step.ROWS_COLLECTED, batch_id=spec.batch_id, facts={"rows": count}))
         has_gaps = bool(found) and UNAVAILABLE_COLUMN in found[0].schema.names
         if not has_gaps:  # a row with gaps needs those before it
             local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
