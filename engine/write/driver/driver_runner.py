@@ -78,9 +78,10 @@ class DriverRunner:
         if not has_gaps:  # a row with gaps needs those before it
             local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
             found = found if local is None else list(local(iter(found)))
+        spec = replace(spec, refuse=self._refuse, keeps_writers=True)
         is_tiny = spec.log is None and sum(batch.num_rows for batch in found) <= _ALONE_ROWS
         is_alone = is_tiny or (has_gaps and _has_old_keys(found))
-        return write_in_threads(replace(spec, refuse=self._refuse), found, most_threads=1 if is_alone else threads)
+        return write_in_threads(spec, found, most_threads=1 if is_alone else threads)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """See ``Runner``."""
