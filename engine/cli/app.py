@@ -142,7 +142,10 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "engine.cli.commands.top",
         "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.",
     ),
-    "trace": ("engine.cli.commands.trace", "Show where the time of one micro-batch went: as a list, as a picture."),
+    "trace": (
+        "engine.cli.trace",
+        "Show where the time of one micro-batch went, by the steps in a sink's trace.directory.",
+    ),
     "validate": ("engine.cli.commands.deploy", "Check job files without running them."),
 }
 """Commands that are imported when they are called: module and short help."""

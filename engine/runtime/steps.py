@@ -59,8 +59,8 @@ def ignore(event: StepEvent) -> None:
     """The observer that does nothing."""
 
 
-Task = TypeVar("Task")
-Done = TypeVar("Done")
+TaskT = TypeVar("TaskT")
+MessagesT = TypeVar("MessagesT")
 
 
 class BatchSteps:
@@ -79,10 +79,10 @@ class BatchSteps:
         yield
         self._observe(StepEvent(step=Step.BATCH_DONE, batch_id=batch_id))
 
-    def compacting(self, run: Callable[[Sequence[Task]], Done]) -> Callable[[Sequence[Task]], Done]:
+    def compacting(self, run: Callable[[Sequence[TaskT]], MessagesT]) -> Callable[[Sequence[TaskT]], MessagesT]:
         """The same function, which reports when it begins and when it has ended without an error."""
 
-        def observed(tasks: Sequence[Task]) -> Done:
+        def observed(tasks: Sequence[TaskT]) -> MessagesT:
             newest = self._newest
             self._observe(StepEvent(step=Step.COMPACTION_STARTED, batch_id=newest, facts={"tasks": len(tasks)}))
             done = run(tasks)

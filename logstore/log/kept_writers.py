@@ -1,8 +1,8 @@
 """Writers of a log that stay open between the batches of one process.
 
-A writer that has committed a batch knows the end of its bucket: nobody else can have written there without fencing it,
+A writer that has committed a batch knows the end of its bucket: no other one can have written there without fencing it,
 and a fenced writer cannot write. So the next batch needs neither another producer nor a look at the log's end (14 to
-23 ms). What tells that it was fenced meanwhile is a newer end in the table's snapshot, else Kafka, at the latest when
+23 ms). That it was fenced meanwhile is shown by a newer end in the table's snapshot, else by Kafka, at the latest when
 the transaction ends: then the batch is tried again, as after any other lost race.
 """
 

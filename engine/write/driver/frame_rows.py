@@ -62,7 +62,7 @@ def collect_rows(frame: DataFrame, *, most_bytes: int, most_partition_bytes: int
 
 
 def limited_frame(frame: DataFrame, most_bytes: int) -> DataFrame:
-    """The frame, whose job fails with `IS_OVER` at the first row of a partition that does not fit.
+    """The frame, of which the job fails with `IS_OVER` at the first row of a partition that does not fit.
 
     A row fits when its number in the partition times its own width is below the limit. So rows of one width take that
     many bytes, and others a small multiple of it: the n-th row at most an n-th.

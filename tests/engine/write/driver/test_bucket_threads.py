@@ -170,7 +170,7 @@ def fences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def rows_of(value: int, keys: int = 30) -> list[pa.RecordBatch]:
+def all_keys_at(value: int, keys: int = 30) -> list[pa.RecordBatch]:
     return batches_of([(key, value, "+U") for key in range(keys)])
 
 
@@ -192,14 +192,14 @@ def test_a_run_fences_each_bucket_once_more_and_then_writes_on(
     counts = []
     with query_session(table.files, ThreadRunner()) as session:
         for batch in range(4):
-            session.write(rows_of(batch, keys=1 if batch == 2 else 30), batch_id=batch)
+            session.write(all_keys_at(batch, keys=1 if batch == 2 else 30), batch_id=batch)
             counts.append(len(fences))
         assert counts == [6, 6, 6, 6]  # all by the first batch, then by the threads
         table.write(pa.table({"id": range(30), "v": [4] * 30}))
         before = len(fences)
-        session.write(rows_of(5), batch_id=5)
+        session.write(all_keys_at(5), batch_id=5)
         assert len(fences) - before == 3
-        session.write(rows_of(6), batch_id=6)
+        session.write(all_keys_at(6), batch_id=6)
         assert len(fences) - before == 3
     assert logged_values(table) == {(0, 1, 2, 3, 4, 5, 6), (0, 1, 3, 4, 5, 6)}
     assert {row["v"] for row in table.read().to_arrow().to_pylist()} == {6}
@@ -214,11 +214,11 @@ def test_a_run_that_was_fenced_between_two_batches_looks_again(
     log = TableLog.of(table.files)
     assert log is not None
     with query_session(table.files, ThreadRunner()) as session:
-        session.write(rows_of(0), batch_id=0)
+        session.write(all_keys_at(0), batch_id=0)
         with log.writer(1) as other:
             other.fence()
-        session.write(rows_of(1), batch_id=1)
-        session.write(rows_of(2), batch_id=2)
+        session.write(all_keys_at(1), batch_id=1)
+        session.write(all_keys_at(2), batch_id=2)
     assert logged_values(table) == {(0, 1, 2)}
     assert {row["v"] for row in table.read().to_arrow().to_pylist()} == {2}
 
@@ -229,11 +229,11 @@ def test_a_run_that_a_newer_one_has_taken_over_writes_nothing(tmp_path: Path, br
     table = new_table(tmp_path, KEY_SCHEMA, broker=broker, options={"bucket": "3"})
     old, new = query_session(table.files, ThreadRunner()), query_session(table.files, ThreadRunner())
     with old, new:
-        old.write(rows_of(0), batch_id=0)
-        new.write(rows_of(1), batch_id=1)
+        old.write(all_keys_at(0), batch_id=0)
+        new.write(all_keys_at(1), batch_id=1)
         with pytest.raises(TakenOverError):
-            old.write(rows_of(9), batch_id=1)
-        new.write(rows_of(2), batch_id=2)
+            old.write(all_keys_at(9), batch_id=1)
+        new.write(all_keys_at(2), batch_id=2)
     assert logged_values(table) == {(0, 1, 2)}
 
 
