@@ -287,7 +287,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             assert rows is not None
             return self._runner.write(spec, rows)
 
-        with self._steps.batch(batch_id), self._as_newest_run(batch_id):
+        with self._as_newest_run(batch_id), self._steps.batch(batch_id):
             self.before_batch()
             origin = self._origin(batch_id, rows)
             with self._after.emitting(origin, batch_id, rows):
