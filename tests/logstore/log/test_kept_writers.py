@@ -35,7 +35,7 @@ def write(writer: BucketLogWriter, batch: int) -> int:
     return writer.commit(b"files").end_offset
 
 
-def written(bucket: int) -> tuple[BucketLogWriter, int]:
+def with_a_batch(bucket: int) -> tuple[BucketLogWriter, int]:
     """A writer that has just written batch 0, and the end."""
     writer = BucketLogWriter(target(bucket))
     writer.fence()
@@ -50,7 +50,7 @@ def test_the_next_batch_is_written_without_a_fence(environment: MemoryEnvironmen
     """What the writer knows of the end is what a fence would find."""
     LogTopics(target(0).properties).create_topic("t", bucket_count=1)
     kept = KeptWriters()
-    writer, end = written(0)
+    writer, end = with_a_batch(0)
     for batch in (1, 2):
         kept.put(writer)
         assert kept.take(target(0), end) is writer
@@ -70,7 +70,7 @@ def test_the_next_batch_is_written_without_a_fence(environment: MemoryEnvironmen
 def test_a_writer_is_taken_once_and_only_where_it_knows_the_end(environment: MemoryEnvironment) -> None:
     LogTopics(target(0).properties).create_topic("t", bucket_count=4)
     kept = KeptWriters()
-    writers, ends = zip(*map(written, range(4)), strict=True)
+    writers, ends = zip(*map(with_a_batch, range(4)), strict=True)
     for each in writers:
         kept.put(each)
     assert kept.take(target(0), ends[0]) is writers[0]
@@ -84,7 +84,7 @@ def test_a_writer_is_taken_once_and_only_where_it_knows_the_end(environment: Mem
 
 def test_few_are_kept_and_not_for_long(environment: MemoryEnvironment) -> None:
     LogTopics(target(0).properties).create_topic("t", bucket_count=21)
-    kept, first = KeptWriters(), [written(bucket)[0] for bucket in range(20)]
+    kept, first = KeptWriters(), [with_a_batch(bucket)[0] for bucket in range(20)]
     for each in first:
         kept.put(each)
     assert [*map(is_open, first)] == [True] * 16 + [False] * 4
@@ -94,7 +94,7 @@ def test_few_are_kept_and_not_for_long(environment: MemoryEnvironment) -> None:
     assert not fenced.renew(), "it has written nothing"
     kept.put(fenced)
     environment.sleep(61)
-    late, end = written(20)
+    late, end = with_a_batch(20)
     kept.put(late)
     assert not any(map(is_open, first))
     assert pickle.loads(pickle.dumps(kept)).take(target(20), end) is None, "a copy in a task"
