@@ -70,6 +70,7 @@ def show(lines: list[dict[str, Any]]) -> None:
                         "ratio_to_peer",
                         "times_as_fast_as_pypaimon",
                         "ratio",
+                        "beyond_floor_ms",
                     )
                     if key in facts
                 ),

@@ -80,6 +80,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "engine.cli.commands.top",
         "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.",
     ),
+    "trace": (
+        "engine.cli.trace",
+        "Show where the time of one micro-batch went, by the steps in a sink's trace.directory.",
+    ),
     "validate": ("engine.cli.commands.deploy", "Check job files without running them."),
 }
 """Commands that are imported when they are called: module and short help."""
@@ -269,7 +273,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "trigger": "trigger-tag-automatic-creation",
         },
     ),
-    "trace": (
+    "job-lineage": (
         "Which job made what: recorded lineage and what follows from it.",
         {
             "impact": "impact",
@@ -285,7 +289,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Look": ("read", "tail", "describe", "diff", "table-diff", "inspect", "sql", "config"),
     "Job files and whole databases": ("init", "validate", "plan", "run", "recover", "cdc", "package", "spark-conf"),
-    "Watch": ("top", "lag", "metrics", "lineage", "doctor", "verify"),
+    "Watch": ("top", "lag", "metrics", "trace", "lineage", "doctor", "verify"),
     "Look after tables": ("compact", "compact-database", "rescale", "copy"),
     "This machine": ("broker", "simulate"),
 }

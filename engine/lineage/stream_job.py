@@ -22,7 +22,7 @@ from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
 from engine.lineage.batch_origin import fitting_job, session_job
 from engine.lineage.origins import CommitOrigin, SourceRead, newest_reads, reads_of_offsets
 from engine.lineage.recording import Recorder
-from engine.runtime.spark_internals import jvm_session
+from engine.runtime.spark_internals import jvm_query
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
 
@@ -86,11 +86,10 @@ class StreamJob:
 def running_query(frame: DataFrame) -> RunningQuery | None:
     """The streaming query of a micro-batch's frame; None for other frames."""
     query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    # The frame belongs to a clone of the session, which does not list the query; the sessions' shared state does.
-    for each in jvm_session(frame.sparkSession).sharedState().activeStreamingQueries().values():
-        if each.id().toString() == query_id:
-            return RunningQuery(name=each.name() or None, checkpoint=str(each.resolvedCheckpointRoot()))
-    return None
+    found = jvm_query(frame.sparkSession, query_id)
+    if found is None:
+        return None
+    return RunningQuery(name=found.name() or None, checkpoint=str(found.resolvedCheckpointRoot()))
 
 
 def job_of_frame(frame: DataFrame, job: str | None, commit_user: str) -> StreamJob:

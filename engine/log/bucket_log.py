@@ -15,6 +15,7 @@ from filestore.layout.file_names import checked_name
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from logstore.kafka.clients import NEW_LOG
+from logstore.log.kept_writers import KeptWriters
 from logstore.log.marker import INLINE_PAYLOAD_BYTES, CommitMarker, LogTail, NextStep, next_step, refuse_foreign
 from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
@@ -27,7 +28,10 @@ PAYLOAD_DIRECTORY: Final = "log-payload"  # next to snapshot/ and manifest/; oth
 class BucketLog:
     """One attempt to write one batch's rows of one bucket. After an error only ``abort`` may be called."""
 
-    def __init__(self, log: TableLog, store: TableStore, bucket: int, *, query: str, batch: int) -> None:
+    def __init__(
+        self, log: TableLog, store: TableStore, bucket: int, *, query: str, batch: int, kept: KeptWriters | None = None
+    ) -> None:
+        self._kept = kept
         self._log = log
         self._store = store
         self._bucket = bucket
@@ -38,7 +42,9 @@ class BucketLog:
         self._version = 0  # of the rows' schema, once the batch has begun
 
     def open(self, *, known_end: int, only_at_end: bool = False) -> CommitMarker | None:
-        """Fence other writers; return the marker if this batch is already in the log, else None: call ``begin`` next.
+        """Fence other writers, or go on as the one that has; return the marker if this batch is already in the log.
+
+        None: call ``begin`` next.
 
         Args:
             known_end: the bucket's next offset in the snapshot that the batch builds on.
@@ -48,7 +54,9 @@ class BucketLog:
             ConflictError: a later batch is in the log, or another writer's batch that is in no snapshot yet.
             CorruptDataError: the log ends before the table's position.
         """
-        marker = self._writer.fence()
+        kept = None if self._kept is None else self._kept.take(self._log.target(self._bucket), known_end)
+        self._writer = kept or self._writer
+        marker = self._writer.fence() if kept is None else kept.tail.marker
         match next_step(marker, query=self._query, batch=self._batch):
             case NextStep.ADOPT:
                 return marker
@@ -111,8 +119,11 @@ class BucketLog:
         return piece
 
     def close(self) -> None:
-        """Close the producer."""
-        self._writer.close()
+        """Close the producer, or keep it for the next batch."""
+        if self._kept is None:
+            self._writer.close()
+        else:
+            self._kept.put(self._writer)
 
     def abort(self) -> bool:
         """Close; True when nothing of this batch is or can become visible in the log."""

@@ -120,7 +120,7 @@ class TableLog:
 
     def writer(self, bucket: int) -> BucketLogWriter:
         """A new writer of a bucket, with its own producer: close it."""
-        return BucketLogWriter(self._target(bucket), eventual=self.is_eventual)
+        return BucketLogWriter(self.target(bucket), eventual=self.is_eventual)
 
     def fence_all(self) -> Mapping[int, LogTail]:
         """Fence all other writers of this log and return the end of each bucket.
@@ -130,7 +130,7 @@ class TableLog:
             UnavailableError: the brokers cannot be reached.
         """
         self.checked_topics()
-        return fence_all(self._target(bucket) for bucket in range(self.bucket_count))
+        return fence_all(self.target(bucket) for bucket in range(self.bucket_count))
 
     def check_owner(self, here: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Before the first records of a topic are read: refuse those of a table that has claimed the topic since.
@@ -168,7 +168,8 @@ class TableLog:
         topics.describe_topic(self.topic, topic_id=self.topic_id, bucket_count=self.bucket_count)
         return topics
 
-    def _target(self, bucket: int) -> LogTarget:
+    def target(self, bucket: int) -> LogTarget:
+        """Where a bucket's writer writes."""
         return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
 
 

@@ -58,6 +58,13 @@ class WriterOptions(OptionValues):
         "write-buffer-size for each thread), or Spark tasks. auto: the driver on a local master of up to 8 cores.",
         at=At.STREAM_WRITE,
     )
+    trace_directory: Option[str | None] = Option(
+        "trace.directory",
+        text,
+        None,
+        "Directory of this machine for the steps of micro-batches with their times, which fluvial trace shows.",
+        at=At.STREAM_WRITE,
+    )
     files_by = Option(
         "write.files-by",
         choice("auto", "tasks", "commit"),

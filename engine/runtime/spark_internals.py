@@ -68,6 +68,13 @@ def jvm_of(spark: "SparkSession") -> tuple[Any, Any]:
     return context._gateway, context._jvm
 
 
+def jvm_query(spark: "SparkSession", query_id: str | None) -> Any:
+    """The JVM's object of a streaming query that runs; None: there is none of this id."""
+    # The frame of a micro-batch is of a clone of the session, which does not list its query; the shared state does.
+    running = jvm_session(spark).sharedState().activeStreamingQueries().values()
+    return next((each for each in running if each.id().toString() == query_id), None)
+
+
 def hadoop_setting(spark: "SparkSession", key: str) -> str | None:
     """A setting of Hadoop's configuration, which includes core-site.xml; None when it is not set."""
     found = spark.sparkContext._jsc.hadoopConfiguration().get(key)

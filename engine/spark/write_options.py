@@ -24,7 +24,8 @@ PARTITION_KEY: Final = WriterOptions.partition.key
 DYNAMIC_KEY: Final = WriterOptions.dynamic_partition_overwrite.key
 WRITE_ONLY_KEYS: Final = tuple(key for key in BATCH_WRITE_KEYS if key != BRANCH_KEY)
 """Options of a batch write that no read has."""
-STREAM_WRITE_KEYS: Final = tuple(key for key in SINK_KEYS if key != WriterOptions.sink_writer.key)
+_SINK_ALONE: Final = (WriterOptions.sink_writer.key, WriterOptions.trace_directory.key)
+STREAM_WRITE_KEYS: Final = tuple(key for key in SINK_KEYS if key not in _SINK_ALONE)
 _SPARKS_KEYS: Final = ("checkpointLocation", "queryName")  # what Spark passes on of its own options
 
 

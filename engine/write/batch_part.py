@@ -36,6 +36,7 @@ from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
+from logstore.log.kept_writers import KeptWriters
 from logstore.log.marker import CommitMarker
 from logstore.offsets import LogSlice
 from lsm.row_kind import RowKind
@@ -65,6 +66,8 @@ class BatchSpec:
     turn: Turn | None = None  # of the writer among those of the log
     observe: Observer = ignore
     refuse: Refuse | None = None  # gets updates that cannot be completed; None: they fail the batch
+    kept: KeptWriters | None = None  # of the log, between batches of one process
+    keeps_writers: bool = False  # this process writes further batches: what is kept is used
     task_count: int = 1  # of fixed buckets: each task has those of one remainder
 
     def check_run(self) -> None:
@@ -324,7 +327,12 @@ class _Part:
             return None
         assert self._spec.log is not None
         log = BucketLog(
-            self._spec.log, self._spec.table.store, bucket, query=self._spec.commit_user, batch=self._spec.batch_id
+            self._spec.log,
+            self._spec.table.store,
+            bucket,
+            query=self._spec.commit_user,
+            batch=self._spec.batch_id,
+            kept=self._spec.kept if self._spec.keeps_writers else None,
         )
         self._spec.check_run()  # a newer run keeps its producers
         done = log.open(known_end=self._spec.log_offsets.get(bucket, 0))

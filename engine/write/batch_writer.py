@@ -42,6 +42,7 @@ from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
+from logstore.log.kept_writers import KeptWriters
 from lsm.errors import ConflictError, CorruptDataError, TakenOverError
 from lsm.retry import retrying
 
@@ -68,6 +69,7 @@ class BatchWriter:
         tracks_changes: bool = True,
         run: QueryRun | None = None,
         began_at: int | None = None,
+        kept: KeptWriters | None = None,
         observe: Observer = ignore,
     ) -> None:
         """Prepare to write.
@@ -79,9 +81,10 @@ class BatchWriter:
             tracks_changes: False: streams do not get these rows; then there must be no log either.
             run: of a streaming query, which is refused what it does once another run has taken over.
             began_at: of a batch job that is tried again: the ``began_at`` of the writer before.
+            kept: writers of the log that stay open, for one that writes where it runs.
             observe: called with each step.
         """
-        self._table, self._store = table, table.store
+        self._table, self._store, self._kept = table, table.store, kept
         self._log = log
         self._run = run
         self._began_at = began_at
@@ -233,6 +236,7 @@ class BatchWriter:
             adopted_buckets=frozenset(done_buckets),
             run=self._run,
             turn=self._turn,
+            kept=self._kept,
             observe=self._observe,
         )
 

@@ -23,7 +23,7 @@ from engine.lineage.after_commit import AfterCommit
 from engine.lineage.origins import CommitOrigin
 from engine.log.table_log import TableLog, at_newest_log, tracks_changes
 from engine.request.writer_options import WriterOptions
-from engine.runtime.steps import Observer, ignore
+from engine.runtime.steps import BatchSteps, Observer, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import NO_PROPERTIES, BatchWriter, RunParts
 from engine.write.housekeeping import Housekeeping, tag_batch
@@ -43,6 +43,7 @@ from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.write.row_deletion import DeletedPositions, replace_rows
+from logstore.log.kept_writers import KeptWriters
 from lsm.undo import undoing_unless_visible
 
 RowsT = TypeVar("RowsT")
@@ -134,6 +135,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         self._table, self._store = table, table.store
         self._runner, self._commit_user = runner, commit_user
         self._options, self._upkeep, self._origin, self._observe = options, upkeep, origin, observe
+        self._steps, self._kept = BatchSteps(observe), KeptWriters()
         self._log = None if upkeep is Upkeep.REPLACE else TableLog.of(table, options)
         self._tracks_changes = tracks_changes(self._store, options)
         self._run: QueryRun | None = None
@@ -150,7 +152,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         self._compaction: BackgroundCompaction | None = None
         self._housekeeping: Housekeeping | None = None
         if is_kept:
-            run_tasks = partial(runner.compact, self._store)
+            run_tasks = self._steps.compacting(partial(runner.compact, self._store))
             self._compaction = BackgroundCompaction(self._store, run_tasks, check=partial(self.check_run, "compaction"))
             self._housekeeping = Housekeeping(self._store, checkpoint=place, check=partial(self.check_run, "expiry"))
 
@@ -285,7 +287,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             assert rows is not None
             return self._runner.write(spec, rows)
 
-        with self._as_newest_run(batch_id):
+        with self._as_newest_run(batch_id), self._steps.batch(batch_id):
             self.before_batch()
             origin = self._origin(batch_id, rows)
             with self._after.emitting(origin, batch_id, rows):
@@ -348,6 +350,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
 
     def close(self) -> None:
         """Wait for the compaction that is running, and start no other."""
+        self._kept.close()
         if self._compaction is not None:
             self._compaction.close()
         if self._housekeeping is not None:
@@ -366,15 +369,11 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         return self._log
 
     def _new_writer(self, table: FileTable, began_at: int | None = None) -> BatchWriter:
+        self._kept.close()  # the new one begins with a fence
         return BatchWriter(
-            table,
-            self._log,
-            commit_user=self._commit_user,
-            tracks_changes=self._tracks_changes,
-            run=self._run,
-            began_at=began_at,
-            observe=self._observe,
-        )
+            table, self._log, commit_user=self._commit_user, tracks_changes=self._tracks_changes, run=self._run,
+            began_at=began_at, kept=self._kept, observe=self._observe,
+        )  # fmt: skip
 
     @property
     def _changes_of_files(self) -> ChangeSource:

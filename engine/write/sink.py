@@ -24,6 +24,8 @@ from engine.request.branch_choice import at_branch
 from engine.request.commit_handle import CommitHandle
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
+from engine.runtime.trace.step_file import StepFile
+from engine.runtime.trace.trigger_times import TriggerTimes
 from engine.types.spark_types import cast_frame, fields_of_frame
 from engine.write.driver.choice import runner_of_sink
 from engine.write.schema_evolution import evolve_schema, merge_rules
@@ -61,8 +63,8 @@ def sink(
         table: from ``Catalog.table``.
         options: of this writer alone: ``branch`` (unless the table was opened on one),
             ``change-tracking`` (false: nothing goes to the log), ``write-only`` (true: another process compacts and
-            expires), ``pipeline.name`` (the job in the catalog's lineage),
-            ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``,
+            expires), ``pipeline.name`` (the job in the catalog's lineage), ``trace.directory`` (gets the times of its
+            steps), ``write.stream.commit-user`` (default: the query's id), ``log.on-orphan-batch``, ``log.kafka.*``,
             ``write.merge-schema`` and its parts (the table's schema grows with the frames').
         observe: called with each step, in tasks too, so it must be picklable.
         refuse: called in tasks with updates whose missing values no row has, which are left out; None: they fail the
@@ -88,7 +90,9 @@ class StreamSink:
         TableLog.of(table, options)  # reports wrong options before the query starts
         self._table = table
         self._options = options
-        self._observe = observe
+        steps = StepFile.of(options.trace_directory, table.name, observe)
+        self._observe = steps or observe
+        self._triggers = None if steps is None else TriggerTimes(steps)
         self._refuse = refuse
         self._rules = merge_rules(table.store, options)
         self._merged: T.StructType | None = None  # the columns of the newest frame that the table holds
@@ -103,12 +107,16 @@ class StreamSink:
             frame = self._merge(frame, self._rules)
         if self._session is None:
             self._session = self._opened(frame, batch_id)
+        if self._triggers is not None:
+            self._triggers.note_earlier(frame)
         self._last_commit = CommitHandle.of(self._session.write(frame, batch_id=batch_id), self._table.store)
 
     def close(self) -> None:
         """Wait for the compaction that is running, and start no other. Call it after the query, before Spark stops."""
         if self._session is not None:
             self._session.close()
+        if self._triggers is not None:
+            self._triggers.close()
         if self._recorder is not None and self._job is not None:
             self._recorder.closed(self._job.name)
 

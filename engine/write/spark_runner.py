@@ -1,6 +1,7 @@
 """The runner of a write session that works in Spark tasks: every bucket of a frame in one of them."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -38,18 +39,25 @@ class SparkRunner:
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
         """See ``Runner``."""
         spec = replace(spec, refuse=self._refuse, task_count=_task_count(rows, spec))
-        try:
+        with losing_as_conflict(spec):
             answers = _shuffled(rows, spec).mapInArrow(_PartTask(spec), "result string").collect()
-        except PySparkException as error:
-            known = fluvial_error(error, f"write failed: table={spec.table.name}")
-            if isinstance(known, ConflictError | OutcomeUnknownError):  # of a task that lost to another writer
-                raise known from error
-            raise
         return [BucketResult.from_json(answer.result) for answer in answers]
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """See ``Runner``."""
         return SparkUnits(self._spark, store)(tasks)
+
+
+@contextmanager
+def losing_as_conflict(spec: BatchSpec) -> Iterator[None]:
+    """Around a Spark job of a batch: what a task raised because it lost to another writer is raised here as such."""
+    try:
+        yield
+    except PySparkException as error:
+        known = fluvial_error(error, f"write failed: table={spec.table.name}")
+        if isinstance(known, ConflictError | OutcomeUnknownError):
+            raise known from error
+        raise
 
 
 def _shuffled(frame: DataFrame, spec: BatchSpec) -> DataFrame:

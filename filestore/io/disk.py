@@ -47,6 +47,12 @@ def write_synced(path: str, body: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def write_unsynced(path: str, body: bytes) -> None:
+    """Write a new file, which may be empty after a power failure. Raises: FileExistsError."""
+    with open(path, "xb") as file:
+        file.write(body)
+
+
 def link_new(temporary: str, path: str) -> bool:
     """Give a file a second name; False when it is taken. Raises: OutcomeUnknownError."""
     try:

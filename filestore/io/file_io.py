@@ -9,13 +9,21 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from filestore.io.disk import link_new, make_directories, sync_directory, unavailable, write_synced
+from filestore.io.disk import (
+    link_new,
+    make_directories,
+    sync_directory,
+    unavailable,
+    write_synced,
+    write_unsynced,
+)
 from lsm.errors import ConflictError, FluvialError
 from lsm.undo import undoing
 
@@ -117,6 +125,22 @@ class LinksFiles(Protocol):
 
     def link_file(self, source: str, target: str) -> bool:
         """Create a hard link; False where not supported, such as across disks. Creates parents."""
+
+
+@runtime_checkable
+class KeepsHints(Protocol):
+    """A file system where durable writes cost more than others."""
+
+    def replace_hint(self, path: str, body: bytes) -> None:
+        """As ``replace``, but after a power failure the file may be as before, or empty."""
+
+
+def write_hint(io: "FileIO", path: str, body: bytes) -> None:
+    """Overwrite a small file that readers do not need to be right. Raises: as ``FileIO.replace``."""
+    if isinstance(io, KeepsHints):
+        io.replace_hint(path, body)
+    else:
+        io.replace(path, body)
 
 
 def copy_file(io: "FileIO", source: str, target: str) -> None:
@@ -248,14 +272,22 @@ class LocalFileIO:
 
     def replace(self, path: str, body: bytes) -> None:
         """Atomically overwrite a small file."""
+        self._replace(path, body, write_synced)
+        with unavailable("replace", path):
+            sync_directory(os.path.dirname(path))
+
+    def replace_hint(self, path: str, body: bytes) -> None:
+        """The same without waiting for the disk."""
+        self._replace(path, body, write_unsynced)
+
+    def _replace(self, path: str, body: bytes, write: Callable[[str, bytes], None]) -> None:
         directory, name = os.path.split(path)
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
             with unavailable("replace", path):
                 make_directories(directory)
-                write_synced(temporary, body)
+                write(temporary, body)
                 os.replace(temporary, path)
-                sync_directory(directory)
         finally:
             with suppress(OSError):
                 os.unlink(temporary)

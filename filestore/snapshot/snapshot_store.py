@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from filestore.io.commit_lock import TableLock
-from filestore.io.file_io import FileIO
+from filestore.io.file_io import FileIO, write_hint
 from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
 from filestore.snapshot.claims import ExpiryClaims
@@ -274,6 +274,6 @@ class SnapshotStore:
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
         try:
-            self._io.replace(path, str(snapshot_id).encode())
+            write_hint(self._io, path, str(snapshot_id).encode())
         except (OSError, UnavailableError) as error:
             logger.warning("hint not written: file=%s snapshot=%d error=%s", path, snapshot_id, error)

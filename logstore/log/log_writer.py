@@ -9,7 +9,7 @@ The protocol survives a crash of the task, the driver or the broker between any 
    This is the point of no return: log slice and data files now belong together.
 
 A writer serves one attempt. After any error it must be discarded: the next attempt starts at 1 with a new one, and
-finds out there how this one ended.
+finds out there how this one ended. After a batch that was committed it may be renewed instead: see ``kept_writers``.
 
 Consistency ``eventual`` commits in chunks, visible to readers at once. Only the last one completes the batch,
 so a retry repeats rows, and readers deduplicate by key. Writers are fenced all the same: an unfenced producer of a dead
@@ -94,6 +94,7 @@ class BucketLogWriter:
         self._held: LogRecord | None = None
         self._committed_rows = 0  # rows of earlier chunks
         self._first_offset: int | None = None  # first offset of the batch, known after the first chunk
+        self._committed: CommitMarker | None = None  # of the whole batch
 
     def __enter__(self) -> Self:
         return self
@@ -102,6 +103,38 @@ class BucketLogWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def target(self) -> LogTarget:
+        """The bucket."""
+        return self._target
+
+    @property
+    def is_renewable(self) -> bool:
+        """Whether it has committed a batch, in one transaction, and is open."""
+        return self._producer is not None and self._committed is not None and not self._eventual
+
+    def renew(self) -> bool:
+        """Instead of `fence`, after a batch: what was committed is the bucket's end as long as no other writer comes.
+
+        One that has come fences this one: then sending or committing fails. False: this one cannot; close it.
+        """
+        if not self.is_renewable:
+            return False
+        end, self._committed = self._committed, None
+        assert end is not None
+        self._tail = LogTail(
+            bucket=self._target.bucket,
+            marker=end,
+            end_offset=end.end_offset,
+            earliest_offset=self.tail.earliest_offset,
+        )
+        self._batch, self._schema_id, self._committed_rows, self._first_offset = None, None, 0, None
+        try:
+            self._open()
+        except (KafkaException, SystemError):  # an error came while nothing was written
+            return False
+        return True
 
     @property
     def tail(self) -> LogTail:
@@ -208,6 +241,19 @@ class BucketLogWriter:
         last, self._held = self._held, None
         end_offset = self._commit_with_marker(last, is_final=True, payload=payload, is_pointer=is_pointer)
         assert self._first_offset is not None
+        query, batch = self._batch
+        self._committed = CommitMarker(
+            query=query,
+            batch=batch,
+            row_count=self._committed_rows,
+            start_offset=self._first_offset,
+            end_offset=end_offset,
+            payload=payload,
+            is_pointer=is_pointer,
+            is_final=True,
+            schema_id=self._schema_id,
+            table_id=self._target.table_uuid,
+        )
         return LogSlice(start_offset=self._first_offset, end_offset=end_offset, row_count=self._committed_rows)
 
     def close(self) -> None:

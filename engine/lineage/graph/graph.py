@@ -101,7 +101,7 @@ def around(
     return LineageGraph.of(kept, [node])
 
 
-def trace(
+def graph_around(
     node: GraphNode,
     *,
     before: Callable[[GraphNode], Iterable[GraphNode]],

@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import Any, Final
 
-from engine.lineage.graph.graph import Edge, GraphNode, LineageGraph, around, barrier_graph, graph_of, table_node, trace
+from engine.lineage.graph.graph import (
+    Edge,
+    GraphNode,
+    LineageGraph,
+    around,
+    barrier_graph,
+    graph_around,
+    graph_of,
+    table_node,
+)
 from engine.lineage.graph.lateness import CatalogTables, Lateness, lateness, newest_reads_by_job
 from engine.lineage.origins import FIRST_BATCH_BARRIER, batch_time_ms
 from engine.lineage.store.entities import DataLineage, create_time_text, split_name, time_of
@@ -193,7 +202,9 @@ def view_of_snapshot(
     """
     found = _Steps(meta)
     root = GraphNode("table", table, snapshot_id)
-    graph = trace(root, before=found.before, after=found.after, upstream=upstream, downstream=downstream, depth=depth)
+    graph = graph_around(
+        root, before=found.before, after=found.after, upstream=upstream, downstream=downstream, depth=depth
+    )
     return LineageView(root=root, graph=graph, sources=tuple(found.sources), sinks=tuple(found.sinks))
 
 

@@ -10,25 +10,23 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.runtime.spark_internals import heap_bytes
-from engine.runtime.spark_messages import fluvial_error
+from engine.runtime.steps import Step, StepEvent
 from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult
 from engine.write.driver.bucket_threads import compact_in_threads, write_in_threads
 from engine.write.driver.frame_rows import collect_rows
 from engine.write.local_merge import LocalMerge
-from engine.write.spark_runner import SparkRunner
+from engine.write.spark_runner import SparkRunner, losing_as_conflict
 from engine.write.unavailable.filling import Refuse
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table.common import MIB
 from filestore.table_store import TableStore
 from logstore.format.source.old_keys import is_old_key
-from lsm.errors import ConflictError, OutcomeUnknownError
 
 logger = logging.getLogger("fluvial.sink")
 
@@ -62,15 +60,10 @@ class DriverRunner:
         options = spec.table.options
         threads = max(1, min(self._cores, options.bucket))
         most_bytes: int = options.write_buffer_bytes * threads
-        try:
+        with losing_as_conflict(spec):
             found = collect_rows(
                 aligned(rows, spec.table.schema), most_bytes=most_bytes, most_partition_bytes=self._partition_bytes
             )
-        except PySparkException as error:
-            known = fluvial_error(error, f"write failed: table={spec.table.name}")
-            if isinstance(known, ConflictError | OutcomeUnknownError):
-                raise known from error
-            raise
         if found is None:
             count = self._turns.hand_over()
             logger.info(
@@ -79,19 +72,26 @@ class DriverRunner:
             )  # fmt: skip
             return self._tasks.write(spec, rows)
         self._turns.keep()
-        spec = replace(spec, refuse=self._refuse)
-        if found and UNAVAILABLE_COLUMN in found[0].schema.names:  # a row with gaps needs those before it
-            marks = [batch.column(UNAVAILABLE_COLUMN) for batch in found]
-            has_old_keys = any(is_old_key(each.flatten().cast(pa.string())).any() for each in marks)  # of any bucket
-            return write_in_threads(spec, found, most_threads=1 if has_old_keys else threads)
-        local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
-        batches = found if local is None else list(local(iter(found)))
-        is_tiny = spec.log is None and sum(batch.num_rows for batch in batches) <= _ALONE_ROWS
-        return write_in_threads(spec, batches, most_threads=1 if is_tiny else threads)
+        count = sum(batch.num_rows for batch in found)
+        spec.observe(StepEvent(step=Step.ROWS_COLLECTED, batch_id=spec.batch_id, facts={"rows": count}))
+        has_gaps = bool(found) and UNAVAILABLE_COLUMN in found[0].schema.names
+        if not has_gaps:  # a row with gaps needs those before it
+            local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
+            found = found if local is None else list(local(iter(found)))
+        spec = replace(spec, refuse=self._refuse, keeps_writers=True)
+        is_tiny = spec.log is None and sum(batch.num_rows for batch in found) <= _ALONE_ROWS
+        is_alone = is_tiny or (has_gaps and _has_old_keys(found))
+        return write_in_threads(spec, found, most_threads=1 if is_alone else threads)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """See ``Runner``."""
         return compact_in_threads(store, tasks, most_threads=self._cores - 1)
+
+
+def _has_old_keys(batches: Sequence[pa.RecordBatch]) -> bool:
+    """Whether a row needs one of another key, which may be in any bucket."""
+    marks = [batch.column(UNAVAILABLE_COLUMN) for batch in batches]
+    return any(is_old_key(each.flatten().cast(pa.string())).any() for each in marks)
 
 
 class Turns:

@@ -240,7 +240,7 @@ def rename(catalog: FileCatalog) -> None:
 
 
 @pytest.mark.parametrize("is_empty", [False, True], ids=["three commits", "no commit"])
-@pytest.mark.parametrize("operation", ["create_exclusive", "replace", "read_bytes"])
+@pytest.mark.parametrize("operation", ["create_exclusive", "replace_hint", "read_bytes"])
 @pytest.mark.parametrize("action", [drop, drop_and_create, drop_and_create_empty, rename])
 def test_a_commit_to_a_table_that_is_another_one_is_refused(
     tmp_path: Path, action: Callable[[FileCatalog], None], operation: str, is_empty: bool

@@ -1,12 +1,14 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
+from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock, write_hint
+from filestore.io.memory_files import MemoryFiles
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
 IO: FileIO = LocalFileIO()
@@ -115,10 +117,11 @@ def test_a_failing_link_is_of_unknown_outcome(tmp_path: Path, monkeypatch: pytes
     assert IO.list_names(str(tmp_path)) == ["snapshot-1"]
 
 
-def test_replacing_shows_the_old_or_the_new_body(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replace", [LocalFileIO().replace, LocalFileIO().replace_hint])
+def test_replacing_shows_the_old_or_the_new_body(tmp_path: Path, replace: Callable[[str, bytes], None]) -> None:
     path = str(tmp_path / "LATEST")
     bodies = [b"1" * 50_000, b"22" * 50_000]
-    IO.replace(path, bodies[0])
+    replace(path, bodies[0])
     stop = threading.Event()
     seen: set[bytes] = set()
 
@@ -129,7 +132,7 @@ def test_replacing_shows_the_old_or_the_new_body(tmp_path: Path) -> None:
     reader = threading.Thread(target=look)
     reader.start()
     for number in range(50):
-        IO.replace(path, bodies[number % 2])
+        replace(path, bodies[number % 2])
     stop.set()
     reader.join()
     assert seen <= set(bodies)
@@ -208,3 +211,18 @@ def test_a_file_and_its_directory_are_synced_before_a_write_returns(
             getattr(io, write)(str(path), b"1")
     expected = {path.parent} | ({path} if write in ("write_new", "create_exclusive", "replace", "sync") else set())
     assert {each.stat().st_ino for each in expected} <= synced
+
+
+def test_a_hint_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers find the newest snapshot whatever a hint says, or if it is empty after a power failure."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    for body in (b"1", b"2"):
+        write_hint(IO, str(tmp_path / "snapshot" / "LATEST"), body)
+    assert synced == []
+    assert IO.read_bytes(str(tmp_path / "snapshot" / "LATEST")) == b"2"
+    memory = MemoryFiles()
+    write_hint(memory, "/t/LATEST", b"1")
+    assert memory.read_bytes("/t/LATEST") == b"1"
+    with pytest.raises(UnavailableError, match="action=replace"):
+        write_hint(IO, str(tmp_path), b"1")

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.lineage.graph.graph import Edge, GraphNode, LineageGraph, around, barrier_graph, graph_of, layout, trace
+from engine.lineage.graph.graph import (
+    Edge,
+    GraphNode,
+    LineageGraph,
+    around,
+    barrier_graph,
+    graph_around,
+    graph_of,
+    layout,
+)
 from engine.lineage.store.entities import DataLineage, TableLineage
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)
@@ -54,7 +63,7 @@ def test_the_same_of_a_snapshot() -> None:
     graph = barrier_graph(reads, writes)
     node = GraphNode("table", "db.table3", 7)
     assert titles(around(graph, node)) == {"db.table1@4", "job1#2", "db.table3@7", "job2#9", "db.table4@1"}
-    assert trace(node, before=_before(reads, writes), after=_after(reads, writes)) == around(graph, node)
+    assert graph_around(node, before=_before(reads, writes), after=_after(reads, writes)) == around(graph, node)
 
 
 def _before(reads: list[DataLineage], writes: list[DataLineage]) -> Callable[[GraphNode], list[GraphNode]]:

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from engine import Table
 from engine.broker.broker import Broker
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.runtime.spark_messages import fluvial_error
-from engine.runtime.steps import Step, StepEvent
+from engine.runtime.steps import Step
 from engine.spark.writer.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.writer.staged_rows import StagedFile, stage_rows, staged_rows
 from filestore.snapshot.snapshot import CommitKind, Snapshot
@@ -27,6 +27,7 @@ from lsm.errors import CorruptDataError, InvalidInputError
 from tests.peers.agreement import Agreement
 from tests.support.logs import changes_by_bucket
 from tests.support.rows import rows_by
+from tests.support.stopping import Stopped, Stopper
 from tests.support.warehouses import new_table
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -204,10 +205,6 @@ def test_a_commit_whose_staged_rows_are_gone_fails_and_shows_nothing(tmp_path: P
     assert values_by_key(table) == {1: 3}
 
 
-class Stopped(Exception):
-    """The process that reached a step goes no further."""
-
-
 STEPS = (
     Step.BATCH_STARTED, Step.LOG_RECOVERED, Step.PART_STARTED, Step.BUCKET_FENCED, Step.ROWS_WRITTEN,
     Step.FILES_FLUSHED, Step.LOG_COMMITTED, Step.PART_DONE, Step.TASKS_DONE, Step.TABLE_COMMITTED,
@@ -244,18 +241,6 @@ def test_commits_that_stop_at_any_step_land_once(tmp_path: Path, broker: Broker,
     appended = [each for each in snapshots_of(table) if each.commit_kind is CommitKind.APPEND]
     assert [each.commit_identifier for each in appended] == list(range(4))
     assert staged_files(table) == []
-
-
-class Stopper:
-    """Stops at a step when it is reached for the n-th time, in whichever thread; None: never."""
-
-    def set(self, stop: tuple[Step, int] | None) -> None:
-        self.stop = stop
-        self.reached = count()
-
-    def __call__(self, event: StepEvent) -> None:
-        if self.stop is not None and event.step is self.stop[0] and next(self.reached) == self.stop[1]:
-            raise Stopped
 
 
 def test_sorted_runs_never_pass_the_stop_trigger(tmp_path: Path) -> None:

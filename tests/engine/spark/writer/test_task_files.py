@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from engine import Table
 from engine.broker.broker import Broker
 from engine.request.writer_options import NO_OPTIONS
-from engine.runtime.steps import Step, StepEvent, ignore
+from engine.runtime.steps import Step, ignore
 from engine.spark.writer import staged_commit, task_files
 from engine.spark.writer.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.writer.staged_rows import StagedFile, clear_staged
@@ -25,6 +25,7 @@ from engine.write.batch_part import _Part
 from filestore.maintenance.orphans import find_orphans
 from filestore.snapshot.snapshot import CommitKind
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
+from tests.support.stopping import Stopped, Stopper
 from tests.support.warehouses import new_table
 
 SCHEMA = pa.schema(
@@ -313,22 +314,6 @@ def test_batches_whose_attempts_stop_anywhere_land_once(tmp_path: Path, way: str
     orphans = left_behind(table)
     assert not any("staging" in path for path in orphans)
     assert between or not orphans
-
-
-class Stopped(Exception):
-    """The process that reached a step goes no further."""
-
-
-class Stopper:
-    """Stops at a step when it is reached for the n-th time; None: never."""
-
-    def set(self, stop: tuple[Step, int] | None) -> None:
-        self.stop = stop
-        self.reached = count()
-
-    def __call__(self, event: StepEvent) -> None:
-        if self.stop is not None and event.step is self.stop[0] and next(self.reached) == self.stop[1]:
-            raise Stopped
 
 
 @pytest.mark.parametrize("at", [Step.PART_STARTED, Step.ROWS_WRITTEN, Step.FILES_FLUSHED])

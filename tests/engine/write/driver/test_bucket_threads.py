@@ -1,7 +1,9 @@
 """Batches written in threads are what one process writes, and a thread that fails leaves what a failed task leaves."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine import Table
 from engine.broker.broker import Broker
+from engine.log.table_log import TableLog
 from engine.request.writer_options import NO_OPTIONS
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.write.batch_part import BatchSpec, BucketResult
@@ -20,7 +23,9 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table import FileTable
 from filestore.table_store import TableStore
-from lsm.errors import UnavailableError
+from logstore.kafka.transactions import initialize
+from logstore.log import log_writer
+from lsm.errors import TakenOverError, UnavailableError
 from tests.support.logs import changes_by_bucket
 from tests.support.tables import KEY_SCHEMA, key_table
 from tests.support.warehouses import new_table
@@ -30,13 +35,13 @@ SCHEMA = pa.schema([*KEY_SCHEMA, ("_row_kind", pa.string())])
 
 
 class ThreadRunner:
-    """Threads of this process, for Arrow batches."""
+    """Threads of this process, for Arrow batches, as the driver of a query has them."""
 
     def __init__(self, most_threads: int = 3) -> None:
         self._most = most_threads
 
     def write(self, spec: BatchSpec, rows: Iterable[pa.RecordBatch]) -> list[BucketResult]:
-        return write_in_threads(spec, list(rows), most_threads=self._most)
+        return write_in_threads(replace(spec, keeps_writers=True), list(rows), most_threads=self._most)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         return compact_in_threads(store, tasks, most_threads=self._most)
@@ -150,6 +155,86 @@ def test_a_thread_that_fails_at_any_step_is_completed_once(
         assert len(values) == 3 * keys  # each batch once
         assert len(set(values[keys : 2 * keys])) == 1  # a bucket is of one attempt
         assert set(values[keys : 2 * keys]) <= {1, 2}
+
+
+@pytest.fixture
+def fences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one with each producer that fences a bucket."""
+    found: list[int] = []
+
+    def counted(*given: Any) -> None:
+        found.append(1)
+        initialize(*given)
+
+    monkeypatch.setattr(log_writer, "initialize", counted)
+    return found
+
+
+def all_keys_at(value: int, keys: int = 30) -> list[pa.RecordBatch]:
+    return batches_of([(key, value, "+U") for key in range(keys)])
+
+
+def logged_values(table: Table) -> set[tuple[int, ...]]:
+    """Of each key: the values of its records, in order."""
+    found: dict[int, list[int]] = {}
+    for changes in changes_by_bucket(table).values():
+        for _, row in changes:
+            found.setdefault(row["id"], []).append(row["v"])
+    return {tuple(values) for values in found.values()}
+
+
+@pytest.mark.broker
+def test_a_run_fences_each_bucket_once_more_and_then_writes_on(
+    tmp_path: Path, broker: Broker, fences: list[int]
+) -> None:
+    """Buckets without rows in a batch stay open; another writer's batch is noticed before a row is written."""
+    table = new_table(tmp_path, KEY_SCHEMA, broker=broker, options={"bucket": "3"})
+    counts = []
+    with query_session(table.files, ThreadRunner()) as session:
+        for batch in range(4):
+            session.write(all_keys_at(batch, keys=1 if batch == 2 else 30), batch_id=batch)
+            counts.append(len(fences))
+        assert counts == [6, 6, 6, 6]  # all by the first batch, then by the threads
+        table.write(pa.table({"id": range(30), "v": [4] * 30}))
+        before = len(fences)
+        session.write(all_keys_at(5), batch_id=5)
+        assert len(fences) - before == 3
+        session.write(all_keys_at(6), batch_id=6)
+        assert len(fences) - before == 3
+    assert logged_values(table) == {(0, 1, 2, 3, 4, 5, 6), (0, 1, 3, 4, 5, 6)}
+    assert {row["v"] for row in table.read().to_arrow().to_pylist()} == {6}
+
+
+@pytest.mark.broker
+def test_a_run_that_was_fenced_between_two_batches_looks_again(
+    tmp_path: Path, broker: Broker, fences: list[int]
+) -> None:
+    """A writer that died behind its fence has left nothing in the table that would show it: Kafka refuses the rows."""
+    table = new_table(tmp_path, KEY_SCHEMA, broker=broker, options={"bucket": "3"})
+    log = TableLog.of(table.files)
+    assert log is not None
+    with query_session(table.files, ThreadRunner()) as session:
+        session.write(all_keys_at(0), batch_id=0)
+        with log.writer(1) as other:
+            other.fence()
+        session.write(all_keys_at(1), batch_id=1)
+        session.write(all_keys_at(2), batch_id=2)
+    assert logged_values(table) == {(0, 1, 2)}
+    assert {row["v"] for row in table.read().to_arrow().to_pylist()} == {2}
+
+
+@pytest.mark.broker
+def test_a_run_that_a_newer_one_has_taken_over_writes_nothing(tmp_path: Path, broker: Broker) -> None:
+    """Its producers were open all the time."""
+    table = new_table(tmp_path, KEY_SCHEMA, broker=broker, options={"bucket": "3"})
+    old, new = query_session(table.files, ThreadRunner()), query_session(table.files, ThreadRunner())
+    with old, new:
+        old.write(all_keys_at(0), batch_id=0)
+        new.write(all_keys_at(1), batch_id=1)
+        with pytest.raises(TakenOverError):
+            old.write(all_keys_at(9), batch_id=1)
+        new.write(all_keys_at(2), batch_id=2)
+    assert logged_values(table) == {(0, 1, 2)}
 
 
 def test_after_a_batch_that_was_too_large_tasks_write_more_and_more_of_them() -> None:

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from engine.write.driver.frame_rows import IS_CUT, collect_rows, cut_frame
+from engine.write.driver.frame_rows import IS_OVER, collect_rows, limited_frame
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ def unknown(spark: SparkSession, count: int, *, width: int = 10, partitions: int
     return frame.crossJoin(spark.range(1).select(F.lit("y").alias("other")))
 
 
-@pytest.mark.parametrize("most_partition_bytes", [1 << 30, 100_000], ids=["as it is", "cut"])
+@pytest.mark.parametrize("most_partition_bytes", [1 << 30, 100_000], ids=["as it is", "limited"])
 def test_all_rows_come_in_the_order_of_the_frame(spark: SparkSession, most_partition_bytes: int) -> None:
     frame = numbers(spark, 1_000, partitions=7)
     found = collect_rows(frame, most_bytes=1 << 20, most_partition_bytes=most_partition_bytes)
@@ -52,23 +52,23 @@ def test_rows_that_are_too_large_are_none(spark: SparkSession, most_bytes: int, 
 
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 400), max_size=60), st.integers(200, 20_000))
-def test_what_leaves_the_heap_is_bounded_and_a_row_that_is_missing_is_seen(
+def test_what_leaves_the_heap_is_bounded_and_a_row_that_does_not_fit_is_seen(
     spark: SparkSession, widths: list[int], most_bytes: int
 ) -> None:
     """The oracle walks the rows of the one partition as the docstring says."""
     rows = [(n, "t" * width, b"d" * (width // 2), ["l"] * (width // 8)) for n, width in enumerate(widths)]
-    found = cut_frame(spark.createDataFrame(rows, WIDTHS).coalesce(1), most_bytes).collect()
-    fixed = 4 * 16
-    for row, (number, text, data, items) in zip(found, rows, strict=False):
-        listed = max(3 * len(items), 2)  # "[l, l]"
-        fits = number * (fixed + len(text) + len(data) + listed) < most_bytes
-        assert row[IS_CUT] != fits
-        assert tuple(row[:4]) == ((number, text, data, items) if fits else (number, None, None, None))
-    assert len(found) == min(len(rows), -(-most_bytes // fixed) + 1)
-    if len(found) < len(rows):
-        assert found[-1][IS_CUT]
+    listed = [max(3 * len(row[3]), 2) for row in rows]  # "[l, l]"
+    sizes = [4 * 16 + len(row[1]) + len(row[2]) + more for row, more in zip(rows, listed, strict=True)]
+    over = next((n for n, size in enumerate(sizes) if n * size >= most_bytes), None)
     # the n-th row takes at most an n-th of the limit
-    assert sum(len(row["text"] or "") + len(row["data"] or b"") for row in found[1:]) <= most_bytes * 5
+    assert sum(sizes[1:over]) <= most_bytes * 5
+    limited = limited_frame(spark.createDataFrame(rows, WIDTHS).coalesce(1), most_bytes)
+    if over is None:
+        assert [tuple(row) for row in limited.collect()] == rows
+    else:
+        assert [tuple(row) for row in limited.take(over)] == rows[:over]
+        with pytest.raises(PySparkException, match=IS_OVER):
+            limited.collect()
 
 
 def test_an_error_of_the_frame_is_raised(spark: SparkSession) -> None:
