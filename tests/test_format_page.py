@@ -26,6 +26,7 @@ from filestore.layout.former_mains import FORMER_MAIN_FILE
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import FileIdentity
+from filestore.options.flink_log import STORED_NAMES
 from filestore.options.table_options import TableOptions
 from filestore.refs.savepoint_files import CHECKPOINT_PREFIX, SavedCheckpoint, Savepoint
 from filestore.schema.file_fields import KEY_FIELD_ID_START, SEQUENCE_NUMBER_ID, VALUE_KIND_ID, file_fields
@@ -265,7 +266,7 @@ def test_live_files_are_told_apart_by_the_fields_of_the_page() -> None:
     assert quoted(PARTS["Snapshot file"])[-7:] == [renamed.get(name, name) for name in names]
 
 
-_NO_OPTIONS = ("bloom-filter", "debezium-avro", "debezium-json", "fast-forward", "replace-main")
+_NO_OPTIONS = ("bloom-filter", "debezium-avro", "debezium-json", "fast-forward", "replace-main", *STORED_NAMES.values())
 
 
 def test_options_of_the_page_exist() -> None:

@@ -59,7 +59,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Print rows of a table, newest or as of a version, or of a system table ('db.t$files', sys.tables).",
     ),
     "recover": (
-        "engine.cli.recover",
+        "engine.cli.job_commands.recover",
         "Correct a table after a snapshot, and compute everything downstream again by the pipelines of job files.",
     ),
     "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),

@@ -71,7 +71,7 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
         options: with a format other than raw.
         schema: the columns to decode.
     """
-    keeps = UNAVAILABLE_COLUMN in schema.names
+    keeps, is_avro = UNAVAILABLE_COLUMN in schema.names, options.registry is not None
     columns = [field for field in schema if field.name != UNAVAILABLE_COLUMN]
     split: Split = split_payloads if options.registry is None else _avro_payloads(options.registry)
     if options.on_new_fields is OnNewFields.FAIL:
@@ -81,7 +81,7 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
 
     def envelopes(keys: pa.Array, values: pa.Array, old_keys: pa.Array | None = None) -> DecodedRecords:
         found = decode_envelopes(
-            values,
+            values if is_avro else without_control_records(keys, values),
             schema=renamed,
             keys=keys,
             key_names=[in_source(name) for name in options.key_columns],
@@ -107,6 +107,15 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
         return _decode_plain(keys, values, plain, options.key_columns)
 
     return plain_rows if options.value_format is ValueFormat.JSON else envelopes
+
+
+def without_control_records(keys: pa.Array, values: pa.Array) -> pa.Array:
+    """The values with null for the control records of a table's log in JSON, which have no key and an empty value.
+
+    An empty value behind a key is left as it is: it is no change, and no delete either.
+    """
+    is_control = pc.and_(keys.is_null(), pc.fill_null(pc.equal(pc.binary_length(values), 0), False))
+    return pc.if_else(is_control, pa.scalar(None, values.type), values) if pc.any(is_control).as_py() else values
 
 
 def _named(marks: pa.Array | None) -> pa.Array | None:

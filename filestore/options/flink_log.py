@@ -16,13 +16,14 @@ from filestore.options.table_options import TableOptions
 _SYSTEM_KEY: Final = TableOptions.log_system.key
 _TOPIC_ID_KEY: Final = TableOptions.log_topic_id.key
 _KAFKA: Final = "kafka"
-_STORED_NAMES: Final[Mapping[str, str]] = {
+STORED_NAMES: Final[Mapping[str, str]] = {
     "log.kafka.bootstrap.servers": "kafka.bootstrap.servers",
     TableOptions.log_topic.key: "kafka.topic",
 }
+"""What schema files call the options that name the log."""
 _FOR_FLINK: Final[Mapping[str, str]] = {"kafka.transaction.timeout.ms": "900000"}
 """What Flink's writer of the log asks for besides: by default it wants an hour, and brokers allow 15 minutes."""
-_HELD_NAMES: Final = {stored: held for held, stored in _STORED_NAMES.items()}
+_HELD_NAMES: Final = {stored: held for held, stored in STORED_NAMES.items()}
 # with the others Flink's first snapshot is without level 0, whose rows it expects from the changelog of a compaction
 _PRODUCERS_OF_WHOLE_STARTS: Final = ("none", "input")
 
@@ -35,7 +36,7 @@ def options_for_file(options: Mapping[str, str], parsed: TableOptions, *, on_bra
         parsed: the same.
         on_branch: a branch's, which are main's and name main's log: no Flink job may go on with that.
     """
-    stored = {_STORED_NAMES.get(key, key): text for key, text in options.items()}
+    stored = {STORED_NAMES.get(key, key): text for key, text in options.items()}
     if _TOPIC_ID_KEY in options:
         stored = {**_FOR_FLINK, **stored}
     return without_log_system(stored) if on_branch or not flink_reads_log(parsed) else stored

@@ -81,7 +81,7 @@ def decode_envelopes(
     part, a STRING column takes any scalar of the source: times, decimals of any size, numbers.
 
     Args:
-        values: (n,) binary; null is a tombstone, and so is one without a byte, as in Flink.
+        values: (n,) binary; null is a tombstone.
         schema: the columns to read.
         keys: (n,) binary or null, the records' keys: objects, with or without a schema part. With them, a delete
             without its row and a tombstone without a preceding delete become ``-D`` rows with the key columns
@@ -109,7 +109,7 @@ def decode_envelopes(
         InvalidInputError: a bad record, with its index and the reason; or the arguments contradict each other.
     """
     _check_arguments(schema, key_names, epoch_units or {})
-    values, keys = _without_empty(as_binary(values)), None if keys is None else as_binary(keys)
+    values, keys = as_binary(values), None if keys is None else as_binary(keys)
     table = _Target(
         schema=schema,
         key_names=tuple(key_names) if keys is not None else (),
@@ -185,11 +185,6 @@ class _Part:
     kinds: KindArray
     indices: IndexArray
     unavailable: pa.Array | None = None
-
-
-def _without_empty(values: pa.Array) -> pa.Array:
-    is_empty = pc.equal(pc.binary_length(values), 0)
-    return pc.if_else(is_empty, pa.scalar(None, values.type), values) if pc.any(is_empty).as_py() else values
 
 
 def _check_arguments(schema: pa.Schema, key_names: Sequence[str], epoch_units: Mapping[str, str]) -> None:

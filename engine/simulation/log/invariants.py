@@ -38,7 +38,7 @@ class StoredLog:
         self.changes: list[LogChange] = []
         for bucket, partition in enumerate(cluster.topic(LOG_TOPIC).partitions):
             for each in partition.committed(0):
-                if each.given.value is None:
+                if not each.given.value:
                     continue  # a control record: the table has changed without its log
                 body: dict[str, Any] = orjson.loads(each.given.value)
                 is_add = body["op"] not in _DELETES

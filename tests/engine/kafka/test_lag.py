@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from engine.deploy.pipeline.broker_watch import ClusterWatch, watching
 from engine.kafka.lag import SourceLag, lag_behind, undelivered
 from engine.kafka.offsets import Offsets
 from engine.kafka.options import KafkaSourceOptions
+from engine.kafka.rows import without_control_records
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.log.record_times import first_times
 
@@ -27,6 +29,12 @@ from logstore.log.record_times import first_times
 )
 def test_lag(delivered: Offsets, ends: Offsets, oldest_ms: int | None, expected: SourceLag) -> None:
     assert lag_behind(delivered, ends, oldest_ms=oldest_ms, now_ms=10_000) == expected
+
+
+def test_an_empty_value_without_a_key_is_a_control_record_and_nothing_else_is() -> None:
+    """A log in JSON has them for Flink, which would end at a null; behind a key an empty value is a bad record."""
+    keys, values = pa.array([None, b"k", None, None], pa.binary()), pa.array([b"", b"", b"{}", None], pa.binary())
+    assert without_control_records(keys, values).to_pylist() == [None, b"", b"{}", None]
 
 
 def send(kafka: KafkaProperties, topic: str, *records: tuple[int, int]) -> None:

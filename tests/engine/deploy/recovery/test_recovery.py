@@ -120,7 +120,7 @@ def test_a_full_recovery_by_the_command_dies_at_every_kind_of_step(
     run_in_turn(spark, path)
     assert shown_rows(catalog) == WRONG
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("engine.cli.recover._started", lambda *_: spark)  # else the command would end it
+    monkeypatch.setattr("engine.cli.job_commands.recover._started", lambda *_: spark)  # else the command would end it
     saved, left = PlanFile.save, {*StepKind} - {StepKind.REWIND, StepKind.REVIEW}
 
     def save(file: PlanFile, state: RecoveryState) -> None:
