@@ -60,7 +60,7 @@ class Triggers:
         }
         if budget_ms is not None:
             beyond = statistics.median(self.ms) - statistics.median(floor.ms)
-            found |= {"beyond_floor_ms": beyond, "budget": budget_ms, "met": beyond <= budget_ms}
+            found |= {"beyond_floor_ms": max(0.0, beyond), "budget": budget_ms, "met": beyond <= budget_ms}
         return found
 
 
