@@ -14,13 +14,13 @@ SMALL_STEPS = "'continuous.discovery-interval'='100ms'"
 """Of a stream of files, which looks for snapshots every ten seconds by default."""
 
 
-def made(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
+def flink_table(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
     """A table with a key; options with underscores for dots."""
     texts = {"bucket": "2", **{key.replace("__", "-").replace("_", "."): text for key, text in options.items()}}
     return catalog.create_table(name, SCHEMA, primary_key=["id"], options=texts)
 
 
-def put(table: Table, rows: Mapping[int, str], kind: str = "") -> None:
+def put_rows(table: Table, rows: Mapping[int, str], kind: str = "") -> None:
     """Write rows by key, all of one kind."""
     columns = {"id": pa.array(rows, pa.int32()), "v": pa.array(rows.values(), pa.string())}
     table.write(pa.table(columns | ({"_row_kind": [kind] * len(rows)} if kind else {})))

@@ -12,8 +12,8 @@ import pytest
 from engine import Catalog
 from engine.broker.broker import Broker
 from filestore.options.flink_log import flink_reads_log
-from tests.flink.flink_tables import SMALL_STEPS, by_key, in_table, made, put
-from tests.peers.flink import Flink, folded, replayed
+from tests.flink.flink_tables import SMALL_STEPS, by_key, flink_table, in_table, put_rows
+from tests.peers.flink import Flink, replayed, rows_of_changes
 
 EXACT = {"log_changelog__mode": "all", "changelog__producer": "lookup"}
 KINDS: Mapping[str, Mapping[str, str]] = {
@@ -38,32 +38,32 @@ TOPICS: Mapping[str, tuple[Mapping[str, str], str]] = {
 def test_a_stream_begins_with_every_row_and_goes_on(
     options: Mapping[str, str], catalog: Catalog, flink: Flink, tmp_path: Path
 ) -> None:
-    table = made(catalog, **options)
-    put(table, {key: f"a{key}" for key in range(20)})
-    put(table, {key: f"b{key}" for key in range(10, 25)})  # level 0 has two runs
+    table = flink_table(catalog, **options)
+    put_rows(table, {key: f"a{key}" for key in range(20)})
+    put_rows(table, {key: f"b{key}" for key in range(10, 25)})  # level 0 has two runs
     name = f"{flink.catalog(tmp_path)}.db.t"
     if not flink_reads_log(table.options):
         table.compact(full=True)  # the next changes of such a table are the compaction's
     assert by_key(flink.sql(f"SELECT * FROM {name}")) == in_table(table)
     with flink.stream(f"SELECT * FROM {name} /*+ OPTIONS({SMALL_STEPS}) */") as stream:
-        stream.wait(lambda changes: folded(changes) == in_table(table))
-        put(table, {1: "changed", 60: "new"})
+        stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
+        put_rows(table, {1: "changed", 60: "new"})
         if options.get("merge__engine") != "first-row":
-            put(table, {2: "a2"}, "-D")
+            put_rows(table, {2: "a2"}, "-D")
         if not flink_reads_log(table.options):
             table.compact(full=True)
-        found = stream.wait(lambda changes: folded(changes) == in_table(table))
+        found = stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
     assert replayed(found) == in_table(table)
 
 
 def test_an_exact_log_is_followed_by_its_changes(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
     """Rows of level 0 too; the two options of the hint are those that the schema file leaves out for this."""
-    table = made(catalog, **EXACT)
-    put(table, {1: "a", 2: "a"})
+    table = flink_table(catalog, **EXACT)
+    put_rows(table, {1: "a", 2: "a"})
     hint = "'log.system'='kafka', 'changelog-producer'='none'"
     with flink.stream(f"SELECT * FROM {flink.catalog(tmp_path)}.db.t /*+ OPTIONS({hint}) */") as stream:
         stream.wait(lambda changes: len(changes) == 2)
-        put(table, {1: "b"})
+        put_rows(table, {1: "b"})
         found = stream.wait(lambda changes: len(changes) == 4)
     assert found[2:] == [("-D", 1, "a"), ("+I", 1, "b")]
     assert replayed(found) == in_table(table)
@@ -74,10 +74,10 @@ def test_a_topic_makes_the_table(
     options: Mapping[str, str], log_format: str, catalog: Catalog, flink: Flink, broker: Broker
 ) -> None:
     """Without Paimon's connector: `debezium-json`, or `upsert-kafka`."""
-    table = made(catalog, **options, log_format=log_format)
-    put(table, {key: f"a{key}" for key in range(10)})
-    put(table, {key: f"b{key}" for key in range(5)})
-    put(table, {7: "a7"}, "-D")
+    table = flink_table(catalog, **options, log_format=log_format)
+    put_rows(table, {key: f"a{key}" for key in range(10)})
+    put_rows(table, {key: f"b{key}" for key in range(5)})
+    put_rows(table, {7: "a7"}, "-D")
     is_upsert = log_format == "json"
     more = (
         "'connector'='upsert-kafka', 'key.format'='json', 'value.format'='json'"
@@ -92,9 +92,9 @@ def test_a_topic_makes_the_table(
         f"'properties.isolation.level'='read_committed', {more})"
     )
     with flink.stream(f"SELECT * FROM {name}") as stream:
-        stream.wait(lambda changes: folded(changes) == in_table(table))
-        put(table, {3: "c", 60: "new"})
-        found = stream.wait(lambda changes: folded(changes) == in_table(table))
+        stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
+        put_rows(table, {3: "c", 60: "new"})
+        found = stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
     if options or is_upsert:
         assert replayed(found) == in_table(table)
 
@@ -143,7 +143,7 @@ def test_values_of_every_type_are_the_same_in_files_log_and_topic(
         table.write(rows(10))
         found = stream.wait(lambda changes: len(changes) == 6)
     expected = by_key(flink.sql(f"SELECT * FROM {name}"))
-    for key, row in folded(found).items():
+    for key, row in rows_of_changes(found).items():
         assert dict(zip(ALL.names, row, strict=True)) == dict(zip(ALL.names, expected[key], strict=True))
     assert [row[1:] for row in sorted(expected.values())[:3]] == [row[1:] for row in sorted(expected.values())[3:]]
     flink.both(
@@ -153,4 +153,4 @@ def test_values_of_every_type_are_the_same_in_files_log_and_topic(
         f"LIKE {name} (EXCLUDING OPTIONS EXCLUDING CONSTRAINTS)"
     )
     with flink.stream("SELECT * FROM topic_of_all") as stream:
-        stream.wait(lambda changes: folded(changes) == expected)
+        stream.wait(lambda changes: rows_of_changes(changes) == expected)

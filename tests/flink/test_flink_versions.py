@@ -9,17 +9,17 @@ from engine.broker.broker import Broker
 from engine.procedures import create_branch, create_tag, expire_snapshots, rescale
 from filestore.evolution.schema_change import AddColumn, SetOption
 from filestore.types.data_types import DataType
-from tests.flink.flink_tables import by_key, in_table, made, put
-from tests.peers.flink import Flink, folded
+from tests.flink.flink_tables import by_key, flink_table, in_table, put_rows
+from tests.peers.flink import Flink, rows_of_changes
 
 
 def test_a_job_goes_on_while_columns_are_added_files_are_compacted_and_snapshots_expire(
     catalog: Catalog, flink: Flink, tmp_path: Path
 ) -> None:
-    table = made(catalog)
-    put(table, {1: "a", 2: "a"})
+    table = flink_table(catalog)
+    put_rows(table, {1: "a", 2: "a"})
     with flink.stream(f"SELECT * FROM {flink.catalog(tmp_path)}.db.t") as stream:
-        stream.wait(lambda changes: folded(changes) == in_table(table))
+        stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
         catalog.alter_table("db.t", [AddColumn(path=("more",), type=DataType(root="INT"))])
         table = catalog.table("db.t")
         table.write(
@@ -27,17 +27,17 @@ def test_a_job_goes_on_while_columns_are_added_files_are_compacted_and_snapshots
         )
         table.compact(full=True)
         expire_snapshots(table, retain_max=1, retain_min=1)
-        put(table, {4: "c"})
+        put_rows(table, {4: "c"})
         columns_of_the_job = {key: row[:2] for key, row in in_table(table).items()}
-        stream.wait(lambda changes: folded(changes) == columns_of_the_job)
+        stream.wait(lambda changes: rows_of_changes(changes) == columns_of_the_job)
 
 
 def test_a_moved_broker_and_a_new_topic_are_found_by_the_next_job(
     catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path
 ) -> None:
     """ALTER by either side: there is one name for it, so both use it."""
-    table, name = made(catalog), f"{flink.catalog(tmp_path)}.db.t"
-    put(table, {1: "a"})
+    table, name = flink_table(catalog), f"{flink.catalog(tmp_path)}.db.t"
+    put_rows(table, {1: "a"})
     address = broker.bootstrap_servers.replace("127.0.0.1", "localhost")
     flink.sql(f"ALTER TABLE {name} SET ('kafka.bootstrap.servers'='{address}')")
     table = catalog.table("db.t")
@@ -47,25 +47,25 @@ def test_a_moved_broker_and_a_new_topic_are_found_by_the_next_job(
     rescale(catalog.table("db.t"), bucket_num=3)
     table = catalog.table("db.t")
     with flink.stream(f"SELECT * FROM {name}") as stream:
-        stream.wait(lambda changes: folded(changes) == in_table(table))
-        put(table, {key: "b" for key in range(9)})
-        stream.wait(lambda changes: folded(changes) == in_table(table))
+        stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
+        put_rows(table, {key: "b" for key in range(9)})
+        stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
 
 
 def test_tags_snapshots_and_branches_are_read_by_their_names(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
-    table, name = made(catalog), f"{flink.catalog(tmp_path)}.db"
-    put(table, {1: "a"})
+    table, name = flink_table(catalog), f"{flink.catalog(tmp_path)}.db"
+    put_rows(table, {1: "a"})
     create_tag(table, "first")
     create_branch(table, "b", tag="first")
-    put(table, {1: "b", 2: "b"})
-    put(catalog.table("db.t", branch="b"), {5: "branch"})
+    put_rows(table, {1: "b", 2: "b"})
+    put_rows(catalog.table("db.t", branch="b"), {5: "branch"})
     first = {(1,): (1, "a")}
     for hint in ("'scan.tag-name'='first'", "'scan.snapshot-id'='1'"):
         assert by_key(flink.sql(f"SELECT * FROM {name}.t /*+ OPTIONS({hint}) */")) == first
     of_branch = f"{name}.`t$branch_b`"
     assert by_key(flink.sql(f"SELECT * FROM {of_branch}")) == first | {(5,): (5, "branch")}
     with flink.stream(f"SELECT * FROM {of_branch} /*+ OPTIONS('continuous.discovery-interval'='100ms') */") as stream:
-        stream.wait(lambda changes: folded(changes) == first | {(5,): (5, "branch")})
-        put(catalog.table("db.t", branch="b"), {6: "branch"})
-        stream.wait(lambda changes: (6,) in folded(changes))
-    assert set(folded(stream.changes)) == {(1,), (5,), (6,)}  # none of main's log
+        stream.wait(lambda changes: rows_of_changes(changes) == first | {(5,): (5, "branch")})
+        put_rows(catalog.table("db.t", branch="b"), {6: "branch"})
+        stream.wait(lambda changes: (6,) in rows_of_changes(changes))
+    assert set(rows_of_changes(stream.changes)) == {(1,), (5,), (6,)}  # none of main's log

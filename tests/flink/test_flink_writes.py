@@ -11,8 +11,8 @@ from engine.broker.broker import Broker
 from engine.procedures import reset_log
 from filestore.evolution.schema_change import SetOption
 from lsm.errors import CorruptDataError
-from tests.flink.flink_tables import State, by_key, in_table, made, put
-from tests.peers.flink import Change, Flink, folded
+from tests.flink.flink_tables import State, by_key, flink_table, in_table, put_rows
+from tests.peers.flink import Change, Flink, rows_of_changes
 from tests.support.streams import Query
 
 
@@ -21,15 +21,15 @@ class Turns:
 
     def __init__(self, catalog: Catalog, flink: Flink, warehouse: Path, **options: str) -> None:
         """Make the table."""
-        self.table = made(catalog, **options)
+        self.table = flink_table(catalog, **options)
         self.name, self.flink = f"{flink.catalog(warehouse)}.db.t", flink
         self.expected: State = {}
         self.ours = Query(warehouse, "db.t")
         self.seen: list[Change] = []
 
-    def put(self, rows: Mapping[int, str]) -> None:
+    def put_rows(self, rows: Mapping[int, str]) -> None:
         """Our turn."""
-        put(self.table, rows)
+        put_rows(self.table, rows)
         self._changed(rows)
 
     def insert(self, rows: Mapping[int, str], *, streaming: bool = False, hint: str = "") -> None:
@@ -43,19 +43,19 @@ class Turns:
         news = self.ours.available()
         self.seen += [(row["_row_kind"], row["id"], row["v"]) for row in news]
         assert in_table(self.table) == self.expected
-        assert folded(self.seen) == self.expected
+        assert rows_of_changes(self.seen) == self.expected
         assert sorted((row["id"], row["v"]) for row in news if row["_row_kind"] != "-U") == sorted(rows.items())
 
 
 def test_flink_and_fluvial_write_in_turn(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
     turns = Turns(catalog, flink, tmp_path)
-    turns.put({1: "a", 2: "a", 3: "a"})
+    turns.put_rows({1: "a", 2: "a", 3: "a"})
     with flink.stream(f"SELECT * FROM {turns.name}") as stream:
         turns.insert({2: "flink", 4: "flink"})
-        turns.put({3: "b", 5: "b"})
+        turns.put_rows({3: "b", 5: "b"})
         turns.insert({1: "streamed", 6: "streamed"}, streaming=True)
-        turns.put({6: "c", 4: "c"})
-        stream.wait(lambda changes: folded(changes) == turns.expected)
+        turns.put_rows({6: "c", 4: "c"})
+        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
     assert by_key(flink.sql(f"SELECT * FROM {turns.name}")) == turns.expected
 
 
@@ -64,17 +64,17 @@ def test_what_flink_writes_beside_the_log_reaches_its_consumers_with_our_next_ba
 ) -> None:
     """A job that follows the log gets the difference with ``log.overwrite=changes``; control records do it no harm."""
     turns = Turns(catalog, flink, tmp_path)
-    turns.put({1: "a", 2: "a"})
+    turns.put_rows({1: "a", 2: "a"})
     beside = "/*+ OPTIONS('log.system'='none') */"
     with flink.stream(f"SELECT * FROM {turns.name}") as stream:
-        stream.wait(lambda changes: folded(changes) == turns.expected)
+        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
         turns.insert({2: "flink"}, hint=beside)
-        turns.put({3: "b"})  # behind a control record
-        stream.wait(lambda changes: (3,) in folded(changes))
+        turns.put_rows({3: "b"})  # behind a control record
+        stream.wait(lambda changes: (3,) in rows_of_changes(changes))
         turns.table = catalog.alter_table("db.t", [SetOption("log.overwrite", "changes")])
         turns.insert({4: "flink"}, hint=beside)
-        turns.put({5: "b"})
-        stream.wait(lambda changes: folded(changes) == turns.expected)
+        turns.put_rows({5: "b"})
+        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
 
 
 def test_a_log_with_records_of_no_snapshot_is_replaced_by_one_command(
@@ -82,7 +82,7 @@ def test_a_log_with_records_of_no_snapshot_is_replaced_by_one_command(
 ) -> None:
     """As a job leaves it that dies between the two; new jobs find the new log without being changed."""
     turns = Turns(catalog, flink, tmp_path)
-    turns.put({1: "a", 2: "a"})
+    turns.put_rows({1: "a", 2: "a"})
     turns.insert({3: "flink"})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for bucket in range(2):
@@ -90,15 +90,15 @@ def test_a_log_with_records_of_no_snapshot_is_replaced_by_one_command(
         producer.produce(turns.table.log.topic, value, key=b'{"id":1}', partition=bucket)
     producer.flush()
     with pytest.raises(CorruptDataError, match=r"CALL sys\.reset_log"):
-        turns.put({4: "b"})
+        turns.put_rows({4: "b"})
     reset_log(turns.table)
     turns.table = catalog.table("db.t")
-    turns.put({4: "b"})
+    turns.put_rows({4: "b"})
     turns.insert({5: "flink"})
-    turns.put({3: "b"})
+    turns.put_rows({3: "b"})
     with flink.stream(f"SELECT * FROM {turns.name}") as stream:
-        turns.put({6: "b"})
-        stream.wait(lambda changes: folded(changes) == turns.expected)
+        turns.put_rows({6: "b"})
+        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
 
 
 def test_a_table_made_by_flink_opens_with_its_log(
@@ -114,11 +114,11 @@ def test_a_table_made_by_flink_opens_with_its_log(
     flink.sql(f"INSERT INTO {name} VALUES (1, 'flink'), (2, 'flink')")
     table = catalog.table("db.made")
     ours = Query(tmp_path, "db.made")
-    put(table, {2: "b", 3: "b"})
+    put_rows(table, {2: "b", 3: "b"})
     assert table.log.topic == topic
     expected = {(1,): (1, "flink"), (2,): (2, "b"), (3,): (3, "b")}
     assert in_table(table) == expected
     assert len(ours.available()) == 3  # begins with the newest snapshot
     with flink.stream(f"SELECT * FROM {name}") as stream:
-        put(table, {4: "c"})
-        stream.wait(lambda changes: folded(changes) == expected | {(4,): (4, "c")})
+        put_rows(table, {4: "c"})
+        stream.wait(lambda changes: rows_of_changes(changes) == expected | {(4,): (4, "c")})

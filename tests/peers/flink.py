@@ -203,7 +203,7 @@ class Flink:
         return self._flink.configuration.Configuration.fromMap(self._jvm.java_map(options))
 
 
-def folded(changes: Sequence[Change], key: Sequence[int] = (0,)) -> dict[Any, tuple[Any, ...]]:
+def rows_of_changes(changes: Sequence[Change], key: Sequence[int] = (0,)) -> dict[Any, tuple[Any, ...]]:
     """The rows that changes lead to, by the values at `key`."""
     rows: dict[Any, tuple[Any, ...]] = {}
     for kind, *values in changes:

@@ -370,8 +370,8 @@ def test_the_command_line_works_with_the_right_secret_and_names_the_wrong_one(
 
 def test_the_clients_debug_output_has_no_secret(secure_broker: SecureBroker) -> None:
     program = (
-        "import json, sys; from logstore.kafka.clients import KafkaProperties;"
-        "from logstore.kafka.topics import LogTopics;"
+        "import json, logging, sys; from logstore.kafka.clients import KafkaProperties;"
+        "from logstore.kafka.topics import LogTopics; logging.basicConfig(level=logging.DEBUG);"
         "LogTopics(KafkaProperties.parse(json.load(sys.stdin))).check_reachable()"
     )
     user = {**secure_broker.new_user(), "debug": "all", "log_level": "7"}

@@ -90,7 +90,7 @@ ORDERS = yaml.safe_load((CONF / "orders.yaml").read_text())
 OVERLAY = yaml.safe_load((CONF / "orders-prod.yaml").read_text())
 
 
-def at(*path: Any, to: Any) -> Callable[[Any], None]:
+def set_to(*path: Any, to: Any) -> Callable[[Any], None]:
     def change(job: Any) -> None:
         for key in path[:-1]:
             job = job[key]
@@ -110,47 +110,47 @@ def without(*path: Any) -> Callable[[Any], None]:
 
 TABLE, PIPELINE = ("tables", "shop.orders"), ("pipelines", 0)
 MUTANTS: dict[str, Callable[[Any], None]] = {
-    "a key": at("pipeline", to=[]),
-    "a key of a pipeline": at(*PIPELINE, "triger", to="available-now"),
-    "a key of a source": at(*PIPELINE, "source", "fromat", to="kafka"),
-    "a key of a table": at(*TABLE, "primary-key", to=["id"]),
-    "a key of health": at("health", "prt", to=8090),
-    "a trigger": at(*PIPELINE, "trigger", to="sometimes"),
-    "an interval": at(*PIPELINE, "trigger", to={"processing-time": "5 parsecs"}),
-    "a duration": at("stop-timeout", to="5 parsecs"),
-    "a size": at(*PIPELINE, "limits", to={"bytes": "64 pounds"}),
-    "a limit": at(*PIPELINE, "limits", to={"records": "many"}),
-    "a limit of nothing": at(*PIPELINE, "limits", to={"records": 0}),
-    "a level": at("logging", "level", to="loud"),
-    "a level of a logger": at("logging", "levels", "fluvial.job", to="loud"),
-    "a form of messages": at("logging", "format", to="xml"),
-    "a policy": at("on-failure", "policy", to="retry"),
-    "a short policy": at("on-failure", to="retry"),
-    "a port": at("metrics", "port", to="x"),
-    "a port too high": at("metrics", "port", to=70000),
-    "a type": at(*TABLE, "columns", "id", to="STRNG"),
-    "a type in a mapping": at(*TABLE, "columns", "amount", to={"type": "DECIMALS(10, 2)"}),
-    "an option of a table": at(*TABLE, "options", "buckets", to=4),
-    "a word of an option": at(*TABLE, "options", "merge-engine", to="dedupe"),
-    "a boolean of an option": at(*TABLE, "options", "write-only", to="yes please"),
-    "a duration of an option": at(*TABLE, "options", "snapshot.time-retained", to="2 fortnights"),
-    "an option of the source": at(*PIPELINE, "source", "options", "value.formt", to="json"),
-    "a word of the source": at(*PIPELINE, "source", "options", "value.format", to="debezium"),
-    "an option of the sink": at(*PIPELINE, "options", "write-onyl", to=True),
-    "an option of the catalog": at("catalog", to={"metastor": "jdbc"}),
-    "an option of logs": at("log", "kafka_bootstrap_servers", to="localhost:9092"),
+    "a key": set_to("pipeline", to=[]),
+    "a key of a pipeline": set_to(*PIPELINE, "triger", to="available-now"),
+    "a key of a source": set_to(*PIPELINE, "source", "fromat", to="kafka"),
+    "a key of a table": set_to(*TABLE, "primary-key", to=["id"]),
+    "a key of health": set_to("health", "prt", to=8090),
+    "a trigger": set_to(*PIPELINE, "trigger", to="sometimes"),
+    "an interval": set_to(*PIPELINE, "trigger", to={"processing-time": "5 parsecs"}),
+    "a duration": set_to("stop-timeout", to="5 parsecs"),
+    "a size": set_to(*PIPELINE, "limits", to={"bytes": "64 pounds"}),
+    "a limit": set_to(*PIPELINE, "limits", to={"records": "many"}),
+    "a limit of nothing": set_to(*PIPELINE, "limits", to={"records": 0}),
+    "a level": set_to("logging", "level", to="loud"),
+    "a level of a logger": set_to("logging", "levels", "fluvial.job", to="loud"),
+    "a form of messages": set_to("logging", "format", to="xml"),
+    "a policy": set_to("on-failure", "policy", to="retry"),
+    "a short policy": set_to("on-failure", to="retry"),
+    "a port": set_to("metrics", "port", to="x"),
+    "a port too high": set_to("metrics", "port", to=70000),
+    "a type": set_to(*TABLE, "columns", "id", to="STRNG"),
+    "a type in a mapping": set_to(*TABLE, "columns", "amount", to={"type": "DECIMALS(10, 2)"}),
+    "an option of a table": set_to(*TABLE, "options", "buckets", to=4),
+    "a word of an option": set_to(*TABLE, "options", "merge-engine", to="dedupe"),
+    "a boolean of an option": set_to(*TABLE, "options", "write-only", to="yes please"),
+    "a duration of an option": set_to(*TABLE, "options", "snapshot.time-retained", to="2 fortnights"),
+    "an option of the source": set_to(*PIPELINE, "source", "options", "value.formt", to="json"),
+    "a word of the source": set_to(*PIPELINE, "source", "options", "value.format", to="debezium"),
+    "an option of the sink": set_to(*PIPELINE, "options", "write-onyl", to=True),
+    "an option of the catalog": set_to("catalog", to={"metastor": "jdbc"}),
+    "an option of logs": set_to("log", "kafka_bootstrap_servers", to="localhost:9092"),
     "no target": without(*PIPELINE, "target"),
     "no source": without(*PIPELINE, "source"),
     "no checkpoint": without(*PIPELINE, "checkpoint"),
     "no columns": without(*TABLE, "columns"),
     "no warehouse": without("warehouse"),
     "no pipelines": without("pipelines"),
-    "a target without a database": at(*PIPELINE, "target", to="orders"),
-    "a transform of a transform": at(*PIPELINE, "transform", to=[["SELECT 1"]]),
-    "a transform of nothing": at(*PIPELINE, "transform", to=[{}]),
-    "pipelines by name": at("pipelines", to={"orders": {}}),
-    "a profile": at("profiles", "once", "pipelines", "orders", "trigger", to="sometimes"),
-    "a key of a profile": at("profiles", "once", "pipelins", to={}),
+    "a target without a database": set_to(*PIPELINE, "target", to="orders"),
+    "a transform of a transform": set_to(*PIPELINE, "transform", to=[["SELECT 1"]]),
+    "a transform of nothing": set_to(*PIPELINE, "transform", to=[{}]),
+    "pipelines by name": set_to("pipelines", to={"orders": {}}),
+    "a profile": set_to("profiles", "once", "pipelines", "orders", "trigger", to="sometimes"),
+    "a key of a profile": set_to("profiles", "once", "pipelins", to={}),
 }
 
 
@@ -168,13 +168,13 @@ def test_a_mistake_is_rejected_by_the_schema_and_by_a_run(mutant: str, tmp_path:
 
 
 OVERLAY_MUTANTS: dict[str, Callable[[Any], None]] = {
-    "a key": at("pipelins", to={}),
-    "a trigger": at("pipelines", "orders", "trigger", to="sometimes"),
-    "a type": at("tables", "shop.orders", "columns", to={"id": "STRNG"}),
-    "an option": at("tables", "shop.orders", "options", "buckets", to=16),
-    "an option of the source": at("pipelines", "orders", "source", "options", "value.formt", to="json"),
-    "a level": at("logging", "level", to="loud"),
-    "a whole pipeline in a list": at("pipelines", to=[{"name": "orders"}]),
+    "a key": set_to("pipelins", to={}),
+    "a trigger": set_to("pipelines", "orders", "trigger", to="sometimes"),
+    "a type": set_to("tables", "shop.orders", "columns", to={"id": "STRNG"}),
+    "an option": set_to("tables", "shop.orders", "options", "buckets", to=16),
+    "an option of the source": set_to("pipelines", "orders", "source", "options", "value.formt", to="json"),
+    "a level": set_to("logging", "level", to="loud"),
+    "a whole pipeline in a list": set_to("pipelines", to=[{"name": "orders"}]),
 }
 
 
@@ -186,19 +186,19 @@ def test_a_mistake_in_an_overlay_is_rejected(mutant: str) -> None:
 
 
 ACCEPTED: dict[str, Callable[[Any], None]] = {
-    "an empty section": at("health", to=None),
-    "a reference for a number": at("metrics", "port", to="${PORT}"),
-    "a reference for a word": at("logging", "level", to="${LEVEL:-info}"),
-    "a level in capitals": at("logging", "level", to="INFO"),
-    "a step alone": at(*PIPELINE, "transform", to={"python": "jobs:clean"}),
-    "targets": lambda job: (without(*PIPELINE, "target")(job), at(*PIPELINE, "targets", to="shop.orders")(job))[0],
-    "an option of a column": at(*TABLE, "options", "fields.amount.aggregate-function", to="sum"),
-    "an option of brokers": at(*TABLE, "options", "log.kafka.security.protocol", to="SSL"),
-    "an option of another source": at(*PIPELINE, "source", to={"format": "rate", "options": {"rowsPerSecond": 3}}),
-    "options in another case": at(*PIPELINE, "source", "options", "MAXOFFSETSPERTRIGGER", to=7),
-    "a removed option": at(*TABLE, "options", "bucket", to=None),
-    "defaults of tables": at("catalog", to={"table-default.bucket": 4, "bucket": 2, "s3.endpoint": "x"}),
-    "an included file": lambda job: (without("warehouse")(job), at("include", to="base.yaml")(job))[0],
+    "an empty section": set_to("health", to=None),
+    "a reference for a number": set_to("metrics", "port", to="${PORT}"),
+    "a reference for a word": set_to("logging", "level", to="${LEVEL:-info}"),
+    "a level in capitals": set_to("logging", "level", to="INFO"),
+    "a step alone": set_to(*PIPELINE, "transform", to={"python": "jobs:clean"}),
+    "targets": lambda job: (without(*PIPELINE, "target")(job), set_to(*PIPELINE, "targets", to="shop.orders")(job))[0],
+    "an option of a column": set_to(*TABLE, "options", "fields.amount.aggregate-function", to="sum"),
+    "an option of brokers": set_to(*TABLE, "options", "log.kafka.security.protocol", to="SSL"),
+    "an option of another source": set_to(*PIPELINE, "source", to={"format": "rate", "options": {"rowsPerSecond": 3}}),
+    "options in another case": set_to(*PIPELINE, "source", "options", "MAXOFFSETSPERTRIGGER", to=7),
+    "a removed option": set_to(*TABLE, "options", "bucket", to=None),
+    "defaults of tables": set_to("catalog", to={"table-default.bucket": 4, "bucket": 2, "s3.endpoint": "x"}),
+    "an included file": lambda job: (without("warehouse")(job), set_to("include", to="base.yaml")(job))[0],
 }
 
 
