@@ -17,6 +17,7 @@ from filestore.layout.branch_names import is_merge_tag, merge_tag
 from filestore.layout.branch_state import BranchOrigin
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.refs.live_references import has_manifests
+from filestore.refs.pending_tags import remove_leftover
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -229,6 +230,9 @@ def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: T
         body = orjson.loads(branch.io.read_bytes(path))
         note = {_MERGED_AS: done.identity, _MERGED_INTO: main.paths.branch}
         branch.io.replace(path, orjson.dumps({**body, **note}, option=orjson.OPT_INDENT_2))
+        if not branch.is_as_opened():  # the table or the branch is gone, and with it what the tag keeps
+            remove_leftover(branch, path)
+            return
         for name in branch.snapshots.tag_names():
             if is_merge_tag(name) and name != merge_tag(merged.id):
                 _let_go(branch, name)

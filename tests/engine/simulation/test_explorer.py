@@ -123,6 +123,16 @@ def test_an_operation_on_a_branch_beside_a_rename_of_the_table_is_completed_ther
     assert failures_text(explore(plans).failed) == ""
 
 
+@pytest.mark.parametrize("name", ["merge", "fast-forward"])
+def test_the_note_of_a_merge_is_not_left_in_a_table_that_was_made_again(name: str) -> None:
+    """The note replaces the file of a tag: the tag of a branch that the new table never had, and of files long gone."""
+    plans = every_place(
+        plan(name, "drop create write write", setup="versioned"), (PAUSE, CRASH),
+        is_wanted=lambda _, path: "tag-merged-" in path,
+    )  # fmt: skip
+    assert failures_text(explore(plans).failed) == ""
+
+
 @pytest.mark.sweep
 def test_no_commit_comes_between_the_snapshots_that_a_fast_forward_publishes() -> None:
     """It was refused with a part of the branch in main; now the writer waits, also for one that died."""
