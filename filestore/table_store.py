@@ -18,6 +18,7 @@ from filestore.layout.branch_names import split_branch
 from filestore.layout.branch_state import creation_id
 from filestore.layout.file_names import external_roots, local_path
 from filestore.layout.former_mains import FormerMain, table_id_on_branch
+from filestore.layout.own_files import delete_own
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
@@ -132,6 +133,21 @@ class TableStore:
         """Whether the directory still is the table that was opened: not dropped, renamed or made again."""
         found = self.schemas.find(self.schema.id)
         return found is not None and found.identity == self.schema.identity
+
+    def delete_own(self, path: str, body: bytes) -> None:
+        """Delete a file of the branch as long as it has these contents; see ``own_files``. Raises: UnavailableError."""
+        delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: found == body)
+
+    def delete_snapshot(self, snapshot: Snapshot, *, tag: str | None = None) -> None:
+        """Delete the file of a snapshot, or of a tag of it, and no other one of that id or name; see ``own_files``.
+
+        Raises: UnavailableError.
+        """
+        path = self.paths.snapshot(snapshot.id) if tag is None else self.paths.tag(tag)
+        delete_own(
+            self.io, self.paths.branch_root, path, self.names,
+            is_own=lambda found: Snapshot.from_json(found, source=path).ref == snapshot.ref,
+        )  # fmt: skip
 
     def table_id(self) -> str:
         """What identifies a table, or a branch of one, whatever its name: see ``table_id_of``."""

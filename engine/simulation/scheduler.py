@@ -90,6 +90,7 @@ class Actor:
     is_dead: bool = False
     has_ended: bool = False
     created: list[tuple[int, str, bytes]] = field(default_factory=list)  # exclusively: step, path, contents
+    thread_id: int = 0  # of the only thread that may reach seams; 0: of no scheduler that runs
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0), repr=False)
 
     def reach(self, operation: str, path: str, *, changes: bool) -> Fault | None:
@@ -155,6 +156,8 @@ class Scheduler:
         """See ``Actor.reach``."""
         if actor.is_dead:
             raise Crash
+        if actor.thread_id not in (0, threading.get_ident()):
+            raise AssertionError(f"a seam on a thread that is not the actor's: operation={operation} path={path}")
         self.step += 1
         actor.own_step += 1
         if self.is_endless:
@@ -180,6 +183,7 @@ class Scheduler:
 
     def _live(self, actor: Actor, program: Callable[[Actor], None]) -> None:
         actor.turn.acquire()
+        actor.thread_id = threading.get_ident()
         try:
             program(actor)
         except Crash:

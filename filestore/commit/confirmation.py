@@ -43,7 +43,7 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
     snapshots = store.snapshots
     if is_gone(store.io, store.paths, schema_id=snapshot.schema_id):
         # a rename of the branch may have copied the snapshot; only this one is deleted
-        _take_back(store, snapshot)
+        store.delete_snapshot(snapshot)
         raise GoneError(
             f"the branch was deleted, renamed, replaced as main, or is being taken back: table={store.name} "
             f"branch={store.paths.branch} snapshot={snapshot.id} user={commit_user} "
@@ -70,7 +70,7 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
                 )
             snapshots.raise_latest_hint(snapshot.id)  # the rollback was refused, and another commit follows
         case Standing.FORKED:
-            _take_back(store, snapshot)
+            store.delete_snapshot(snapshot)
             text = (
                 f"snapshots were removed while this process was paused, so its commit was taken back: "
                 f"table={store.name} planned_on={parent.id} user={commit_user}"
@@ -155,11 +155,6 @@ def _gone(store: TableStore, snapshot: Snapshot, commit_user: str) -> GoneError:
     )
 
 
-def _take_back(store: TableStore, snapshot: Snapshot) -> None:
-    if store.snapshots.find_ref(snapshot.ref) is not None:
-        store.io.delete(store.paths.snapshot(snapshot.id))
-
-
 def _take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
     """Take back a snapshot of the table's history; False: another commit follows it, so it stays.
 
@@ -168,7 +163,7 @@ def _take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
     following = snapshot.id + 1
     if store.snapshots.exists(following):
         return False
-    _take_back(store, snapshot)
+    store.delete_snapshot(snapshot)
     if store.snapshots.exists(following):
         store.io.create_exclusive(store.paths.snapshot(snapshot.id), snapshot.to_json().encode())
         return False

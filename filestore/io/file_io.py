@@ -109,7 +109,7 @@ class MovesDirectories(Protocol):
         """Create a directory; False when its parent is missing, which is not created."""
 
     def move_into(self, source: str, directory: str) -> bool:
-        """Rename a directory into an empty one, under its own name; False when one of the two is missing.
+        """Rename a file or directory into an empty one, under its own name; False when one of the two is missing.
 
         Neither is created. So both are there at one moment: what is moved is in the same tree as the directory.
         """
@@ -332,7 +332,7 @@ class LocalFileIO:
         return True
 
     def move_into(self, source: str, directory: str) -> bool:
-        """Rename a directory into an empty one, under its own name; False when one of the two is missing."""
+        """Rename a file or directory into an empty one, under its own name; False when one of the two is missing."""
         with unavailable("move", source):
             try:
                 os.rename(source, os.path.join(directory, os.path.basename(source)))

@@ -323,10 +323,16 @@ class MemoryFiles(MemoryObjects):
         return True
 
     def move_into(self, source: str, directory: str) -> bool:
-        """Rename a directory into an empty one, under its own name; False when one of the two is missing."""
-        if not self.is_directory(source) or not self.is_directory(directory):
+        """Rename a file or directory into an empty one, under its own name; False when one of the two is missing."""
+        if not self.exists(source) or not self.is_directory(directory):
             return False
-        self.move_directory(source, f"{directory}/{source.rpartition('/')[2]}")
+        target = f"{directory}/{source.rpartition('/')[2]}"
+        if self.is_directory(source):
+            self.move_directory(source, target)
+        else:
+            body = self.files[source]
+            self.delete(source)
+            self._put(target, body)
         return True
 
     def open_output(self, path: str) -> pa.NativeFile:

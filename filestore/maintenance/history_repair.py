@@ -201,7 +201,7 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
         yield Repair(action="tag fork", subject=subject, detail=f"tag={name} {user} fix=write its rows again")
     if not dry_run:
         store.snapshots.removed.add(fork.identity)
-        store.io.delete(store.paths.snapshot(fork.id))
+        store.delete_snapshot(fork)
     yield Repair(action="remove fork", subject=subject, detail=user)
 
 

@@ -9,6 +9,7 @@ them need not be the table's. Source: Paimon OrphanFilesClean.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from filestore.layout.own_files import GONE_PREFIX
 from filestore.layout.paths import MAIN_BRANCH, escape_path
 from filestore.refs.file_references import FileReferences
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
@@ -70,6 +71,8 @@ def delete_orphans(store: TableStore, orphans: Collection[OrphanFile], *, progre
         progress(done, len(orphans))
         store.io.delete(orphan.path)
     progress(len(orphans), len(orphans))
+    for directory in _of_deletions(store):
+        store.io.delete_empty_directory(directory)
 
 
 def _without(store: TableStore, references: Collection[LiveReference], abandoned: set[str]) -> set[LiveReference]:
@@ -107,11 +110,17 @@ def _candidates(store: TableStore, private_directories: Collection[str]) -> Iter
         for name in store.io.list_names(there.savepoint_dir):
             if name.startswith(CHECKPOINT_PREFIX):  # its files are listed in the savepoint
                 yield from _tree(store, f"{there.savepoint_dir}/{name}")
-    for directory in private_directories:
+    for directory in (*private_directories, *_of_deletions(store)):
         yield from _tree(store, directory)
     inner = store.options.data_file_directory
     data_root = f"{paths.root}/{inner.strip('/')}" if inner else paths.root
     yield from _bucket_files(store, data_root, store.schema.partition_keys)
+
+
+def _of_deletions(store: TableStore) -> list[str]:
+    """The directories into which files are moved that are being deleted; perhaps by processes that died."""
+    roots = [on_branch(store, branch).paths.branch_root for branch in branch_names(store)]
+    return [f"{root}/{name}" for root in roots for name in store.io.list_names(root) if name.startswith(GONE_PREFIX)]
 
 
 def _bucket_files(store: TableStore, directory: str, keys: Sequence[str]) -> Iterator[str]:

@@ -238,7 +238,7 @@ def _remove(store: TableStore, removal: Removal, removed: list[tuple[str, bytes]
         if is_snapshot and Snapshot.from_json(body, source=path).ref != removal.snapshot.ref:
             return  # removed by an interrupted rollback, and its number was used again
         removed.append((path, body))
-    store.io.delete(path)
+        store.delete_own(path, body)
     if is_snapshot and _is_followed_by_others(store, following):
         raise _is_superseded(store, following)
 

@@ -137,6 +137,8 @@ def expire_snapshots(
     if not dry_run:
         following = store.snapshots.find(span.stop)
         ExpiredCommits(store.io, store.paths).note((step.snapshot for step in steps), following=following)
+    if not dry_run and not store.is_as_opened():
+        return  # some of what was found may be of a table that was made again under the name
     references = FileReferences(store, partitions={file.partition for step in steps for file in step.data})
     for step in steps:
         spared = _spared(step, remaining, references)
@@ -256,7 +258,7 @@ def _delete(store: TableStore, step: ExpiryStep) -> None:
     if store.options.snapshot_clean_empty_directories:
         for directory in sorted({path.rpartition("/")[0] for path in files}):
             _delete_empty(store, directory)
-    store.io.delete(store.paths.snapshot(step.snapshot.id))
+    store.delete_snapshot(step.snapshot)
 
 
 def _delete_empty(store: TableStore, directory: str) -> None:

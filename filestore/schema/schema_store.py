@@ -1,6 +1,7 @@
 """Schemas of a table: making the first one, and the files that hold all versions."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -139,7 +140,9 @@ class SchemaStore:
             raise ConflictError(f"schema version exists already: file={path}")
         before = None if after is None else self.find(after.id)
         if before != after:
-            self._io.delete(path)
+            with suppress(FileNotFoundError):
+                if self._io.read_bytes(path) == body:  # else a table that was made again has this version
+                    self._io.delete(path)
             if before is not None and after is not None and before.identity == after.identity:
                 raise ConflictError(f"schema version changed meanwhile: file={self._paths.schema(after.id)}")
             for directory in (self._paths.schema_dir, self._paths.branch_root):

@@ -224,7 +224,7 @@ def release_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delet
         tag.snapshot,
         is_deleted=_is_reference_of(store, tag),
         source=path,
-        remove=lambda: _remove(store, name),
+        remove=lambda: _remove(store, tag),
         dry_run=dry_run,
     )
     return DeletedTag(tag=tag, data=unused.data, metadata=unused.metadata)
@@ -306,11 +306,11 @@ def _write_success_file(store: TableStore, name: str) -> None:
         store.io.replace(store.paths.tag_success_file(name), body)
 
 
-def _remove(store: TableStore, name: str) -> None:
-    store.io.delete(store.paths.tag(name))
-    check_still_open(store, name, "deleted")
+def _remove(store: TableStore, tag: Tag) -> None:
+    store.delete_snapshot(tag.snapshot, tag=tag.name)
+    check_still_open(store, tag.name, "deleted")
     if store.options.tag_create_success_file:
-        store.io.delete(store.paths.tag_success_file(name))
+        store.io.delete(store.paths.tag_success_file(tag.name))
 
 
 def _find(store: TableStore, name: str) -> Tag | None:

@@ -134,6 +134,20 @@ def test_the_note_of_a_merge_is_not_left_in_a_table_that_was_made_again(name: st
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("name", "others", "setup"),
+    [("expire", "drop create write write", "keyed"), ("expire", "drop create write write write", "append"),
+     ("write", "drop create write write write write write", "keyed")],
+)  # fmt: skip
+def test_what_deletes_by_name_deletes_nothing_of_a_table_that_was_made_again(
+    name: str, others: str, setup: str
+) -> None:
+    """The snapshots of the new table have the ids of the old one: an expiry that was paused deleted its commits."""
+    plans = every_place(plan(name, others, setup=setup), (PAUSE,), is_wanted=lambda _, path: "snapshot-" in path)
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
 def test_no_commit_comes_between_the_snapshots_that_a_fast_forward_publishes() -> None:
     """It was refused with a part of the branch in main; now the writer waits, also for one that died."""
     is_wanted = lambda _, path: "/snapshot/" in path or "MAIN-BRANCH" in path  # noqa: E731

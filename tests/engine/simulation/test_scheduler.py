@@ -1,5 +1,7 @@
 """The scheduler: one actor at a time, places in a known order, and the dead do nothing."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from engine.simulation.scheduler import Actor, EndlessError, Fault, Intervention, Scheduler
@@ -106,3 +108,14 @@ def test_names_of_two_actors_differ() -> None:
     assert {ActorNames(actor).uuid() for actor in range(3)} == {
         f"0000000{actor}-0000-4000-8000-000000000001" for actor in range(3)
     }
+
+
+def test_a_seam_on_another_thread_is_refused() -> None:
+    """Threads interleave as they like, so that a seed would not replay; a hand-over between two of them hung."""
+
+    def program(actor: Actor) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(actor.reach, "read_bytes", "/t/data", changes=False).result()
+
+    with pytest.raises(AssertionError, match="a thread that is not the actor's: operation=read_bytes path=/t/data"):
+        Scheduler(PlacedSchedule()).run([("a", program)])
