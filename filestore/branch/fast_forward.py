@@ -95,9 +95,15 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             if wanted or force:
                 if force:
                     removed = _remove_newer(main, branch, common, origin)
-                merged_schemas(main, branch, origin, keeps_ids=True).publish()
+                schemas = merged_schemas(main, branch, origin, keeps_ids=True)
+                created = schemas.publish()
             if wanted:
-                _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
+                try:
+                    _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
+                except ConflictError:
+                    if not force and main.snapshots.find_ref(branch.snapshots.read(wanted[0]).ref) is None:
+                        schemas.take_back(created)
+                    raise
             elif force and common is not None and not main.snapshots.exists(common.id):
                 _publish(main, branch, EMPTY_TABLE, (common.id,), is_sealed=True)  # it had expired in main
         _copy_tags(main, branch)

@@ -164,7 +164,7 @@ class FileCatalog:
         store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
         if not self._has_schema(root):
             leftovers = self._io.list_names(root)
-            if [each for each in leftovers if each != "schema"]:
+            if store.ids() or any(each != "schema" for each in leftovers):
                 raise InvalidInputError(
                     f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
                     "fix='it belongs to another program, or to a table whose drop was interrupted: drop or remove it'"
@@ -238,7 +238,7 @@ class FileCatalog:
         root = self.table_path(name)
         if not self._tables.has_table(*name.split(".")):
             return False
-        return self._has_schema(root) if branch is None else bool(SchemaStore(self._io, TablePaths(root, branch)).ids())
+        return self._has_schema(root) if branch is None else SchemaStore(self._io, TablePaths(root, branch)).has_table()
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
@@ -356,10 +356,10 @@ class FileCatalog:
     def _has_schema(self, root: str) -> bool:
         """Whether a directory is a table: whether its main branch has a schema."""
         paths = TablePaths(root)
-        if SchemaStore(self._io, paths).ids():
+        if SchemaStore(self._io, paths).has_table():
             return True
         main = main_branch(self._io, root)
-        return main != MAIN_BRANCH and bool(SchemaStore(self._io, paths.with_branch(main)).ids())
+        return main != MAIN_BRANCH and SchemaStore(self._io, paths.with_branch(main)).has_table()
 
     def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
         if self.database_exists(name):

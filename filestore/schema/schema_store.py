@@ -90,10 +90,17 @@ class SchemaStore:
         numbers = (name.removeprefix(SCHEMA_PREFIX) for name in names if name.startswith(SCHEMA_PREFIX))
         return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
 
+    def has_table(self) -> bool:
+        """Whether there is a table: a version without the first is of a change that its table left before it.
+
+        So a process that alters a table, and is paused while it is dropped or renamed, makes none under the old name.
+        """
+        return FIRST_SCHEMA_ID in self.ids()
+
     def latest(self) -> TableSchema | None:
-        """The current schema, or None when there is no table. Raises: CorruptDataError."""
+        """The current schema, or None when there is no table, see ``has_table``. Raises: CorruptDataError."""
         ids = self.ids()
-        return self.read(ids[-1]) if ids else None
+        return self.read(ids[-1]) if FIRST_SCHEMA_ID in ids else None
 
     def find(self, schema_id: int) -> TableSchema | None:
         """One version; None when there is no such file. Raises: CorruptDataError."""

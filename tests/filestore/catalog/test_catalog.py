@@ -6,6 +6,8 @@ import pytest
 
 from filestore.catalog.catalog import FileCatalog
 from filestore.catalog.warehouse import warehouse_path
+from filestore.evolution.schema_change import SetOption
+from filestore.io.memory_files import MemoryFiles
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
 from tests.support.tables import KEY_SCHEMA, WAREHOUSE, content, memory_catalog, rows
@@ -199,3 +201,21 @@ def test_warehouses_are_paths_or_file_uris(warehouse: str, path: str) -> None:
 def test_other_warehouses_are_refused(warehouse: str) -> None:
     with pytest.raises(InvalidInputError, match="warehouse"):
         FileCatalog(warehouse)
+
+
+def test_a_schema_change_that_comes_too_late_makes_no_table() -> None:
+    """A process that altered a table was paused while it was renamed: what it left under the old name took rows."""
+    files = MemoryFiles()
+    catalog = memory_catalog(files)
+    catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    late = catalog.alter_table("db.t", [SetOption("target-file-size", "1mb")])
+    catalog.rename_table("db.t", "db.u")
+    files.write_new(f"{catalog.table_path('db.t')}/schema/schema-1", late.to_json().encode())
+    assert not catalog.table_exists("db.t")
+    assert catalog.list_tables("db") == ["u"]
+    with pytest.raises(InvalidInputError, match="directory is not a table"):
+        catalog.table("db.t")
+    with pytest.raises(InvalidInputError, match="directory is not empty"):
+        catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+    catalog.drop_table("db.t")
+    assert catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"]).schema.id == 0

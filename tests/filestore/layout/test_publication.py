@@ -17,7 +17,7 @@ from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
-from tests.support.faults import MemoryFileIO, When
+from tests.support.faults import MemoryFileIO, Nth, When
 from tests.support.tables import failing_at, key_table, key_values, reopened, rows
 
 
@@ -153,3 +153,39 @@ def test_wherever_a_fast_forward_dies_a_schema_change_leaves_all_of_the_branch_o
         assert read_publication(table.store.io, table.store.paths) is None
         seen.add(found)
     assert {(("later",), 1), (("own", "second"), 2)} <= seen
+
+
+@pytest.mark.parametrize("comes", ["a commit", "a commit with the new schema"])
+def test_a_refused_fast_forward_leaves_no_schema_version(comes: str) -> None:
+    """A writer of main comes between the branch's schemas and its first snapshot: main keeps the columns it had.
+
+    Unless the writer opened the table with the new ones, and so needs them.
+    """
+    table = announced_table()
+    publish_changes(table.on_branch("dev").store, lambda _: [added("a"), added("b")])
+    table.on_branch("dev").write(rows((4, 40)))
+    refused = []
+    for nth in count(1):
+        disk = reopened(table, MemoryFileIO(dict(table.store.io.files)))  # type: ignore[attr-defined]
+        writer, acted = reopened(disk, disk.store.io), []
+
+        def act(writer: FileTable = writer, acted: list[int] = acted) -> None:
+            if 2 not in writer.store.snapshots.ids():
+                (writer if comes == "a commit" else reopened(writer, writer.store.io)).write(rows((9, 90)))
+                acted.append(1)
+
+        try:
+            fast_forward(reopened(disk, Nth(disk.store.io, nth, act)).store, "dev")  # type: ignore[arg-type]
+        except ConflictError:
+            newest = disk.store.snapshots.latest()
+            assert newest is not None
+            assert max(disk.store.schemas.ids()) == newest.schema_id
+            refused.append(newest.schema_id)
+        now = reopened(disk, disk.store.io)
+        assert read_publication(now.store.io, now.store.paths) is None
+        assert ((9, 90) in key_values(now)) == bool(acted)
+        now.write(rows((8, 80)))
+        publish_changes(now.store, lambda _: [added("c")])
+        if not acted:
+            break
+    assert {*refused} == {0, 1}
