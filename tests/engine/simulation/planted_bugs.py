@@ -11,6 +11,7 @@ from engine.simulation.explorer import CRASH, PAUSE, every_place
 from engine.simulation.history import HistoryPlan, run_history
 from engine.simulation.scheduler import Fault, Intervention, Seam
 from engine.simulation.schedules import PlacedSchedule
+from filestore import table_store
 from filestore.branch import branches, key_merge, main_replacement
 from filestore.commit import conflicts, expired_commits, history, table_commit
 from filestore.io.memory_files import MemoryFiles
@@ -112,6 +113,10 @@ def forgetting_lost_attempts(patch: pytest.MonkeyPatch) -> None:
     """A commit neither looks for its attempt of unknown outcome nor for its own identifier."""
     returning(table_commit.TableCommit, "_settle")(patch)
     returning(history.CommitHistory, "find")(patch)
+
+
+def deleting_by_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(table_store, "delete_own", lambda io, directory, path, names, *, is_own: io.delete(path))
 
 
 def with_unlimited_rollbacks(patch: pytest.MonkeyPatch) -> None:
@@ -230,7 +235,7 @@ BUGS = (
     PlantedBug(
         name="a commit looks whether a rollback removes its parent",
         patch=returning(RemovedSnapshots, "has", value=False),
-        plans=at(plan("rollback", "write"), "/snapshot/snapshot-", of=("delete",)),
+        plans=at(plan("rollback", "write"), "/snapshot/snapshot-", of=("move_into",)),
         most=1,
     ),
     PlantedBug(
@@ -242,8 +247,14 @@ BUGS = (
     PlantedBug(
         name="one rollback at a time",
         patch=with_unlimited_rollbacks,
-        plans=at(plan("rollback", "rollback write write"), "/snapshot/snapshot-", of=("delete",)),
+        plans=at(plan("rollback", "rollback write write"), "/snapshot/snapshot-", of=("move_into",)),
         most=1,
+    ),
+    PlantedBug(
+        name="what is deleted by name is what was looked at",
+        patch=deleting_by_name,
+        plans=at(plan("expire", "drop create write write"), "/snapshot/snapshot-", of=("delete",)),
+        most=2,
     ),
     PlantedBug(
         name="a commit proves its table",
