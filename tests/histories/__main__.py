@@ -13,6 +13,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +42,7 @@ KINDS: Mapping[str, Callable[[int], object]] = {
 def histories_of(
     kinds: Mapping[str, Callable[[int], object]], *, first: int, count: int, seconds: float
 ) -> dict[str, object]:
-    """Each seed once for each kind, until enough of them or the time is over.
+    """Each seed once for each kind, until enough of them or the time is over, or an interrupt.
 
     Returns:
         How many histories of each kind were run, which failed as ``"<kind> <seed>"``, the first and the next seed, and
@@ -49,15 +50,16 @@ def histories_of(
     """
     done, failed = dict.fromkeys(kinds, 0), []
     until_s, seed = time.monotonic() + seconds, first
-    while seed < first + count and time.monotonic() < until_s:
-        for kind, history in kinds.items():
-            try:
-                history(seed)
-            except Exception:  # noqa: BLE001 - the next one is another history
-                failed.append(f"{kind} {seed}")
-                print(f"failed: {kind} {seed}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-            done[kind] += 1
-        seed += 1
+    with suppress(KeyboardInterrupt):
+        while seed < first + count and time.monotonic() < until_s:
+            for kind, history in kinds.items():
+                try:
+                    history(seed)
+                except Exception:  # noqa: BLE001 - the next one is another history
+                    failed.append(f"{kind} {seed}")
+                    print(f"failed: {kind} {seed}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+                done[kind] += 1
+            seed += 1
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = round(used.ru_utime + used.ru_stime, 1)
     return {"histories": sum(done.values()), "by_kind": done, "failed": failed, "first": first, "next": seed,

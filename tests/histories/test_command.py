@@ -24,6 +24,15 @@ def test_each_kind_has_each_seed_and_a_failure_ends_nothing(capsys: pytest.Captu
     assert histories_of({"a": seen.append}, first=7, count=3, seconds=0.0)["histories"] == 0
 
 
+def test_an_interrupt_ends_it_with_what_was_done() -> None:
+    def interrupted_at_8(seed: int) -> None:
+        if seed == 8:
+            raise KeyboardInterrupt
+
+    found = histories_of({"a": interrupted_at_8}, first=7, count=3, seconds=60.0)
+    assert (found["histories"], found["failed"], found["next"]) == (1, [], 8)
+
+
 def test_one_history_is_repeated_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "references pl", "--first", "3", "--count", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["by_kind"] == {"references plain": 1}
