@@ -38,7 +38,7 @@ FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo demo-cdc bench explore simulate soak soak-job lint audit format clean
+.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo demo-cdc bench explore histories simulate soak soak-job lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -92,8 +92,12 @@ test-fast: venv ## the tests that need no broker, Spark, peer, store or long swe
 bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each, kept in .bench/
 	$(PY) -m benchmarks $(ARGS)
 
-explore: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before
+explore: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before, then histories
 	$(PYTEST) -n $(WORKERS) $(GROUPS) --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
+	$(MAKE) histories ARGS=
+
+histories: venv ## random histories of versions and lineage by oracles, with new seeds; ARGS='--seconds 3600', '--only lineage'
+	$(PY) -m tests.histories $(ARGS)
 
 simulate: venv ## interleavings, crashes and storage faults of real operations; ARGS='--seconds 3600', '--matrix'
 	$(PY) -m engine.cli simulate $(ARGS)

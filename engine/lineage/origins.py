@@ -5,7 +5,7 @@ can be completed from snapshots when a process died between the two.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -118,15 +118,27 @@ def newest_reads(reads: Iterable[SourceRead]) -> tuple[SourceRead, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
+def start_of_run(begin: SourceRead | None, first: SourceRead | None) -> SourceRead | None:
+    """Where a run begins in a table: what was read before it, else what its first batch reads."""
+    return begin if begin is not None and begin.snapshot_id > 0 else first
+
+
 def reads_of_offsets(offsets: Iterable[Any]) -> tuple[SourceRead, ...]:
     """What a micro-batch had read, from the end offsets of its sources; sources other than Fluvial's are ignored.
 
     Args:
         offsets: JSON values; None for a source without an offset.
     """
-    found = []
+    return newest_reads(_reads(offsets))
+
+
+def begins_of_offsets(offsets: Iterable[Any]) -> tuple[SourceRead, ...]:
+    """Where sources begin whose first batch it is, from the end offsets of a micro-batch, as ``reads_of_offsets``."""
+    return newest_reads(_reads(each.get("begin") for each in offsets if isinstance(each, Mapping)))
+
+
+def _reads(offsets: Iterable[Any]) -> Iterator[SourceRead]:
     for each in offsets:
         body = each.get("read") if isinstance(each, Mapping) else None
         if isinstance(body, Mapping) and {"warehouse", "table", "snapshot"} <= body.keys():
-            found.append(SourceRead.from_json(body))
-    return newest_reads(found)
+            yield SourceRead.from_json(body)

@@ -175,14 +175,18 @@ class Recorder:
         self.ends(origin, snapshot, is_batch=snapshot.commit_identifier == BATCH_IDENTIFIER)
         self._lineage.store(self.records(snapshot, origin))
 
-    def has_read(self, origin: CommitOrigin) -> None:
-        """Record that a barrier of a job has read tables of this catalog, and the first one that the job starts there.
+    def has_read(self, origin: CommitOrigin, starts: tuple[SourceRead, ...] | None = None) -> None:
+        """Record that a barrier of a job has read tables of this catalog. Raises: UnavailableError.
 
-        Raises: UnavailableError.
+        Args:
+            origin: the barrier, and what it has read.
+            starts: where its run began; None: the first barrier of a job begins where it reads, others begin nowhere.
         """
         tables = self._new_tables(origin.job, origin.reads, is_sink=False)
         reads = barrier_reads(self._place, origin, moment_ms=self._lineage.now_ms())
-        startups = () if origin.barrier_id else self._startups(origin.job, origin.reads)
+        if starts is None:
+            starts = () if origin.barrier_id else origin.reads
+        startups = self._startups(origin.job, starts)
         self._lineage.store(
             LineageRecords(source_tables=tables.source_tables, source_snapshots=reads, startups=startups)
         )

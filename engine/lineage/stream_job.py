@@ -11,7 +11,7 @@ checkpoint is elsewhere, the reading tasks report their own reads.
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
 from engine.lineage.batch_origin import fitting_job, session_job
-from engine.lineage.origins import CommitOrigin, SourceRead, newest_reads, reads_of_offsets
+from engine.lineage.origins import CommitOrigin, SourceRead, begins_of_offsets, newest_reads, reads_of_offsets
 from engine.lineage.recording import Recorder
 from engine.runtime.spark_internals import jvm_query
 from filestore.table_store import TableStore
@@ -64,20 +64,23 @@ class StreamJob:
         return CommitOrigin(job=self.name, barrier_id=batch_id, reads=reads, run=self.run)
 
     def start(self, batch_id: int, reads: Iterable[SourceRead]) -> tuple[SourceRead, ...]:
-        """Where a run of the query begins: what its former batch had read, else what its first one reads.
+        """Where a run of the query begins: what was read before, else what its first batch reads.
 
         Args:
             batch_id: the first batch of the run.
             reads: of this batch.
         """
-        before = {(each.warehouse, each.table): each for each in self._reads(batch_id - 1)} if batch_id else {}
+        known = self._reads(batch_id - 1) if batch_id else self._reads(0, begins_of_offsets)
+        before = {(each.warehouse, each.table): each for each in known}
         return tuple(before.get((each.warehouse, each.table), each) for each in reads)
 
-    def _reads(self, batch_id: int) -> tuple[SourceRead, ...]:
+    def _reads(
+        self, batch_id: int, of: Callable[[Iterable[Any]], tuple[SourceRead, ...]] = reads_of_offsets
+    ) -> tuple[SourceRead, ...]:
         if self.checkpoint is None:
             return ()
         try:
-            return reads_of_offsets(offsets_of(checkpoint_root(self.checkpoint), self.checkpoint, batch_id).sources)
+            return of(offsets_of(checkpoint_root(self.checkpoint), self.checkpoint, batch_id).sources)
         except (FluvialError, OSError, KeyError, TypeError, ValueError) as error:
             logger.debug("a sink cannot determine what its batch read: checkpoint=%s reason=%s", self.checkpoint, error)
             return ()
@@ -129,13 +132,14 @@ def task_job(given: str | None) -> tuple[str, int] | None:
     return fitting_job(given or (described["name"] if described else "") or query_id), int(batch_id)
 
 
-def report_read(store: TableStore, read: SourceRead, given: str | None) -> None:
+def report_read(store: TableStore, read: SourceRead, given: str | None, start: SourceRead | None = None) -> None:
     """Record what the batch of this task has read, unless the batch's sink does.
 
     Args:
         store: the table.
         read: table and snapshot.
         given: ``pipeline.name`` of the source.
+        start: where the run of the query began in this table; None: not its first batch, or no stream of it.
 
     Raises:
         UnavailableError: the store does not answer, and ``lineage.on-unavailable=fail``.
@@ -146,7 +150,8 @@ def report_read(store: TableStore, read: SourceRead, given: str | None) -> None:
     recorder = Recorder.of(store)
     if recorder is not None:
         run = fitting_job(_properties()(QUERY_ID))
-        recorder.has_read(CommitOrigin(job=place[0], barrier_id=place[1], reads=(read,), run=run))
+        origin = CommitOrigin(job=place[0], barrier_id=place[1], reads=(read,), run=run)
+        recorder.has_read(origin, None if start is None else (start,))
 
 
 def _is_reported_by_sink(read: SourceRead) -> bool:

@@ -8,7 +8,7 @@ from filestore.diff.table_diff import TableDiff, open_diff
 from filestore.options.tag_schedule import TagSchedule
 from filestore.refs.versions import Version, find_version, parse_version
 from filestore.table import FileTable
-from filestore.tag.tags import previous_tag
+from filestore.tag.neighbours import previous_tag
 from lsm.errors import InvalidInputError
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from engine.lineage.origins import SourceRead
+from engine.lineage.origins import SourceRead, start_of_run
 from engine.lineage.stream_job import report_read
 from engine.stream.options import StreamOptions
 from engine.stream.partitions import partitions_of
@@ -23,10 +23,13 @@ from lsm.errors import CorruptDataError, InvalidInputError
 
 
 class _Part(InputPartition):
-    def __init__(self, pieces: Sequence[StreamPiece], lineage_read: SourceRead | None) -> None:
+    def __init__(
+        self, pieces: Sequence[StreamPiece], lineage_read: SourceRead | None, lineage_start: SourceRead | None
+    ) -> None:
         super().__init__(None)
         self.pieces = pieces
         self.lineage_read = lineage_read  # one part of a batch reports what the batch read
+        self.lineage_start = lineage_start  # and of a run's first batch with rows, where the run began
 
 
 class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -41,6 +44,8 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             filter=options.filter,
         )
         self._watching: TableWatch | None = None
+        self._begin: Position | None = None  # of this run
+        self._first: dict[str, Any] | None = None  # start of its first batch with rows
 
     def __getstate__(self) -> Mapping[str, Any]:
         """Tasks get a copy without connections and caches."""
@@ -67,8 +72,10 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if start == UNSTARTED:
             begin = self._watch.with_commit(self._watch.begin())
+            self._starts(begin)
             return replace(self._watch.next(begin), begin=begin).to_json()
         here = Position.from_json(start).place
+        self._starts(here)
         end = self._watch.next(here)
         if end == here:
             self._watch.wait_at(here)
@@ -89,14 +96,33 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         base_of = history.base_of if self._options.normalizes else None
         planned = self._watch.steps_between(first.place, last)
         parts = partitions_of(planned, history, view.table_log, base_of)
-        return [_Part(pieces, last.read if index == 0 else None) for index, pieces in enumerate(parts)]
+        self._starts(first)
+        began = self._began(start, last.read, has_rows=bool(parts))
+        return [
+            _Part(pieces, None, None) if index else _Part(pieces, last.read, began)
+            for index, pieces in enumerate(parts)
+        ]
+
+    def _starts(self, here: Position) -> None:
+        """Record where this run begins, if it does: where tasks alone know the job's name, those do."""
+        if self._begin is None:
+            self._begin = here
+            self._watch.record_start(here)
+
+    def _began(self, start: dict[str, Any], read: SourceRead | None, *, has_rows: bool) -> SourceRead | None:
+        """Where this run began, for its first batch with rows, also when Spark asks for it again; None: another."""
+        if self._first is None and has_rows:
+            self._first = start
+        begin = None if self._begin is None else self._begin.read
+        return start_of_run(begin, read) if self._first == start else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part; Spark creates the part of an empty batch itself."""
         if isinstance(partition, _Part):
             yield from self._rows.read(partition.pieces)
             if partition.lineage_read is not None:
-                report_read(self._options.table.store, partition.lineage_read, self._options.job)
+                store, job = self._options.table.store, self._options.job
+                report_read(store, partition.lineage_read, job, partition.lineage_start)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before this offset is processed: earlier snapshots may expire."""

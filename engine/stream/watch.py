@@ -75,12 +75,6 @@ class TableWatch:
             InvalidInputError: the snapshot, tag or time is not available.
             UnavailableError: a commit to wait for does not appear.
         """
-        here = self._beginning()
-        if self._recorder is not None and self._options.job is not None and here.newest_id:
-            self._recorder.started(self._options.job, here.newest_id)
-        return here
-
-    def _beginning(self) -> Position:
         self._wait_for_commit()
         self._view = self._views.in_force(self._schemas.check())
         start, target = self._options.start, self._stop or self._now()
@@ -102,6 +96,12 @@ class TableWatch:
             return self._changes_of(self._existing(start.snapshot_id))
         assert start.time_ms is not None
         return self._at_time(start.time_ms)
+
+    def record_start(self, here: Position) -> None:
+        """Record under ``pipeline.name`` where this run begins, before its first batch. Raises: UnavailableError."""
+        job, read = self._options.job, here.read
+        if self._recorder is not None and job is not None and read is not None and read.snapshot_id:
+            self._recorder.started(job, read.snapshot_id)
 
     def next(self, here: Position) -> Position:
         """The end of the next batch; ``here`` itself when there is nothing to deliver.

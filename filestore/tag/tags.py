@@ -67,14 +67,6 @@ def read_tag(store: TableStore, name: str) -> Tag:
     return found
 
 
-def previous_tag(store: TableStore, name: str) -> str | None:
-    """The tag of the nearest earlier snapshot; None: there is none. Raises: InvalidInputError, as ``read_tag``."""
-    own = store.snapshots.tag(name)
-    found = ((each, store.snapshots.find_tag(each)) for each in store.snapshots.tag_names())
-    earlier = [(snapshot.id, each) for each, snapshot in found if snapshot is not None and snapshot.id < own.id]
-    return max(earlier)[1] if earlier else None
-
-
 def create_tag(
     store: TableStore,
     name: str,

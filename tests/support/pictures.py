@@ -1,11 +1,17 @@
-"""What has to hold for a picture, measured in the SVG itself and with a font: Pillow's own, which draws the PNG."""
+"""What has to hold for a picture, measured in the SVG itself, without a browser.
 
+Twice: with Pillow's own font, which draws the PNG, and with the widest letters of the fonts that browsers choose.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from PIL import ImageFont
+
+from engine.drawing.letters import text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 _NEARLY = 0.5
@@ -38,13 +44,23 @@ class Box:
         )
 
 
-def labels_of(root: ET.Element) -> list[Box]:
-    """The places of all words, by the metrics of the font."""
+def drawn_width(words: str, size: float, *, strong: bool) -> float:
+    """With Pillow's font, which has one weight."""
+    font: Any = ImageFont.load_default(100)
+    return float(font.getlength(words)) * size / 100
+
+
+def widest_width(words: str, size: float, *, strong: bool) -> float:
+    """In any browser."""
+    return text_width(words, size, strong=strong)
+
+
+def labels_of(root: ET.Element, width_of: Callable[..., float] = drawn_width) -> list[Box]:
+    """The places of all words, by the metrics of a font."""
     found = []
     for each in root.iter(f"{SVG}text"):
         words, size = each.text or "", float(each.get("font-size", ""))
-        font: Any = ImageFont.load_default(100)
-        width = font.getlength(words) * size / 100
+        width = width_of(words, size, strong="strong" in each.get("class", "").split())
         x, y = float(each.get("x", "")), float(each.get("y", ""))
         left = x - {"start": 0.0, "middle": width / 2, "end": width}[each.get("text-anchor", "start")]
         found.append(Box(left, y - 0.75 * size, left + width, y + 0.1 * size, words))
@@ -66,13 +82,15 @@ def check_words(svg: str, *kinds: str) -> None:
     """Words are on the page, in the box that they begin in, and none are over others; nor are boxes of these kinds."""
     root = ET.fromstring(svg)
     [page] = boxes_of(root, "page")
-    labels, boxes = labels_of(root), boxes_of(root, *kinds)
-    assert labels
-    for label in labels:
-        assert page.holds(label), label
-        around = [box for box in boxes if box.meets(label)]
-        assert all(box.holds(label) for box in around), (label, around)
-    for one, other in combinations(labels, 2):
-        assert not one.meets(other), (one, other)
+    boxes = boxes_of(root, *kinds)
+    for width_of in (drawn_width, widest_width):
+        labels = labels_of(root, width_of)
+        assert labels
+        for label in labels:
+            assert page.holds(label), (width_of.__name__, label)
+            around = [box for box in boxes if box.meets(label)]
+            assert all(box.holds(label) for box in around), (width_of.__name__, label, around)
+        for one, other in combinations(labels, 2):
+            assert not one.meets(other), (width_of.__name__, one, other)
     for one, other in combinations(boxes, 2):
         assert not one.meets(other), (one, other)

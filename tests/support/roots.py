@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
 from filestore.maintenance.orphans import delete_orphans, find_orphans
-from filestore.manifest import manifest_store
+from filestore.manifest import entry_building, live_rows, manifest_store
 from filestore.manifest.avro_files import avro_records
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
+from filestore.manifest.entry_columns import EntryColumns
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
+from lsm.keys.words import IndexArray
 
 
 def branches_of(table: FileTable) -> list[FileTable]:
@@ -117,7 +120,20 @@ def decoding_once() -> Iterator[None]:
             known[key] = avro_records(body, source=source, decode=decode)
         return list(known[key])
 
-    with patch.object(manifest_store, "avro_records", records):
+    columns_of = cache(manifest_store.entry_columns_of)
+    known_entries: dict[tuple[int, bytes | None], tuple[EntryColumns, list[ManifestEntry]]] = {}  # columns stay alive
+
+    def entries_at(columns: EntryColumns, rows: IndexArray | None = None) -> list[ManifestEntry]:
+        key = (id(columns), None if rows is None else rows.tobytes())
+        if key not in known_entries:
+            known_entries[key] = columns, entry_building.entries_at(columns, rows)
+        return list(known_entries[key][1])
+
+    with (
+        patch.object(manifest_store, "avro_records", records),
+        patch.object(manifest_store, "entry_columns_of", lambda given: columns_of(tuple(given))),
+        patch.object(live_rows, "entries_at", entries_at),
+    ):
         yield
 
 

@@ -124,9 +124,34 @@ def test_a_job_begins_where_another_is(table: Table) -> None:
     assert ends(whole) == [5, 6]
     changes = query(table, **start, scan_mode="from-snapshot")
     assert sorted(row["id"] for row in changes.available()) == [5, 6]
+    assert startups(table) == [("mine", "t", 4)]
+
+
+def startups(table: Table) -> list[tuple[str, str, int]]:
     found = lineage_of(Catalog(str(Path(table.store.paths.root).parents[1])))
     assert found is not None
-    assert [(each.job, each.table, each.snapshot_id) for each in found.meta.job_startups()] == [("mine", "t", 4)]
+    return [(each.job, each.table, each.snapshot_id) for each in found.meta.job_startups()]
+
+
+def test_a_named_job_says_where_it_begins_before_its_first_batch(table: Table) -> None:
+    """LN-14, LN-24, LN-71: at each restart, with new rows, without any, or with a batch to repeat."""
+    stream = query(table, scan_snapshot__id="2", pipeline_name="mine")
+    assert stream.plan()
+    assert startups(table) == [("mine", "t", 2)]
+    stream.available()
+    stream.start()
+    assert not stream.plan()
+    assert startups(table) == [("mine", "t", 6)]
+    table.write(rows([9]))
+    assert stream.plan()
+    stream.start()
+    table.write(rows([10]))
+    stream.read()
+    assert startups(table) == [("mine", "t", 6)]
+    stream.commit()
+    stream.start()
+    assert stream.plan()
+    assert startups(table) == [("mine", "t", 7)]
 
 
 def test_a_job_that_is_not_known_is_no_start(table: Table) -> None:

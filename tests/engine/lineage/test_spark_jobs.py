@@ -144,25 +144,32 @@ def test_a_stream_knows_the_tables_beside_it(spark: SparkSession, tmp_path: Path
     }
 
 
-def test_a_source_tells_where_the_sink_does_not(spark: SparkSession, tmp_path: Path) -> None:
-    """LN-12, LN-13, LN-14, LN-74: a stream into something else, and one into format("fluvial"), by the query's name."""
+def test_every_start_of_a_stream_says_where_it_begins(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-12 to LN-14, LN-24, LN-71, LN-74: into something else, by the query's name, and into a table of two jobs."""
     catalog = Catalog(str(tmp_path / "warehouse"))
     one, two = word_table(catalog, "one"), word_table(catalog, "two")
-    load_word(one, "a", 1)
-    options = {"warehouse": catalog.warehouse, "table": "db.one", "read.changelog": "true"}
+    for word in "abc":
+        load_word(one, word, 1)
+    options = {"warehouse": catalog.warehouse, "table": "db.one", "read.changelog": "true", "scan.snapshot-id": "2"}
     source = spark.readStream.format("fluvial").options(**options).load()
-    for job, format, more in (
-        ("foreign", "noop", {}),
-        ("both", "fluvial", {"warehouse": catalog.warehouse, "table": "db.two"}),
-    ):
-        writer = source.writeStream.format(format).options(**more).queryName(job).trigger(availableNow=True)
-        for _ in range(2):
-            assert writer.option("checkpointLocation", str(tmp_path / job)).start().awaitTermination(120)
-    assert stored_lineage(one, "foreign") == ({("one", 1)}, set())
-    assert stored_lineage(two, "both") == ({("one", 1)}, {("two", 1)})
-    assert {each.job for each in lineage(one).meta.source_table_lineages()} == {"foreign", "both"}
-    startups = {(each.job, each.table, each.snapshot_id) for each in lineage(one).meta.job_startups()}
-    assert startups == {("foreign", "one", 1), ("both", "one", 1)}
+    into_two = {"warehouse": catalog.warehouse, "table": "db.two"}
+    for begins_at in (2, 3):  # a new checkpoint, and a restart
+        writers = {
+            "foreign": source.writeStream.format("noop"),
+            "both": source.writeStream.format("fluvial").options(**into_two),
+            "second": source.drop("_row_kind").writeStream.foreachBatch(sink(two)),
+        }
+        for job, writer in writers.items():
+            started = writer.queryName(job).trigger(availableNow=True)
+            assert started.option("checkpointLocation", str(tmp_path / job)).start().awaitTermination(120)
+        startups = {(each.job, each.table, each.snapshot_id) for each in lineage(one).meta.job_startups()}
+        assert startups == {(job, "one", begins_at) for job in writers}
+        load_word(one, "d", 1)
+    reads = {("one", number) for number in (2, 3, 4)}
+    assert stored_lineage(one, "foreign") == (reads, set())
+    assert stored_lineage(two, "both") == (reads, {("two", number) for number in (1, 2, 5)})
+    assert stored_lineage(two, "second") == (reads, {("two", number) for number in (3, 4, 6)})
+    assert {each.job for each in lineage(one).meta.source_table_lineages()} == {*writers}
 
 
 def run(spark: SparkSession, path: Path, name: str, tables: tuple[Table, ...], target: Table, **options: str) -> None:

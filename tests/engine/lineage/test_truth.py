@@ -5,7 +5,7 @@ files of a dropped table are gone.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -261,16 +261,12 @@ class RandomCatalog:
         return entity.run, entity.job, entity.barrier_id, table, entity.snapshot_id
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("seed", range(int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "5"))))
-def test_every_answer_is_what_the_snapshot_files_say(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """LN-02, LN-06, LN-28, LN-29, LN-75: after every operation, whether the store answered meanwhile or not."""
-    world = RandomCatalog(tmp_path, Random(seed), Catalog(str(tmp_path)))
+def lineage_history(root: Path, seed: int, *, steps: int = 20) -> Sequence[str]:
+    """One random history in an empty directory, compared on the way and behind it; what happened."""
+    world = RandomCatalog(root, Random(seed), Catalog(str(root)))
     for name in NAMES:
         world.create(name)
-    steps: tuple[Callable[[], None], ...] = (
+    choices: tuple[Callable[[], None], ...] = (
         *(world.write,) * 8,
         *(world.load,) * 2,
         *(world.branch,) * 3,
@@ -284,12 +280,12 @@ def test_every_answer_is_what_the_snapshot_files_say(
         world.compact,
         world.lose_store,
     )
-    done = []
-    for _ in range(20):
-        step = world.random.choice(steps)
+    done: list[str] = []
+    for _ in range(steps):
+        step = world.random.choice(choices)
         trouble = world.random.choice(("none", "none", "none", "down", "dies"))
         done.append(f"{step.__name__} {trouble}")
-        with monkeypatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             if trouble == "down":
                 patch.setattr(JdbcLineageMeta, "store", _refuses)
             if trouble == "dies":
@@ -305,6 +301,14 @@ def test_every_answer_is_what_the_snapshot_files_say(
     assert rebuilt is not None
     assert not any(row["recorded"] or row["dropped"] for row in rebuilt(world.catalog).to_pylist()), done
     compare(world, done)
+    return done
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "5"))))
+def test_every_answer_is_what_the_snapshot_files_say(tmp_path: Path, seed: int) -> None:
+    """LN-02, LN-06, LN-28, LN-29, LN-75: after every operation, whether the store answered meanwhile or not."""
+    lineage_history(tmp_path, seed)
 
 
 def compare(world: RandomCatalog, done: list[str]) -> None:

@@ -330,15 +330,21 @@ class SchemaHistory:
         assert found == {key: {names[each]: row.get(each) for each in names} for key, row in self.rows.items()}
 
 
+def schema_history(seed: int, *, steps: int = 18) -> Mapping[str, int]:
+    """One random history; what happened in it, and how often."""
+    made = SchemaHistory(seed)
+    try:
+        made.run(steps)
+    except BaseException as error:
+        error.add_note(f"seed={seed}")
+        raise
+    return made.seen
+
+
 def test_a_table_goes_back_across_all_that_changes_no_value() -> None:
     """Issue 16 point 1: random histories of writes, changes of the schema, tags, savepoints, expiry and going back."""
     seen = {"restored": 0, "refused": 0, "altered": 0}
     for seed in range(int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "40"))):
-        history = SchemaHistory(seed)
-        try:
-            history.run(18)
-        except BaseException as error:
-            error.add_note(f"seed={seed}")
-            raise
-        seen = {name: count + history.seen[name] for name, count in seen.items()}
+        found = schema_history(seed)
+        seen = {name: count + found[name] for name, count in seen.items()}
     assert min(seen.values()) > 5, seen

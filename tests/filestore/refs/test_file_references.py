@@ -299,18 +299,24 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+def references_history(kind: str, seed: int, *, steps: int = 90) -> Mapping[str, int]:
+    """One random history; what happened in it, and how often."""
+    versioned = VersionedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
+    with decoding_once():
+        for _ in range(steps):
+            versioned.step()
+    versioned.check(again=True)
+    return versioned.seen
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_what_can_be_asked_for_stays_and_nothing_else(kind: str) -> None:
     """Issue 6 point 2; TAG-31, TAG-47..TAG-56, TAG-64; BR-50; SP-20."""
     seen = dict.fromkeys(SEEN, 0)
     for seed in range(6):
-        versioned = VersionedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
-        with decoding_once():
-            for _ in range(90):
-                versioned.step()
-        versioned.check(again=True)
-        seen = {name: count + versioned.seen[name] for name, count in seen.items()}
+        found = references_history(kind, seed)
+        seen = {name: count + found[name] for name, count in seen.items()}
         if seed > 0 and all(seen.values()):
             break
     assert all(seen.values()), seen

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
@@ -14,13 +17,13 @@ from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
+from filestore.tag.neighbours import next_tag, previous_tag
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import (
     create_tag,
     delete_tag,
     expired_tags,
     list_tags,
-    previous_tag,
     read_tag,
     rename_tag,
     replace_tag,
@@ -28,7 +31,16 @@ from filestore.tag.tags import (
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support.faults import Nth, When, paused_before
 from tests.support.roots import check_orphans_go, files_there, used_files
-from tests.support.tables import KEY_SCHEMA, content, expire_all_but, failing_at, key_table, memory_catalog, rows
+from tests.support.tables import (
+    KEY_SCHEMA,
+    content,
+    copied,
+    expire_all_but,
+    failing_at,
+    key_table,
+    memory_catalog,
+    rows,
+)
 
 ALL_BUT_ONE = Retention(min_count=1, max_count=1, age_ms=0, limit=99)
 
@@ -139,7 +151,7 @@ def test_a_read_of_a_tag_that_lost_its_files_names_the_tag(which: str) -> None:
 
 
 def test_tags_have_an_order_and_places() -> None:
-    """TAG-24, TAG-28..TAG-35: what Paimon's TagManager offers."""
+    """TAG-24, TAG-28..TAG-36: what Paimon's TagManager offers."""
     table = key_table(bucket="1")
     for number, name in enumerate(("b", "c", "a"), start=1):
         table.write(rows((1, number)))
@@ -147,13 +159,37 @@ def test_tags_have_an_order_and_places() -> None:
     assert table.store.paths.tag_dir == "/warehouse/db.db/t/tag"
     assert table.store.paths.tag("b") == "/warehouse/db.db/t/tag/tag-b"
     assert [previous_tag(table.store, name) for name in ("b", "c", "a")] == [None, "b", "c"]
+    assert [next_tag(table.store, name) for name in ("b", "c", "a")] == ["c", "a", None]
     assert table.store.snapshots.tag("c") == table.store.snapshots.read(2)
     assert [each.snapshot.id for each in list_tags(table.store)] == [3, 1, 2]
     assert delete_tag(table.store, "c").tag.snapshot.id == 2
     assert table.store.snapshots.tag_names() == ["a", "b"]
-    assert previous_tag(table.store, "a") == "b"
-    with pytest.raises(InvalidInputError, match="no such tag"):
-        previous_tag(table.store, "c")
+    assert (previous_tag(table.store, "a"), next_tag(table.store, "b")) == ("b", "a")
+    for neighbour in (previous_tag, next_tag):
+        with pytest.raises(InvalidInputError, match="no such tag"):
+            neighbour(table.store, "c")
+
+
+@cache
+def written_five_times() -> FileTable:
+    table = key_table(bucket="1")
+    for number in range(1, 6):
+        table.write(rows((1, number)))
+    return table
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from("abcdefgh")), min_size=1, unique_by=lambda each: each[1]))
+def test_a_neighbour_of_a_tag_is_the_nearest_of_an_earlier_or_a_later_snapshot(tags: list[tuple[int, str]]) -> None:
+    """TAG-35, TAG-36: tags of one snapshot are no neighbours of each other; by the sorted list of them all."""
+    table, order = copied(written_five_times()), sorted(tags)
+    for snapshot_id, name in tags:
+        create_tag(table.store, name, snapshot_id=snapshot_id)
+    for snapshot_id, name in tags:
+        earlier = [each for number, each in order if number < snapshot_id]
+        later = [each for number, each in order if number > snapshot_id]
+        assert previous_tag(table.store, name) == (earlier[-1] if earlier else None)
+        assert next_tag(table.store, name) == (later[0] if later else None)
 
 
 def test_deleting_a_tag_spares_what_snapshots_and_its_neighbours_use() -> None:
