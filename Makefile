@@ -38,7 +38,7 @@ FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo demo-cdc bench explore histories simulate soak soak-job lint audit format clean
+.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +79,9 @@ demo: venv venv-peers jars ## change stream -> Kafka log and files -> SQL, on th
 
 demo-cdc: venv jars jars-peers ## PostgreSQL under load -> Debezium -> tables, compared value by value, in .demo/cdc/
 	$(PY) -m tests.stores.cdc_demo $(ARGS)
+
+demo-flink: venv jars jars-peers ## Debezium topics -> PySpark -> tables -> a join in Flink, both killed, in .demo/flink/
+	$(PY) -m tests.flink.whole_way $(ARGS)
 
 $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive

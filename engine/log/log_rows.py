@@ -16,8 +16,9 @@ from engine.types.row_changes import RowChanges
 from filestore.table_view import TableView
 from logstore.kafka.prefetch import prefetched
 from logstore.log.kept_consumers import KeptConsumers
+from logstore.log.log_reader import DELETED_KEY
 from logstore.offsets import LogRange
-from lsm.errors import CorruptDataError
+from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.keys.keys import key_order
 from lsm.row_kind import RowKind
 
@@ -31,6 +32,7 @@ def log_rows(
     *,
     columns: Sequence[str],
     with_origin: bool = False,
+    needed_of_deletes: Sequence[str] | None = None,
     kept: KeptConsumers | None = None,
 ) -> Iterator[RowChanges]:
     """The changes in a range of one bucket's log, in order, in non-empty batches.
@@ -48,32 +50,37 @@ def log_rows(
         log_range: bucket and offsets.
         columns: value columns to return, in this order.
         with_origin: also return offsets and timestamps.
+        needed_of_deletes: columns that a delete must have besides its key; None: those that are never null.
         kept: of a reader that follows the log, see ``read_range``.
 
     Raises:
         OffsetLostError: rows are lost. Names bucket and offsets.
         CorruptDataError: a record cannot be decoded. Names bucket and offsets.
         UnavailableError: no progress in time.
-        InvalidInputError: a value does not fit its column of ``store``, because the column was widened meanwhile.
+        InvalidInputError: a value does not fit its column of ``store``, because the column was widened meanwhile; or a
+            delete by Flink, which has its key only, has no value where there must be one.
     """
     needed = list(columns)
     codec = log.codec
-    if log.key_names and (codec.deletes_have_key_only or log.keeps_update_before):
+    if log.key_names and (codec.deletes_have_key_only or codec.has_tombstones or log.keeps_update_before):
         needed += [name for name in log.key_names if name not in columns]
     columns_of_log = LogColumns.of(table, needed)
     # keys are only needed for deletes without a value
+    key = "key" if codec.deletes_have_key_only else DELETED_KEY.name if codec.has_tombstones else None
     parts = [
-        *(["key"] if codec.deletes_have_key_only else []),
+        *([] if key is None else [key]),
         "value",
         *(["offset", "timestamp"] if with_origin else []),
     ]
     batches = kept_records(table.store, log, _of_rows(log, log_range), columns=parts, kept=kept)
     for fetched in prefetched(batches, depth=min(_BATCHES_AHEAD, log.properties.environment.max_threads)):
-        records = _rows_only(fetched)
+        records = _rows_only(fetched, key)
         if not records.num_rows:
             continue
+        if codec.has_tombstones and records["value"].null_count:
+            _check_may_be_null(table, log, columns, needed_of_deletes)
         try:
-            keys = records["key"] if "key" in parts else None
+            keys = None if key is None else records[key]
             changes = codec.decode(keys, records["value"], columns_of_log.schema)
         except CorruptDataError as error:
             raise CorruptDataError(
@@ -101,14 +108,27 @@ def _of_rows(log: TableLog, log_range: LogRange) -> LogRange:
     return replace(log_range, start_offset=first)
 
 
-def _rows_only(records: pa.RecordBatch) -> pa.RecordBatch:
+def _rows_only(records: pa.RecordBatch, key: str | None) -> pa.RecordBatch:
     """Without records that have neither value nor, as far as it was read, a key: claims and control records."""
     is_nothing = pc.equal(pc.fill_null(pc.binary_length(records["value"]), 0), 0)
     if not pc.any(is_nothing).as_py():
         return records
-    if "key" in records.schema.names:
-        is_nothing = pc.and_(is_nothing, records["key"].is_null())
+    if key is not None:
+        is_nothing = pc.and_(is_nothing, records[key].is_null())
     return records.filter(pc.invert(is_nothing))
+
+
+def _check_may_be_null(table: TableView, log: TableLog, columns: Sequence[str], needed: Sequence[str] | None) -> None:
+    """Refuse a delete with its key only where more of it is needed."""
+    if needed is None:
+        needed = [field.name for field in table.schema.fields_of(columns) if not field.type.nullable]
+    missing = [name for name in needed if name not in log.key_names]
+    if missing:
+        raise InvalidInputError(
+            f"Flink has written a delete with its key only into the log: table={table.name} topic={log.topic} "
+            f"missing={','.join(missing)} cause=columns that are NOT NULL, or that order or merge deletes "
+            "fix=let Flink write such a table beside its log: ALTER TABLE ... RESET ('log.system')"
+        )
 
 
 def paired_kinds(keys: Sequence[pa.Array], kinds: NDArray[np.int8]) -> pa.Array:

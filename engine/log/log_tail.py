@@ -147,7 +147,9 @@ def _spooled(
     scratch = _scratch(table.store, directory, is_exact=split.log.is_exact)
     writer = TableWrite(TableView(scratch), max_sequence_numbers=highest)
     wanted_keys = on_columns_only(filter, table.schema.primary_keys)
-    for changes in log_rows(table, split.log, split.log_range, columns=table.schema.column_names):
+    options, columns = table.options, table.schema.column_names
+    needed = columns if options.merge_engine != "deduplicate" else options.sequence_fields
+    for changes in log_rows(table, split.log, split.log_range, columns=columns, needed_of_deletes=needed):
         wanted = changes if wanted_keys is None else changes.taken(filter_mask(wanted_keys, changes.rows))
         if wanted.rows.num_rows:
             writer.write(wanted.rows, wanted.kinds)

@@ -36,6 +36,11 @@ class RecordCodec:
         """Whether a delete has no value, so that its key must be read."""
         return self.log_format in ("avro", "json")
 
+    @property
+    def has_tombstones(self) -> bool:
+        """Whether a delete may have its key only although ours have a value: Flink's sink of the log writes it so."""
+        return self.log_format == "debezium-json" and bool(self.key_names) and not self.keeps_update_before
+
     def registered(
         self, version: int, rows: pa.Schema, *, other_names: Mapping[str, Sequence[str]] | None = None
     ) -> Self:

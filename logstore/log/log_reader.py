@@ -25,6 +25,7 @@ LOG_SCHEMA: Final = pa.schema(
     ]
 )
 OLD_KEY: Final = pa.field("old_key", pa.binary())
+DELETED_KEY: Final = pa.field("deleted_key", pa.binary())  # the key of a tombstone; null: the record has a value
 """Debezium's header ``__debezium.oldkey``: the key that the row has had until now. Null: it has no such header."""
 
 LOG_BATCH_ROWS: Final = 32_768
@@ -71,7 +72,7 @@ def read_range(
         topic: verify its id with `LogTopics.describe_topic` first: offsets of a recreated topic refer to other
             records.
         log_range: bucket and offsets.
-        columns: the columns of `LOG_SCHEMA` to return, and `OLD_KEY`; each costs a pass over the records.
+        columns: the columns of `LOG_SCHEMA` to return, `OLD_KEY`, `DELETED_KEY`; each costs a pass over the records.
         batch_rows: maximum rows of a batch.
         batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
         timeout_s: maximum time without progress.
@@ -251,7 +252,7 @@ def _array_of(column: list[Any], data_type: pa.DataType) -> pa.Array:
 
 
 _MAX_ARRAY_BYTES: Final = 2**31 - 1
-_FIELDS: Final = {field.name: field for field in (*LOG_SCHEMA, OLD_KEY)}
+_FIELDS: Final = {field.name: field for field in (*LOG_SCHEMA, OLD_KEY, DELETED_KEY)}
 _OLD_KEY_HEADER: Final = "__debezium.oldkey"
 
 
@@ -263,12 +264,21 @@ def _old_keys(messages: Sequence[Any]) -> list[bytes | None]:
     return [None if headers is None else dict(headers).get(_OLD_KEY_HEADER) for headers in found]
 
 
+def _deleted_keys(messages: Sequence[Any]) -> list[bytes | None]:
+    """Most records have a value."""
+    values = [*map(Message.value, messages)]
+    if None not in values:
+        return [None] * len(values)
+    return [message.key() if value is None else None for message, value in zip(messages, values, strict=True)]
+
+
 _READ: Final[Mapping[str, Callable[[Sequence[Any]], Iterable[Any]]]] = {
     "offset": partial(map, Message.offset),
     "timestamp": lambda messages: map(itemgetter(1), map(Message.timestamp, messages)),
     "key": partial(map, Message.key),
     "value": partial(map, Message.value),
     OLD_KEY.name: _old_keys,
+    DELETED_KEY.name: _deleted_keys,
 }
 
 

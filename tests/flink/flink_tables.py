@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from engine import Catalog
+from engine.broker.broker import Broker
 from engine.table import Table
-from tests.peers.flink import Change
+from tests.peers.flink import Change, Flink
 
 SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])
 State = dict[tuple[object, ...], tuple[object, ...]]
@@ -36,3 +37,21 @@ def by_key(rows: Iterable[Change]) -> State:
     found = [row[1:] for row in rows]
     assert len({row[:1] for row in found}) == len(found)
     return {row[:1]: row for row in found}
+
+
+def topic_in_flink(flink: Flink, table: Table, broker: Broker) -> str:
+    """The topic of a table as a table of Flink's own connectors, `debezium-json` or `upsert-kafka`; its name."""
+    is_upsert = table.options.log_format == "json"
+    more = (
+        "'connector'='upsert-kafka', 'key.format'='json', 'value.format'='json'"
+        if is_upsert
+        else "'connector'='kafka', 'format'='debezium-json', 'scan.startup.mode'='earliest-offset'"
+    )
+    name = "topic_" + table.log.topic.replace(".", "_")
+    key = ", PRIMARY KEY (id) NOT ENFORCED" if is_upsert else ""
+    flink.both(
+        f"CREATE TEMPORARY TABLE {name} (id INT, v STRING{key}) WITH "
+        f"('topic'='{table.log.topic}', 'properties.bootstrap.servers'='{broker.bootstrap_servers}', "
+        f"'properties.isolation.level'='read_committed', {more})"
+    )
+    return name

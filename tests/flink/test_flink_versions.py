@@ -9,8 +9,8 @@ from engine.broker.broker import Broker
 from engine.procedures import create_branch, create_tag, expire_snapshots, rescale
 from filestore.evolution.schema_change import AddColumn, SetOption
 from filestore.types.data_types import DataType
-from tests.flink.flink_tables import by_key, flink_table, in_table, put_rows
-from tests.peers.flink import Flink, rows_of_changes
+from tests.flink.flink_tables import SMALL_STEPS, by_key, flink_table, in_table, put_rows
+from tests.peers.flink import Flink, replayed, rows_of_changes
 
 
 def test_a_job_goes_on_while_columns_are_added_files_are_compacted_and_snapshots_expire(
@@ -50,6 +50,33 @@ def test_a_moved_broker_and_a_new_topic_are_found_by_the_next_job(
         stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
         put_rows(table, {key: "b" for key in range(9)})
         stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
+
+
+def test_a_rescale_under_jobs_that_run(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
+    """A job on the files goes on. One on the log stays at the old topic, which ends whole; the next job goes on."""
+    files, log = flink_table(catalog, "db.files", log_format="json"), flink_table(catalog, "db.log")
+    names = {each.name: f"{flink.catalog(tmp_path)}.{each.name}" for each in (files, log)}
+    for table in (files, log):
+        put_rows(table, {key: "a" for key in range(6)})
+    with (
+        flink.stream(f"SELECT * FROM {names[files.name]} /*+ OPTIONS({SMALL_STEPS}) */") as on_files,
+        flink.stream(f"SELECT * FROM {names[log.name]}") as on_log,
+    ):
+        put_rows(log, {3: "b"})
+        before = in_table(log)
+        for stream, table in ((on_files, files), (on_log, log)):
+            stream.wait(lambda changes, table=table: rows_of_changes(changes) == in_table(table))  # type: ignore[misc]
+            rescale(table, bucket_num=3)
+        files, log = catalog.table("db.files"), catalog.table("db.log")
+        for table in (files, log):
+            put_rows(table, {key: "c" for key in range(4, 9)})
+        found = on_files.wait(lambda changes: rows_of_changes(changes) == in_table(files))
+        assert replayed(found) == in_table(files)
+        with flink.stream(f"SELECT * FROM {names[log.name]}") as next_job:
+            next_job.wait(lambda changes: rows_of_changes(changes) == in_table(log))
+            put_rows(log, {60: "d"})
+            next_job.wait(lambda changes: rows_of_changes(changes) == in_table(log))
+        assert rows_of_changes(on_log.wait(lambda _: True)) == before
 
 
 def test_tags_snapshots_and_branches_are_read_by_their_names(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:

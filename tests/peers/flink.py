@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from py4j.java_collections import JavaArray, JavaList, JavaMap
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
 
 from engine.broker.jars import fetch_jars, read_lock
 from tests.peers import PeerError
@@ -89,6 +90,28 @@ class FlinkStream:
                 self._arrived.notify_all()
 
 
+class FlinkJob:
+    """An ``INSERT`` that does not end."""
+
+    def __init__(self, result: Any) -> None:
+        """Of a job that has begun."""
+        self._client = result.getJobClient().get()
+
+    def check(self) -> None:
+        """Raises: PeerError, the job has failed or ended."""
+        state = str(self._client.getJobStatus().get().name())
+        if state in ("FAILED", "FAILING", "CANCELED", "FINISHED"):
+            try:
+                self._client.getJobExecutionResult().get()
+            except Py4JError as error:
+                raise PeerError(f"flink: {_causes(error)}") from None
+            raise PeerError(f"flink: the job is {state}")
+
+    def cancel(self) -> None:
+        """End the job."""
+        self._client.cancel().get()
+
+
 class Flink:
     """The cluster. Its SQL knows one Paimon catalog per warehouse, by the name that `catalog` gives."""
 
@@ -142,6 +165,32 @@ class Flink:
             self._planner.shutdownNow()
             self._cluster.close()
         self._jvm.close()
+
+    def kill(self) -> None:
+        """End the cluster as a crash does, with all its jobs."""
+        self._jvm.kill()
+
+    def begin(self, statements: Sequence[str], checkpoints: Path) -> FlinkJob:
+        """Start the job of the last statement, from its newest checkpoint if there is one; the others define tables.
+
+        Args:
+            statements: for streams; those of this call know nothing of other calls'.
+            checkpoints: a directory of this job, which keeps the newest when the job ends in any way.
+        """
+        options = {
+            "execution.runtime-mode": "STREAMING",
+            "execution.checkpointing.interval": "200ms",
+            "execution.checkpointing.dir": checkpoints.as_uri(),
+            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        }
+        found = [path.parent for path in checkpoints.glob("*/chk-*/_metadata")]
+        if found:
+            newest = max(found, key=lambda path: (path.stat().st_mtime_ns, int(path.name.removeprefix("chk-"))))
+            options["execution.state-recovery.path"] = newest.as_uri()
+        environment = self._environment(options)
+        results = [self._run(environment, statement) for statement in statements]
+        with self._jvm.errors():
+            return FlinkJob(results[-1])
 
     def catalog(self, warehouse: Path) -> str:
         """The name that a warehouse has in SQL."""

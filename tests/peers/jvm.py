@@ -72,6 +72,15 @@ class Jvm:
             self._process.wait()
         self._log.close()
 
+    def kill(self) -> None:
+        """End the machine as a crash does: nothing in it can know."""
+        self._process.kill()
+        self._process.wait()
+        self._gateway.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._log.close()
+
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What was made for this key before: Java objects that do not change."""
         if key not in self._kept:

@@ -5,7 +5,7 @@ latency of a row is the time from the call of the write to the row in the job's 
 for snapshots every 10 s by default, or as often as ``continuous.discovery-interval`` says, at the least every
 millisecond. Budget: the median over the log is under a second.
 
-usage: python -m benchmarks flink_latency [--quick | --tiny]
+usage: python -m benchmarks flink [--quick | --tiny]
 """
 
 import json
@@ -67,7 +67,7 @@ def main() -> None:
         by_default = latencies(catalog, flink, "by_default", slow, **files) if slow else []
         flink.close()
     line = {
-        "benchmark": "flink_latency",
+        "benchmark": "flink",
         "commit": commit(),
         "machine": machine(),
         "peer": "Paimon's stream of the files",

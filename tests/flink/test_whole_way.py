@@ -1,0 +1,17 @@
+"""From a Debezium topic by PySpark into tables and by Flink into a join and an aggregate; both are killed."""
+
+import random
+from pathlib import Path
+
+from engine.broker.broker import Broker
+from tests.flink.whole_way import Source, run, whole_way
+from tests.peers.flink import Flink
+
+
+def test_a_join_and_an_aggregate_equal_a_dumb_oracle_when_both_sides_are_killed(
+    flink: Flink, broker: Broker, tmp_path: Path
+) -> None:
+    """The demo, smaller. The cluster of the session is the one after the kill."""
+    killed = Flink(tmp_path)
+    with whole_way(tmp_path, broker.bootstrap_servers, killed) as way:
+        run(way, Source(broker.bootstrap_servers, random.Random(23)), 200, lambda: flink, print)
