@@ -69,7 +69,7 @@ def find_range(
 
 
 def state_before(table: FileTable, start: Bound) -> int:
-    """Id of the state before the first version of a range to the newest one; 0: the empty table. Raises: ``find_range``."""
+    """Id of the state before the first version of a range to the newest one; 0: the empty table. Raises: as above."""
     return _History(table.store).before(table, start, None)
 
 
