@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from filestore.changelog.version_changes import VersionStep
 from filestore.refs.versions import as_of, find_version, parse_version
@@ -55,17 +56,19 @@ def find_range(
     here = _on_branch_of(table, end)
     history = _History(here.store)
     last = history.last(end)
+    last_id = 0 if last is None else last.id
+    before_id = 0 if start is None else history.before(table, start, end)
+    if before_id > last_id:
+        raise InvalidInputError(
+            f"the end is before the start: table={here.name} start={start} end={end or 'newest'} "
+            f"newest={here.store.snapshots.latest_id()}"
+        )
     if last is None:
         return VersionRange(table=here, steps=())
-    there = here.at_schema(last.schema_id)
-    if start is None:
-        return VersionRange(table=there, steps=tuple(history.all_steps(last, folds_expired=folds_expired)))
-    before_id = history.before(table, start, end)
-    if before_id > last.id:
-        raise InvalidInputError(
-            f"the end is before the start: table={here.name} start={start} end={end or 'newest'} newest={last.id}"
-        )
-    return VersionRange(table=there, steps=tuple(history.steps(before_id, last, folds_expired=folds_expired)))
+    all_or_behind = history.all_steps if start is None else partial(history.steps, before_id)
+    return VersionRange(
+        table=here.at_schema(last.schema_id), steps=tuple(all_or_behind(last, folds_expired=folds_expired))
+    )
 
 
 def state_before(table: FileTable, start: Bound) -> int:
