@@ -25,7 +25,7 @@ from filestore.changelog.snapshot_changes import (
     rows_by_key,
 )
 from filestore.hashing.row_hash import row_hashes
-from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.entries import DataFileMeta, ManifestEntry
 from filestore.read.split_read import BucketFiles
 from filestore.scan.bucket_states import BucketState, states_under
 from filestore.scan.snapshot_files import delta_entries
@@ -108,16 +108,16 @@ def plan_versions(store: TableStore, steps: Sequence[VersionStep]) -> tuple[Vers
         LostFileError: a manifest is lost.
     """
     splits: list[VersionSplit] = []
-    together: list[VersionStep] = []
+    together: list[tuple[VersionStep, list[ManifestEntry]]] = []
     for step in steps:
-        if _only_adds(store, step):
-            together.append(step)
-            if len(together) < _MOST_TOGETHER:
-                continue
-        splits += _planned_together(store, together)
-        together = []
-        if not splits or splits[-1].last_version < step.after.id:
+        added = _only_added(store, step)
+        if added is None or len(together) == _MOST_TOGETHER:
+            splits += _planned_together(store, together)
+            together = []
+        if added is None:
             splits += _planned_alone(store, step)
+        else:
+            together.append((step, added))
     return (*splits, *_planned_together(store, together))
 
 
@@ -149,20 +149,15 @@ def read_versions(
 # ---- planning
 
 
-def _only_adds(store: TableStore, step: VersionStep) -> bool:
-    """Whether the step is a commit whose rows replace the older ones of their keys, and nothing else."""
-    snapshot = step.after
-    if (
-        not store.has_key
-        or store.counts_rows
-        or not step.is_one_commit
-        or snapshot.commit_kind is not CommitKind.APPEND
-    ):
-        return False
-    delta = [entry for entry in delta_entries(store, snapshot) if entry.bucket >= 0]
-    if not is_insert_only(store, step.before, snapshot, delta):
-        return False
-    return not snapshot.is_external or numbers_follow(store, step.before, snapshot, delta)
+def _only_added(store: TableStore, step: VersionStep) -> list[ManifestEntry] | None:
+    """What a commit added, if its rows replace the older ones of their keys and nothing else happened; else None."""
+    after = step.after
+    if not store.has_key or store.counts_rows or not step.is_one_commit or after.commit_kind is not CommitKind.APPEND:
+        return None
+    delta = [entry for entry in delta_entries(store, after) if entry.bucket >= 0]
+    if not is_insert_only(store, step.before, after, delta):
+        return None
+    return delta if not after.is_external or numbers_follow(store, step.before, after, delta) else None
 
 
 def _planned_alone(store: TableStore, step: VersionStep) -> Iterator[VersionSplit]:
@@ -171,20 +166,21 @@ def _planned_alone(store: TableStore, step: VersionStep) -> Iterator[VersionSpli
         yield VersionSplit(last_version=step.after.id, step=split)
 
 
-def _planned_together(store: TableStore, steps: Sequence[VersionStep]) -> Iterator[VersionSplit]:
+def _planned_together(
+    store: TableStore, steps: Sequence[tuple[VersionStep, Sequence[ManifestEntry]]]
+) -> Iterator[VersionSplit]:
     added: defaultdict[tuple[bytes, int], list[AddedFiles]] = defaultdict(list)
-    for step in steps:
+    for step, delta in steps:
         of_step: defaultdict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
-        for entry in delta_entries(store, step.after):
-            if entry.bucket >= 0:
-                of_step[entry.partition, entry.bucket].append(entry.file)
+        for entry in delta:
+            of_step[entry.partition, entry.bucket].append(entry.file)
         for place, files in of_step.items():
             added[place].append(AddedFiles(version=step.after.id, files=tuple(files)))
-    if not steps or not added:
+    if not added:
         return
     under = states_under(
         store,
-        steps[0].before,
+        steps[0][0].before,
         {place: [file for each in found for file in each.files] for place, found in added.items()},
     )
     for (partition, bucket), found in sorted(added.items()):

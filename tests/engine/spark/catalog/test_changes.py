@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from engine import Catalog
 from filestore.tag.tags import create_tag
@@ -145,3 +146,12 @@ def test_a_stream_of_changes_goes_on_where_it_ended(spark: SparkSession, shop: C
     assert streamed(spark, stream("0"), tmp_path / "all") == added
     by_sql = spark.sql("SELECT * FROM STREAM fluvial.shop.s CHANGES FROM VERSION 6")
     assert streamed(spark, by_sql, tmp_path / "sql") == added
+
+
+def test_auto_cdc_wants_a_target_that_spark_itself_can_merge_into(spark: SparkSession, shop: Catalog) -> None:
+    """What ``create_auto_cdc_flow`` plans is Spark's own MERGE, which needs a connector in Java; ours is by text."""
+    made(spark, shop, "target")
+    changes = spark.read.option("startingVersion", "1").changes("fluvial.shop.c").alias("c")
+    merge = changes.mergeInto("fluvial.shop.target", F.expr("c.id = fluvial.shop.target.id"))
+    with pytest.raises(AnalysisException, match="MERGE"):
+        merge.whenMatched().delete().merge()
