@@ -368,7 +368,7 @@ def _bucket_files(store: TableStore, partition: bytes, state: BucketState) -> Bu
 
 
 def _kinds(rows: pa.RecordBatch, kind: RowKind) -> pa.Array:
-    return pa.array(np.full(rows.num_rows, kind, np.int8))
+    return pa.repeat(pa.scalar(int(kind), pa.int8()), rows.num_rows)
 
 
 def _in_order(store: TableStore, names: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from engine import Catalog, Table
+from engine.broker.broker import Broker
 from engine.request.read_keys import CHANGES_KEY
 from engine.spark.changes_reader import ChangesReader, ChangesRequest, ChangesStreamReader, columns_of_changes
 from filestore.diff.version_range import Bound
@@ -53,15 +54,15 @@ def batch(table: Table, request: ChangesRequest) -> Counter[Change]:
 class Followed:
     """A stream that is stopped and started again."""
 
-    def __init__(self, table: Table, request: ChangesRequest) -> None:
-        self.table, self.request = table, request
+    def __init__(self, table: Table, request: ChangesRequest, **options: str) -> None:
+        self.table, self.request, self.options = table, request, options
         self.at: dict[str, Any] | None = None
         self.rows: list[Change] = []
 
     def catch_up(self) -> None:
         """A new process reads all that there is."""
         schema = columns_of_changes(self.table.files, ChangesRequest())
-        reader = ChangesStreamReader(options_of(self.table, self.request), schema)
+        reader = ChangesStreamReader(options_of(self.table, self.request, **self.options), schema)
         here = reader.initialOffset() if self.at is None else self.at
         task = pickle.loads(pickle.dumps(reader))
         while (end := reader.latestOffset(here, ReadMaxRows(2**31))) != here:
@@ -177,3 +178,25 @@ def test_a_stream_leaves_out_what_a_commit_only_rewrote(tmp_path: Path) -> None:
     followed = Followed(table, ChangesRequest(start=Bound(version="2")))
     followed.catch_up()
     assert sorted(followed.rows) == [(1, 1, "delete", 2), (3, 3, "insert", 2)]
+
+
+@pytest.mark.parametrize("mode", ["auto", "all"])
+def test_from_the_log_a_change_has_no_version_and_the_time_of_its_record(
+    tmp_path: Path, broker: Broker, mode: str
+) -> None:
+    """The rows are those of the files: with what each change replaces, of an exact and of an upsert log."""
+    servers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    options = {"bucket": "1", "log.changelog-mode": mode, **servers}
+    options |= {"changelog-producer": "lookup"} if mode == "all" else {}
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    table = catalog.create_table(f"db.changes_{mode}", SCHEMA, primary_key=["id"], options=options)
+    table.write(pa.table({"id": [1, 2], "v": [1, 2]}))
+    request = ChangesRequest(shows_updates=True)
+    of_log = Followed(table, request, **{"streaming-read-mode": "log"})
+    of_log.catch_up()
+    table.write(pa.table({"id": [1, 2], "v": [5, None], "_row_kind": ["+U", "-D"]}))
+    of_log.catch_up()
+    of_files = Followed(table, ChangesRequest(start=Bound(version="0"), shows_updates=True))
+    of_files.catch_up()
+    assert Counter(each[:-1] for each in of_log.rows) == Counter(each[:-1] for each in of_files.rows)
+    assert [each[-1] for each in of_log.rows] == [1, 1, None, None, None]
