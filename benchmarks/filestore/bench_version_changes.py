@@ -58,8 +58,8 @@ def unmerged(table: FileTable, splits: Sequence[VersionSplit]) -> int:
 
 
 def main() -> None:
-    appended, repeats, warm_ups = sized((50_000, 5, 1), quick=(5_000, 3, 1), tiny=(50, 1, 0))
-    for kind, count in (("append", appended), ("key", appended // 5)):
+    appended, repeats, warm_ups = sized((100_000, 3, 1), quick=(10_000, 3, 1), tiny=(50, 1, 0))
+    for kind, count in (("append", appended), ("key", max(appended // 10, 50))):
         with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
             table = table_of_versions(str(Path(root) / "warehouse"), has_key=kind == "key", count=count)
             found = find_range(table, Bound(version="2"), None)
