@@ -55,8 +55,8 @@ class TableHistory:
         self._reads_log = reads_log
         self._generation = options.log_generation if log_generation is None else log_generation
         self._is_exact = is_exact
-        # from 1 on, rows come with the changelogs of compactions
-        self._changelog_level = 0 if reads_log else changelog_level(store)
+        # from 1 on, rows come with the changelogs of compactions; exact changes are those of each commit
+        self._changelog_level = 0 if reads_log or is_exact else changelog_level(store)
         self._filter = filter
         self._skips_overwrites = not (
             options.streaming_read_overwrite if store.has_key else options.streaming_read_append_overwrite

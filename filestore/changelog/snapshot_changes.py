@@ -95,7 +95,7 @@ def plan_changes(store: TableStore, previous: Snapshot | None, snapshot: Snapsho
     if snapshot.commit_kind not in _DATA_KINDS:
         return ()
     delta = [entry for entry in delta_entries(store, snapshot) if entry.bucket >= 0]  # else postponed, not visible
-    if _is_insert_only(store, previous, snapshot, delta):
+    if is_insert_only(store, previous, snapshot, delta):
         if snapshot.changelog_manifest_list is not None:
             return _added_splits(snapshot, _changelog_entries(store, snapshot), is_changelog=True)
         return _added_splits(snapshot, delta, is_changelog=False)
@@ -221,7 +221,7 @@ def _previous_expired(store: TableStore, snapshot: Snapshot) -> InvalidInputErro
     )
 
 
-def _is_insert_only(
+def is_insert_only(
     store: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
 ) -> bool:
     """Whether a commit only added rows, and none of them is merged with or superseded by others."""
@@ -235,12 +235,13 @@ def _is_insert_only(
     if options.merge_engine != "deduplicate" or options.sequence_fields or options.ignore_delete:
         return False
     # Independent writers may assign sequence numbers below existing ones: such rows change nothing.
-    return not (store.has_log and snapshot.is_external) or _numbers_follow(store, previous, snapshot, delta)
+    return not (store.has_log and snapshot.is_external) or numbers_follow(store, previous, snapshot, delta)
 
 
-def _numbers_follow(
+def numbers_follow(
     store: TableStore, previous: Snapshot | None, snapshot: Snapshot, delta: Sequence[ManifestEntry]
 ) -> bool:
+    """Whether the rows that a commit added have higher sequence numbers than those that were there."""
     if previous is None:
         return snapshot.id == FIRST_SNAPSHOT_ID
     known = live_files_of_partitions(store, previous, {entry.partition for entry in delta})
@@ -316,14 +317,14 @@ def _diff_by_key(store: TableStore, before_table: TableStore, split: ChangeSplit
     compared = _in_order(store, {*names, *keys})
 
     def sides(of: TableStore, states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
-        return [partial(_rows_by_key, of, split.partition, state, compared) for state in states]
+        return [partial(rows_by_key, of, split.partition, state, compared) for state in states]
 
     for changes in diff_runs(sides(before_table, split.before), sides(store, split.after), key_names=keys):
         for batch in changes.to_batches():
             yield batch, batch.column(VALUE_KIND)
 
 
-def _rows_by_key(
+def rows_by_key(
     store: TableStore, partition: bytes, state: BucketState, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a bucket in key order, always including level 0."""
@@ -367,7 +368,7 @@ def _bucket_files(store: TableStore, partition: bytes, state: BucketState) -> Bu
 
 
 def _kinds(rows: pa.RecordBatch, kind: RowKind) -> pa.Array:
-    return pa.array(np.full(rows.num_rows, kind, np.int8))
+    return pa.repeat(pa.scalar(int(kind), pa.int8()), rows.num_rows)
 
 
 def _in_order(store: TableStore, names: Iterable[str]) -> list[str]:

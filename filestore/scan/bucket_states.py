@@ -57,6 +57,35 @@ def differing_buckets(
                 yield DifferingBuckets(partition=partition, before=removed, after=added)
 
 
+def states_under(
+    store: TableStore, before: Snapshot | None, added: Mapping[tuple[bytes, int], Collection[DataFileMeta]]
+) -> Mapping[tuple[bytes, int], BucketState]:
+    """What a snapshot has in the key ranges of files that are added to it.
+
+    Args:
+        store: a table with a primary key.
+        before: None is the empty table.
+        added: by partition and bucket.
+
+    Returns:
+        By partition and bucket, without those where nothing is under the files.
+    """
+    states = _states(store, before, {partition for partition, _ in added}, 0)
+    found: dict[tuple[bytes, int], BucketState] = {}
+    for (partition, bucket), files in added.items():
+        state = states.get(partition, {}).get(bucket)
+        if state is None:
+            continue
+        new = {file.file_name for file in files}
+        under: set[str] = set()
+        for runs in sections(store.sorted_file(file) for file in (*state.files, *files)):
+            names = {file.file_name for run in runs for file in run.files}
+            under |= names - new if names & new else set()
+        for each in states_of_files([state], under):
+            found[partition, bucket] = each
+    return found
+
+
 _States = Mapping[int, BucketState]
 _Group = tuple[list[BucketState], list[BucketState]]
 

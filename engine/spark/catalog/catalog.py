@@ -7,12 +7,14 @@ from typing import Any, Final
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
+from engine.spark.catalog.changelog import ChangelogProxy, changes_request
 from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import Statements
 from engine.spark.catalog.table import TableProxy
 from engine.spark.catalog.travel import STATE_KEYS, travel_options
+from engine.spark.changes_reader import columns_of_changes
 from engine.system_tables.names import is_system_table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
@@ -103,6 +105,24 @@ class CatalogProxy(Proxy):
         if not self._exists(name):
             raise self.inside.no_such_table(identifier)
         return TableProxy(self._session, self._catalog, name, travel_options(wanted))
+
+    @called
+    def loadChangelog(self, identifier: Any, context: Any, *_: Any) -> ChangelogProxy:
+        """Spark's: a table's changes between two versions or times (4.2; with options since 4.3)."""
+        name = self._full_name(identifier)
+        if not self._exists(name):
+            raise self.inside.no_such_table(identifier)
+        if is_system_table(self._catalog, name):
+            raise InvalidInputError(f"a system table has no changes: table={name} fix='name the table itself'")
+        request, table = changes_request(context), self._catalog.table(name)
+        return ChangelogProxy(
+            self._session,
+            name,
+            columns_of_changes(table.files, request),
+            table.schema.primary_keys,
+            TableProxy(self._session, self._catalog, name, {}).place,
+            request,
+        )
 
     @called
     def createTable(self, identifier: Any, info: Any, *_: Any) -> TableProxy:

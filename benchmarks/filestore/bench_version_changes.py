@@ -1,0 +1,78 @@
+"""The changes of 100 versions of a table, as ``CHANGES`` reads them, beside reading the files that hold them, unmerged.
+
+The files are those of the plan: what each version added and, of a table with a key, the state before the first. Budget:
+1.2 times of an append table; of a key table the line says what it costs. usage: python -m benchmarks version_changes
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.harness import measure, sized
+from engine import Catalog
+from filestore.changelog.version_changes import VersionSplit, plan_versions, read_versions
+from filestore.diff.version_range import Bound, find_range
+from filestore.read.split_read import BucketFiles
+from filestore.table import FileTable
+
+BUDGET = 1.2
+PEER = "the files, unmerged"
+VERSIONS = 100
+
+
+def batch(random: np.random.Generator, count: int, keys: int) -> pa.Table:
+    ids = random.choice(keys, count, replace=False)
+    return pa.table({"id": ids, "a": random.integers(0, 1000, count), "b": random.random(count), "c": ids.astype("U")})
+
+
+def table_of_versions(root: str, *, has_key: bool, count: int) -> FileTable:
+    """A first version with every key, and as many rows as all that follow; then ``VERSIONS`` more."""
+    random, keys = np.random.default_rng(7), VERSIONS * count
+    schema = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.float64()), ("c", pa.string())])
+    options = {"bucket": "1" if has_key else "-1", "write-only": "true", "snapshot.num-retained.min": "1000"}
+    table = Catalog(root).create_table("db.t", schema, primary_key=["id"] if has_key else [], options=options)
+    table.write(batch(random, keys, keys).cast(schema))
+    for _ in range(VERSIONS):
+        table.write(batch(random, count, keys).cast(schema))
+    return table.files
+
+
+def changes(table: FileTable) -> int:
+    found = find_range(table, Bound(version="2"), None)
+    splits = plan_versions(found.table.store, found.steps)
+    return sum(each.rows.num_rows for split in splits for each in read_versions(found.table, split))
+
+
+def unmerged(table: FileTable, splits: Sequence[VersionSplit]) -> int:
+    rows = 0
+    for split in splits:
+        place = split if split.step is None else split.step
+        files = BucketFiles(table=table.store, partition=place.partition, bucket=place.bucket, files=split.files)
+        for file in split.files:
+            batches = files.read(file, table.schema.column_names, with_system=table.store.has_key)
+            rows += sum(each.num_rows for each in batches)
+    return rows
+
+
+def main() -> None:
+    appended, repeats, warm_ups = sized((100_000, 3, 1), quick=(10_000, 3, 1), tiny=(50, 1, 0))
+    for kind, count in (("append", appended), ("key", max(appended // 10, 50))):
+        with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
+            table = table_of_versions(str(Path(root) / "warehouse"), has_key=kind == "key", count=count)
+            found = find_range(table, Bound(version="2"), None)
+            splits = plan_versions(found.table.store, found.steps)
+            rows = unmerged(table, splits)
+            variants = {"fluvial": lambda t=table: changes(t), PEER: lambda t=table, s=splits: unmerged(t, s)}
+            measured = measure("version_changes", variants, rows=rows, repeats=repeats, warm_ups=warm_ups)
+            cost = round(1 / measured.cpu_ratio("fluvial", PEER), 2)
+            facts = {"state": kind, "cost_to_floor": cost, "changes": changes(table)}
+            if kind == "append":
+                facts |= {"budget": BUDGET, "met": cost <= BUDGET}
+            print(measured.line(peer=PEER, **facts), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""The exact changes of each of many versions: for every commit what differs from the state before it.
+
+The law is that of a difference: the changes up to a version, applied to the state before the first, give that
+version's rows, whatever the table's merge engine and changelog producer are. Commits that only add rows, which newer
+rows of a key replace, are read together: the state before them once, and then each file that they added.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from filestore.changelog.snapshot_changes import (
+    Changes,
+    ChangeSplit,
+    is_insert_only,
+    numbers_follow,
+    plan_changes,
+    plan_diff,
+    read_changes,
+    rows_by_key,
+)
+from filestore.hashing.row_hash import row_hashes
+from filestore.manifest.entries import DataFileMeta, ManifestEntry
+from filestore.read.split_read import BucketFiles
+from filestore.scan.bucket_states import BucketState, states_under
+from filestore.scan.snapshot_files import delta_entries
+from filestore.snapshot.lost_files import naming_missing_files
+from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.table_store import TableStore
+from filestore.table_view import TableView
+from lsm.merge.version_diff import diff_versions
+from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+
+_MOST_TOGETHER: Final = 128  # versions whose files are open at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionStep:
+    """From a state to the next one that is kept."""
+
+    before_id: int  # snapshot id; 0: the empty table
+    before: Snapshot | None  # None: the empty table, or expired
+    after: Snapshot
+
+    @property
+    def is_one_commit(self) -> bool:
+        """Whether nothing else was committed in between."""
+        return self.after.id == self.before_id + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedFiles:
+    """What one version added to a bucket."""
+
+    version: int  # snapshot id
+    files: tuple[DataFileMeta, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSplit:
+    """Changes of one bucket in one or several versions; picklable. Either ``step`` or ``added``."""
+
+    last_version: int  # snapshot id
+    step: ChangeSplit | None = None
+    partition: bytes = b""
+    bucket: int = 0
+    under: tuple[BucketState, ...] = ()  # what was there before the first version, in the key ranges of the files
+    added: tuple[AddedFiles, ...] = ()  # oldest first
+
+    @property
+    def files(self) -> tuple[DataFileMeta, ...]:
+        """All files to read."""
+        if self.step is not None:
+            return self.step.files
+        return (
+            *(file for each in self.under for file in each.files),
+            *(file for each in self.added for file in each.files),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedChanges:
+    """(n,) changes."""
+
+    rows: pa.RecordBatch
+    kinds: pa.Array  # (n,) int8: +I -U +U -D; without a key +I -D
+    versions: pa.Array  # (n,) int64 snapshot ids
+
+
+def plan_versions(store: TableStore, steps: Sequence[VersionStep]) -> tuple[VersionSplit, ...]:
+    """Plan the changes of consecutive steps.
+
+    Args:
+        store: opened with the schema to read rows with.
+        steps: each begins where the one before ends.
+
+    Returns:
+        Splits; those of a key in the order of the versions.
+
+    Raises:
+        InvalidInputError: a state before a step is needed and has expired.
+        SnapshotExpiredError: a snapshot has expired in the meantime.
+        LostFileError: a manifest is lost.
+    """
+    splits: list[VersionSplit] = []
+    together: list[tuple[VersionStep, list[ManifestEntry]]] = []
+    for step in steps:
+        added = _only_added(store, step)
+        if added is None or len(together) == _MOST_TOGETHER:
+            splits += _planned_together(store, together)
+            together = []
+        if added is None:
+            splits += _planned_alone(store, step)
+        else:
+            together.append((step, added))
+    return (*splits, *_planned_together(store, together))
+
+
+def read_versions(
+    table: TableView, split: VersionSplit, *, drops_carryovers: bool = True
+) -> Iterator[VersionedChanges]:
+    """The changes of a split, in all columns, as users see them.
+
+    Args:
+        table: the table that the split was planned with.
+        split: the split to read.
+        drops_carryovers: without a key, leave out pairs of a removed and an added row that are equal: a commit that
+            rewrites a file removes and adds again what it keeps. Holds what the commit rewrote in a bucket in memory.
+
+    Yields:
+        Non-empty batches; the changes of a key in order, each key at most once in a version.
+    """
+    if split.step is None:
+        yield from _read_together(table.store, split)
+        return
+    changes = read_changes(table, split.step)
+    if drops_carryovers and not table.store.has_key and not split.step.added:
+        changes = _without_carryovers(table, changes)
+    for rows, kinds in changes:
+        versions = pa.repeat(pa.scalar(split.last_version, pa.int64()), rows.num_rows)
+        yield VersionedChanges(rows=rows, kinds=kinds, versions=versions)
+
+
+# ---- planning
+
+
+def _only_added(store: TableStore, step: VersionStep) -> list[ManifestEntry] | None:
+    """What a commit added, if its rows replace the older ones of their keys and nothing else happened; else None."""
+    after = step.after
+    if not store.has_key or store.counts_rows or not step.is_one_commit or after.commit_kind is not CommitKind.APPEND:
+        return None
+    delta = [entry for entry in delta_entries(store, after) if entry.bucket >= 0]
+    if not is_insert_only(store, step.before, after, delta):
+        return None
+    return delta if not after.is_external or numbers_follow(store, step.before, after, delta) else None
+
+
+def _planned_alone(store: TableStore, step: VersionStep) -> Iterator[VersionSplit]:
+    plan = plan_changes if step.is_one_commit else plan_diff
+    for split in plan(store, step.before, step.after):
+        yield VersionSplit(last_version=step.after.id, step=split)
+
+
+def _planned_together(
+    store: TableStore, steps: Sequence[tuple[VersionStep, Sequence[ManifestEntry]]]
+) -> Iterator[VersionSplit]:
+    added: defaultdict[tuple[bytes, int], list[AddedFiles]] = defaultdict(list)
+    for step, delta in steps:
+        of_step: defaultdict[tuple[bytes, int], list[DataFileMeta]] = defaultdict(list)
+        for entry in delta:
+            of_step[entry.partition, entry.bucket].append(entry.file)
+        for place, files in of_step.items():
+            added[place].append(AddedFiles(version=step.after.id, files=tuple(files)))
+    if not added:
+        return
+    under = states_under(
+        store,
+        steps[0][0].before,
+        {place: [file for each in found for file in each.files] for place, found in added.items()},
+    )
+    for (partition, bucket), found in sorted(added.items()):
+        state = under.get((partition, bucket))
+        yield VersionSplit(
+            last_version=found[-1].version,
+            partition=partition,
+            bucket=bucket,
+            under=() if state is None else (state,),
+            added=tuple(found),
+        )
+
+
+# ---- reading
+
+
+def _read_together(store: TableStore, split: VersionSplit) -> Iterator[VersionedChanges]:
+    names = store.schema.column_names
+    versions = np.array([each.version for each in split.added], np.int64)
+
+    def base() -> Iterator[pa.RecordBatch]:
+        for state in split.under:
+            yield from rows_by_key(store, split.partition, state, names)
+
+    def of_version(added: AddedFiles) -> Iterator[pa.RecordBatch]:
+        files = BucketFiles(table=store, partition=split.partition, bucket=split.bucket, files=added.files)
+        for runs in files.sections():
+            for rows in files.merged(runs, names, drop_deletes=False):
+                yield from rows.select([*names, VALUE_KIND]).to_batches()
+
+    schema = pa.schema([store.schema.arrow_field(name) for name in names])
+    found = diff_versions(
+        base,
+        [partial(of_version, each) for each in split.added],
+        key_names=store.schema.trimmed_primary_keys,
+        section_bytes=max(store.options.sort_spill_buffer_size_bytes // 4, 1),
+    )
+    with naming_missing_files(store.snapshots, store.name, split.last_version):
+        for table in found:
+            for batch in table.to_batches():
+                yield VersionedChanges(
+                    rows=pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema),
+                    kinds=batch.column(VALUE_KIND),
+                    versions=pa.array(versions[batch.column(SEQUENCE_NUMBER).to_numpy()]),
+                )
+
+
+def _without_carryovers(table: TableView, changes: Changes) -> Changes:
+    """As many of each removed and added row as do not cancel out, by the hash that identifies rows without a key."""
+    found = [*changes]
+    if len({kind for _, kinds in found for kind in kinds.unique().to_pylist()}) < 2:
+        yield from found
+        return
+    halves = [row_hashes(rows.columns, table.schema.fields) for rows, _ in found]
+    rows = pa.Table.from_batches([rows for rows, _ in found]).combine_chunks()
+    kinds = np.concatenate([np.asarray(each) for _, each in found])
+    _, same = np.unique(
+        np.stack([np.concatenate([np.asarray(half[side]) for half in halves]) for side in (0, 1)]),
+        axis=1,
+        return_inverse=True,
+    )
+    is_new = kinds == RowKind.INSERT
+    fewer = np.minimum(np.bincount(same, is_new), np.bincount(same, ~is_new))
+    kept = np.ones(len(kinds), np.bool_)
+    for side in (is_new, ~is_new):
+        at = np.flatnonzero(side)
+        order = at[np.argsort(same[at], kind="stable")]
+        firsts = np.searchsorted(same[order], same[order])  # where its equals begin
+        kept[order] = np.arange(len(order)) - firsts >= fewer[same[order]]
+    chosen = np.flatnonzero(kept)
+    if len(chosen):
+        for batch in rows.take(pa.array(chosen)).combine_chunks().to_batches():
+            yield batch, pa.array(kinds[chosen])

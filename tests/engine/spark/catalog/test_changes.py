@@ -1,0 +1,157 @@
+"""``CHANGES`` and ``.changes()`` of Spark's own SQL over tables of the catalog."""
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException, UnsupportedOperationException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from engine import Catalog
+from filestore.tag.tags import create_tag
+from tests.support.rows import write_changes, write_rows
+
+Change = tuple[Any, ...]
+
+
+def made(spark: SparkSession, shop: Catalog, name: str, *, producer: str = "none") -> None:
+    """Versions 1 to 5; 4 is a compaction."""
+    spark.sql(
+        f"CREATE TABLE fluvial.shop.{name} (id BIGINT PRIMARY KEY NOT ENFORCED, v STRING) "
+        f"WITH ('bucket' = '1', 'changelog-producer' = '{producer}', 'write-only' = 'true')"
+    )
+    table = shop.table(f"shop.{name}")
+    write_changes(table, ("+I", 1, "a"), ("+I", 2, "b"))
+    write_changes(table, ("+U", 1, "c"), ("+I", 3, "x"))
+    write_changes(table, ("-D", 3, "x"), ("+U", 2, "b"))
+    table.files.with_options({"write-only": "false"}).compact(full=True)
+    write_changes(table, ("+U", 1, "d"), ("-D", 2, "b"))
+
+
+ALL = {
+    (1, "a", "insert", 1),
+    (2, "b", "insert", 1),
+    (1, "a", "delete", 2),
+    (1, "c", "insert", 2),
+    (3, "x", "insert", 2),
+    (3, "x", "delete", 3),
+    (1, "c", "delete", 5),
+    (1, "d", "insert", 5),
+    (2, "b", "delete", 5),
+}
+UPDATES = {
+    (1, "a", "delete", 2): (1, "a", "update_preimage", 2),
+    (1, "c", "insert", 2): (1, "c", "update_postimage", 2),
+    (1, "c", "delete", 5): (1, "c", "update_preimage", 5),
+    (1, "d", "insert", 5): (1, "d", "update_postimage", 5),
+}
+
+
+def found(frame: DataFrame) -> Counter[Change]:
+    return Counter(tuple(row) for row in frame.select("id", "v", "_change_type", "_commit_version").collect())
+
+
+def between(*versions: int) -> Counter[Change]:
+    return Counter(each for each in ALL if each[-1] in versions)
+
+
+def test_changes_by_version_time_and_tag(spark: SparkSession, shop: Catalog) -> None:
+    made(spark, shop, "c")
+    table = shop.table("shop.c")
+    create_tag(table.files.store, "two", snapshot_id=2)
+
+    def sql(text: str) -> Counter[Change]:
+        return found(spark.sql(f"SELECT * FROM fluvial.shop.c CHANGES {text}"))
+
+    assert sql("FROM VERSION 0") == sql("FROM VERSION 1 TO VERSION 5") == Counter(ALL)
+    assert sql("FROM VERSION 2 TO VERSION 3") == between(2, 3)
+    assert sql("FROM VERSION 2 EXCLUSIVE TO VERSION 5 EXCLUSIVE") == between(3)
+    assert sql("FROM VERSION 'two' EXCLUSIVE") == between(3, 5)
+    second = table.files.store.snapshots.read(2).time_ms
+    at = f"TIMESTAMP '{datetime.fromtimestamp(second / 1000, UTC).isoformat()}'"
+    assert sql(f"FROM TIMESTAMP {at}") == between(2, 3, 5)
+    assert sql(f"FROM TIMESTAMP {at} EXCLUSIVE") == between(3, 5)
+    assert sql("FROM VERSION 0 WITH (computeUpdates = 'true')") == Counter(UPDATES.get(each, each) for each in ALL)
+    times = spark.sql("SELECT _commit_version v, _commit_timestamp t FROM fluvial.shop.c CHANGES FROM VERSION 2")
+    assert {row.v: row.t.timestamp() for row in times.collect()}[2] == second / 1000
+    by_reader = spark.read.option("startingVersion", "2").option("endingVersion", "3").changes("fluvial.shop.c")
+    assert found(by_reader) == between(2, 3)
+    assert found(spark.read.changes("fluvial.shop.c")) == Counter(ALL)
+    joined = spark.sql(
+        "SELECT t.v FROM fluvial.shop.c CHANGES FROM VERSION 5 AS ch JOIN fluvial.shop.t AS t ON t.id = ch.id "
+        "WHERE ch._change_type = 'insert'"
+    )
+    assert [row.v for row in joined.collect()] == ["a"]
+
+
+def test_net_changes_are_the_difference(spark: SparkSession, shop: Catalog) -> None:
+    """What came and went within the range is not in it; expired versions do not matter between two kept ones."""
+    made(spark, shop, "net", producer="lookup")
+    table = shop.table("shop.net")
+    net = "SELECT * FROM fluvial.shop.net CHANGES FROM VERSION {} EXCLUSIVE WITH (deduplicationMode = 'netChanges'{})"
+    updates = ", computeUpdates = 'true'"
+    for start in (0, 1, 2, 3):
+        rows = found(spark.sql(net.format(start, updates)))
+        diff = table.diff(str(start), "5").to_arrow().to_pylist()
+        kinds = {"+I": "insert", "-D": "delete", "-U": "update_preimage", "+U": "update_postimage"}
+        assert Counter(each[:3] for each in rows) == Counter(
+            (row["id"], row["v"], kinds[row["_row_kind"]]) for row in diff
+        )
+
+
+def test_wrong_ranges_say_what_is_wrong(spark: SparkSession, shop: Catalog) -> None:
+    for text, message in {
+        "shop.t CHANGES FROM VERSION 9": "no such snapshot: .*latest=2",
+        "shop.t CHANGES FROM VERSION 2 TO VERSION 1 EXCLUSIVE": "the end is before the start: .*start=version 2",
+        "shop.t CHANGES FROM VERSION 'noon'": "no such version: .*version='noon'",
+        "shop.`t$snapshots` CHANGES FROM VERSION 1": "a system table has no changes",
+        "shop.nothing CHANGES FROM VERSION 1": "TABLE_OR_VIEW_NOT_FOUND",
+    }.items():
+        with pytest.raises((AnalysisException, PySparkException), match=message):
+            spark.sql(f"SELECT * FROM fluvial.{text}").collect()
+
+
+def streamed(spark: SparkSession, frame: DataFrame, checkpoint: Path) -> Counter[Change]:
+    """What one run of a query delivers."""
+    rows: Counter[Change] = Counter()
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: rows.update(found(batch)))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return rows
+
+
+def test_a_stream_of_changes_goes_on_where_it_ended(spark: SparkSession, shop: Catalog, tmp_path: Path) -> None:
+    """From a version, exclusive too, from the newest state, and after a restart; the same changes as the batch."""
+    made(spark, shop, "s")
+    table = shop.table("shop.s")
+
+    def stream(start: str | None = None, **options: str) -> DataFrame:
+        reader = spark.readStream.options(**options)
+        return (reader if start is None else reader.option("startingVersion", start)).changes("fluvial.shop.s")
+
+    assert streamed(spark, stream("0"), tmp_path / "all") == Counter(ALL)
+    assert streamed(spark, stream("2", startingBoundInclusive="false"), tmp_path / "two") == between(3, 5)
+    whole = streamed(spark, stream(), tmp_path / "whole")
+    assert whole == Counter({(1, "d", "insert", 5): 1})
+    write_rows(table, (1, "e"), (4, "n"))
+    added = Counter({(1, "d", "delete", 6): 1, (1, "e", "insert", 6): 1, (4, "n", "insert", 6): 1})
+    assert streamed(spark, stream(), tmp_path / "whole") == added
+    assert streamed(spark, stream("0"), tmp_path / "all") == added
+    by_sql = spark.sql("SELECT * FROM STREAM fluvial.shop.s CHANGES FROM VERSION 6")
+    assert streamed(spark, by_sql, tmp_path / "sql") == added
+
+
+def test_auto_cdc_wants_a_target_that_spark_itself_can_merge_into(spark: SparkSession, shop: Catalog) -> None:
+    """What ``create_auto_cdc_flow`` plans is Spark's own MERGE, which needs a connector in Java; ours is by text."""
+    made(spark, shop, "target")
+    changes = spark.read.option("startingVersion", "1").changes("fluvial.shop.c").alias("c")
+    merge = changes.mergeInto("fluvial.shop.target", F.expr("c.id = fluvial.shop.target.id"))
+    with pytest.raises(UnsupportedOperationException, match=r"TABLE_OPERATION.*`target` does not support MERGE"):
+        merge.whenMatched().delete().merge()
