@@ -10,8 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine import Catalog, Table, sink
+from engine.compaction.spark_units import SparkUnits
 from engine.runtime import task_host
 from engine.runtime.task_host import TaskHost
+from filestore.compact.compactor import pick_tasks
+from filestore.scan.live_files import LiveFiles
 from lsm.errors import InvalidInputError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -35,10 +38,31 @@ def streamed(spark: SparkSession, table: Table, rows: Any, tmp_path: Path) -> No
     query.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination(120)
 
 
+def formatted(spark: SparkSession, table: Table, rows: Any, tmp_path: Path) -> None:
+    rows.write.format("fluvial").option("warehouse", "/proc/self/cwd/w").option("table", table.name).mode(
+        "append"
+    ).save()
+
+
+def compacted(spark: SparkSession, table: Table, rows: Any, tmp_path: Path) -> None:
+    tasks = pick_tasks(table.store, LiveFiles.latest(table.store), full=True)
+    assert tasks
+    SparkUnits(spark, table.store)(tasks)
+
+
+def followed(spark: SparkSession, table: Table, rows: Any, tmp_path: Path) -> None:
+    source = spark.readStream.format("fluvial").option("warehouse", "/proc/self/cwd/w").option("table", table.name)
+    query = source.load().writeStream.format("noop").trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination(120)
+
+
 WAYS: dict[str, Callable[[SparkSession, Table, Any, Path], object]] = {
     "append": lambda spark, table, rows, tmp_path: table.append(rows),
     "overwrite": lambda spark, table, rows, tmp_path: table.overwrite(rows),
     "sink": streamed,
+    "format": formatted,
+    "compaction": compacted,
+    "stream": followed,
     "read": lambda spark, table, rows, tmp_path: table.dataframe(spark).collect(),
 }
 
