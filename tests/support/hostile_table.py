@@ -32,10 +32,12 @@ FAR = 10**15
 
 
 def some(start: int, count: int, value: str = "v") -> pa.Table:
+    """Rows with these ids."""
     return pa.table({"p": ["a"] * count, "id": range(start, start + count), "v": [value] * count}, schema=SCHEMA)
 
 
 def saved(snapshot: Snapshot) -> list[SavedCheckpoint]:
+    """What a savepoint of a snapshot keeps of a checkpoint."""
     return [
         SavedCheckpoint(
             query_id="q", commit_user=snapshot.commit_user, batch_id=1, location="/checkpoints/q",

@@ -222,7 +222,8 @@ def test_a_job_runs_on_two_workers_with_the_package_shipped(
     submitter |= {"SUBMIT_OPTIONS": f"{options} {more}"}
     submit(str(job), "--json", "--spark-log", str(tmp_path / "spark.log"))
     assert (tmp_path / "throttled").exists()
-    events = [json.loads(line) for path in tmp_path.glob("events/**/*") if path.is_file() for line in path.open()]
+    logs = [path.read_text() for path in tmp_path.glob("events/**/events_*")]
+    events = [json.loads(line) for text in logs for line in text.splitlines()]
     started = [each["Task Info"] for each in events if each["Event"] == "SparkListenerTaskStart"]
     assert len([each for each in started if each["Speculative"]]) >= 1
     rows = table.read().to_arrow().to_pylist()

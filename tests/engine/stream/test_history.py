@@ -1,4 +1,4 @@
-"""What a planner that runs for weeks keeps in memory: the newest snapshots and their offsets, however many there were."""
+"""What a planner that runs for weeks keeps in memory: few snapshots and offsets, however many there were."""
 
 import pytest
 
