@@ -27,8 +27,9 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
+from filestore.layout.log_key import make_log_key, remove_log_key
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
-from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
+from filestore.options.log_place import MARKER_KEY_KEY, SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import new_schema
@@ -201,7 +202,7 @@ class Catalog:
         first = new_schema(  # refuses what cannot be, before there is a topic
             schema, primary_key=primary_key, partition_by=partition_by, options=stored, comment=comment, time_ms=0
         )
-        self._files.table_path(name)
+        root, key = self._files.table_path(name), None
         properties, bucket = KafkaProperties.parse(parsed.log_kafka), int(stored.setdefault("bucket", "1"))
         topic = make_topic(
             properties,
@@ -216,16 +217,20 @@ class Catalog:
         )
         if topic.is_adopted and RETENTION_KEY not in own:
             stored.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes
-        stored |= {"log.system": "kafka", **topic.options}
         try:
+            key = make_log_key(self.file_io, root)
+            stored |= {"log.system": "kafka", **topic.options, MARKER_KEY_KEY: key}
             registered(record_codec(seen_schema(first), parsed, topic.name), first, [first])
             made = self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
         except FluvialError:
             with contextlib.suppress(FluvialError):  # the first error counts
                 undo_topic(properties, topic)
+                if key is not None:
+                    remove_log_key(self.file_io, root, key)
             raise
         if made.options.log_topic_id != topic.topic_id:  # another process made the table meanwhile
             undo_topic(properties, topic)
+            remove_log_key(self.file_io, root, key)
         return made
 
     def has_log(self, options: Mapping[str, str]) -> bool:

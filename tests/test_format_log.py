@@ -13,8 +13,9 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from logstore.format.changelog_json import encode_changes
 from logstore.kafka.clients import KafkaProperties
+from logstore.log.control_record import HEADER
 from logstore.log.log_writer import LogTarget
-from logstore.log.marker import HEADER, INLINE_PAYLOAD_BYTES, decode_marker
+from logstore.log.marker import INLINE_PAYLOAD_BYTES, decode_marker
 from lsm.row_kind import RowKind
 from tests.support.format_samples import (
     data_file,

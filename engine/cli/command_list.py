@@ -189,6 +189,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "rollback-to-watermark": (
         "Take a table back to the last snapshot that is not further than a watermark, as rollback does."
     ),
+    "sign-log": (
+        "Give the log of an older table a key: from then on only who may read the table's directory can bring files in."
+    ),
     "sync-log": "Write what bypassed a table's log into it, as the next batch would: see log.overwrite.",
     "table-diff": (
         "Count what differs between two states of a table, by rows and by columns; fluvial diff shows the rows."
@@ -238,7 +241,10 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "migrate": "migrate-table",
         },
     ),
-    "log": ("The topic of a table.", {"reset": "reset-log", "sync": "sync-log", "remove-login": "remove-stored-login"}),
+    "log": (
+        "The topic of a table.",
+        {"reset": "reset-log", "sign": "sign-log", "sync": "sync-log", "remove-login": "remove-stored-login"},
+    ),
     "partition": (
         "Partitions of a table.",
         {"drop": "drop-partition", "expire": "expire-partitions", "mark-done": "mark-partition-done"},

@@ -12,8 +12,14 @@ _EXECUTABLE: Final = 0o755
 
 SHIPPED_FILES: Final[Mapping[str, tuple[str, ...]]] = {
     "systemd": ("deploy/fluvial@.service", "deploy/fluvial-compact.service"),
-    "kubernetes": ("deploy/kubernetes.yaml",),
-    "spark-submit": ("deploy/spark-submit.sh",),
+    "kubernetes": (
+        "deploy/kubernetes.yaml",
+        "deploy/kubernetes-cluster.yaml",
+        "deploy/executor-pod.yaml",
+        "deploy/kubernetes.conf",
+        "deploy/Dockerfile",
+    ),
+    "spark-submit": ("deploy/spark-submit.sh", "deploy/yarn.conf"),
     "airflow": ("deploy/airflow_dag.py",),
     "examples": ("orders.yaml", "orders-prod.yaml", "events.yaml", "fluvial.schema.json"),
 }

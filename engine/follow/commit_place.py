@@ -1,12 +1,12 @@
 """What the table and its log know of a writer's numbers: the newest that is committed, and one that is half done."""
 
+from engine.log.bucket_log import check_not_ahead
 from engine.log.table_log import TableLog
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.history import CommitHistory
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore
-from logstore.log.marker import read_tail
 
 
 def last_number(store: TableStore, name: str) -> int:
@@ -27,15 +27,19 @@ def half_done_number(table: FileTable, name: str, last: int) -> int:
         name: of the writer.
         last: its newest committed number.
 
-    Raises: UnavailableError: the brokers do not answer.
+    Raises:
+        CorruptDataError: the last record is another program's, and in no snapshot.
+        UnavailableError: the brokers do not answer.
     """
     log = TableLog.of(table)
     if log is None:
         return 0
-    found = 0
+    found, known = 0, table.store.log_offsets_at(table.store.snapshots.latest()) or {}
     for bucket, end in log.end_offsets().items():
         if end > log.first_offset:
-            marker = read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id).marker
+            tail = log.tail(bucket)
+            check_not_ahead(log, tail, known.get(bucket, 0))
+            marker = tail.marker
             if marker is not None and marker.is_final and marker.query == name and marker.batch > last:
                 found = max(found, marker.batch)
     return found

@@ -59,6 +59,8 @@ class BucketLog:
         marker = self._writer.fence() if kept is None else kept.tail.marker
         match next_step(marker, query=self._query, batch=self._batch):
             case NextStep.ADOPT:
+                assert marker is not None
+                check_not_repeated(self._log, self._bucket, marker, known_end)
                 return marker
             case NextStep.STOP:
                 assert marker is not None
@@ -178,7 +180,22 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
 def check_not_ahead(log: TableLog, tail: LogTail, known_end: int) -> None:
     """Refuse a log that ends with a record of another engine that no snapshot has. Raises: CorruptDataError."""
     if tail.is_foreign and tail.end_offset > known_end:
-        raise refuse_foreign(f"topic={log.topic} bucket={tail.bucket} offset={tail.end_offset - 1}")
+        place = f"topic={log.topic} bucket={tail.bucket} offset={tail.end_offset - 1}"
+        raise refuse_foreign(place, is_unsigned=tail.is_unsigned)
+
+
+def check_not_repeated(log: TableLog, bucket: int, marker: CommitMarker, known_end: int) -> None:
+    """Refuse to adopt a batch from before ``known_end``, which the table has: a copy of its marker.
+
+    Raises: CorruptDataError.
+    """
+    if marker.after is not None and marker.after < known_end:
+        raise CorruptDataError(
+            f"a batch in the log is not the table's, but a copy of an earlier one: topic={log.topic} bucket={bucket} "
+            f"query={marker.query} batch={marker.batch} end_offset={marker.end_offset} written_after={marker.after} "
+            f"table_end={known_end} cause=another program writes to the topic: nothing of it is used "
+            f"fix=let only writers of the table write to it, and {NEW_LOG}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

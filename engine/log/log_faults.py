@@ -8,7 +8,7 @@ from engine.log.retention import OffsetLostError, kept_ranges
 from engine.log.table_log import TableLog
 from filestore.changelog.log_gap import is_sync_user
 from filestore.table_store import TableStore
-from logstore.log.marker import LogTail, read_tail
+from logstore.log.marker import LogTail
 from logstore.offsets import LogOffsets, LogRange
 from lsm.errors import CorruptDataError
 
@@ -47,7 +47,7 @@ def log_faults(store: TableStore, log: TableLog) -> Iterator[LogFault]:
     for bucket in range(log.bucket_count):
         subject = f"{log.topic} bucket {bucket}"
         try:
-            tail = read_tail(log.properties, topic=log.topic, bucket=bucket, table_id=log.table_id, allows_foreign=True)
+            tail = log.tail(bucket)
             check_not_ahead(log, tail, known.get(bucket, 0))
         except CorruptDataError as error:
             yield LogFault(subject=subject, problem=str(error), refuses_writers=True)

@@ -18,10 +18,12 @@ from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import ReplaceLog, SchemaChange, SetOption
+from filestore.layout.log_key import make_log_key, remove_log_key
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.options.log_place import (
     BUCKET_KEY,
+    MARKER_KEY_KEY,
     SERVERS_KEY,
     SYSTEM_KEY,
     TOPIC_KEY,
@@ -95,10 +97,13 @@ def give_log(
     )
     place = {**wanted, **made.options} | ({} if bucket_count is None else {BUCKET_KEY: str(bucket_count)})
     try:
+        place[MARKER_KEY_KEY] = make_log_key(store.io, store.paths.root)
         schema = publish_changes(store, lambda _: [ReplaceLog(place)])
     except FluvialError:
         with contextlib.suppress(FluvialError):  # the first error counts
             undo_topic(properties, made)
+            if MARKER_KEY_KEY in place:
+                remove_log_key(store.io, store.paths.root, place[MARKER_KEY_KEY])
         raise
     return _settled(store, schema, former)
 

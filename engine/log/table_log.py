@@ -14,6 +14,7 @@ from typing import Final
 from engine.log.table_codec import record_codec, registered
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from filestore.layout.branch_log import branch_options
+from filestore.layout.log_key import read_log_key
 from filestore.options.log_login import login_for, login_of
 from filestore.options.log_place import in_other_place, log_place
 from filestore.options.table_options import TableOptions
@@ -23,8 +24,10 @@ from filestore.table_view import TableView
 from logstore.format.record_codec import RecordCodec
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
+from logstore.log.control_record import CLAIM_END
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
-from logstore.log.marker import CLAIM_END, LogTail, read_tail
+from logstore.log.marker import LogTail, read_tail
+from logstore.log.marker_key import MarkerKey
 from logstore.offsets import LogOffsets
 
 logger = logging.getLogger("fluvial.log")
@@ -54,6 +57,7 @@ class TableLog:
     orphans: OrphanPolicy = OrphanPolicy.FAIL
     generation: int = 0  # which of the table's logs, see ``Snapshot.log_generation``
     is_adopted: bool = False  # the topic existed before the table, and begins with its claim
+    key: MarkerKey | None = None  # None: an older table, see ``sys.sign_log``
 
     @classmethod
     def of(cls, table: TableView, writer: WriterOptions = NO_OPTIONS) -> "TableLog | None":
@@ -83,6 +87,7 @@ class TableLog:
             orphans=OrphanPolicy(writer.on_orphan_batch),
             generation=options.log_generation,
             is_adopted=options.log_topic_is_adopted,
+            key=_key(table.store, options.log_marker_key),
         )
 
     @property
@@ -147,6 +152,17 @@ class TableLog:
         if first is not None and not any(here.values()):
             read_tail(self.properties, topic=self.topic, bucket=first, table_id=self.table_id)
 
+    def tail(self, bucket: int) -> LogTail:
+        """The end of a bucket and its last marker, if the table's key has signed that. Fences no writer.
+
+        Raises:
+            CorruptDataError: the last record is another table's.
+            UnavailableError: the brokers do not answer.
+        """
+        return read_tail(
+            self.properties, topic=self.topic, bucket=bucket, table_id=self.table_id, key=self.key, allows_foreign=True
+        )
+
     def end_offsets(self) -> Mapping[int, int]:
         """The committed next offset of each bucket. Raises: UnavailableError."""
         return self.reached_topics().end_offsets(self.topic, range(self.bucket_count))
@@ -170,7 +186,16 @@ class TableLog:
 
     def target(self, bucket: int) -> LogTarget:
         """Where a bucket's writer writes."""
-        return LogTarget(properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket)
+        return LogTarget(
+            properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket, key=self.key
+        )
+
+
+def _key(store: TableStore, name: str | None) -> MarkerKey | None:
+    if name is None:
+        return None
+    secret = read_log_key(store.io, store.paths.root, name)
+    return MarkerKey(secret=secret, place=f"table={store.name} log.marker-key={name}")
 
 
 def client_options(options: TableOptions) -> dict[str, str]:
@@ -204,13 +229,17 @@ def at_newest_log(store: TableStore, known_schema_id: int) -> tuple[TableStore, 
     if newest_id == known_schema_id:
         return store, known_schema_id
     found = at_log_of(store, store.schemas.read(newest_id))
-    if (found.has_log, found.options.log_generation) == (store.has_log, store.options.log_generation):
+    if _log_facts(found) == _log_facts(store):
         return store, newest_id
     logger.warning(
         "the table has another log: table=%s topic=%s former_topic=%s",
         store.name, found.options.log_topic, store.options.log_topic,
     )  # fmt: skip
     return found, newest_id
+
+
+def _log_facts(store: TableStore) -> tuple[bool, int, str | None]:
+    return store.has_log, store.options.log_generation, store.options.log_marker_key
 
 
 def tracks_changes(store: TableStore, writer: WriterOptions = NO_OPTIONS) -> bool:

@@ -19,6 +19,7 @@ class TopicState:
     name: str
     problems: tuple[str, ...] = ()  # for which writers are refused
     unseen: str | None = None  # why it could not be looked at
+    is_signed: bool = True  # the log has a key
     left: LogGap | None = None  # commits whose changes it lacks
     wants_changes: bool = False  # log.overwrite=changes
 
@@ -30,6 +31,7 @@ def topic_state(table: Table) -> TopicState | None:
         return None
     found = TopicState(
         name=log.topic,
+        is_signed=log.key is not None,
         left=log_gap(table.store, table.latest_snapshot()),
         wants_changes=wants_changes(table.store),
     )
@@ -57,6 +59,10 @@ def topic_symptom(topic: TopicState | None, *, brokers_answer: bool) -> Symptom:
         return Symptom(check="topic", severity=severity, fact=fact, fix=fix, values=values)
     if not topic.problems and topic.left is not None:
         return _left(topic.left, values, wants_changes=topic.wants_changes)
+    if not topic.problems and not topic.is_signed:
+        fact = f"who may write to {topic.name} could name files that the next writer makes part of the table"
+        fix = "run sign-log, once all writers have this version"
+        return Symptom(check="topic", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
     if not topic.problems:
         fact = f"{topic.name} is the table's, up to the last record of each bucket"
         return Symptom(check="topic", severity=Severity.OK, fact=fact, values=values)

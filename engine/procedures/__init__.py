@@ -8,7 +8,7 @@ from engine.procedures.lineage import delete_data_lineage, delete_table_lineage,
 from engine.procedures.maintenance.compaction import compact, compact_database
 from engine.procedures.maintenance.copying import copy
 from engine.procedures.maintenance.logins import remove_stored_login
-from engine.procedures.maintenance.logs import reset_log, sync_log
+from engine.procedures.maintenance.logs import reset_log, sign_log, sync_log
 from engine.procedures.maintenance.migration import migrate_table
 from engine.procedures.maintenance.partitions import drop_partition, expire_partitions, mark_partition_done
 from engine.procedures.maintenance.purging import purge_files
@@ -99,6 +99,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     rollback_to_watermark,
     rescale,
     reset_log,
+    sign_log,
     sync_log,
     remove_stored_login,
     rewrite_file_index,
@@ -167,6 +168,7 @@ __all__ = [
     "rollback_to_savepoint",
     "rollback_to_timestamp",
     "rollback_to_watermark",
+    "sign_log",
     "sync_log",
     "table_diff",
     "trigger_tag_automatic_creation",

@@ -11,7 +11,6 @@ from filestore.changelog.log_gap import is_sync, is_sync_user, log_gap
 from filestore.snapshot.change_tracking import offsets_before
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from logstore.log.marker import read_tail
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
 
@@ -72,10 +71,7 @@ def _known(store: TableStore, snapshot: Snapshot) -> Mapping[int, tuple[int, int
 
 def _pending(log: TableLog, log_range: LogRange) -> tuple[int, int]:
     """The records at the end of a bucket that no snapshot has yet; empty if that is a batch."""
-    tail = read_tail(
-        log.properties, topic=log.topic, bucket=log_range.bucket, table_id=log.table_id, allows_foreign=True
-    )
-    marker = tail.marker
+    marker = log.tail(log_range.bucket).marker
     if marker is None or not is_sync_user(marker.query):
         return log_range.end_offset, 0
     # the range may end behind the commit marker

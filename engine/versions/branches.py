@@ -15,9 +15,10 @@ from filestore.branch import branches, main_replacement
 from filestore.branch.branches import Branch, DeletedBranch
 from filestore.branch.main_replacement import MainReplaced
 from filestore.layout.branch_log import read_branch_log
+from filestore.layout.log_key import make_log_key, remove_log_key
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_login import login_for
-from filestore.options.log_place import SYSTEM_KEY, TOPIC_KEY
+from filestore.options.log_place import MARKER_KEY_KEY, SYSTEM_KEY, TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.table import FileTable
@@ -148,7 +149,14 @@ class _BranchTopic:
             log_format=store.options.log_format,
         )
         self._undo = lambda: undo_topic(mains.properties, topic)
-        return {SYSTEM_KEY: "kafka", **topic.options}
+        key = make_log_key(store.io, store.paths.root)
+
+        def undo() -> None:
+            undo_topic(mains.properties, topic)
+            remove_log_key(store.io, store.paths.root, key)
+
+        self._undo = undo
+        return {SYSTEM_KEY: "kafka", **topic.options, MARKER_KEY_KEY: key}
 
     def __enter__(self) -> Self:
         return self

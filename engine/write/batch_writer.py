@@ -20,7 +20,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from engine.log.bucket_log import check_not_shorter
+from engine.log.bucket_log import check_not_repeated, check_not_shorter
 from engine.log.table_log import OrphanPolicy, TableLog
 from engine.runtime.metrics import record_batch
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
@@ -294,6 +294,7 @@ class BatchWriter:
                 continue  # completed next
             if not marker.is_final:
                 continue  # eventual: chunks of a batch that never ended; it is written again, readers merge by key
+            check_not_repeated(log, bucket, marker, known.get(bucket, 0))
             result = BucketResult.of_marker(self._store, bucket, marker)
             if (marker.query, marker.batch) == (self._commit_user, batch_id):
                 adopted[bucket] = result

@@ -23,6 +23,7 @@ from filestore.io.object_store import is_object_path, under_lock
 from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.layout.former_mains import FORMER_MAIN_FILE
+from filestore.layout.log_key import LOG_KEY_DIRECTORY
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
@@ -40,7 +41,7 @@ _TABLES_LISTED: Final = 10
 _LEFTOVERS: Final = frozenset(
     {"snapshot", "manifest", "schema", "branch", "index", "statistics", "tag", "changelog", "consumer", "savepoint"}
     | {"expired-commits", "expiry", "removed", "rollback", "query-runs", "automatic-tags", "compaction-attempts"}
-    | {"log-payload", "log-turns", "staging", MAIN_BRANCH_FILE, FORMER_MAIN_FILE}
+    | {"log-payload", LOG_KEY_DIRECTORY, "log-turns", "staging", MAIN_BRANCH_FILE, FORMER_MAIN_FILE}
     | {LOCK_FILE_NAME}
 )
 _LEFTOVER_DIRECTORY: Final = re.compile(r"bucket-(\d+|postpone)|[^=]+=.*")  # of data files
@@ -164,7 +165,7 @@ class FileCatalog:
         store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
         if not self._has_schema(root):
             leftovers = self._io.list_names(root)
-            if store.ids() or any(each != "schema" for each in leftovers):
+            if store.ids() or any(each not in ("schema", LOG_KEY_DIRECTORY) for each in leftovers):
                 raise InvalidInputError(
                     f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
                     "fix='it belongs to another program, or to a table whose drop was interrupted: drop or remove it'"

@@ -13,8 +13,8 @@ from lsm.errors import InvalidInputError
 # The existing records of the topic were written with these.
 FIXED_BY_LOG: Final = frozenset(
     {"log.system", "log.kafka.topic", "log.kafka.topic-id", "log.kafka.topic-is-adopted",
-     "log.generation", "log.transactional-id.prefix", "log.format", "log.key.format", "log.consistency",
-     "log.changelog-mode", "log.system.partitions"}
+     "log.generation", "log.marker-key", "log.transactional-id.prefix", "log.format", "log.key.format",
+     "log.consistency", "log.changelog-mode", "log.system.partitions"}
 )  # fmt: skip
 _NOT_IN_SCHEMA: Final = {
     "path": "a table's name determines its directory",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from filestore.evolution.option_changes import renamed_in_options, uses_of, with_option
-from filestore.options.log_place import GENERATION_KEY, SYSTEM_KEY, in_other_place
+from filestore.options.log_place import GENERATION_KEY, MARKER_KEY_KEY, SYSTEM_KEY, in_other_place
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.schema.column_paths import (
     ColumnPath,
@@ -139,8 +139,16 @@ class ReplaceLog:
     place: Mapping[str, str]  # from ``log_place``, without its generation
 
 
+@dataclass(frozen=True, slots=True)
+class SignLog:
+    """Give the table's log a key, see ``filestore.layout.log_key``; nothing changes if it has one."""
+
+    key: str
+
+
 SchemaChange = (
     ReplaceLog
+    | SignLog
     | SetOption
     | RemoveOption
     | SetComment
@@ -181,7 +189,7 @@ def apply_changes(
     after = _upgraded_version(schema)
     first = after
     for change in changes:
-        if not isinstance(change, ReplaceLog | SetOption | RemoveOption | SetComment):
+        if not isinstance(change, ReplaceLog | SignLog | SetOption | RemoveOption | SetComment):
             check_change(after, change.path, keeps_values=not isinstance(change, DropColumn | ChangeType))
         after = _applied(after, change, has_rows=has_rows)
     if after == first:
@@ -220,9 +228,8 @@ def _upgraded_version(schema: TableSchema) -> TableSchema:
 
 def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> TableSchema:
     match change:
-        case ReplaceLog():
-            generation = {} if change.place.get(SYSTEM_KEY) == "none" else {GENERATION_KEY: str(schema.id + 1)}
-            return replace(schema, options=in_other_place(schema.options, {**change.place, **generation}))
+        case ReplaceLog() | SignLog():
+            return _with_log(schema, change)
         case SetOption() | RemoveOption():
             text = change.text if isinstance(change, SetOption) else None
             return with_option(schema, change.key, text, has_rows=has_rows)
@@ -244,6 +251,13 @@ def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> Ta
             return edited(schema, change.path, lambda field: _with_default(field, change.default))
         case MoveColumn():
             return in_level(schema, change.path, lambda level: moved(level, change.path[-1], change.position))
+
+
+def _with_log(schema: TableSchema, change: ReplaceLog | SignLog) -> TableSchema:
+    if isinstance(change, SignLog):
+        return replace(schema, options={MARKER_KEY_KEY: change.key, **schema.options})
+    generation = {} if change.place.get(SYSTEM_KEY) == "none" else {GENERATION_KEY: str(schema.id + 1)}
+    return replace(schema, options=in_other_place(schema.options, {**change.place, **generation}))
 
 
 def _added(schema: TableSchema, change: AddColumn) -> TableSchema:

@@ -12,10 +12,12 @@ TOPIC_ID_KEY: Final = TableOptions.log_topic_id.key
 TABLE_ID_KEY: Final = TableOptions.log_transactional_id_prefix.key
 ADOPTED_KEY: Final = TableOptions.log_topic_is_adopted.key
 GENERATION_KEY: Final = TableOptions.log_generation.key
+MARKER_KEY_KEY: Final = TableOptions.log_marker_key.key
 BUCKET_KEY: Final = TableOptions.bucket.key
 
-_PLACE: Final = (SYSTEM_KEY, SERVERS_KEY, TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, ADOPTED_KEY, GENERATION_KEY)
-OWN_LOG_KEYS: Final = frozenset({TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, ADOPTED_KEY, GENERATION_KEY})
+_OWN: Final = (TOPIC_KEY, TOPIC_ID_KEY, TABLE_ID_KEY, ADOPTED_KEY, GENERATION_KEY, MARKER_KEY_KEY)
+_PLACE: Final = (SYSTEM_KEY, SERVERS_KEY, *_OWN)
+OWN_LOG_KEYS: Final = frozenset(_OWN)
 """Options of a table that no other table has: its topic's, and its id."""
 
 

@@ -33,6 +33,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
             " table-lineage data-lineage lineage-meta jdbc.driver jdbc.url jdbc.username jdbc.password jdbc.database"
         ),
         "the query": "txnAppId txnVersion pipeline.name",
+        "the writer: Table.write(options=…), sink(table, options)": "log.on-orphan-batch",
         "the ingest job": (
             "value.format including_tables excluding_tables including_dbs excluding_dbs table_prefix table_suffix"
             " table_mapping type_mapping computed_column metadata_column metadata_column_prefix primary_keys"

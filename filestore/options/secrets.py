@@ -1,13 +1,15 @@
 """Options whose values are never shown on a screen, in a log or in a system table."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from filestore.options.catalog_options import CATALOG_ALIASES, CatalogOptions
 from filestore.options.option import Option
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table_options import TableOptions
 from lsm.secret_names import STARS, shown_text
+
+_OF_LOG: Final = ("log.", "kafka.")
 
 
 def without_secrets(options: Mapping[str, str]) -> dict[str, str]:
@@ -27,8 +29,11 @@ def shown_value(key: str, value: str) -> str:
 
 
 def secrets_of_log(options: Mapping[str, Any]) -> list[str]:
-    """The options of a table's log that are a secret or hold one, such as a password in an address; sorted."""
-    texts = {key: str(value) for key, value in options.items() if key.startswith("log.")}
+    """The options of a table's log that are a secret or hold one, such as a password in an address; sorted.
+
+    Under our names, and under those that Paimon's connector for Flink stores.
+    """
+    texts = {key: str(value) for key, value in options.items() if key.startswith(_OF_LOG)}
     return sorted(key for key, value in texts.items() if shown_value(key, value) != value)
 
 

@@ -36,7 +36,9 @@ from logstore.kafka.transactions import (
     record_pieces,
     transaction_error,
 )
-from logstore.log.marker import HEADER, CommitMarker, LogTail, encode_genesis, encode_marker, read_tail
+from logstore.log.control_record import HEADER, encode_genesis
+from logstore.log.marker import CommitMarker, LogTail, encode_marker, read_tail
+from logstore.log.marker_key import MarkerKey
 from logstore.offsets import LogSlice
 from lsm.errors import FluvialError, OutcomeUnknownError
 
@@ -54,6 +56,7 @@ class LogTarget:
     topic: str
     table_uuid: str
     bucket: int
+    key: MarkerKey | None = None  # of the topic: signs markers; None: the table has none
 
     @property
     def transactional_id(self) -> str:
@@ -164,6 +167,7 @@ class BucketLogWriter:
             topic=self._target.topic,
             bucket=self._target.bucket,
             table_id=self._target.table_uuid,
+            key=self._target.key,
             allows_foreign=True,
             timeout_s=self._timeout_s,
         )
@@ -253,6 +257,7 @@ class BucketLogWriter:
             is_final=True,
             schema_id=self._schema_id,
             table_id=self._target.table_uuid,
+            after=None if self._target.key is None else self.tail.end_offset,
         )
         return LogSlice(start_offset=self._first_offset, end_offset=end_offset, row_count=self._committed_rows)
 
@@ -293,6 +298,9 @@ class BucketLogWriter:
             is_pointer=is_pointer,
             schema_id=self._schema_id,
             table_id=self._target.table_uuid,
+            after=self.tail.end_offset,
+            key=self._target.key,
+            bucket=self._target.bucket,
         )
         try:
             transaction.send_with_marker(last, HEADER, marker)

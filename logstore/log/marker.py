@@ -15,14 +15,11 @@ payload is the location of the commit message, not the message. ``schema`` is th
 schema that the rows were written with (``log.header.schema-id``; absent if that is off, and from older writers).
 ``table`` is the id of the table (absent from older writers).
 
-A topic that the table did not create begins, at offset 0 of every partition, with the table's claim: a record without
-key and value, and in its header ``{"version": 1, "kind": "genesis", "table": "<id>"}`` and a line feed. At another
-offset such a record is no row and no marker: with ``left`` in its header it says to consumers that the table has
-changed without its log, ``{"snapshot": 7, "operation": "OVERWRITE", "time": 1763800000000}`` (epoch milliseconds).
+With a key (``marker_key``) the line also has ``after``, the end of the bucket that its writer had found, and at last
+``mac``. A last record whose marker is not signed by the key is treated as another program's.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -32,17 +29,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from logstore.kafka.clients import NEW_LOG, ErrorNotes, KafkaProperties, error_of_kafka, leader_moved
 from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
+from logstore.log.control_record import MARKER_VERSION, claimant_of, header_of, is_claim, left_in
+from logstore.log.marker_key import MarkerKey
 from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
-HEADER: Final = "fluvial"
-MARKER_VERSION: Final = 1
-CLAIM_END: Final = 2
-"""The next offset of every partition after a claim: the record, and the marker that ends its transaction."""
 # a commit message of at least this size is stored in a file, and its name in the marker
 INLINE_PAYLOAD_BYTES: Final = 48 * 1024
 
-_GENESIS: Final = "genesis"
-_LEFT: Final = "left"
 _FIRST_LOOK_BACK: Final = 2  # the last record and the commit marker of its transaction
 _WIDENING: Final = 8
 _TAIL_TIMEOUT_S: Final = 30.0
@@ -66,6 +59,7 @@ class CommitMarker:
     is_final: bool  # False: a chunk; its batch must be written again
     schema_id: int | None = None  # id of the table's schema; None: not recorded
     table_id: str | None = None  # None: not recorded
+    after: int | None = None  # the bucket's end that its writer had found; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +70,8 @@ class LogTail:
     marker: CommitMarker | None  # None: no committed row exists (never written, or expired)
     end_offset: int  # the marker's; without one, the offset of the next record
     earliest_offset: int  # the earliest retained offset
-    is_foreign: bool = False  # the last record is another engine's, and ends at ``end_offset``
+    is_foreign: bool = False  # the last record is another program's, and ends at ``end_offset``
+    is_unsigned: bool = False  # and it has a marker, without the signature of the table's key
     left_snapshot: int = 0  # of the newest control record behind the marker; 0: there is none
 
     def check_follows(self, snapshot_end: int | None) -> None:
@@ -130,10 +125,14 @@ def encode_marker(
     is_pointer: bool,
     schema_id: int | None = None,
     table_id: str | None = None,
+    after: int | None = None,
+    key: MarkerKey | None = None,
+    bucket: int = 0,
 ) -> bytes:
-    """The header value of a marker.
+    """The header value of a marker; with a key it is signed for a bucket.
 
     Raises:
+        CorruptDataError: the key is lost.
         InvalidInputError: the payload is too large for the header; store it in a file.
     """
     if len(payload) >= INLINE_PAYLOAD_BYTES:
@@ -151,19 +150,10 @@ def encode_marker(
         "pointer": is_pointer,
         **({} if schema_id is None else {"schema": schema_id}),
         **({} if table_id is None else {"table": table_id}),
+        **({} if key is None else {"after": after}),
     }
-    return json.dumps(fields).encode() + b"\n" + payload
-
-
-def encode_genesis(table_id: str, left: Mapping[str, object] | None = None) -> bytes:
-    """The header value of a table's claim to a topic; with ``left`` that of a control record.
-
-    Args:
-        table_id: the table.
-        left: the commit by which the table has left its log: snapshot, operation, time.
-    """
-    fields = {"version": MARKER_VERSION, "kind": _GENESIS, "table": table_id, **({} if left is None else {_LEFT: left})}
-    return json.dumps(fields).encode() + b"\n"
+    line = json.dumps(fields).encode()
+    return line + b"\n" + payload if key is None else key.signed(line, payload, bucket)
 
 
 def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
@@ -193,6 +183,7 @@ def decode_marker(value: bytes, *, record_offset: int) -> CommitMarker:
             is_final=bool(fields["final"]),
             schema_id=None if fields.get("schema") is None else int(fields["schema"]),
             table_id=None if fields.get("table") is None else str(fields["table"]),
+            after=None if fields.get("after") is None else int(fields["after"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"marker cannot be read: offset={record_offset} header={value[:200]!r}") from error
@@ -204,6 +195,7 @@ def read_tail(
     topic: str,
     bucket: int,
     table_id: str | None = None,
+    key: MarkerKey | None = None,
     allows_foreign: bool = False,
     timeout_s: float = _TAIL_TIMEOUT_S,
 ) -> LogTail:
@@ -216,6 +208,7 @@ def read_tail(
         topic: the topic.
         bucket: the partition.
         table_id: the table; a marker with another id is refused. None: any table.
+        key: a record with a marker that it has not signed is another program's. None: the table has no key.
         allows_foreign: give a last record without a marker, too, for a caller that calls ``refuse_foreign``.
         timeout_s: timeout of the call.
 
@@ -249,16 +242,21 @@ def read_tail(
         finally:
             consumer.close()
         if last is not None:
-            if allows_foreign and _header_of(last) is None:
+            header = header_of(last)
+            marker = None if header is None and allows_foreign else _marker_of(last, topic, bucket, table_id)
+            is_unsigned = key is not None and marker is not None and not key.has_signed(header or b"", bucket)
+            if header is None or is_unsigned:
+                if not allows_foreign:
+                    raise refuse_foreign(f"topic={topic} bucket={bucket} offset={last.offset()}", is_unsigned=True)
                 return LogTail(
                     bucket=bucket,
                     marker=None,
                     end_offset=last.offset() + 1,
                     earliest_offset=earliest,
                     is_foreign=True,
+                    is_unsigned=is_unsigned,
                     left_snapshot=left,
                 )
-            marker = _marker_of(last, topic, bucket, table_id)
             end = stable_end if marker is None else marker.end_offset
             return LogTail(bucket=bucket, marker=marker, end_offset=end, earliest_offset=earliest, left_snapshot=left)
         if start == earliest:
@@ -333,46 +331,22 @@ def _last_record(
             continue
         error = message.error()
         if error is None:
-            is_claim = _is_claim(message)
-            left = max(left, _left_in(message)) if is_claim else 0
-            last = message if message.offset() == 0 or not is_claim else last
+            is_note = is_claim(message)
+            left = max(left, left_in(message)) if is_note else 0
+            last = message if message.offset() == 0 or not is_note else last
         elif error.code() == KafkaError._PARTITION_EOF:
             return last, left
         elif not is_of_group(error):
             raise KafkaException(error)
 
 
-def _header_of(record: Any) -> bytes | None:
-    return next((value for name, value in record.headers() or () if name == HEADER), None)
-
-
-def _is_claim(record: Any) -> bool:
-    return record.key() is None and not record.value() and _claimant(_header_of(record) or b"") is not None
-
-
-def _left_in(record: Any) -> int:
-    """The snapshot that a control record names; 0: a claim."""
-    fields = json.loads((_header_of(record) or b"").partition(b"\n")[0])
-    left = fields.get(_LEFT)
-    return int(left.get("snapshot", 0)) if isinstance(left, dict) else 0
-
-
-def _claimant(header: bytes) -> str | None:
-    """The table in the header of a claim; None: the header of something else."""
-    try:
-        fields = json.loads(header.partition(b"\n")[0])
-        return str(fields["table"]) if fields["version"] == MARKER_VERSION and fields["kind"] == _GENESIS else None
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
 def _marker_of(record: Any, topic: str, bucket: int, table_id: str | None) -> CommitMarker | None:
     """The marker of the last record; None when this is the table's claim."""
     place = f"topic={topic} bucket={bucket} offset={record.offset()}"
-    header = _header_of(record)
+    header = header_of(record)
     if header is None:
         raise refuse_foreign(place)
-    claimant = _claimant(header)
+    claimant = claimant_of(header)
     marker = None if claimant is not None else decode_marker(header, record_offset=record.offset())
     owner = claimant if marker is None else marker.table_id
     if table_id is not None and owner is not None and owner != table_id:
@@ -383,8 +357,14 @@ def _marker_of(record: Any, topic: str, bucket: int, table_id: str | None) -> Co
     return marker
 
 
-def refuse_foreign(place: str) -> CorruptDataError:
-    """The error for a last record that is another engine's and in no snapshot; ``place``: topic, bucket, offset."""
+def refuse_foreign(place: str, *, is_unsigned: bool = False) -> CorruptDataError:
+    """The error for a last record that is another program's and in no snapshot; ``place``: topic, bucket, offset."""
+    if is_unsigned:
+        return CorruptDataError(
+            f"last batch of the log is not the table's, its marker is not signed by the table's key: {place} "
+            "cause=a program without the key writes to the topic, an earlier Fluvial or a stranger: nothing of it "
+            f"is used fix=let only writers of the table write to it, and {NEW_LOG}"
+        )
     return CorruptDataError(
         f"last record of the log has no marker: {place} cause=another producer writes to the topic"
         f" fix=let Flink's job end or be at a checkpoint; else let only Fluvial write to it, and {NEW_LOG}"

@@ -14,7 +14,7 @@ from logstore.kafka.clients import OPERATION_TIMEOUT_S, ErrorNotes, KafkaPropert
 from logstore.kafka.refusals import Right, topic_right
 from logstore.kafka.topics import LogTopic, LogTopics
 from logstore.kafka.transactions import call_until_done, close_producer, initialize, transaction_error
-from logstore.log.marker import HEADER, encode_genesis
+from logstore.log.control_record import HEADER, encode_genesis
 from lsm.errors import FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
 _POLL_S: Final = 0.1

@@ -33,7 +33,7 @@ class JobConfig(Section):
 
     name: str = Field(min_length=1)
     """Job name in messages and in Spark's UI."""
-    warehouse: str = Field(min_length=1)
+    warehouse: str = Field(min_length=1, pattern=r"^[^\x00-\x1f]*$")  # no control characters
     """Where the tables are: a directory or a URL."""
     catalog: Options = Field(default_factory=dict, repr=False)
     """Catalog options; other options are defaults for the tables created here."""

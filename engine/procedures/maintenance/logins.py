@@ -31,9 +31,9 @@ def _of_all(catalog: Catalog, dry_run: bool = False) -> pa.Table:
 def remove_stored_login(table: Table, dry_run: bool = False) -> pa.Table:
     """Take secrets of logins out of a table's files, where earlier versions or other writers stored them.
 
-    In every version of the schema, on every branch. Passwords, keys and tokens of log.kafka.* and log.schema-registry.*
-    go, other options stay. Give them to the catalog from then on, and change them: copies of the files may exist.
-    Processes that have the table open keep what they read.
+    In every version of the schema, on every branch. Passwords, keys and tokens of log.kafka.*, log.schema-registry.*
+    and Flink's kafka.* go, other options stay. Give them to the catalog from then on, and change them: copies of the
+    files may exist. Processes that have the table open keep what they read.
 
     Args:
         table: the table.

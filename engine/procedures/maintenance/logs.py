@@ -1,16 +1,26 @@
 """Procedures for a table's log."""
 
+from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
 
 from engine.log.replacement import give_log
+from engine.log.table_log import TableLog, at_log_of, at_newest_log
 from engine.log.table_topic import remove_topic
 from engine.procedures.registry import procedure, rows_table
+from engine.request.writer_options import EVEN_UNTRACKED
 from engine.table import Table
+from engine.write.turns.ticket_queue import TicketQueue
 from engine.write.unlogged.log_sync import complete_log, wants_changes
 from filestore.changelog.log_gap import log_gap
-from lsm.errors import InvalidInputError
+from filestore.evolution.publication import publish_changes
+from filestore.evolution.schema_change import SignLog
+from filestore.layout.log_key import make_log_key, remove_log_key
+from filestore.layout.paths import MAIN_BRANCH
+from filestore.table_store import TableStore
+from filestore.table_view import TableView
+from lsm.errors import ConflictError, FluvialError, InvalidInputError
 
 _RESET: Final = pa.schema(
     [
@@ -20,6 +30,13 @@ _RESET: Final = pa.schema(
         pa.field("buckets", pa.int32(), nullable=False),
         pa.field("schema_id", pa.int64(), nullable=False),
         pa.field("former_is_deleted", pa.bool_(), nullable=False),
+    ]
+)
+_SIGNED: Final = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),  # the file log-key/<key>
+        pa.field("is_new", pa.bool_(), nullable=False),
     ]
 )
 _SYNCED: Final = pa.schema(
@@ -105,6 +122,69 @@ def reset_log(table: Table, topic: str | None = None, delete_former: bool = Fals
         "former_is_deleted": is_deleted,
     }
     return rows_table(_RESET, [row])
+
+
+@procedure(_SIGNED)
+def sign_log(table: Table) -> pa.Table:
+    """Give the log of an older table a key: from then on only who may read the table's directory can bring files in.
+
+    Tables that are made with a log have one, as topics that reset_log makes. Writers that run are fenced; they go on
+    with the key when they are started again. Fluvial without keys cannot write this log any more.
+
+    Args:
+        table: a table with a log, on its main branch.
+
+    Returns:
+        One row: the topic, the name of the key, and whether this call has made it.
+
+    Raises:
+        InvalidInputError: the table has no log; or a branch is named.
+        ConflictError: a batch is in the log and not in the table: start its query first.
+        UnavailableError: the brokers do not answer; nothing has changed.
+    """
+    store, _ = at_newest_log(table.store, table.store.schema.id)
+    if store.paths.branch != MAIN_BRANCH:
+        raise InvalidInputError(f"a branch keeps the log that it was made with: table={table.name} fix=name the table")
+    if not store.has_log:
+        raise _no_log(table)
+    known, now = store.options.log_marker_key, store
+    if known is None:
+        with TicketQueue(store, store.new_commit_user()).turn(patience_s=store.options.log_turn_timeout_ms / 1000):
+            _check_complete(store)
+            made = make_log_key(store.io, store.paths.root)
+            try:
+                schema = publish_changes(store, lambda _: [SignLog(made)])
+            except FluvialError:
+                with suppress(FluvialError):  # the first error counts
+                    remove_log_key(store.io, store.paths.root, made)
+                raise
+            now = at_log_of(store, schema)
+            known = now.options.log_marker_key
+            if known != made:  # another call was faster
+                remove_log_key(store.io, store.paths.root, made)
+            _log_of(now).fence_all()  # who has opened the table without the key
+    row = {"topic": _log_of(now).topic, "key": known, "is_new": now is not store}
+    return rows_table(_SIGNED, [row])
+
+
+def _check_complete(store: TableStore) -> None:
+    """Fence the writers of a log, and refuse one that holds what no snapshot has. Raises: ConflictError."""
+    log = _log_of(store)
+    tails = log.fence_all()
+    ends = store.log_offsets_at(store.snapshots.latest()) or {}  # what they held may have been committed meanwhile
+    for bucket, tail in tails.items():
+        if (tail.marker is not None or tail.is_foreign) and tail.end_offset > ends.get(bucket, 0):
+            raise ConflictError(
+                f"a batch is in the log and not in the table: table={store.name} topic={log.topic} bucket={bucket} "
+                f"log_end={tail.end_offset} table_end={ends.get(bucket, 0)} fix='start its query, or write to the "
+                "table; then run it again'"
+            )
+
+
+def _log_of(store: TableStore) -> TableLog:
+    log = TableLog.of(TableView(store), EVEN_UNTRACKED)
+    assert log is not None
+    return log
 
 
 def _no_log(table: Table) -> InvalidInputError:

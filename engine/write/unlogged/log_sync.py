@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from engine.log.bucket_log import BucketLog, check_not_shorter
+from engine.log.bucket_log import BucketLog, check_not_repeated, check_not_shorter
 from engine.log.table_log import TableLog, at_newest_log
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.write.turns.ticket_queue import TicketQueue
@@ -105,6 +105,7 @@ class LogSync:
             if tail.marker is None or tail.marker.end_offset <= known.get(bucket, 0):
                 check_not_shorter(store, log, tail, known.get(bucket, 0))
             else:
+                check_not_repeated(log, bucket, tail.marker, known.get(bucket, 0))
                 ahead[bucket] = tail.marker
         if not all(is_sync_user(each.query) for each in ahead.values()):
             return False  # a batch comes first: its writer, or who takes it over, completes it

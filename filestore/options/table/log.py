@@ -122,6 +122,12 @@ class LogOptions(OptionValues):
         essential=True,
         immutable=True,
     )
+    log_marker_key = Option(
+        "log.marker-key",
+        text,
+        None,
+        "Name of the key in the table's directory that signs what the log says of files; set by the engine.",
+    )
     log_retention_ms = Option(
         "log.retention", duration_ms, None, "Life of the log; default: the cluster's.", essential=True
     )

@@ -20,6 +20,7 @@ from engine.deploy.shipping import write_shipment
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from tests.support.change_events import SourceTable, int32, send, text
+from tests.support.logs import log_changes
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -72,6 +73,40 @@ def interpreters(python: Path) -> dict[str, str]:
     return {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "SPARK_HOME": str(SPARK)}
 
 
+SLOW = """
+import os
+import time
+
+if os.path.exists({throttle!r}):  # else processes start as quickly as without this
+    import confluent_kafka
+
+    class Slow(confluent_kafka.Producer):
+        def commit_transaction(self, *arguments):
+            from pyspark import TaskContext
+            if TaskContext.get() is not None and os.path.exists({throttle!r}):
+                try:
+                    os.rename({throttle!r}, {throttled!r})
+                except FileNotFoundError:
+                    pass
+                else:
+                    time.sleep(45)
+            return super().commit_transaction(*arguments)
+
+    confluent_kafka.Producer = Slow
+"""
+"""In an executor: the first task that is about to end its transaction, its files written, waits longer than others."""
+
+
+@pytest.fixture
+def throttle(tmp_path: Path, stranger: Path) -> Path:
+    """While this file is there, one task is slow; afterwards it is ``throttled``."""
+    (packages,) = stranger.parents[1].glob("lib/python*/site-packages")
+    found = tmp_path / "throttle"
+    (packages / "slow_task.py").write_text(SLOW.format(throttle=str(found), throttled=str(tmp_path / "throttled")))
+    (packages / "slow_task.pth").write_text("import slow_task\n")
+    return found
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, stranger: Path) -> Iterator[str]:
     """The address of a standalone master with two workers of one core each.
@@ -83,10 +118,13 @@ def cluster(tmp_path: Path, stranger: Path) -> Iterator[str]:
         port = probe.getsockname()[1]
     address = f"spark://127.0.0.1:{port}"
     master = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-    worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+    worker = ["org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "1g"]
     commands = [
         master,
-        *([*worker, "--webui-port", "0", "--work-dir", f"{tmp_path}/work{i}", address] for i in range(2)),
+        *(
+            [*worker, "--host", f"127.0.0.{1 + i}", "--webui-port", "0", "--work-dir", f"{tmp_path}/work{i}", address]
+            for i in range(2)  # two hosts: Spark starts no copy of a task on the host of the first one
+        ),
     ]
     log = (tmp_path / "cluster.log").open("w")
     running = []
@@ -116,7 +154,13 @@ def cluster(tmp_path: Path, stranger: Path) -> Iterator[str]:
 
 
 def test_a_job_runs_on_two_workers_with_the_package_shipped(
-    tmp_path: Path, broker: Broker, kafka: KafkaProperties, new_topic: Callable[..., str], stranger: Path, cluster: str
+    tmp_path: Path,
+    broker: Broker,
+    kafka: KafkaProperties,
+    new_topic: Callable[..., str],
+    stranger: Path,
+    throttle: Path,
+    cluster: str,
 ) -> None:
     """FL-78: two executors, each a process of its own, write the buckets; the workers' only Fluvial is the archive."""
     alone = subprocess.run(
@@ -131,10 +175,14 @@ def test_a_job_runs_on_two_workers_with_the_package_shipped(
 
     topic = new_topic(bucket_count=2)
     producer = kafka.producer(ErrorNotes(), transactional_id=None)
-    for key in range(ROWS):
-        value = {"before": None, "after": {"id": key, "name": f"n{key}"}, "op": "c"}
-        producer.produce(topic, json.dumps(value).encode(), str(key).encode())
-    producer.flush(30)
+
+    def feed(keys: range) -> None:
+        for key in keys:
+            value = {"before": None, "after": {"id": key, "name": f"n{key}"}, "op": "c"}
+            producer.produce(topic, json.dumps(value).encode(), str(key).encode())
+        producer.flush(30)
+
+    feed(range(ROWS))
     write_shipment(tmp_path / "ship")
     job = tmp_path / "job.yaml"
     job.write_text(JOB.format(root=tmp_path, servers=broker.bootstrap_servers, topic=topic))
@@ -157,6 +205,35 @@ def test_a_job_runs_on_two_workers_with_the_package_shipped(
     snapshot = table.latest_snapshot()
     assert snapshot is not None
     assert sum(snapshot.log_offsets.values()) >= ROWS
+
+    # a copy of a slow task, which is really run: the copy takes over the bucket, and the first one changes nothing
+    feed(range(ROWS, 2 * ROWS))
+    throttle.touch()
+    (tmp_path / "events").mkdir()
+    copies = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "1s",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file:{tmp_path}/events",
+        "spark.eventLog.compress": "false",
+    }
+    more = " ".join(f"--conf {key}={text}" for key, text in copies.items())
+    submitter |= {"SUBMIT_OPTIONS": f"{options} {more}"}
+    submit(str(job), "--json", "--spark-log", str(tmp_path / "spark.log"))
+    assert (tmp_path / "throttled").exists()
+    logs = [path.read_text() for path in tmp_path.glob("events/**/events_*")]
+    events = [json.loads(line) for text in logs for line in text.splitlines()]
+    started = [each["Task Info"] for each in events if each["Event"] == "SparkListenerTaskStart"]
+    assert len([each for each in started if each["Speculative"]]) >= 1
+    rows = table.read().to_arrow().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in rows) == [(key, f"n{key}") for key in range(2 * ROWS)]
+    logged = Catalog(
+        str(tmp_path / "warehouse"), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers}
+    ).table("shop.orders")
+    assert sorted(row["id"] for _, row in log_changes(logged)) == [*range(2 * ROWS)]
+    submitter |= {"SUBMIT_OPTIONS": options}
 
     # a whole database by the same way: tables are written by tasks of the workers
     sources = [SourceTable(name, [int32("id"), text("v")], topic_name=f"{topic}-cdc") for name in ("one", "two")]

@@ -22,6 +22,11 @@ SECRETS = {
     "log.kafka.ssl.key.pem": "hush",
     "log.schema-registry.basic-auth.user-info": "u:hush",
 }
+OF_FLINK = {  # what its CREATE TABLE was given, as Paimon's connector stores it
+    "kafka.sasl.password": "hush",
+    "kafka.sasl.jaas.config": 'PlainLoginModule required username="u" password="hush";',
+    "kafka.ssl.keystore.password": "hush",
+}
 ADDRESS = "log.schema-registry.url"
 
 
@@ -66,7 +71,7 @@ def test_stored_logins_are_found_and_removed(table: FileTable) -> None:
     """Of every version, branch and note; other options and members that are not known stay."""
     paths = files(table, "schema/schema-0", "schema/schema-1", "branch/branch-b/schema/schema-0")
     for path in paths:
-        store_options(path, {**SECRETS, ADDRESS: "https://u:hush@r.example:81/a"})
+        store_options(path, {**SECRETS, **OF_FLINK, ADDRESS: "https://u:hush@r.example:81/a"})
     (origin,) = files(table, "branch/branch-b/ORIGIN")
     store_options(origin, {"log.kafka.sasl.password": "hush"})
     (log,) = files(table, "branch/branch-b/LOG")
@@ -74,7 +79,7 @@ def test_stored_logins_are_found_and_removed(table: FileTable) -> None:
 
     found = find_logins(table.store, branch_names(table.store))
     assert [each.path for each in found] == sorted(map(str, (*paths, origin, log)))
-    assert found[-1] == StoredLogin(path=str(paths[1]), options=tuple(sorted((*SECRETS, ADDRESS))))
+    assert found[-1] == StoredLogin(path=str(paths[1]), options=tuple(sorted((*SECRETS, *OF_FLINK, ADDRESS))))
 
     assert remove_logins(table.store, lambda: branch_names(table.store)) == found
     assert find_logins(table.store, branch_names(table.store)) == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from filestore.options.parsing import duration_ms, size_bytes
 from filestore.options.rules import ALIASES, ELSEWHERE
-from filestore.options.table_options import TableOptions, canonical_options
+from filestore.options.table_options import TableOptions, canonical_options, check_option
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 from tests.support.option_keys import dotted
@@ -348,3 +348,9 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
     for key, option in TableOptions.declared.items():
         with suppress(InvalidInputError):
             option.read({key: text})
+
+
+def test_options_of_writers_are_named_as_such() -> None:
+    """Not "unknown": the error of an orphaned batch asks for it."""
+    with pytest.raises(InvalidInputError, match=r"not a table's: option=log\.on-orphan-batch belongs_to='the writer"):
+        check_option("log.on-orphan-batch", "adopt")

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.log.control_record import HEADER, encode_genesis
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
 from logstore.log.marker import (
-    HEADER,
     CommitMarker,
     LogTail,
     NextStep,
     decode_marker,
-    encode_genesis,
     encode_marker,
     next_step,
     read_marker,

@@ -154,6 +154,7 @@ def test_an_override_replaces_one_value(override: str, found: object) -> None:
         ),
         (JOB.replace("{subscribe: payments}", "payments"), "a mapping belongs here"),
         (JOB + "name: again\n", "the same key twice in one mapping: key=name"),
+        (JOB.replace("${WAREHOUSE:-/data/warehouse}", '"/data/a\\0b"'), "key=warehouse file=job.yaml line=2"),
         ("name: [", "not a YAML file"),
         ("- a\n- b\n", "a job file is a mapping"),
         ("", "a job file is a mapping"),

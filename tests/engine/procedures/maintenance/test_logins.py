@@ -28,6 +28,19 @@ def old(tmp_path: Path) -> Table:
     return catalog.table("db.t")
 
 
+def test_a_login_of_flink_is_found_and_removed(tmp_path: Path) -> None:
+    """Paimon's connector stores what its CREATE TABLE was given under names of its own; the rest of them stays."""
+    table = Catalog(str(tmp_path)).create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    given = {"kafka.bootstrap.servers": "b:9092", "kafka.topic": "t", "kafka.sasl.jaas.config": "password='hush'"}
+    schema = Path(f"{table.store.paths.root}/schema/schema-0")
+    store_options(schema, given)
+    assert login(table).values == {"files": 1, "options": "kafka.sasl.jaas.config"}
+    assert run_command(["remove-stored-login", table.name, "--warehouse", str(tmp_path)]) == 0
+    left = json.loads(schema.read_text())["options"]
+    assert {key for key in given if key in left} == {"kafka.bootstrap.servers", "kafka.topic"}
+    assert "hush" not in schema.read_text()
+
+
 def test_doctor_names_a_stored_login(old: Table) -> None:
     """Not its value; a table without one is well."""
     assert old.options.log_kafka["sasl.password"] == "hush"
