@@ -95,10 +95,13 @@ class Job:
             "database": "shop",
             "source": {"options": options},
             "types": {"out-of-range": out_of_range},
-            "commit": {"every": "1 second", "cut": "transaction", "tag-every": 0},
+            "commit": {"every": "2 seconds", "cut": "transaction", "tag-every": 0},
             "options": {"bucket": "1"},
         }
-        conf = {"spark.ui.enabled": "false"}
+        conf = {
+            "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        }
         body = {"name": "shop", "warehouse": f"{self._home}/warehouse", "cdc": [database], "spark": {"conf": conf}}
         self.file.write_text(json.dumps(body), encoding="utf-8")
         log = self._home / f"run-{len(self.trees)}.log"
@@ -176,7 +179,7 @@ def test_a_database_is_equal_after_kills_of_all_around_it(
 
     strikes: list[Callable[[], None]] = [job.kill_worker, kill_broker, kill_connector]
     chance.shuffle(strikes)
-    load = source.pgbench_command("-n", "-T", "600", "-c", "2", "-R", "20", "-f", str(script))
+    load = source.pgbench_command("-n", "-T", "600", "-c", "2", "-R", "8", "-f", str(script))
     with subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         try:
             for number, changes in enumerate(_CHANGES):
