@@ -32,7 +32,7 @@ def test_a_job_over_avro_is_equal_to_its_source(postgres_source: PostgresSource,
     }
     settings = {f"{side}.converter{name}": value for side in ("key", "value") for name, value in converter.items()}
     postgres_source.start({**settings, "schema.name.adjustment.mode": "avro"})
-    follower = Follower(postgres_source, tmp_path, registry=SchemaRegistry(apicurio))
+    follower = Follower(postgres_source, tmp_path, registry=SchemaRegistry(url=apicurio))
     follower.catch_up()
     assert follower.differences() == {}
     postgres_source.execute(*large.after[:2], "INSERT INTO nokey VALUES (2, 'b')")
