@@ -41,7 +41,7 @@ def documented(heading: str) -> list[tuple[list[str], list[str]]]:
     return found
 
 
-def types_of(tmp_path: Path, *samples: str) -> dict[str, str]:
+def columns_made(tmp_path: Path, *samples: str) -> dict[str, str]:
     """The type of each column of the tables that the records of these samples become."""
     found: dict[str, str] = {}
     with memory_job(tmp_path) as job:
@@ -75,7 +75,7 @@ def test_each_row_is_what_a_job_makes(
     heading: str, samples: tuple[str, ...], columns: dict[str, str], tmp_path: Path
 ) -> None:
     """No type of the page is without a column in the samples, none of the samples becomes another type."""
-    found = types_of(tmp_path, *samples)
+    found = columns_made(tmp_path, *samples)
     seen = set()
     for sources, targets in documented(heading):
         for number, source in enumerate(sources):
