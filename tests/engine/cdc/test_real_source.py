@@ -97,11 +97,7 @@ def test_a_load_of_pgbench(postgres_source: PostgresSource, tmp_path: Path) -> N
     postgres_source.pgbench("-n", "-t", "100", "-c", "2", "-f", str(script))
     postgres_source.connect.start()
     follower.catch_up()
-    differences = follower.differences()
-    repeated = differences.pop("pgbench_history", [])
-    assert differences == {}
-    # a killed connector publishes again what it had not noted: without a key, such a row is one more
-    assert all(each.source and len(each.table) > len(each.source) for each in repeated)  # type: ignore[attr-defined]
+    assert follower.differences() == {}  # it published again what it had not noted: known by its transactions
     rows = {name: each.comparison.source_rows for name, each in follower.verified().items() if each.comparison}
     assert rows == {"pgbench_accounts": 500, "pgbench_branches": 1, "pgbench_history": 300, "pgbench_tellers": 10}
 
