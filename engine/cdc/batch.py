@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from engine.catalog import Catalog
 from engine.cdc.cuts.batch_cut import cut_scans, with_held
 from engine.cdc.cuts.tagging import tag_batch_cut
-from engine.cdc.planning import TableWork, backlog, can_answer, parked_at, with_new_positions, work_by_table
+from engine.cdc.planning import Marks, TableWork, backlog, can_answer, parked_at, with_new_positions, work_by_table
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
 from engine.cdc.records.table_rows import BadCount, ChangeRows, TableSource
 from engine.cdc.report import BatchReport, TableReport
@@ -51,6 +51,7 @@ class Ready:
     table: Table
     rows: ChangeRows
     ends: Mapping[TopicPosition, int]
+    marks: Marks
 
 
 class CdcBatches:
@@ -227,6 +228,7 @@ class CdcBatches:
                 self._tables.drop(name)
                 self._state.put(name, CdcTableState(parked=state.parked))
                 state = self._state.table(name)
+            work, marks = self._without_repeats(work)
             if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
                 self._state.park(name, None)
                 return None
@@ -237,7 +239,7 @@ class CdcBatches:
             rule = self._settings.schema_changes.get("truncate", "apply")
             if awaited is not None or work.is_truncated(stood, rule=rule):
                 self._writers.truncate(table, batch_id)
-            report = self._written(self._ready(work, table, stood), batch_id)
+            report = self._written(self._ready(work, table, stood, marks), batch_id)
             self._state.park(name, None)
         except SkippedTableError as error:
             logger.warning("%s", error)
@@ -251,6 +253,20 @@ class CdcBatches:
                 raise
             return self._parked(work, error, batch_id, stood)
         return report
+
+    def _without_repeats(self, work: TableWork) -> tuple[TableWork, Marks]:
+        """The work without changes that the table has, because the connector published them again."""
+        if not work.has_runs or not self._tables.exists(work.name):
+            return work.without_repeats({}, {})
+        position = self._writers.position(self._tables.open(work.name))
+        found, marks = work.without_repeats(position.marks, position.offsets)
+        for share in found.shares:
+            for each in share.repeated:
+                logger.info(
+                    "the connector publishes changes again, those that the table has are left out: table=%s at=%s "
+                    "offset=%d", work.name, share.scan.position, each.offset,
+                )  # fmt: skip
+        return found, marks
 
     def _parked(
         self, work: TableWork, error: Exception, batch_id: int, stood: Mapping[TopicPosition, int]
@@ -269,7 +285,7 @@ class CdcBatches:
         )  # fmt: skip
         return TableReport.parked_table(work.name, parked)
 
-    def _ready(self, work: TableWork, table: Table, stood: Mapping[TopicPosition, int]) -> Ready:
+    def _ready(self, work: TableWork, table: Table, stood: Mapping[TopicPosition, int], marks: Marks) -> Ready:
         state = self._state.table(work.name)
         sources = [
             TableSource(
@@ -282,6 +298,7 @@ class CdcBatches:
                 ),
                 sequence=state.sequence,
                 constants=share.target.constants,
+                repeated=share.repeated,
             )
             for share in work.shares
         ]
@@ -295,10 +312,10 @@ class CdcBatches:
             has_updates=any(share.found.has_updates for share in work.shares),
             kept={position_of(share.scan.source): share.scan.chunks for share in work.shares},
         )
-        return Ready(work=work, table=table, rows=rows, ends=work.ends)
+        return Ready(work=work, table=table, rows=rows, ends=work.ends, marks=marks)
 
     def _written(self, ready: Ready, batch_id: int) -> TableReport:
-        done = self._writers.write(ready.table, ready.rows, batch_id, ready.ends)
+        done = self._writers.write(ready.table, ready.rows, batch_id, ready.ends, ready.marks)
         bad = ready.rows.bad
         if bad.count:
             self._bad.setdefault(ready.work.name, deque()).append((time.monotonic(), bad.count))

@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from engine.cdc.records.scan import RangeScan, ScannedTable
 from engine.cdc.rules.names import Naming, SourceTable, TableTarget
+from engine.cdc.rules.repeats import Mark, Repeated, find_repeated, is_one_repeated
 from engine.cdc.state import Parked, Request
 from engine.cdc.tables import MetPart
 from engine.kafka.offsets import OffsetRange, TopicPosition
 from lsm.errors import InvalidInputError
+
+Marks = Mapping[tuple[str, str], Mark]
+"""By ``topic/partition`` and source table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +24,22 @@ class Share:
     target: TableTarget
     scan: RangeScan
     found: ScannedTable
+    repeated: tuple[Repeated, ...] = ()  # changes that the table has already
+
+    def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["Share", Mark | None]:
+        """This share without the parts and truncates of repeated changes, and the table's mark after it."""
+        known = marks.get((self.scan.position, str(self.source)))
+        spans, mark = find_repeated(
+            self.found.progressions.found, known, stood=stood.get(_position(self.scan.source), 0)
+        )
+        if not spans:
+            return self, mark
+        found = replace(
+            self.found,
+            parts=[each for each in self.found.parts if not is_one_repeated(each.last_offset, each.last, spans)],
+            truncates=[each for each in self.found.truncates if not is_one_repeated(*each, spans)],
+        )
+        return replace(self, found=found, repeated=spans), mark
 
     def truncated_at(self, rule: str) -> int:
         """The offset of the last truncate, by the rule for truncates; -1: there is none.
@@ -76,9 +97,15 @@ class TableWork:
     def met(self) -> list[MetPart]:
         """The schema parts, by position and offset."""
         return [
-            MetPart(source=share.source, target=share.target, position=share.scan.position, offset=offset, part=part)
+            MetPart(
+                source=share.source,
+                target=share.target,
+                position=share.scan.position,
+                offset=span.offset,
+                part=span.part,
+            )
             for share in self.shares
-            for offset, part in share.found.parts
+            for span in share.found.parts
         ]
 
     @property
@@ -109,10 +136,25 @@ class TableWork:
         for share in self.shares:
             start = share.snapshot_from(parked)
             parts = share.found.parts
-            after = [offset for offset, _ in parts[1:]] + [2**63]
+            after = [each.offset for each in parts[1:]] + [2**63]
             kept = [each for each, end in zip(parts, after, strict=True) if end > start]
             shares.append(replace(share, found=replace(share.found, parts=kept)))
         return replace(self, shares=shares)
+
+    def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["TableWork", dict[Any, Mark]]:
+        """The work without the changes that connectors have published again, and the marks after it."""
+        found, after = [], dict(marks)
+        for share in self.shares:
+            own, mark = share.without_repeats(marks, stood)
+            found.append(own)
+            if mark is not None:
+                after[share.scan.position, str(share.source)] = mark
+        return replace(self, shares=found), after
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether its changes have an order by which repeated ones are found."""
+        return any(each.found.progressions.found for each in self.shares)
 
     @property
     def record_count(self) -> int:

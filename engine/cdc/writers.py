@@ -7,13 +7,15 @@ was parked, leaves out what the table has.
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from engine.cdc.planning import Marks
 from engine.cdc.records.table_rows import ChangeRows
+from engine.cdc.rules.repeats import Mark
 from engine.cdc.settings import CdcSettings
 from engine.compaction.spark_units import SparkUnits
 from engine.kafka.dead_letters import RowLetters
@@ -35,6 +37,7 @@ from filestore.table_store import TableStore
 
 CDC_OFFSETS_KEY: Final = "fluvial.cdc-offsets"
 CDC_JOB_KEY: Final = "fluvial.cdc-job"
+CDC_MARKS_KEY: Final = "fluvial.cdc-marks"
 _MOST_OPEN: Final = 64
 _LOOKED_BACK: Final = 1000  # snapshots: others may commit, and compactions do
 
@@ -97,11 +100,19 @@ def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse | None:
 TableRunner = LocalTables | ClusterTables
 
 
+@dataclass(slots=True)
+class JobPosition:
+    """How far a job is in a table."""
+
+    offsets: dict[TopicPosition, int] = field(default_factory=dict)
+    marks: Marks = field(default_factory=dict)  # the newest changes of the source
+
+
 @dataclass(frozen=True, slots=True)
 class _Open:
     table: Table
     session: WriteSession[ChangeRows]
-    offsets: dict[TopicPosition, int]
+    position: JobPosition
 
 
 class Writers:
@@ -122,6 +133,11 @@ class Writers:
         self._job = fitting_job(settings.name)
         self._recorder: Recorder | None = None
         self._open: OrderedDict[str, _Open] = OrderedDict()
+
+    def position(self, table: Table) -> JobPosition:
+        """The job's position in a table, which need not be open."""
+        found = self._open.get(table.name)
+        return position_in(table, self._settings.name) if found is None else found.position
 
     def open(self, table: Table) -> dict[TopicPosition, int]:
         """Have a session at this version of a table. Returns: the job's position in it."""
@@ -144,19 +160,22 @@ class Writers:
                 self._recorder = recorder
         elif found.table.schema.id != table.schema.id:
             found.session.continue_at(table.files)
-            found = _Open(table, found.session, found.offsets)
+            found = _Open(table, found.session, found.position)
         self._open[table.name] = found
-        return dict(found.offsets)
+        return dict(found.position.offsets)
 
     def write(
-        self, table: Table, rows: ChangeRows, batch_id: int, offsets: Mapping[TopicPosition, int]
+        self, table: Table, rows: ChangeRows, batch_id: int, offsets: Mapping[TopicPosition, int], marks: Marks
     ) -> CommitResult:
         """Write the batch of a table, unless it is there. Raises: FluvialError, see ``WriteSession.write``."""
         found = self._open[table.name]
-        ends = {**found.offsets, **offsets}
+        position = found.position
+        ends = {**position.offsets, **offsets}
         notes = {CDC_JOB_KEY: self._settings.name, CDC_OFFSETS_KEY: json.dumps(to_json(ends, {}))}
+        if marks:
+            notes[CDC_MARKS_KEY] = json.dumps([[*place, mark.to_json()] for place, mark in sorted(marks.items())])
         done = found.session.write(rows, batch_id=batch_id, notes=notes)
-        found.offsets.update(ends)
+        position.offsets, position.marks = ends, marks
         return done
 
     def truncate(self, table: Table, batch_id: int) -> None:
@@ -202,8 +221,8 @@ class Writers:
         return CommitOrigin(job=self._job, barrier_id=batch_id, run=fitting_job(self._user))
 
 
-def position_in(table: Table, job: str) -> dict[TopicPosition, int]:
-    """The position of a job in a table's topics, as the newest snapshot says that it committed; {}: none is known."""
+def position_in(table: Table, job: str) -> JobPosition:
+    """The position of a job in a table, as the newest snapshot says that it committed; empty: none is known."""
     snapshots = table.store.snapshots
     latest = snapshots.latest_id() or 0
     for snapshot_id in range(latest, max(0, latest - _LOOKED_BACK), -1):
@@ -211,8 +230,12 @@ def position_in(table: Table, job: str) -> dict[TopicPosition, int]:
         if found is None:
             break
         if found.properties.get(CDC_JOB_KEY) == job and CDC_OFFSETS_KEY in found.properties:
-            return from_json(json.loads(found.properties[CDC_OFFSETS_KEY]))
-    return {}
+            marks = json.loads(found.properties.get(CDC_MARKS_KEY, "[]"))
+            return JobPosition(
+                offsets=from_json(json.loads(found.properties[CDC_OFFSETS_KEY])),
+                marks={(place, source): Mark.from_json(body) for place, source, body in marks},
+            )
+    return JobPosition()
 
 
 def _no_origin(batch_id: int, rows: Any) -> None:

@@ -1,11 +1,13 @@
 """Running a database of a job file: its settings, its query, its end."""
 
+import logging
 import re
 import threading
 import time
 from collections.abc import Callable
 from typing import Final, cast
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -19,11 +21,14 @@ from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
 from engine.deploy.pipeline.pipeline import absolute
+from engine.deploy.pipeline.supervision import restart_after
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
-from engine.runtime.spark_messages import fluvial_error
+from engine.runtime.spark_messages import fluvial_error, spark_end
 from logstore.format.connect_types import TypeRules
 from logstore.format.source.ranges import OutOfRange
-from lsm.errors import InvalidInputError
+from lsm.errors import FluvialError, InvalidInputError
+
+logger = logging.getLogger("fluvial.cdc")
 
 _BROKERS: Final = "kafka.bootstrap.servers"
 _POLL_S: Final = 0.2
@@ -117,6 +122,9 @@ def run_cdc(
 ) -> BatchReport | None:
     """Run a database's query until it ends, fails, or ``stop`` is set; then the running batch ends first.
 
+    A query that fails starts again as the job's ``on-failure`` says, in the same session: workers of Spark that died,
+    brokers that are away.
+
     Args:
         config: the job.
         cdc: the database.
@@ -136,30 +144,65 @@ def run_cdc(
     check_reachable(settings.properties)
     catalog = Catalog(config.warehouse, options=config.catalog_options)
     checkpoint = absolute(cdc.checkpoint or f"{catalog.warehouse}/{STATE_DIRECTORY}/{cdc.name}/checkpoint")
-    made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=cdc.commit.trigger.processing_time)
-    own, stop = spark is None, stop or threading.Event()
+    interval = cdc.commit.trigger.processing_time
+    own, stop, attempt_count = spark is None, stop or threading.Event(), 0
     spark = spark or job_session(config)
-    seen: BatchReport | None = None
+    newest: BatchReport | None = None
+
+    def done(report: BatchReport) -> None:
+        nonlocal newest, attempt_count
+        newest, attempt_count = report, 0
+        on_batch(report)
+
     try:
-        query = made.start(spark)
-        try:
-            is_active = True
-            while is_active and not stop.is_set():
-                is_active = not query.awaitTermination(_POLL_S)
-                if made.newest is not None and made.newest is not seen:
-                    seen = made.newest
-                    on_batch(seen)
-            if is_active:
-                made.stop_after_batch()
-                deadline = time.monotonic() + config.stop_timeout
-                while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-                    time.sleep(_POLL_S)
-        except PySparkException as error:
-            raise fluvial_error(error, f"job failed: job={cdc.name}") from error
-        finally:
-            query.stop()
-            made.close()
+        while True:
+            made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
+            try:
+                _run_once(made, spark, config.stop_timeout, done, stop)
+            except (FluvialError, PySparkException, Py4JError) as error:
+                ended = spark_end(error)
+                if ended is not None:
+                    own = False  # there is nothing to stop
+                    raise ended from error
+                failure = fluvial_error(error, f"job failed: job={cdc.name}")
+                restart = restart_after(config.on_failure, failure, attempt_count, has_end=interval is None)
+                if restart is None:
+                    raise failure from error
+                attempt_count += 1
+                logger.warning(
+                    "job failed and will be restarted: job=%s after_s=%s attempt=%s of=%s reason=%s",
+                    cdc.name, restart.after_s, attempt_count, config.on_failure.max_attempts, failure,
+                )  # fmt: skip
+                if not stop.wait(restart.after_s):
+                    continue
+            return newest
     finally:
         if own:
             spark.stop()
-    return made.newest
+
+
+def _run_once(
+    made: CdcQuery,
+    spark: SparkSession,
+    stop_timeout_s: float,
+    on_batch: Callable[[BatchReport], None],
+    stop: threading.Event,
+) -> None:
+    """One start of the query. Raises: FluvialError, PySparkException: it failed."""
+    seen: BatchReport | None = None
+    query = made.start(spark)
+    try:
+        is_active = True
+        while is_active and not stop.is_set():
+            is_active = not query.awaitTermination(_POLL_S)
+            if made.newest is not None and made.newest is not seen:
+                seen = made.newest
+                on_batch(seen)
+        if is_active:
+            made.stop_after_batch()
+            deadline = time.monotonic() + stop_timeout_s
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+    finally:
+        query.stop()
+        made.close()

@@ -176,11 +176,16 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
         try:
             topics = LogTopics(source.properties)
             topics.check_reachable()
-            for option, names in (("subscribe", source.topics), ("dead-letter.topic", (source.dead_letter_topic,))):
-                for name in names:
-                    waits = option == "subscribe" and config.on_failure.policy in (CONTINUE, RESTART)
-                    if name is not None and not waits and topics.find_topic(name) is None:
-                        raise InvalidInputError(f"topic does not exist: option={option} topic={name} fix=create it")
+            waits = config.on_failure.policy in (CONTINUE, RESTART)
+            for option, names in (
+                ("subscribe", () if waits else source.topics),
+                ("dead-letter.topic", (source.dead_letter_topic,)),
+            ):
+                missing = [name for name in names if name is not None and topics.find_topic(name) is None]
+                if missing:
+                    raise InvalidInputError(
+                        f"topic does not exist: option={option} topic={','.join(missing)} fix=create it"
+                    )
         except FluvialError as error:
             raise with_source_option_names(error) from None
     tables = [output.table for output in pipeline.outputs]

@@ -94,7 +94,10 @@ def _reason(operation: str | None, *, is_before_missing: bool) -> str:
     if operation is None:
         return "not a change event: 'op' is missing"
     if operation == "t":
-        return "a truncate event cannot become row changes: op=t, set skipped.operations=t at the connector"
+        return (
+            "a truncate event cannot become row changes: op=t fix='fluvial cdc run applies it; or set "
+            "skipped.operations=t at the connector'"
+        )
     if operation not in _KINDS_OF_OPERATION:
         return f"unknown operation: op={operation} expected=c,r,u,d"
     side = "before" if is_before_missing else "after"

@@ -38,7 +38,7 @@ _WAIT_S: Final = 60
 
 
 def debezium_jars() -> tuple[Path, ...]:
-    """Connect, its JSON converter and the connectors, fetched once and checked against their lock file."""
+    """Connect, converters to JSON and Avro, and the connectors, fetched once and checked against their lock file."""
     return fetch_jars(read_lock(LOCK_FILE).coordinates, LOCK_FILE)
 
 

@@ -39,10 +39,14 @@ def decimal(name: str, precision: int, scale: int) -> Field:
     }
 
 
-_SOURCE = [
-    {"type": "string", "optional": False, "field": name}
-    for name in ("version", "connector", "name", "snapshot", "db", "schema", "table")
-] + [{"type": "int64", "optional": True, "field": name} for name in ("ts_ms", "lsn")]
+_SOURCE = (
+    [
+        {"type": "string", "optional": False, "field": name}
+        for name in ("version", "connector", "name", "snapshot", "db", "schema", "table")
+    ]
+    + [{"type": "int64", "optional": True, "field": name} for name in ("ts_ms", "lsn")]
+    + [text("sequence")]
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class SourceTable:
         ts_ms: int = 1_763_859_600_000,
         tx: tuple[str, int, int] | None = None,
         snapshot: str = "false",
+        commit: int | None = None,
     ) -> Record:
         row = after if after is not None else before
         payload = {
@@ -97,6 +102,7 @@ class SourceTable:
             "source": {
                 "version": "3.0.8.Final", "connector": "postgresql", "name": self.prefix, "ts_ms": ts_ms,
                 "snapshot": snapshot, "db": "shop", "schema": self.schema, "table": self.name, "lsn": lsn,
+                "sequence": None if commit is None else json.dumps([str(commit), str(lsn)]),
             },
             "transaction": None
             if tx is None

@@ -52,6 +52,7 @@ META: Final = pa.schema(
                     ("table", pa.string()),
                     ("ts_ms", pa.int64()),
                     ("lsn", pa.int64()),
+                    ("sequence", pa.string()),
                     ("snapshot", pa.string()),
                     ("file", pa.string()),
                     ("pos", pa.int64()),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from engine.cdc.records.declared import declared_part
 from engine.cdc.records.routing import UPDATE, Declared, RecordPiece, Routed, RowPart, route
 from engine.cdc.rules.names import SourceTable
+from engine.cdc.rules.repeats import Progressions, Stamp, Stamps, stamps_of
 from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
 from engine.cdc.settings import CUT, CdcSettings
 from engine.kafka.offsets import OffsetRange
@@ -32,6 +33,16 @@ from logstore.offsets import LogRange
 _NO_SNAPSHOT: Final = pa.array(["false", None], pa.string())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSpan:
+    """Neighbouring records of a table with one schema part."""
+
+    offset: int  # of the first
+    part: RowPart
+    last_offset: int
+    last: Stamp | None
+
+
 @dataclass(slots=True)
 class ScannedTable:
     """What a range has of one table."""
@@ -41,10 +52,16 @@ class ScannedTable:
     record_count: int = 0
     newest_ms: int | None = None  # of the source's clock
     newest_lsn: int | None = None
-    truncated_at: int | None = None  # offset of the last truncate
-    parts: list[tuple[int, RowPart]] = field(default_factory=list)  # at the first record after another part
+    truncates: list[tuple[int, Stamp | None]] = field(default_factory=list)  # offsets
+    parts: list[PartSpan] = field(default_factory=list)
+    progressions: Progressions = field(default_factory=Progressions)
     has_updates: bool = False  # records from which values may be missing
     snapshots: list[tuple[int, int]] = field(default_factory=list)  # first and last offset of a snapshot's records
+
+    @property
+    def truncated_at(self) -> int | None:
+        """The offset of the last truncate; None: there is none."""
+        return max((offset for offset, _ in self.truncates), default=None)
 
     @property
     def has_snapshot(self) -> bool:
@@ -167,8 +184,9 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
             for piece in chunk.routed.pieces:
                 _add(found, piece, offsets, has_old_keys=has_old_keys)
             for table in found.tables.values():
-                own = [each for each in chunk.routed.pieces if each.source == table.source and each.part is not None]
-                table.parts += part_starts(own, offsets) if own else []
+                own = [each for each in chunk.routed.pieces if each.source == table.source]
+                if own:
+                    _add_order(table, own, offsets)
             if settings.cut == CUT:
                 found.runs += _runs(chunk, offsets)
                 found.ended += [
@@ -189,7 +207,7 @@ def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None
     except RecordsLostError as error:
         found.lost = str(error)
     for table in found.tables.values():
-        table.parts = _in_order(table.parts)
+        table.parts = _in_order(table.parts, {each.offset for each in table.progressions.found})
     return found
 
 
@@ -206,8 +224,6 @@ def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64], *, ha
         newest = pc.max(pc.struct_field(source, key)).as_py()
         known = getattr(table, name)
         setattr(table, name, newest if known is None else known if newest is None else max(known, newest))
-    if piece.part is None:
-        table.truncated_at = max(table.truncated_at or 0, int(at.max()))
     marks = pc.struct_field(source, "snapshot")
     marked = at[~flags(pc.is_in(marks, _NO_SNAPSHOT))]
     if len(marked):
@@ -231,21 +247,53 @@ def _runs(chunk: Chunk, offsets: NDArray[np.int64]) -> list[ChangeRun]:
     return sorted(runs, key=lambda each: each.offset)
 
 
-def part_starts(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> list[tuple[int, RowPart]]:
-    """The offsets at which another part begins, of the pieces of one table; one that comes back begins again."""
+def stamps_in(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> Stamps | None:
+    """The stamps of the pieces of one table in a chunk, by offset; None: no record has one."""
+    if len(pieces) == 1:
+        return stamps_of(pieces[0].meta, offsets[pieces[0].indices])
+    at = np.concatenate([offsets[each.indices] for each in pieces])
+    order = np.argsort(at)
+    return stamps_of(pa.concat_arrays([each.meta for each in pieces]).take(pa.array(order)), at[order])
+
+
+def _add_order(table: ScannedTable, pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> None:
+    """What depends on the order of a table's records in a chunk: runs, parts, truncates."""
+    stamps = stamps_in(pieces, offsets)
+    if stamps is not None:
+        table.progressions.add(stamps)
+    own = [each for each in pieces if each.part is not None]
+    for each in pieces:
+        if each.part is None:
+            truncates = offsets[each.indices].tolist()
+            table.truncates += [(at, None if stamps is None else stamps.at_offset(at)) for at in truncates]
+    if own:
+        table.parts += _spans(own, offsets, stamps, [each.offset for each in table.progressions.found])
+
+
+def _spans(
+    pieces: Sequence[RecordPiece], offsets: NDArray[np.int64], stamps: Stamps | None, jumps: Sequence[int]
+) -> list[PartSpan]:
+    """The parts of the pieces of one table, in order; one that comes back begins again, and so does each run."""
     at = np.concatenate([offsets[each.indices] for each in pieces])
     which = np.concatenate([np.full(len(each.indices), number) for number, each in enumerate(pieces)])
     order = np.argsort(at)
     at, which = at[order], which[order]
-    starts = np.flatnonzero(np.r_[True, which[1:] != which[:-1]])
-    found = ((int(at[start]), pieces[which[start]].part) for start in starts)
-    return [(offset, part) for offset, part in found if part is not None]
+    starts = np.flatnonzero(np.r_[True, (which[1:] != which[:-1]) | np.isin(at[1:], jumps)])
+    found = []
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(at)], strict=True):
+        part, last = pieces[which[start]].part, int(at[end - 1])
+        if part is not None:
+            stamp = None if stamps is None else stamps.at_offset(last)
+            found.append(PartSpan(offset=int(at[start]), part=part, last_offset=last, last=stamp))
+    return found
 
 
-def _in_order(parts: list[tuple[int, RowPart]]) -> list[tuple[int, RowPart]]:
-    """Parts by offset, without those that repeat the one before."""
-    kept: list[tuple[int, RowPart]] = []
-    for offset, part in sorted(parts, key=lambda each: each[0]):
-        if not kept or kept[-1][1].digest != part.digest:
-            kept.append((offset, part))
+def _in_order(spans: list[PartSpan], jumps: set[int]) -> list[PartSpan]:
+    """Parts by offset; those that repeat the one before are joined with it, unless a run begins with them."""
+    kept: list[PartSpan] = []
+    for each in sorted(spans, key=lambda each: each.offset):
+        if kept and kept[-1].part.digest == each.part.digest and each.offset not in jumps:
+            kept[-1] = replace(kept[-1], last_offset=each.last_offset, last=each.last)
+        else:
+            kept.append(each)
     return kept

@@ -18,6 +18,7 @@ from engine.cdc.records.routing import RecordPiece, RowPart
 from engine.cdc.records.scan import Chunk, position_of, raw_record, read_chunks, split_of
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
+from engine.cdc.rules.repeats import Repeated, is_repeated, stamps_of
 from engine.cdc.settings import SOFT, CdcSettings
 from engine.kafka.dead_letters import DeadLetters
 from engine.kafka.offsets import OffsetRange
@@ -50,6 +51,7 @@ class TableSource:
     after: int  # rows at or before this offset are not wanted: a truncate follows them, or they are in the table
     sequence: PartSequence
     constants: Mapping[str, str]
+    repeated: tuple[Repeated, ...] = ()  # changes in there are in the table
 
 
 @dataclass(slots=True)
@@ -131,6 +133,9 @@ class ChangeRows:
                 continue
             at = offsets[piece.indices]
             is_wanted = at > own.after
+            stamps = stamps_of(piece.meta, at) if own.repeated else None
+            if stamps is not None:
+                is_wanted &= ~np.isin(at, stamps.offsets[is_repeated(stamps, own.repeated)])
             names, codes = own.sequence.run_of_rows(position_of(own.range), at)
             for code in np.unique(codes[is_wanted]).tolist():
                 mask = is_wanted & (codes == code)

@@ -164,3 +164,13 @@ def test_pipelines_that_fail_together_start_apart(monkeypatch: pytest.MonkeyPatc
     delays = sorted(each.next_start_s for each in supervisor._watched)
     assert len(set(delays)) == 8
     assert 1 < delays[-1] - delays[0] < 1000 * supervision._JITTER + 60
+
+
+def test_a_job_that_waits_for_a_restart_ends_when_it_is_stopped() -> None:
+    """It had not ended 8 s after SIGTERM and SIGINT (finding 14)."""
+    stop, pipelines = threading.Event(), list[Slow]()
+    busy = Failing("busy", pipelines, OverloadedError("busy"))  # starts again after seconds
+    supervisor = Supervisor(pipelines, on_failure=OnFailureConfig(), stop_timeout_s=1, stop=stop)  # type: ignore[arg-type]
+    results: list[object] = list(supervisor.run(None, lambda _: None, stop.set))  # type: ignore[arg-type]
+    assert results == [("busy", False, 0)]
+    assert not busy.seen  # it waits for seconds
