@@ -1,0 +1,36 @@
+"""What follows a commit of a table with Iceberg metadata. pyiceberg is imported here, once it is needed."""
+
+import logging
+
+from filestore.options.table.iceberg import DISABLED
+from filestore.snapshot.snapshot import Snapshot
+from filestore.table_store import TableStore
+
+logger = logging.getLogger("fluvial.iceberg")
+
+
+def publishes(store: TableStore) -> bool:
+    """Whether the opened branch has Iceberg metadata: the main one, when ``metadata.iceberg.storage`` is set."""
+    return store.options.iceberg_storage != DISABLED and store.paths.branch == store.main_branch
+
+
+def publish_after_commit(store: TableStore, snapshot: Snapshot) -> None:
+    """Bring the Iceberg metadata up to the newest snapshot.
+
+    The commit is done: whatever fails here is logged, shown by ``doctor``, and made up for by the next commit.
+    """
+    try:
+        if not publishes(store):
+            return
+        from filestore.iceberg.publication import publish
+
+        publish(store)
+    except ImportError as error:
+        logger.warning(
+            "Iceberg metadata needs pyiceberg: table=%s snapshot=%d error=%s fix='pip install fluvial[iceberg]'",
+            store.name,
+            snapshot.id,
+            error,
+        )
+    except Exception as error:
+        logger.warning("Iceberg metadata is behind: table=%s snapshot=%d error=%s", store.name, snapshot.id, error)
