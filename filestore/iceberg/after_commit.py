@@ -2,16 +2,12 @@
 
 import logging
 
-from filestore.options.table.iceberg import DISABLED
+from filestore.iceberg.places import publishes
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
+from lsm.errors import FluvialError
 
 logger = logging.getLogger("fluvial.iceberg")
-
-
-def publishes(store: TableStore) -> bool:
-    """Whether the opened branch has Iceberg metadata: the main one, when ``metadata.iceberg.storage`` is set."""
-    return store.options.iceberg_storage != DISABLED and store.paths.branch == store.main_branch
 
 
 def publish_after_commit(store: TableStore, snapshot: Snapshot) -> None:
@@ -32,5 +28,7 @@ def publish_after_commit(store: TableStore, snapshot: Snapshot) -> None:
             snapshot.id,
             error,
         )
-    except Exception as error:
+    except (FluvialError, OSError) as error:
         logger.warning("Iceberg metadata is behind: table=%s snapshot=%d error=%s", store.name, snapshot.id, error)
+    except Exception:
+        logger.exception("Iceberg metadata is behind: table=%s snapshot=%d", store.name, snapshot.id)

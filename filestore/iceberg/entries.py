@@ -18,10 +18,10 @@ from filestore.types.binary_row import decode_row
 from filestore.types.data_types import NESTED_ROOTS
 from lsm.errors import InvalidInputError
 
-Record = dict[str, Any]
-EXISTING: Final = 0
-ADDED: Final = 1
-DELETED: Final = 2
+IcebergRecord = dict[str, Any]
+STATUS_EXISTING: Final = 0
+STATUS_ADDED: Final = 1
+STATUS_DELETED: Final = 2
 DATA: Final = 0
 DELETES: Final = 1
 _PARQUET: Final = ".parquet"
@@ -48,7 +48,9 @@ def bucket_of(file: Mapping[str, Any]) -> int:
     return int(found[1]) if found else _NO_BUCKET
 
 
-def data_file(path: str, file: DataFileMeta, partition: Mapping[str, Any], schema: TableSchema, version: int) -> Record:
+def data_file(
+    path: str, file: DataFileMeta, partition: Mapping[str, Any], schema: TableSchema, version: int
+) -> IcebergRecord:
     """The record of a data file.
 
     Args:
@@ -66,16 +68,18 @@ def data_file(path: str, file: DataFileMeta, partition: Mapping[str, Any], schem
     if file.delete_row_count:
         raise InvalidInputError(f"a file holds deleted rows: file={path} rows={file.delete_row_count}")
     low, high, nulls = _bounds(file, schema, iceberg_columns(schema, version))
-    record = _record(DATA, path, "PARQUET", partition, file.row_count, file.size_bytes)
+    record = _record(DATA, path, "parquet", partition, file.row_count, file.size_bytes)
     record |= {"lower_bounds": _pairs(low), "upper_bounds": _pairs(high), "null_value_counts": _pairs(nulls)}
     return record
 
 
-def vector_file(path: str, size_bytes: int, vector: DeletionVectorRange, data: str, partition: Record) -> Record:
+def vector_file(
+    path: str, size_bytes: int, vector: DeletionVectorRange, data: str, partition: IcebergRecord
+) -> IcebergRecord:
     """The record of the deletion vector of one data file, which is a range of an index file."""
     if vector.cardinality is None:
         raise InvalidInputError(f"a deletion vector does not say how many rows it has: file={path}")
-    record = _record(DELETES, path, "PUFFIN", partition, vector.cardinality, size_bytes)
+    record = _record(DELETES, path, "puffin", partition, vector.cardinality, size_bytes)
     return record | {
         "referenced_data_file": data,
         "content_offset": vector.offset,
@@ -83,22 +87,22 @@ def vector_file(path: str, size_bytes: int, vector: DeletionVectorRange, data: s
     }
 
 
-def added(file: Record, snapshot_id: int) -> Record:
+def added(file: IcebergRecord, snapshot_id: int) -> IcebergRecord:
     """The entry of a new file."""
-    return _entry(ADDED, snapshot_id, snapshot_id, snapshot_id, file)
+    return _entry(STATUS_ADDED, snapshot_id, snapshot_id, snapshot_id, file)
 
 
-def kept(entry: Record) -> Record:
+def kept(entry: IcebergRecord) -> IcebergRecord:
     """The entry of a file that was there before."""
-    return {**entry, "status": EXISTING}
+    return {**entry, "status": STATUS_EXISTING}
 
 
-def removed(entry: Record, snapshot_id: int) -> Record:
+def removed(entry: IcebergRecord, snapshot_id: int) -> IcebergRecord:
     """The entry of a file that a snapshot does not have any more."""
-    return {**entry, "status": DELETED, "snapshot_id": snapshot_id}
+    return {**entry, "status": STATUS_DELETED, "snapshot_id": snapshot_id}
 
 
-def _entry(status: int, snapshot_id: int, sequence: int, file_sequence: int, file: Record) -> Record:
+def _entry(status: int, snapshot_id: int, sequence: int, file_sequence: int, file: IcebergRecord) -> IcebergRecord:
     return {
         "status": status,
         "snapshot_id": snapshot_id,
@@ -108,7 +112,9 @@ def _entry(status: int, snapshot_id: int, sequence: int, file_sequence: int, fil
     }
 
 
-def _record(content: int, path: str, kind: str, partition: Mapping[str, Any], rows: int, size_bytes: int) -> Record:
+def _record(
+    content: int, path: str, kind: str, partition: Mapping[str, Any], rows: int, size_bytes: int
+) -> IcebergRecord:
     return {
         "content": content,
         "file_path": path,
@@ -152,5 +158,5 @@ def iceberg_value(value: Any, data_type: Any) -> Any:
     return value if scale == 1 or value is None else value * scale
 
 
-def _pairs(values: Mapping[int, Any]) -> list[Record] | None:
+def _pairs(values: Mapping[int, Any]) -> list[IcebergRecord] | None:
     return [{"key": key, "value": value} for key, value in sorted(values.items())] or None

@@ -6,12 +6,12 @@ A removed file costs the manifests that can hold it, by partition and bucket, an
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from filestore.iceberg.entries import DATA, DELETES, FileKey, Record, kept, key_of, removed
+from filestore.iceberg.entries import DATA, DELETES, FileKey, IcebergRecord, kept, key_of, removed
 from filestore.iceberg.manifests import MOST_ENTRIES, ManifestForm, live_count, may_hold, packed
-from filestore.iceberg.visible_files import FileChanges, Place
+from filestore.iceberg.visible_files import BucketPlace, FileChanges
 from lsm.errors import CorruptDataError
 
-ReadEntries = Callable[[Record], list[Record]]
+ReadEntries = Callable[[IcebergRecord], list[IcebergRecord]]
 """The live entries of a manifest, by its line in a list."""
 
 
@@ -19,14 +19,14 @@ ReadEntries = Callable[[Record], list[Record]]
 class NextManifests:
     """The manifests of the next snapshot of one kind of content."""
 
-    kept: list[Record]  # lines of manifests that stay as they are
-    written: list[list[Record]]  # entries of new manifests
-    removed: list[Record]  # entries of files that are not there any more
+    kept: list[IcebergRecord]  # lines of manifests that stay as they are
+    written: list[list[IcebergRecord]]  # entries of new manifests
+    removed: list[IcebergRecord]  # entries of files that are not there any more
 
 
 def next_manifests(
     form: ManifestForm,
-    before: Sequence[Record],
+    before: Sequence[IcebergRecord],
     changes: FileChanges,
     content: int,
     *,
@@ -48,9 +48,7 @@ def next_manifests(
     Raises:
         CorruptDataError: a removed file is in no manifest, so they are not those of the snapshot before.
     """
-    new, gone = (
-        (changes.data, changes.removed_data) if content == DATA else (changes.vectors, changes.removed_vectors)
-    )
+    new, gone = (changes.data, changes.removed_data) if content == DATA else (changes.vectors, changes.removed_vectors)
     mine = [each for each in before if each["content"] == content and live_count(each) > 0]
     stay, written, taken = _without(form, mine, gone, snapshot_id, read)
     if len(taken) != len(gone):
@@ -69,15 +67,15 @@ def next_manifests(
 
 def _without(
     form: ManifestForm,
-    manifests: Sequence[Record],
-    gone: Mapping[FileKey, Place],
+    manifests: Sequence[IcebergRecord],
+    gone: Mapping[FileKey, BucketPlace],
     snapshot_id: int,
     read: ReadEntries,
-) -> tuple[list[Record], list[list[Record]], list[Record]]:
+) -> tuple[list[IcebergRecord], list[list[IcebergRecord]], list[IcebergRecord]]:
     """Lines of manifests that stay, entries of those that are written again, and the entries of removed files."""
-    stay: list[Record] = []
-    written: list[list[Record]] = []
-    taken: list[Record] = []
+    stay: list[IcebergRecord] = []
+    written: list[list[IcebergRecord]] = []
+    taken: list[IcebergRecord] = []
     places = set(gone.values())
     for manifest in manifests:
         if len(taken) == len(gone) or not may_hold(form, manifest, places):
@@ -90,9 +88,6 @@ def _without(
             continue
         taken += here
         written.append(
-            [
-                removed(entry, snapshot_id) if key_of(entry["data_file"]) in gone else kept(entry)
-                for entry in entries
-            ]
+            [removed(entry, snapshot_id) if key_of(entry["data_file"]) in gone else kept(entry) for entry in entries]
         )
     return stay, written, taken

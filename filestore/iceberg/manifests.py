@@ -23,7 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, PrimitiveType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from filestore.iceberg.entries import ADDED, DATA, DELETED, EXISTING, Record, bucket_of
+from filestore.iceberg.entries import DATA, STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING, IcebergRecord, bucket_of
 from filestore.iceberg.schema import IcebergColumns
 from filestore.manifest.avro_files import avro_records
 from filestore.types.identity_cache import cached_by_identity
@@ -61,7 +61,7 @@ def manifest_form(columns: IcebergColumns, version: int) -> ManifestForm:
     )
 
 
-def manifest_bytes(form: ManifestForm, entries: Sequence[Record], content: int, *, compression: str) -> bytes:
+def manifest_bytes(form: ManifestForm, entries: Sequence[IcebergRecord], content: int, *, compression: str) -> bytes:
     """The bytes of a manifest with these entries."""
     metadata = {
         "schema": orjson.dumps(form.columns.schema_json).decode(),
@@ -73,22 +73,22 @@ def manifest_bytes(form: ManifestForm, entries: Sequence[Record], content: int, 
     return _avro(form.entry_schema, entries, metadata, compression)
 
 
-def manifest_name(uuid: str, number: int, entries: Iterable[Record]) -> str:
+def manifest_name(uuid: str, number: int, entries: Iterable[IcebergRecord]) -> str:
     """The name of a manifest with these entries, at least one."""
     buckets = [bucket_of(entry["data_file"]) for entry in entries]
     return f"{uuid}-m{number}-b{min(buckets)}-{max(buckets)}.avro"
 
 
 def manifest_record(
-    form: ManifestForm, path: str, size_bytes: int, entries: Sequence[Record], content: int, snapshot_id: int
-) -> Record:
+    form: ManifestForm, path: str, size_bytes: int, entries: Sequence[IcebergRecord], content: int, snapshot_id: int
+) -> IcebergRecord:
     """The line of a manifest in a manifest list."""
-    counts = dict.fromkeys((ADDED, EXISTING, DELETED), 0)
-    rows = dict.fromkeys((ADDED, EXISTING, DELETED), 0)
+    counts = dict.fromkeys((STATUS_ADDED, STATUS_EXISTING, STATUS_DELETED), 0)
+    rows = dict.fromkeys((STATUS_ADDED, STATUS_EXISTING, STATUS_DELETED), 0)
     for entry in entries:
         counts[entry["status"]] += 1
         rows[entry["status"]] += entry["data_file"]["record_count"]
-    live = [entry["sequence_number"] for entry in entries if entry["status"] != DELETED]
+    live = [entry["sequence_number"] for entry in entries if entry["status"] != STATUS_DELETED]
     return {
         "manifest_path": path,
         "manifest_length": size_bytes,
@@ -97,18 +97,18 @@ def manifest_record(
         "sequence_number": snapshot_id,
         "min_sequence_number": min(live, default=snapshot_id),
         "added_snapshot_id": snapshot_id,
-        "added_files_count": counts[ADDED],
-        "existing_files_count": counts[EXISTING],
-        "deleted_files_count": counts[DELETED],
-        "added_rows_count": rows[ADDED],
-        "existing_rows_count": rows[EXISTING],
-        "deleted_rows_count": rows[DELETED],
+        "added_files_count": counts[STATUS_ADDED],
+        "existing_files_count": counts[STATUS_EXISTING],
+        "deleted_files_count": counts[STATUS_DELETED],
+        "added_rows_count": rows[STATUS_ADDED],
+        "existing_rows_count": rows[STATUS_EXISTING],
+        "deleted_rows_count": rows[STATUS_DELETED],
         "partitions": _summaries(form, [entry["data_file"]["partition"] for entry in entries]),
     }
 
 
 def manifest_list_bytes(
-    records: Sequence[Record], *, version: int, snapshot_id: int, parent_id: int | None, compression: str
+    records: Sequence[IcebergRecord], *, version: int, snapshot_id: int, parent_id: int | None, compression: str
 ) -> bytes:
     """The bytes of a manifest list."""
     metadata = {
@@ -120,12 +120,12 @@ def manifest_list_bytes(
     return _avro(_list_schema(version), records, metadata, compression)
 
 
-def records_of(body: bytes, *, source: str) -> list[Record]:
+def records_of(body: bytes, *, source: str) -> list[IcebergRecord]:
     """The records of a manifest or a manifest list. Raises: CorruptDataError naming the file."""
     return avro_records(body, source=source, decode=dict)
 
 
-def entries_of(form: ManifestForm, body: bytes, *, first_row_id: int | None, source: str) -> list[Record]:
+def entries_of(form: ManifestForm, body: bytes, *, first_row_id: int | None, source: str) -> list[IcebergRecord]:
     """The live entries of a manifest, with the ids of their first rows where it has given them some.
 
     Args:
@@ -144,7 +144,7 @@ def entries_of(form: ManifestForm, body: bytes, *, first_row_id: int | None, sou
     ]
     live = []
     for entry in records_of(body, source=source):
-        if entry["status"] == DELETED:
+        if entry["status"] == STATUS_DELETED:
             continue
         file = entry["data_file"]
         for name, kind in decimals:
@@ -175,13 +175,13 @@ def may_hold(form: ManifestForm, manifest: Mapping[str, Any], places: Iterable[t
     )
 
 
-def packed(entries: Iterable[Record]) -> list[list[Record]]:
+def packed(entries: Iterable[IcebergRecord]) -> list[list[IcebergRecord]]:
     """Entries as those of manifests of few buckets each."""
     ordered = sorted(entries, key=_place)
     return [ordered[at : at + MOST_ENTRIES] for at in range(0, len(ordered), MOST_ENTRIES)]
 
 
-def _place(entry: Record) -> tuple[str, int]:
+def _place(entry: IcebergRecord) -> tuple[str, int]:
     file = entry["data_file"]
     return repr([*file["partition"].values()]), bucket_of(file)
 
@@ -193,14 +193,14 @@ def _list_schema(version: int) -> Any:
     )
 
 
-def _avro(schema: Any, records: Sequence[Record], metadata: Mapping[str, str], compression: str) -> bytes:
+def _avro(schema: Any, records: Sequence[IcebergRecord], metadata: Mapping[str, str], compression: str) -> bytes:
     buffer = BytesIO()
     codec = _CODECS.get(compression, compression)
     fastavro.writer(buffer, schema, records, codec=codec, metadata=dict(metadata))
     return buffer.getvalue()
 
 
-def _summaries(form: ManifestForm, partitions: Sequence[Mapping[str, Any]]) -> list[Record]:
+def _summaries(form: ManifestForm, partitions: Sequence[Mapping[str, Any]]) -> list[IcebergRecord]:
     summaries = []
     for name, kind in zip(form.partition_names, form.partition_types, strict=True):
         values = {each[name] for each in partitions}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from filestore.iceberg.entries import DATA, Record
+from filestore.iceberg.entries import DATA, IcebergRecord
 from filestore.iceberg.manifests import live_count
 from filestore.iceberg.schema import FIRST_PARTITION_ID, IcebergColumns
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
@@ -71,26 +71,26 @@ class Metadata:
 
     def is_of(self, table_id: str, version: int, rule: str) -> bool:
         """Whether it can be continued: it is of this table, in this version, with files chosen by this rule."""
-        properties = self.body.get("properties") or {}
+        properties: Json = self.body.get("properties") or {}
         return (
-            self.body["format-version"] == version
+            bool(self.body["format-version"] == version)
             and bool(self.ref.identity)
             and (properties.get(_TABLE), properties.get(_RULE)) == (table_id, rule)
         )
 
     def is_of_other_table(self, table_id: str) -> bool:
         """Whether a table that was here before made it."""
-        return (self.body.get("properties") or {}).get(_TABLE, table_id) != table_id
+        return bool((self.body.get("properties") or {}).get(_TABLE, table_id) != table_id)
 
 
 def snapshot_json(
     snapshot: Snapshot,
     parent: Json | None,
-    manifests: Sequence[Record],
+    manifests: Sequence[IcebergRecord],
     manifest_list: str,
     *,
-    removed: Sequence[Record],
-    added: Sequence[Record],
+    removed: Sequence[IcebergRecord],
+    added: Sequence[IcebergRecord],
     first_row_id: int | None,
     added_rows: int,
 ) -> Json:
@@ -198,7 +198,7 @@ def _operation(snapshot: Snapshot, *, has_removed: bool, has_added: bool) -> str
     return "overwrite" if has_added else "delete"
 
 
-def _totals(manifests: Sequence[Record]) -> dict[str, str]:
+def _totals(manifests: Sequence[IcebergRecord]) -> dict[str, str]:
     """Files and rows of a snapshot, from the lines of its manifests."""
     data = [each for each in manifests if each["content"] == DATA]
     rows = sum(each["added_rows_count"] + each["existing_rows_count"] for each in data)
@@ -210,7 +210,7 @@ def _totals(manifests: Sequence[Record]) -> dict[str, str]:
     }
 
 
-def _counts(word: str, entries: Sequence[Record]) -> dict[str, str]:
+def _counts(word: str, entries: Sequence[IcebergRecord]) -> dict[str, str]:
     files = [entry["data_file"] for entry in entries if entry["data_file"]["content"] == DATA]
     if not files:
         return {}

@@ -1,12 +1,12 @@
-"""The files of Iceberg metadata: where they are, reading and writing them. The only effects of this room.
+"""The files of Iceberg metadata: reading, writing and deleting them. The only effects of this room.
 
-Source: Paimon IcebergPathFactory, IcebergCommitCallback.catalogDatabasePath; Iceberg HadoopTableOperations.
+Source: Paimon IcebergPathFactory; Iceberg HadoopTableOperations.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from filestore.iceberg.entries import Record
+from filestore.iceberg.entries import IcebergRecord
 from filestore.iceberg.manifests import (
     ManifestForm,
     entries_of,
@@ -17,38 +17,14 @@ from filestore.iceberg.manifests import (
     records_of,
 )
 from filestore.iceberg.metadata import Metadata
+from filestore.iceberg.places import HINT, hinted_version, metadata_directory
 from filestore.io.file_io import delete_leftover, write_hint
-from filestore.layout.locations import absolute_path
-from filestore.options.table.iceberg import HADOOP_CATALOG, TABLE_LOCATION
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError
 
-_HINT: Final = "version-hint.text"
 _SUFFIX: Final = ".metadata.json"
-_DATABASE_SUFFIX: Final = ".db"
 
 
-def metadata_directory(store: TableStore) -> str:
-    """The directory of a table's Iceberg metadata.
-
-    Raises: InvalidInputError for a table outside of a database directory that is to be in a Hadoop catalog.
-    """
-    options = store.options
-    storage = options.iceberg_storage_location or options.iceberg_storage
-    root = absolute_path(store.paths.root)
-    if storage == TABLE_LOCATION:
-        return f"{root}/metadata"
-    database, _, name = root.rpartition("/")
-    warehouse, _, directory = database.rpartition("/")
-    if not directory.endswith(_DATABASE_SUFFIX):
-        raise InvalidInputError(
-            f"a table outside of a warehouse has no place in a Hadoop catalog: metadata.iceberg.storage={HADOOP_CATALOG} "
-            f"path={root} fix='set metadata.iceberg.storage={TABLE_LOCATION}'"
-        )
-    return f"{warehouse}/iceberg/{directory.removesuffix(_DATABASE_SUFFIX)}/{name}/metadata"
-
-
-class MetadataFiles:
+class IcebergFiles:
     """The metadata files of one table. What a failed attempt wrote is deleted by ``discard``."""
 
     def __init__(self, store: TableStore) -> None:
@@ -59,9 +35,16 @@ class MetadataFiles:
         self._compression = store.options.iceberg_manifest_compression
         self._written: list[str] = []
 
-    def newest(self) -> Metadata | None:
-        """The metadata that readers find; None: there is none. Raises: CorruptDataError."""
-        hinted = self._hint()
+    def newest(self, *, by_hint: bool) -> Metadata | None:
+        """The newest metadata; None: there is none.
+
+        Args:
+            by_hint: the version that the hint names, if there is one; a writer that died may not have come to it.
+
+        Raises:
+            CorruptDataError: it cannot be read.
+        """
+        hinted = hinted_version(self._io, self.directory) if by_hint else None
         if hinted is not None and (found := self.find(hinted)) is not None:
             return found
         for version in sorted(self.versions(), reverse=True):
@@ -87,22 +70,26 @@ class MetadataFiles:
         """The path of a version."""
         return f"{self.directory}/v{version}{_SUFFIX}"
 
-    def read_list(self, path: str) -> list[Record]:
+    def read_list(self, path: str) -> list[IcebergRecord]:
         """The lines of a manifest list. Raises: CorruptDataError, FileNotFoundError."""
         return records_of(self._io.read_bytes(path), source=path)
 
-    def read_entries(self, form: ManifestForm, manifest: Record) -> list[Record]:
+    def read_entries(self, form: ManifestForm, manifest: IcebergRecord) -> list[IcebergRecord]:
         """The live entries of a manifest. Raises: CorruptDataError, FileNotFoundError."""
         path = manifest["manifest_path"]
         return entries_of(form, self._io.read_bytes(path), first_row_id=manifest.get("first_row_id"), source=path)
 
-    def write_manifest(self, form: ManifestForm, entries: Sequence[Record], content: int, snapshot_id: int) -> Record:
+    def write_manifest(
+        self, form: ManifestForm, entries: Sequence[IcebergRecord], content: int, snapshot_id: int
+    ) -> IcebergRecord:
         """Write a manifest. Returns its line for a list."""
         body = manifest_bytes(form, entries, content, compression=self._compression)
         path = self._write(manifest_name(self._uuid, len(self._written), entries), body)
         return manifest_record(form, path, len(body), entries, content, snapshot_id)
 
-    def write_list(self, lines: Sequence[Record], *, version: int, snapshot_id: int, parent_id: int | None) -> str:
+    def write_list(
+        self, lines: Sequence[IcebergRecord], *, version: int, snapshot_id: int, parent_id: int | None
+    ) -> str:
         """Write a manifest list. Returns its path."""
         body = manifest_list_bytes(
             lines, version=version, snapshot_id=snapshot_id, parent_id=parent_id, compression=self._compression
@@ -117,18 +104,19 @@ class MetadataFiles:
             replaces: a file of this version may be there, and goes.
         """
         path, body = self.metadata_path(metadata.snapshot_id), metadata.to_json()
+        written, self._written = self._written, []  # whatever fails now, readers may have found them
         if replaces:
             self._io.replace(path, body)
         elif not self._io.create_exclusive(path, body):
+            self._written = written
             return False
-        self._written.clear()
         self.point_to(metadata.snapshot_id)
         return True
 
     def point_to(self, version: int) -> None:
         """Note a version as the newest."""
-        if self._hint() != version:
-            write_hint(self._io, f"{self.directory}/{_HINT}", str(version).encode())
+        if hinted_version(self._io, self.directory) != version:
+            write_hint(self._io, f"{self.directory}/{HINT}", str(version).encode())
 
     def discard(self) -> None:
         """Delete what no metadata refers to."""
@@ -143,13 +131,6 @@ class MetadataFiles:
     def delete_all(self) -> None:
         """Delete the metadata of a table that was here before."""
         self._io.delete_tree(self.directory)
-
-    def _hint(self) -> int | None:
-        try:
-            text = self._io.read_bytes(f"{self.directory}/{_HINT}").decode(errors="replace").strip()
-        except FileNotFoundError:
-            return None
-        return int(text) if text.isdecimal() else None
 
     def _write(self, name: str, body: bytes) -> str:
         path = f"{self.directory}/{name}"

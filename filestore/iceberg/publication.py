@@ -1,8 +1,8 @@
 """Brings a table's Iceberg metadata up to its newest snapshot.
 
-Each snapshot since the metadata before becomes one of Iceberg's, so a commit that did not come to it loses nothing. When
-its history is not that of the metadata (a rollback, another rule, too much to catch up with) the metadata is made again
-of the newest snapshot. Source: Paimon IcebergCommitCallback.
+Each snapshot since the metadata before becomes one of Iceberg's, so what a commit could not write is made up for. When
+the table's history is not that of the metadata (a rollback, another rule, too much to catch up with), it is made again
+of the newest snapshot only. Source: Paimon IcebergCommitCallback.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from filestore.iceberg.entries import DATA, DELETES, Record
+from filestore.iceberg.entries import DATA, DELETES, IcebergRecord
 from filestore.iceberg.manifest_tree import next_manifests
 from filestore.iceberg.manifests import packed
 from filestore.iceberg.metadata import Json, Metadata, metadata_of, snapshot_json
-from filestore.iceberg.metadata_files import MetadataFiles
+from filestore.iceberg.metadata_files import IcebergFiles
 from filestore.iceberg.schema import iceberg_columns
 from filestore.iceberg.visible_files import FileChanges, VisibleFiles
 from filestore.layout.locations import absolute_path
@@ -35,7 +35,7 @@ class _State:
     """The snapshots of Iceberg so far, and the manifests of the last one."""
 
     snapshots: list[Json]
-    manifests: list[Record]
+    manifests: list[IcebergRecord]
     next_row_id: int
 
 
@@ -54,12 +54,12 @@ def publish(store: TableStore) -> int | None:
         CorruptDataError: the table's files cannot be read.
         UnavailableError: the file system failed.
     """
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         latest = store.snapshots.latest()
         if latest is None:
             return None
         versions = store.schema_versions()
-        publisher = _Publisher(store.with_schema(versions[-1]), latest)
+        publisher = _Publisher(store.with_schema(versions[-1]), latest, by_hint=attempt == 0)
         with undoing(publisher.files.discard):
             if publisher.publish():
                 return latest.id
@@ -70,13 +70,13 @@ def publish(store: TableStore) -> int | None:
 class _Publisher:
     """One attempt."""
 
-    def __init__(self, store: TableStore, latest: Snapshot) -> None:
-        self._store, self._latest = store, latest
+    def __init__(self, store: TableStore, latest: Snapshot, *, by_hint: bool) -> None:
+        self._store, self._latest, self._by_hint = store, latest, by_hint
         self._version = int(store.options.iceberg_format_version)
         self._visible = VisibleFiles(store, self._version)
         self._form = self._visible.form
         self._table_id = store.table_id()
-        self.files = MetadataFiles(store)
+        self.files = IcebergFiles(store)
 
     def publish(self) -> bool:
         """Publish the newest snapshot; False when another writer came first."""
@@ -102,7 +102,7 @@ class _Publisher:
 
     def _base(self) -> Metadata | None:
         try:
-            base = self.files.newest()
+            base = self.files.newest(by_hint=self._by_hint)
         except CorruptDataError:
             return None  # made again
         if base is not None and base.is_of_other_table(self._table_id):
@@ -136,9 +136,9 @@ class _Publisher:
 
     def _step(self, state: _State, before: Snapshot, snapshot: Snapshot, delta: Sequence[ManifestEntry]) -> None:
         changes = self._visible.changes_of(before, snapshot, delta)
-        lines: list[Record] = []
-        removed: list[Record] = []
-        written: list[tuple[list[Record], int]] = []
+        lines: list[IcebergRecord] = []
+        removed: list[IcebergRecord] = []
+        written: list[tuple[list[IcebergRecord], int]] = []
         for content in (DATA, DELETES):
             found = next_manifests(
                 self._form,
@@ -167,10 +167,10 @@ class _Publisher:
         self,
         state: _State,
         snapshot: Snapshot,
-        lines: list[Record],
-        written: Sequence[tuple[list[Record], int]],
+        lines: list[IcebergRecord],
+        written: Sequence[tuple[list[IcebergRecord], int]],
         changes: FileChanges,
-        removed: Sequence[Record],
+        removed: Sequence[IcebergRecord],
     ) -> None:
         """Write the manifests and the list of a snapshot, which becomes the last of the state."""
         first_row_id, lines = state.next_row_id, list(lines)

@@ -5,10 +5,10 @@ is above level 0, where each row is live once or marked as deleted. Source: Paim
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from filestore.iceberg.entries import FileKey, Record, added, data_file, iceberg_value, key_of, vector_file
+from filestore.iceberg.entries import FileKey, IcebergRecord, added, data_file, iceberg_value, key_of, vector_file
 from filestore.iceberg.manifests import ManifestForm, manifest_form
 from filestore.iceberg.schema import iceberg_columns
 from filestore.index.deletion_vectors import FILE_VERSION, MAGIC_64
@@ -20,7 +20,7 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
 
-Place = tuple[tuple[Any, ...], int]
+BucketPlace = tuple[tuple[Any, ...], int]
 """Iceberg's partition values and a bucket."""
 
 
@@ -28,10 +28,10 @@ Place = tuple[tuple[Any, ...], int]
 class FileChanges:
     """What a commit changes of the files that Iceberg readers see."""
 
-    data: list[Record] = field(default_factory=list)  # new entries
-    vectors: list[Record] = field(default_factory=list)
-    removed_data: dict[FileKey, Place] = field(default_factory=dict)
-    removed_vectors: dict[FileKey, Place] = field(default_factory=dict)
+    data: list[IcebergRecord] = field(default_factory=list)  # new entries
+    vectors: list[IcebergRecord] = field(default_factory=list)
+    removed_data: dict[FileKey, BucketPlace] = field(default_factory=dict)
+    removed_vectors: dict[FileKey, BucketPlace] = field(default_factory=dict)
 
 
 class VisibleFiles:
@@ -96,13 +96,10 @@ class VisibleFiles:
             old, current = self._indexes(before), self._indexes(snapshot)
             for key in {*old, *current}:
                 one, two = old.get(key, ()), current.get(key, ())
-                names = {each.file_name for each in one} & {each.file_name for each in two}
-                for entry in one:
-                    if entry.file_name not in names:
-                        place = self._place(entry.partition, entry.bucket)
-                        for record in self._vector_records(entry):
-                            changes.removed_vectors[key_of(record)] = place
-                self._add_vectors(changes, [each for each in two if each.file_name not in names], snapshot)
+                for index in _without(one, two):
+                    place = self._place(index.partition, index.bucket)
+                    changes.removed_vectors.update((key_of(record), place) for record in self._vector_records(index))
+                self._add_vectors(changes, _without(two, one), snapshot)
         return changes
 
     def _indexes(self, snapshot: Snapshot) -> Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]:
@@ -121,7 +118,7 @@ class VisibleFiles:
             self._check_wide(entry)
             changes.vectors += [added(record, snapshot.id) for record in self._vector_records(entry)]
 
-    def _vector_records(self, entry: IndexManifestEntry) -> Iterable[Record]:
+    def _vector_records(self, entry: IndexManifestEntry) -> Iterable[IcebergRecord]:
         store = self._store
         path, partition = absolute_path(store.index_path(entry)), self._partition(entry.partition)
         directory = absolute_path(store.bucket_dir(entry.partition, entry.bucket))
@@ -141,7 +138,7 @@ class VisibleFiles:
                         "fix='compact the table fully once: new vectors have 64'"
                     )
 
-    def _partition(self, partition: bytes) -> Record:
+    def _partition(self, partition: bytes) -> IcebergRecord:
         return dict(zip(self.form.partition_names, self._values(partition), strict=True))
 
     def _values(self, partition: bytes) -> tuple[Any, ...]:
@@ -149,5 +146,16 @@ class VisibleFiles:
         values = zip(store.partition_values(partition), store.partition_types, strict=True)
         return tuple(iceberg_value(value, kind) for value, kind in values)
 
-    def _place(self, partition: bytes, bucket: int) -> Place:
+    def _place(self, partition: bytes, bucket: int) -> BucketPlace:
         return self._values(partition), bucket
+
+
+def _without(
+    entries: Sequence[IndexManifestEntry], others: Sequence[IndexManifestEntry]
+) -> Iterable[IndexManifestEntry]:
+    """The entries with the vectors that no other has: an index file may be kept for some of its vectors."""
+    known = {(each.file_name, vector) for each in others for vector in each.index_vectors}
+    for each in entries:
+        vectors = tuple(vector for vector in each.index_vectors if (each.file_name, vector) not in known)
+        if vectors:
+            yield replace(each, deletion_vectors=vectors)
