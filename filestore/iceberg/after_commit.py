@@ -18,9 +18,9 @@ def publish_after_commit(store: TableStore, snapshot: Snapshot) -> None:
     try:
         if not publishes(store):
             return
-        from filestore.iceberg.publication import publish
+        from filestore.iceberg.publication import publish_iceberg
 
-        publish(store)
+        publish_iceberg(store)
     except ImportError as error:
         logger.warning(
             "Iceberg metadata needs pyiceberg: table=%s snapshot=%d error=%s fix='pip install fluvial[iceberg]'",

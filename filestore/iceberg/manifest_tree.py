@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from filestore.iceberg.entries import DATA, DELETES, FileKey, IcebergRecord, kept, key_of, removed
-from filestore.iceberg.manifests import MOST_ENTRIES, ManifestForm, live_count, may_hold, packed
-from filestore.iceberg.visible_files import BucketPlace, FileChanges
+from filestore.iceberg.manifests import MOST_ENTRIES, ManifestForm, live_count, may_hold, packed_entries
+from filestore.iceberg.visible_files import FileChanges, FilePlace
 from lsm.errors import CorruptDataError
 
 ReadEntries = Callable[[IcebergRecord], list[IcebergRecord]]
@@ -61,14 +61,14 @@ def next_manifests(
     if len(small) >= merge_count:
         paths = {each["manifest_path"] for each in small}
         stay = [each for each in stay if each["manifest_path"] not in paths]
-        written += packed(kept(entry) for each in small for entry in read(each))
-    return NextManifests(kept=stay, written=[*written, *packed(new)], removed=taken)
+        written += packed_entries(kept(entry) for each in small for entry in read(each))
+    return NextManifests(kept=stay, written=[*written, *packed_entries(new)], removed=taken)
 
 
 def _without(
     form: ManifestForm,
     manifests: Sequence[IcebergRecord],
-    gone: Mapping[FileKey, BucketPlace],
+    gone: Mapping[FileKey, FilePlace],
     snapshot_id: int,
     read: ReadEntries,
 ) -> tuple[list[IcebergRecord], list[list[IcebergRecord]], list[IcebergRecord]]:

@@ -28,7 +28,7 @@ from filestore.iceberg.schema import IcebergColumns
 from filestore.manifest.avro_files import avro_records
 from filestore.types.identity_cache import cached_by_identity
 
-MOST_ENTRIES: Final = 500
+MOST_ENTRIES: Final = 200
 """Of one manifest: what a commit that removes one file of it writes again."""
 _CODECS: Final = {"gzip": "deflate", "zstd": "zstandard", "none": "null", "uncompressed": "null"}
 _NAME: Final = re.compile(r"-b(-?\d+)-(-?\d+)\.avro$")
@@ -125,7 +125,7 @@ def records_of(body: bytes, *, source: str) -> list[IcebergRecord]:
     return avro_records(body, source=source, decode=dict)
 
 
-def entries_of(form: ManifestForm, body: bytes, *, first_row_id: int | None, source: str) -> list[IcebergRecord]:
+def live_entries_of(form: ManifestForm, body: bytes, *, first_row_id: int | None, source: str) -> list[IcebergRecord]:
     """The live entries of a manifest, with the ids of their first rows where it has given them some.
 
     Args:
@@ -175,7 +175,7 @@ def may_hold(form: ManifestForm, manifest: Mapping[str, Any], places: Iterable[t
     )
 
 
-def packed(entries: Iterable[IcebergRecord]) -> list[list[IcebergRecord]]:
+def packed_entries(entries: Iterable[IcebergRecord]) -> list[list[IcebergRecord]]:
     """Entries as those of manifests of few buckets each."""
     ordered = sorted(entries, key=_place)
     return [ordered[at : at + MOST_ENTRIES] for at in range(0, len(ordered), MOST_ENTRIES)]

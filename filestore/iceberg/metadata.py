@@ -83,7 +83,7 @@ class Metadata:
         return bool((self.body.get("properties") or {}).get(_TABLE, table_id) != table_id)
 
 
-def snapshot_json(
+def iceberg_snapshot(
     snapshot: Snapshot,
     parent: Json | None,
     manifests: Sequence[IcebergRecord],

@@ -9,7 +9,7 @@ from typing import Final
 from filestore.iceberg.entries import IcebergRecord
 from filestore.iceberg.manifests import (
     ManifestForm,
-    entries_of,
+    live_entries_of,
     manifest_bytes,
     manifest_list_bytes,
     manifest_name,
@@ -77,7 +77,7 @@ class IcebergFiles:
     def read_entries(self, form: ManifestForm, manifest: IcebergRecord) -> list[IcebergRecord]:
         """The live entries of a manifest. Raises: CorruptDataError, FileNotFoundError."""
         path = manifest["manifest_path"]
-        return entries_of(form, self._io.read_bytes(path), first_row_id=manifest.get("first_row_id"), source=path)
+        return live_entries_of(form, self._io.read_bytes(path), first_row_id=manifest.get("first_row_id"), source=path)
 
     def write_manifest(
         self, form: ManifestForm, entries: Sequence[IcebergRecord], content: int, snapshot_id: int

@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from filestore.iceberg.entries import DATA, DELETES, IcebergRecord
 from filestore.iceberg.manifest_tree import next_manifests
-from filestore.iceberg.manifests import packed
-from filestore.iceberg.metadata import Json, Metadata, metadata_of, snapshot_json
+from filestore.iceberg.manifests import packed_entries
+from filestore.iceberg.metadata import Json, Metadata, iceberg_snapshot, metadata_of
 from filestore.iceberg.metadata_files import IcebergFiles
 from filestore.iceberg.schema import iceberg_columns
 from filestore.iceberg.visible_files import FileChanges, VisibleFiles
 from filestore.layout.locations import absolute_path
 from filestore.manifest.entries import ManifestEntry
 from filestore.scan.snapshot_files import changes_since
+from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
@@ -39,7 +40,7 @@ class _State:
     next_row_id: int
 
 
-def publish(store: TableStore) -> int | None:
+def publish_iceberg(store: TableStore) -> int | None:
     """Bring the metadata up to the newest snapshot of the main branch.
 
     Args:
@@ -59,7 +60,7 @@ def publish(store: TableStore) -> int | None:
         if latest is None:
             return None
         versions = store.schema_versions()
-        publisher = _Publisher(store.with_schema(versions[-1]), latest, by_hint=attempt == 0)
+        publisher = _Publisher(store, versions, latest, by_hint=attempt == 0)
         with undoing(publisher.files.discard):
             if publisher.publish():
                 return latest.id
@@ -70,10 +71,11 @@ def publish(store: TableStore) -> int | None:
 class _Publisher:
     """One attempt."""
 
-    def __init__(self, store: TableStore, latest: Snapshot, *, by_hint: bool) -> None:
+    def __init__(self, store: TableStore, versions: Sequence[TableSchema], latest: Snapshot, *, by_hint: bool) -> None:
+        newest, self._versions = versions[-1], versions
         self._store, self._latest, self._by_hint = store, latest, by_hint
         self._version = int(store.options.iceberg_format_version)
-        self._visible = VisibleFiles(store, self._version)
+        self._visible = VisibleFiles(store, newest, self._version)
         self._form = self._visible.form
         self._table_id = store.table_id()
         self.files = IcebergFiles(store)
@@ -158,8 +160,8 @@ class _Publisher:
         """A state of the newest snapshot only."""
         changes = self._visible.all_of(self._latest)
         state = _State([], [], 0 if base is None else base.next_row_id)
-        written = [(entries, DATA) for entries in packed(changes.data)]
-        written += [(entries, DELETES) for entries in packed(changes.vectors)]
+        written = [(entries, DATA) for entries in packed_entries(changes.data)]
+        written += [(entries, DELETES) for entries in packed_entries(changes.vectors)]
         self._add(state, self._latest, [], written, changes, [])
         return state
 
@@ -189,7 +191,7 @@ class _Publisher:
         )
         state.manifests = lines
         state.snapshots.append(
-            snapshot_json(
+            iceberg_snapshot(
                 snapshot,
                 parent,
                 lines,
@@ -205,7 +207,7 @@ class _Publisher:
         store = self._store
         return metadata_of(
             state.snapshots,
-            [iceberg_columns(each, self._version) for each in store.schema_versions()],
+            [iceberg_columns(each, self._version) for each in self._versions],
             version=self._version,
             uuid=store.names.uuid() if base is None else base.body["table-uuid"],
             location=absolute_path(store.paths.root),

@@ -9,18 +9,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from filestore.iceberg.entries import FileKey, IcebergRecord, added, data_file, iceberg_value, key_of, vector_file
-from filestore.iceberg.manifests import ManifestForm, manifest_form
+from filestore.iceberg.manifests import manifest_form
 from filestore.iceberg.schema import iceberg_columns
 from filestore.index.deletion_vectors import FILE_VERSION, MAGIC_64
 from filestore.layout.locations import absolute_path
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.scan.snapshot_files import deletion_indexes, live_files
+from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
 
-BucketPlace = tuple[tuple[Any, ...], int]
+FilePlace = tuple[tuple[Any, ...], int]
 """Iceberg's partition values and a bucket."""
 
 
@@ -30,16 +31,20 @@ class FileChanges:
 
     data: list[IcebergRecord] = field(default_factory=list)  # new entries
     vectors: list[IcebergRecord] = field(default_factory=list)
-    removed_data: dict[FileKey, BucketPlace] = field(default_factory=dict)
-    removed_vectors: dict[FileKey, BucketPlace] = field(default_factory=dict)
+    removed_data: dict[FileKey, FilePlace] = field(default_factory=dict)
+    removed_vectors: dict[FileKey, FilePlace] = field(default_factory=dict)
 
 
 class VisibleFiles:
     """What Iceberg readers see of a table's snapshots."""
 
-    def __init__(self, store: TableStore, version: int) -> None:
-        """Of a table, in a version of Iceberg's format. Raises: InvalidInputError for columns that it cannot have."""
+    def __init__(self, store: TableStore, newest: TableSchema, version: int) -> None:
+        """Of a table and its newest schema, in a version of Iceberg's format.
+
+        Raises: InvalidInputError for columns that it cannot have.
+        """
         self._store = store
+        self.form = manifest_form(iceberg_columns(newest, version), version)
         self._version = version
         options = store.options
         self.has_vectors = version >= 3 and options.deletion_vectors_enabled and options.deletion_vectors_bitmap64
@@ -51,11 +56,6 @@ class VisibleFiles:
                 "fix='set metadata.iceberg.format-version=3 and deletion-vectors.bitmap64=true'"
             )
         self._least_level = 0 if not store.has_key else 1 if self.has_vectors else store.level_count - 1
-
-    @property
-    def form(self) -> ManifestForm:
-        """The form of manifests at the table's schema."""
-        return manifest_form(iceberg_columns(self._store.schema, self._version), self._version)
 
     @property
     def rule(self) -> str:
@@ -146,7 +146,7 @@ class VisibleFiles:
         values = zip(store.partition_values(partition), store.partition_types, strict=True)
         return tuple(iceberg_value(value, kind) for value, kind in values)
 
-    def _place(self, partition: bytes, bucket: int) -> BucketPlace:
+    def _place(self, partition: bytes, bucket: int) -> FilePlace:
         return self._values(partition), bucket
 
 

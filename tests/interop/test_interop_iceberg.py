@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
-from filestore.iceberg.publication import publish
+from filestore.iceberg.publication import publish_iceberg
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
@@ -101,7 +101,7 @@ def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
     theirs = metadata_json(table)
     their_files = live_entries(theirs)
     shutil.rmtree(tmp_path / "db.db" / "t" / "metadata")
-    publish(table.store)
+    publish_iceberg(table.store)
     ours = metadata_json(table)
     differ = {  # times are of the clock there, of the snapshot here
         "table-uuid",
