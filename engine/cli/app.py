@@ -99,7 +99,22 @@ def _is_caused_by_interrupt(error: BaseException) -> bool:
     return seen is not None
 
 
-class _Commands(click.Group):
+class _Named(click.Group):
+    """Commands by name, with the nearest one for a name that is none."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """What is asked for. Raises: click.UsageError with the nearest one."""
+        known = self.list_commands(context)
+        if args and args[0] not in known:
+            close = difflib.get_close_matches(args[0], known, 1)
+            near = f" did_you_mean={close[0]}" if close else ""
+            raise click.UsageError(f"no such command: command={args[0]}{near}", context)
+        return super().resolve_command(context, args)
+
+
+class _Commands(_Named):
     """Imports a command on first use, so that short commands do not wait for Spark or for job files."""
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -115,13 +130,6 @@ class _Commands(click.Group):
         found = getattr(import_module(COMMANDS[name][0]), name.replace("-", "_"))
         assert isinstance(found, click.Command)
         return found
-
-    def resolve_command(
-        self, context: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is asked for. Raises: click.UsageError with the nearest one."""
-        _check_name(context, args, self.list_commands(context))
-        return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands by what they are for, and the groups of actions; imports none of them."""
@@ -145,7 +153,7 @@ class _Commands(click.Group):
         return {str(command.name): command for command in action_commands()}
 
 
-class _Actions(click.Group):
+class _Actions(_Named):
     """Actions of one kind under short names."""
 
     def __init__(self, name: str, all_commands: _Commands, text: str, inner: Mapping[str, str]) -> None:
@@ -160,24 +168,10 @@ class _Actions(click.Group):
         """The action of a short name."""
         return self._all.get_command(context, self._inner[name]) if name in self._inner else None
 
-    def resolve_command(
-        self, context: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The action that is asked for. Raises: click.UsageError with the nearest one."""
-        _check_name(context, args, self.list_commands(context))
-        return super().resolve_command(context, args)
-
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """The short names, with the actions' own."""
         with formatter.section("Actions"):
             formatter.write_dl([(name, f"{ACTIONS[own]} ({own})") for name, own in self._inner.items()])
-
-
-def _check_name(context: click.Context, args: Sequence[str], known: Sequence[str]) -> None:
-    if args and args[0] not in known:
-        close = difflib.get_close_matches(args[0], known, 1)
-        near = f" did_you_mean={close[0]}" if close else ""
-        raise click.UsageError(f"no such command: command={args[0]}{near}", context)
 
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)

@@ -26,6 +26,7 @@ from engine.types.rows import ROW_KIND_COLUMN, change_parts
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.table_commit import CommitResult
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from lsm.errors import FluvialError, InvalidInputError, TakenOverError, UnavailableError
 from lsm.row_kind import ROW_KIND_SYMBOLS
@@ -189,8 +190,8 @@ class TableWriter:
             raise InvalidInputError(f"a write has at least one row: name={self._name} rows=0")
         return pa.Table.from_batches(found).combine_chunks().to_batches()[0]
 
-    def _handle(self, snapshot: "object | None") -> CommitHandle:
-        return CommitHandle.of(CommitResult(snapshot=snapshot, already_committed=True), self._store)  # type: ignore[arg-type]
+    def _handle(self, snapshot: Snapshot | None) -> CommitHandle:
+        return CommitHandle.of(CommitResult(snapshot=snapshot, already_committed=True), self._store)
 
     def _check_open(self) -> None:
         if self._failure is not None:

@@ -57,15 +57,13 @@ def session_with_catalogs(
     conf: Mapping[str, str] | None = None,
     catalogs: "Mapping[str, Catalog | str] | None" = None,
 ) -> SparkSession:
-    """A session with Fluvial's settings where the user gave none, and with Fluvial's sources registered.
-
-    A session that already runs is used as it is: only ``conf`` is applied to it.
+    """``engine.spark.session.session``, with catalogs that Spark's own SQL knows.
 
     Args:
-        app_name: name in Spark's UI.
-        master: ``local[4]``, ``spark://...``; None = what spark-submit or the defaults file say, else ``local[*]``.
-        conf: settings that win over all others.
-        catalogs: by name, those that Spark's own SQL knows: see ``install``.
+        app_name: as there.
+        master: as there.
+        conf: as there.
+        catalogs: by name; see ``install``.
 
     Raises:
         InvalidInputError: see ``install``.

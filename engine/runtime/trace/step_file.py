@@ -11,7 +11,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -89,7 +90,8 @@ class StepFile:
             facts=facts,
         )  # fmt: skip
         path = Path(self.directory, f"{process.replace('/', '-')}{_SUFFIX}")
-        _quietly(lambda: _append(path, f"{line.to_json()}\n".encode()))
+        with suppress(OSError):
+            _append(path, f"{line.to_json()}\n".encode())
 
 
 def _append(path: Path, line: bytes) -> None:
@@ -98,13 +100,6 @@ def _append(path: Path, line: bytes) -> None:
         os.write(descriptor, line)
     finally:
         os.close(descriptor)
-
-
-def _quietly(write: Callable[[], None]) -> None:
-    try:
-        write()
-    except OSError:
-        return
 
 
 def read_steps(directory: str) -> Iterator[TimedStep]:

@@ -111,8 +111,8 @@ def test_a_batch_of_whole_snapshots_has_no_other_limit(table: Table) -> None:
 def other_job(table: Table, *snapshot_ids: int) -> None:
     found = lineage_of(Catalog(str(Path(table.store.paths.root).parents[1])))
     assert found is not None
-    told = (DataLineage("other", batch, "db", "t", each, time_of(2**42)) for batch, each in enumerate(snapshot_ids))
-    found.store(LineageRecords(source_snapshots=tuple(told)))
+    stated = (DataLineage("other", batch, "db", "t", each, time_of(2**42)) for batch, each in enumerate(snapshot_ids))
+    found.store(LineageRecords(source_snapshots=tuple(stated)))
 
 
 def test_a_job_begins_where_another_is(table: Table) -> None:
