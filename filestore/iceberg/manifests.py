@@ -28,7 +28,7 @@ from filestore.iceberg.schema import IcebergColumns
 from filestore.manifest.avro_files import avro_records
 from filestore.types.identity_cache import cached_by_identity
 
-MOST_ENTRIES: Final = 200
+MOST_ENTRIES: Final = 128
 """Of one manifest: what a commit that removes one file of it writes again."""
 _CODECS: Final = {"gzip": "deflate", "zstd": "zstandard", "none": "null", "uncompressed": "null"}
 _NAME: Final = re.compile(r"-b(-?\d+)-(-?\d+)\.avro$")

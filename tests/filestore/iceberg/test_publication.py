@@ -277,3 +277,19 @@ def test_what_iceberg_cannot_show_is_refused(tmp_path: Path, caplog: pytest.LogC
     state = iceberg_state(table.store)
     assert state is not None
     assert state.behind == 1
+
+
+def test_a_table_that_counts_its_rows_shows_each_distinct_one_with_its_count(tmp_path: Path) -> None:
+    """Issue 20 point 1: readers see the stored columns, as of the last full compaction."""
+    table = FileCatalog(str(tmp_path)).create_table(
+        "db.t", SCHEMA, options={**HERE, "row-counts": "true", "bucket": "1"}
+    )
+    assert table.store.counts_rows
+    table.write(several([1, 1, 2]))
+    table.compact(full=True)
+    columns = [field.name for field in table.store.schema.fields]
+    assert set(SCHEMA.names) < set(columns)
+    found = opened(table).scan().to_arrow()
+    assert found.column_names == columns
+    assert found.num_rows == 2
+    assert sorted(row["id"] for row in found.to_pylist()) == [1, 2]
