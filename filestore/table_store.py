@@ -1,6 +1,6 @@
 """What one opened table consists of: its stored schema and options, its files, and the world it lives in."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -55,6 +55,7 @@ class TableStore:
     lock_factory: CatalogLockFactory | None = None  # the catalog's lock: where files cannot be created exclusively
     catalog: CatalogPlace | None = field(default=None, compare=False)  # None: opened without one, by its path
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
+    after_commit: "tuple[Callable[[TableStore, Snapshot], None], ...]" = field(default=(), compare=False)  # never raise
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> Mapping[str, Any]:

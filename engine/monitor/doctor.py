@@ -17,6 +17,7 @@ from engine.runtime.units import age_text, count_text, many_text, size_text
 from engine.table import Table
 from filestore.compact.attempts import Deaths, deaths_of
 from filestore.evolution.stored_login import StoredLogin, find_logins
+from filestore.iceberg.places import IcebergState, iceberg_state
 from filestore.maintenance.history_repair import read_history
 from filestore.options.effective import UNBUILT, unbuilt
 from filestore.options.table.common import DAY_MS
@@ -57,6 +58,7 @@ class Examined:
     dead_compactions: tuple[Deaths, ...] = ()
     topic: TopicState | None = None  # of the log; None: there is none
     logins: tuple[StoredLogin, ...] = ()  # files of the table that hold secrets
+    iceberg: IcebergState | None = None  # None: it has no Iceberg metadata
     lineage: LineageSize | None = None  # of the catalog; None: it records none, or its store is elsewhere
 
 
@@ -90,6 +92,7 @@ def examine(table: Table) -> Examined:
         dead_compactions=tuple(deaths_of(store).values()),
         topic=topic_state(table),
         logins=tuple(find_logins(store, branch_names(store))),
+        iceberg=iceberg_state(store),
         lineage=lineage_size(store),
     )
 
@@ -327,6 +330,17 @@ def _dead_compactions(seen: Examined) -> Symptom:
     return Symptom(check="dead compactions", severity=severity, fact=fact, fix=fix, values=values)
 
 
+def _iceberg(seen: Examined) -> Symptom:
+    if seen.iceberg is None:
+        return Symptom(check="iceberg", severity=Severity.OK, fact="the table has no Iceberg metadata")
+    values = {"shown": seen.iceberg.shown, "behind": seen.iceberg.behind, "directory": seen.iceberg.directory}
+    fact = f"Iceberg readers find {seen.iceberg}"
+    if not seen.iceberg.behind:
+        return Symptom(check="iceberg", severity=Severity.OK, fact=fact, values=values)
+    fix = "the next commit catches up; if it does not, the warning fluvial.iceberg of the writer says why"
+    return Symptom(check="iceberg", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+
+
 _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _read_amplification,
     _compaction_debt,
@@ -343,6 +357,7 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _history,
     _clock,
     _stored_login,
+    _iceberg,
     _lineage,
     _options,
 )

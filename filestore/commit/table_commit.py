@@ -363,6 +363,8 @@ class TableCommit:
             check_is_same_table(self._table)
             raise
         self._own = snapshot.ref
+        for observe in self._table.after_commit:
+            observe(self._table, snapshot)
         return CommitResult(snapshot=snapshot)
 
     def _check(self, candidate: Candidate) -> None:

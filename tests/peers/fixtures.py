@@ -6,6 +6,7 @@ import pytest
 
 from tests.peers.agreement import Agreement
 from tests.peers.flink import Flink
+from tests.peers.iceberg_java import IcebergJava
 from tests.peers.java_peer import JavaPeer
 from tests.peers.pypaimon_peer import PyPaimonPeer
 
@@ -14,6 +15,14 @@ from tests.peers.pypaimon_peer import PyPaimonPeer
 def java_peer() -> Iterator[JavaPeer]:
     """Apache Paimon for Java."""
     peer = JavaPeer()
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope="session")
+def iceberg_java() -> Iterator[IcebergJava]:
+    """Apache Iceberg for Java, as a reader."""
+    peer = IcebergJava()
     yield peer
     peer.close()
 

@@ -19,6 +19,7 @@ from engine.system_tables.names import is_system_table
 from engine.table import Table
 from filestore.changelog.untracked import is_untracked
 from filestore.compact.compactor import pick_tasks
+from filestore.iceberg.places import iceberg_state
 from filestore.layout.branch_names import SEPARATOR
 from filestore.layout.paths import partition_path
 from filestore.maintenance.partitions import path_of
@@ -139,6 +140,9 @@ def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     yield "file.format", options.file_format, None
     yield "bucket", str(options.bucket), None
     yield "change-tracking", _flag(options.change_tracking), None
+    iceberg = iceberg_state(table.store)
+    if iceberg is not None:
+        yield "metadata.iceberg", str(iceberg), None
     watermark = TableParts.of(table.schema.options).watermark
     if watermark is not None:
         yield "watermark", latest_watermark(context, table, watermark), None

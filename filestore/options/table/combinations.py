@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from filestore.options.table.groups import DYNAMIC_BUCKET, POSTPONE_BUCKET, TableValues
+from filestore.options.table.iceberg import DISABLED
 from lsm.errors import InvalidInputError
 
 _SERVERS: Final = "bootstrap.servers"
@@ -12,7 +13,12 @@ _SERVERS: Final = "bootstrap.servers"
 
 def check_together(options: TableValues) -> None:
     """Refuse combinations that make no sense. Raises: InvalidInputError."""
-    for condition, message in (*_merge_rules(options), *_log_rules(options), *_limit_rules(options)):
+    for condition, message in (
+        *_merge_rules(options),
+        *_log_rules(options),
+        *_limit_rules(options),
+        *_iceberg_rules(options),
+    ):
         if condition:
             raise InvalidInputError(message)
 
@@ -70,6 +76,22 @@ def _merge_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         options.bucket == POSTPONE_BUCKET and producer == "input",
         "rows that wait for buckets have no changelog as they come: bucket=-2 changelog-producer=input "
         "fix='set changelog-producer to none, lookup or full-compaction'",
+    )
+
+
+def _iceberg_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
+    is_on = options.iceberg_storage != DISABLED
+    version, is_wide = options.iceberg_format_version, options.deletion_vectors_bitmap64
+    yield (
+        is_on and options.file_format != "parquet",
+        f"Iceberg readers find columns by ids, which only Parquet files have: file.format={options.file_format} "
+        f"metadata.iceberg.storage={options.iceberg_storage} fix='set file.format=parquet'",
+    )
+    yield (
+        is_on and options.deletion_vectors_enabled and not options.has_key and not (version == "3" and is_wide),
+        "rows are deleted by vectors that Iceberg readers would not see: "
+        f"metadata.iceberg.format-version={version} deletion-vectors.bitmap64={str(is_wide).lower()} "
+        "fix='set metadata.iceberg.format-version=3 and deletion-vectors.bitmap64=true'",
     )
 
 

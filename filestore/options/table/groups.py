@@ -6,6 +6,7 @@ from typing import Final
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table.commits import CommitOptions, PartitionOptions, VersionOptions
 from filestore.options.table.files import CompactionOptions, FileOptions
+from filestore.options.table.iceberg import IcebergOptions
 from filestore.options.table.log import AVRO_FORMATS, TOMBSTONE_FORMATS, ChangelogOptions, LogOptions
 from filestore.options.table.reads import ReadingOptions
 from filestore.options.table.rows import MergeOptions, RefusedOptions, SchemaOptions, ShapeOptions
@@ -31,6 +32,7 @@ class TableValues(
     VersionOptions,
     PartitionOptions,
     ReadingOptions,
+    IcebergOptions,
     SchemaOptions,
     RefusedOptions,
 ):

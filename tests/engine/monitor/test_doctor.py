@@ -17,6 +17,7 @@ from engine.monitor.symptom import Severity, Symptom
 from engine.monitor.table_probe import BucketHealth, TableHealth
 from engine.monitor.topic_state import TopicState
 from filestore.branch.branches import create_branch
+from filestore.iceberg.places import IcebergState
 from filestore.layout.branch_state import Operation, Work, begin_work
 from filestore.tag.savepoints import create_savepoint
 from filestore.tag.tags import create_tag
@@ -160,6 +161,12 @@ SICK = {
         Severity.WARNING,
         "snapshot.time-retained=1.0 d",
     ),
+    "iceberg": (
+        seen(iceberg=IcebergState(directory="/t/metadata", shown=3, newest=5)),
+        "iceberg",
+        Severity.WARNING,
+        "next commit catches up",
+    ),
     "manifests": (seen(manifest_count=200), "manifests", Severity.NOTE, "manifest.merge-min-count"),
 }
 
@@ -244,7 +251,7 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert told["severity"] == "warning"
     by_check = {each["check"]: each for each in told["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
-    assert len(by_check) == 17
+    assert len(by_check) == 18
 
 
 @pytest.mark.parametrize(

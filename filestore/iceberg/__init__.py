@@ -1,0 +1,1 @@
+"""Iceberg metadata over a table's own data files."""

@@ -1,0 +1,223 @@
+"""Iceberg's table metadata as JSON: what a state of the table adds to the metadata before it.
+
+Source: Iceberg spec "Table Metadata"; Paimon IcebergMetadata. Version numbers and ids of snapshots are the table's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from filestore.iceberg.entries import DATA, IcebergRecord
+from filestore.iceberg.manifests import live_count
+from filestore.iceberg.schema import FIRST_PARTITION_ID, IcebergColumns
+from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
+from lsm.errors import CorruptDataError
+
+_IDENTITY: Final = "fluvial.snapshot"  # of the summary: which snapshot of the table it is
+_TABLE: Final = "fluvial.table"
+_RULE: Final = "fluvial.visible-files"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """One version of the metadata."""
+
+    body: Json
+
+    @classmethod
+    def parse(cls, text: bytes, *, source: str) -> "Metadata":
+        """Read a file. Raises: CorruptDataError."""
+        try:
+            body = orjson.loads(text)
+            found = cls(body)
+            assert isinstance(found.current["manifest-list"], str)
+        except (ValueError, KeyError, TypeError, IndexError, AssertionError) as error:
+            raise CorruptDataError(f"Iceberg metadata cannot be decoded: file={source} error={error!r}") from error
+        return found
+
+    def to_json(self) -> bytes:
+        """The bytes of its file."""
+        return orjson.dumps(self.body)
+
+    @property
+    def current(self) -> Json:
+        """The newest snapshot."""
+        found: Json = next(each for each in reversed(self.snapshots) if each["snapshot-id"] == self.snapshot_id)
+        return found
+
+    @property
+    def snapshots(self) -> list[Json]:
+        """All snapshots, oldest first."""
+        found: list[Json] = self.body["snapshots"]
+        return found
+
+    @property
+    def snapshot_id(self) -> int:
+        """The id of the newest snapshot."""
+        return int(self.body["current-snapshot-id"])
+
+    @property
+    def ref(self) -> SnapshotRef:
+        """The table's snapshot that it shows."""
+        return SnapshotRef(self.snapshot_id, str(self.current["summary"].get(_IDENTITY, "")))
+
+    @property
+    def next_row_id(self) -> int:
+        """The first row id that is not given yet."""
+        return int(self.body.get("next-row-id") or 0)
+
+    def is_of(self, table_id: str, version: int, rule: str) -> bool:
+        """Whether it can be continued: it is of this table, in this version, with files chosen by this rule."""
+        properties: Json = self.body.get("properties") or {}
+        return (
+            bool(self.body["format-version"] == version)
+            and bool(self.ref.identity)
+            and (properties.get(_TABLE), properties.get(_RULE)) == (table_id, rule)
+        )
+
+    def is_of_other_table(self, table_id: str) -> bool:
+        """Whether a table that was here before made it."""
+        return bool((self.body.get("properties") or {}).get(_TABLE, table_id) != table_id)
+
+
+def iceberg_snapshot(
+    snapshot: Snapshot,
+    parent: Json | None,
+    manifests: Sequence[IcebergRecord],
+    manifest_list: str,
+    *,
+    removed: Sequence[IcebergRecord],
+    added: Sequence[IcebergRecord],
+    first_row_id: int | None,
+    added_rows: int,
+) -> Json:
+    """A snapshot of the table as Iceberg's.
+
+    Args:
+        snapshot: of the table.
+        parent: Iceberg's snapshot before it; None: it is the first that readers see.
+        manifests: lines of its manifest list.
+        manifest_list: path of that list.
+        removed: entries of files that it does not have any more, of data and of vectors.
+        added: entries of its new files.
+        first_row_id: of version 3; None before.
+        added_rows: row ids that it gives.
+    """
+    body: Json = {
+        "sequence-number": snapshot.id,
+        "snapshot-id": snapshot.id,
+        "timestamp-ms": snapshot.time_ms,
+        "summary": {
+            "operation": _operation(snapshot, has_removed=bool(removed), has_added=bool(added)),
+            _IDENTITY: snapshot.identity,
+            **_totals(manifests),
+            **_counts("added", added),
+            **_counts("deleted", removed),
+        },
+        "manifest-list": manifest_list,
+        "schema-id": snapshot.schema_id,
+    }
+    if parent is not None:
+        body["parent-snapshot-id"] = parent["snapshot-id"]
+    if first_row_id is not None:
+        body |= {"first-row-id": first_row_id, "added-rows": added_rows}
+    return body
+
+
+def metadata_of(
+    snapshots: Sequence[Json],
+    schemas: Sequence[IcebergColumns],
+    *,
+    version: int,
+    uuid: str,
+    location: str,
+    table_id: str,
+    rule: str,
+    tags: Mapping[str, int],
+    next_row_id: int,
+    base: Metadata | None,
+) -> Metadata:
+    """A version of the metadata.
+
+    Args:
+        snapshots: that it shows, oldest first; the last is the current one.
+        schemas: of every version of the schema, oldest first; the last is the current one.
+        version: of Iceberg's format.
+        uuid: of the table for Iceberg.
+        location: of the table.
+        table_id: see ``Metadata.is_of``.
+        rule: see ``Metadata.is_of``.
+        tags: ids of snapshots by name of tag.
+        next_row_id: see ``Metadata.next_row_id``.
+        base: the metadata before, whose highest column id stays.
+    """
+    shown = {each["snapshot-id"] for each in snapshots}
+    current, newest = snapshots[-1], schemas[-1]
+    refs = {name: {"snapshot-id": at, "type": "tag"} for name, at in tags.items() if at in shown and name != "main"}
+    fields = newest.spec_json["fields"]
+    log, time_ms = [], 0
+    for each in snapshots:
+        time_ms = max(time_ms, each["timestamp-ms"])
+        log.append({"snapshot-id": each["snapshot-id"], "timestamp-ms": time_ms})
+    body: Json = {
+        "format-version": version,
+        "table-uuid": uuid,
+        "location": location,
+        "last-sequence-number": current["sequence-number"],
+        "last-updated-ms": time_ms,
+        "last-column-id": max(
+            0 if base is None else base.body["last-column-id"], *(each.last_column_id for each in schemas)
+        ),
+        "schemas": [each.schema_json for each in schemas],
+        "current-schema-id": newest.schema_json["schema-id"],
+        "partition-specs": [newest.spec_json],
+        "default-spec-id": 0,
+        "last-partition-id": FIRST_PARTITION_ID + len(fields) - 1,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "properties": {_TABLE: table_id, _RULE: rule},
+        "current-snapshot-id": current["snapshot-id"],
+        "refs": {"main": {"snapshot-id": current["snapshot-id"], "type": "branch"}, **refs},
+        "snapshots": list(snapshots),
+        "snapshot-log": log,
+        "metadata-log": [],
+    }
+    if version >= 3:
+        body["next-row-id"] = next_row_id
+    return Metadata(body)
+
+
+def _operation(snapshot: Snapshot, *, has_removed: bool, has_added: bool) -> str:
+    if not has_removed:
+        return "append"
+    if snapshot.commit_kind is CommitKind.COMPACT:
+        return "replace"
+    return "overwrite" if has_added else "delete"
+
+
+def _totals(manifests: Sequence[IcebergRecord]) -> dict[str, str]:
+    """Files and rows of a snapshot, from the lines of its manifests."""
+    data = [each for each in manifests if each["content"] == DATA]
+    rows = sum(each["added_rows_count"] + each["existing_rows_count"] for each in data)
+    vectors = sum(live_count(each) for each in manifests if each["content"] != DATA)
+    return {
+        "total-data-files": str(sum(map(live_count, data))),
+        "total-records": str(rows),
+        "total-delete-files": str(vectors),
+    }
+
+
+def _counts(word: str, entries: Sequence[IcebergRecord]) -> dict[str, str]:
+    files = [entry["data_file"] for entry in entries if entry["data_file"]["content"] == DATA]
+    if not files:
+        return {}
+    return {
+        f"{word}-data-files": str(len(files)),
+        f"{word}-records": str(sum(file["record_count"] for file in files)),
+        f"{'added' if word == 'added' else 'removed'}-files-size": str(
+            sum(file["file_size_in_bytes"] for file in files)
+        ),
+    }

@@ -1,0 +1,79 @@
+"""Where Iceberg metadata is, and how far behind the table it is. Nothing here needs pyiceberg.
+
+Source: Paimon IcebergCommitCallback.catalogDatabasePath; Iceberg HadoopTableOperations.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from filestore.io.file_io import FileIO
+from filestore.layout.locations import absolute_path
+from filestore.options.table.iceberg import DISABLED, HADOOP_CATALOG, TABLE_LOCATION
+from filestore.table_store import TableStore
+from lsm.errors import InvalidInputError
+
+HINT: Final = "version-hint.text"
+"""Name of the file with the number of the newest version."""
+_DATABASE_SUFFIX: Final = ".db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergState:
+    """What Iceberg readers find of a table."""
+
+    directory: str  # of the metadata
+    shown: int | None  # id of the snapshot that they find; None: no metadata
+    newest: int | None  # id of the table's newest snapshot; None: it has none
+
+    @property
+    def behind(self) -> int:
+        """Snapshots that they do not find yet."""
+        return max(0, (self.newest or 0) - (self.shown or 0))
+
+    def __str__(self) -> str:
+        found = "no metadata" if self.shown is None else f"snapshot {self.shown}"
+        return f"{found} of {self.newest or 0}, {self.behind} behind, in {self.directory}"
+
+
+def publishes(store: TableStore) -> bool:
+    """Whether the opened branch has Iceberg metadata: the main one, when ``metadata.iceberg.storage`` is set."""
+    return store.options.iceberg_storage != DISABLED and store.paths.branch == store.main_branch
+
+
+def iceberg_state(store: TableStore) -> IcebergState | None:
+    """How far the Iceberg metadata has come; None: the opened branch has none. Raises: as ``metadata_directory``."""
+    if not publishes(store):
+        return None
+    directory = metadata_directory(store)
+    return IcebergState(
+        directory=directory, shown=hinted_version(store.io, directory), newest=store.snapshots.latest_id()
+    )
+
+
+def hinted_version(io: FileIO, directory: str) -> int | None:
+    """The version that the hint names, which is the id of a snapshot; None: there is no hint."""
+    try:
+        text = io.read_bytes(f"{directory}/{HINT}").decode(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def metadata_directory(store: TableStore) -> str:
+    """The directory of a table's Iceberg metadata.
+
+    Raises: InvalidInputError for a table outside of a database directory that is to be in a Hadoop catalog.
+    """
+    options = store.options
+    storage = options.iceberg_storage_location or options.iceberg_storage
+    root = absolute_path(store.paths.root)
+    if storage == TABLE_LOCATION:
+        return f"{root}/metadata"
+    database, _, name = root.rpartition("/")
+    warehouse, _, directory = database.rpartition("/")
+    if not directory.endswith(_DATABASE_SUFFIX):
+        raise InvalidInputError(
+            "a table outside of a warehouse has no place in a Hadoop catalog: "
+            f"metadata.iceberg.storage={HADOOP_CATALOG} path={root} fix='set metadata.iceberg.storage={TABLE_LOCATION}'"
+        )
+    return f"{warehouse}/iceberg/{directory.removesuffix(_DATABASE_SUFFIX)}/{name}/metadata"

@@ -1,0 +1,53 @@
+"""Whether Iceberg readers find the table, and how. Source: Paimon IcebergOptions."""
+
+from typing import Final
+
+from filestore.options.option import Option, OptionValues
+from filestore.options.parsing import boolean, choice
+from filestore.options.table.common import COUNT, NUMBER
+
+DISABLED: Final = "disabled"
+TABLE_LOCATION: Final = "table-location"
+HADOOP_CATALOG: Final = "hadoop-catalog"
+_BUILT: Final = (DISABLED, TABLE_LOCATION, HADOOP_CATALOG)
+
+
+def _check_storage(text: str) -> None:
+    if text.strip().lower() not in _BUILT:
+        raise ValueError(f"expected='{' | '.join(_BUILT)}'")
+
+
+class IcebergOptions(OptionValues):
+    """Iceberg metadata beside the snapshots."""
+
+    iceberg_storage = Option(
+        "metadata.iceberg.storage",
+        choice(*_BUILT, "hive-catalog", "rest-catalog"),
+        DISABLED,
+        "Where Iceberg metadata of every snapshot is written; hive-catalog and rest-catalog are refused.",
+        check=_check_storage,
+    )
+    iceberg_storage_location = Option(
+        "metadata.iceberg.storage-location",
+        choice(TABLE_LOCATION, "catalog-location"),
+        None,
+        "The directory of the metadata, if it does not follow from metadata.iceberg.storage.",
+    )
+    iceberg_format_version = Option(
+        "metadata.iceberg.format-version", choice("2", "3"), "2", "Iceberg's version; 3 has deletion vectors."
+    )
+    iceberg_manifest_compression = Option(
+        "metadata.iceberg.manifest-compression",
+        choice("snappy", "deflate", "gzip", "zstd", "null", "none", "uncompressed"),
+        "deflate",
+        "Codec of Iceberg's manifests; snappy needs the package cramjam.",
+    )
+    iceberg_delete_after_commit = Option(
+        "metadata.iceberg.delete-after-commit.enabled", boolean, True, "Delete metadata files of former versions."
+    )
+    iceberg_previous_versions_max = Option(
+        "metadata.iceberg.previous-versions-max", NUMBER, 0, "Former metadata files that are kept."
+    )
+    iceberg_compaction_min_files = Option(
+        "metadata.iceberg.compaction.min.file-num", COUNT, 10, "Small Iceberg manifests that are merged."
+    )

@@ -1,0 +1,142 @@
+"""Iceberg metadata beside Java: Iceberg's own reader of ours, and Paimon's metadata of the same table."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from filestore.catalog.catalog import FileCatalog
+from filestore.iceberg.publication import publish_iceberg
+from filestore.scan.snapshot_files import deletion_indexes
+from filestore.table import FileTable
+from filestore.tag.tags import create_tag
+from tests.peers import TableDefinition
+from tests.peers.agreement import FLUVIAL
+from tests.peers.iceberg_java import IcebergJava
+from tests.peers.java_peer import JavaPeer
+from tests.peers.tables import rows_of
+from tests.support.iceberg import live_entries, metadata_json
+
+pytestmark = pytest.mark.interop
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+VECTORS = {"metadata.iceberg.format-version": "3", "deletion-vectors.enabled": "true"}
+VECTORS |= {"num-sorted-run.compaction-trigger": "6", "compaction.max-size-amplification-percent": "100000"}
+VECTORS |= {"deletion-vectors.bitmap64": "true", "metadata.iceberg.storage": "table-location"}
+
+
+def several(ids: range, v: str) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
+
+
+def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: IcebergJava) -> None:
+    """Issue 20 point 1: version 3; updates and deletes of a key table are seen as of each commit, and by tag."""
+    table = FileCatalog(str(tmp_path)).create_table(
+        "db.t", SCHEMA, primary_key=["id"], options={"bucket": "2", **VECTORS}
+    )
+    root, store = table.store.paths.root, table.store
+    states: dict[int, Any] = {}
+    vectors = 0
+    for turn in range(7):
+        table.write(several(range(turn, turn + 6), f"v{turn}"))
+        if turn % 3 == 1:
+            table.write(several(range(turn, turn + 2), ""), pa.array([3, 3], pa.int8()))
+        table.compact()
+        newest = store.snapshots.latest_id()
+        assert newest is not None
+        states[newest] = sorted(tuple(row.values()) for row in table.read().to_arrow().to_pylist())
+        assert sorted(iceberg_java.read(root)) == states[newest]
+        if turn == 2:
+            create_tag(store, "eod")
+            tagged = states[newest]
+        vectors = max(vectors, _vectors(table))
+    table.compact(full=True)
+    assert sorted(iceberg_java.read(root)) == states[max(states)]
+    assert sorted(iceberg_java.read(root, tag="eod")) == tagged
+    for snapshot_id, state in states.items():
+        assert sorted(iceberg_java.read(root, snapshot_id=snapshot_id)) == state
+    assert vectors > 0
+    marked = [each for group in deletion_indexes(store, store.snapshots.latest()).values() for each in group]
+    assert _vectors(table) == sum(len(each.index_vectors) for each in marked)
+
+
+def _vectors(table: FileTable) -> int:
+    return sum(each["content"] == 1 for each in live_entries(metadata_json(table)).values())
+
+
+DEFINITION = TableDefinition(
+    columns=[
+        ("pt", "STRING NOT NULL"),
+        ("k", "INT NOT NULL"),
+        ("v", "STRING"),
+        ("n", "DOUBLE"),
+        ("d", "DECIMAL(10, 2)"),
+        ("t", "TIMESTAMP(3)"),
+        ("b", "BIGINT"),
+    ],
+    primary_key=["pt", "k"],
+    partition_by=["pt"],
+    options={"bucket": "1", "metadata.iceberg.storage": "table-location", "num-sorted-run.compaction-trigger": "3"},
+)
+
+
+def write_pairs(peer: Any, warehouse: Path, start: int) -> None:
+    given = [
+        {"pt": pt, "k": k, "v": f"v{start}", "n": float(k), "d": None, "t": None, "b": -k}
+        for pt in "ab"
+        for k in range(start, start + 3)
+    ]
+    peer.write(warehouse, "db.t", rows_of(DEFINITION, given))
+
+
+def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
+    """Issue 20 point 1: of one table, field by field: schemas, partitions, orders, and every live file's entry."""
+    java_peer.create(tmp_path, "db.t", DEFINITION)
+    write_pairs(java_peer, tmp_path, 0)
+    java_peer.compact(tmp_path, "db.t")
+    table = FileCatalog(str(tmp_path)).table("db.t")
+    theirs = metadata_json(table)
+    their_files = live_entries(theirs)
+    shutil.rmtree(tmp_path / "db.db" / "t" / "metadata")
+    publish_iceberg(table.store)
+    ours = metadata_json(table)
+    differ = {  # times are of the clock there, of the snapshot here
+        "table-uuid",
+        "last-updated-ms",
+        "snapshots",
+        "properties",
+        "refs",
+        "snapshot-log",
+        "metadata-log",
+    }
+    assert {key: ours[key] for key in theirs if key not in differ} == {
+        key: value for key, value in theirs.items() if key not in differ
+    }
+    ids = ("snapshot-id", "sequence-number", "schema-id")
+    assert {key: ours["snapshots"][-1][key] for key in ids} == {key: theirs["snapshots"][-1][key] for key in ids}
+    our_files = live_entries(ours)
+    assert our_files.keys() == their_files.keys()
+    assert len(our_files) == 2
+    for path, entry in their_files.items():
+        known = {key: value for key, value in entry.items() if value is not None}
+        assert {key: our_files[path][key] for key in known} == known
+
+
+def test_paimon_and_we_go_on_with_each_others_metadata(
+    tmp_path: Path, java_peer: JavaPeer, iceberg_java: IcebergJava
+) -> None:
+    """Issue 20 point 1: each commits in turn; Iceberg reads the table's rows after each turn, and the history grows."""
+    java_peer.create(tmp_path, "db.t", DEFINITION)
+    root = tmp_path / "db.db" / "t"
+    for turn in range(4):
+        peer = (java_peer, FLUVIAL)[turn % 2]
+        write_pairs(peer, tmp_path, turn)
+        peer.compact(tmp_path, "db.t")
+        keys = sorted((row[0], row[1]) for row in iceberg_java.read(str(root)))
+        assert keys == [(pt, k) for pt in "ab" for k in range(turn + 3)]
+    hint = (root / "metadata" / "version-hint.text").read_text()
+    shown = json.loads((root / "metadata" / f"v{hint}.metadata.json").read_text())["snapshots"]
+    assert len(shown) >= 2
