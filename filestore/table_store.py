@@ -139,12 +139,14 @@ class TableStore:
         """Delete a file of the branch as long as it has these contents; see ``own_files``. Raises: UnavailableError."""
         delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: found == body)
 
-    def delete_snapshot(self, snapshot: Snapshot, *, tag: str | None = None) -> None:
-        """Delete the file of a snapshot, or of a tag of it, and no other one of that id or name; see ``own_files``.
+    def delete_tag(self, name: str) -> None:
+        """Delete the file of a tag, wherever it was moved, and not of another table. Raises: UnavailableError."""
+        path = self.paths.tag(name)
+        delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: self.is_as_opened())
 
-        Raises: UnavailableError.
-        """
-        path = self.paths.snapshot(snapshot.id) if tag is None else self.paths.tag(tag)
+    def delete_snapshot(self, snapshot: Snapshot) -> None:
+        """Delete the file of a snapshot, and no other one of that id; see ``own_files``. Raises: UnavailableError."""
+        path = self.paths.snapshot(snapshot.id)
         delete_own(
             self.io, self.paths.branch_root, path, self.names,
             is_own=lambda found: Snapshot.from_json(found, source=path).ref == snapshot.ref,

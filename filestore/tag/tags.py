@@ -299,7 +299,7 @@ def _write_success_file(store: TableStore, name: str) -> None:
 
 
 def _remove(store: TableStore, tag: Tag) -> None:
-    store.delete_snapshot(tag.snapshot, tag=tag.name)
+    store.delete_tag(tag.name)
     check_still_open(store, tag.name, "deleted")
     if store.options.tag_create_success_file:
         store.io.delete(store.paths.tag_success_file(tag.name))
