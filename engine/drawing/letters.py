@@ -61,14 +61,14 @@ def text_width(words: str, size: float, *, strong: bool = False) -> float:
         size: of the font, in pixels.
         strong: font weight 600.
     """
-    return size * sum(_letter_widths(words, strong=strong))
+    return round(size * sum(_letter_widths(words, strong=strong)), 6)  # in whichever order letters are added up
 
 
 def shortened(words: str, room: float, size: float, *, strong: bool = False) -> str:
     """As much of a text as fits into ``room`` pixels, with an ellipsis in the middle; nothing if not even that fits."""
-    widths = [size * each for each in _letter_widths(words, strong=strong)]
-    if sum(widths) <= room:
+    if text_width(words, size, strong=strong) <= room:
         return words
+    widths = [size * each for each in _letter_widths(words, strong=strong)]
     left = room - text_width("…", size, strong=strong)
     if left < 0:
         return ""
