@@ -38,7 +38,7 @@ class RecordCodec:
 
     @property
     def has_tombstones(self) -> bool:
-        """Whether a delete may have its key only although ours have a value: Flink's sink of the log writes it so."""
+        """Whether a delete may have its key only, as Flink's sink of the log writes it; Fluvial's have a value."""
         return self.log_format == "debezium-json" and bool(self.key_names) and not self.keeps_update_before
 
     def registered(

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from engine.broker.broker import Broker
-from tests.flink.whole_way import Source, run, whole_way
+from tests.flink.whole_way import ShopSource, run_whole_way, whole_way
 from tests.peers.flink import Flink
 
 
@@ -14,4 +14,4 @@ def test_a_join_and_an_aggregate_equal_a_dumb_oracle_when_both_sides_are_killed(
     """The demo, smaller. The cluster of the session is the one after the kill."""
     killed = Flink(tmp_path)
     with whole_way(tmp_path, broker.bootstrap_servers, killed) as way:
-        run(way, Source(broker.bootstrap_servers, random.Random(23)), 200, lambda: flink, print)
+        run_whole_way(way, ShopSource(broker.bootstrap_servers, random.Random(23)), 200, lambda: flink, print)

@@ -47,7 +47,7 @@ _PATIENCE_S: Final = 240.0
 
 
 @dataclass
-class Source:
+class ShopSource:
     """A database of customers and orders that changes at random, and publishes each change as Debezium does."""
 
     brokers: str
@@ -182,7 +182,9 @@ def whole_way(home: Path, brokers: str, flink: Flink) -> Iterator[WholeWay]:
             way.spark.kill()
 
 
-def run(way: WholeWay, source: Source, changes: int, another: Callable[[], Flink], say: Callable[[str], None]) -> None:
+def run_whole_way(
+    way: WholeWay, source: ShopSource, changes: int, another: Callable[[], Flink], say: Callable[[str], None]
+) -> None:
     """Change, kill and start again, until Flink has what the oracle has.
 
     Args:
@@ -235,8 +237,8 @@ def main(home: Path, changes: int, seed: int) -> None:
 
     with Broker(home / "broker") as broker:
         with whole_way(home, broker.bootstrap_servers, cluster()) as way:
-            source = Source(broker.bootstrap_servers, random.Random(seed))
-            run(way, source, changes, cluster, lambda line: print(line, flush=True))
+            source = ShopSource(broker.bootstrap_servers, random.Random(seed))
+            run_whole_way(way, source, changes, cluster, lambda line: print(line, flush=True))
         clusters[-1].close()
 
 

@@ -36,7 +36,7 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Table]:
         yield made
 
 
-def found(table: Table, columns: Sequence[str], **more: Any) -> list[tuple[Any, ...]]:
+def changes_in_log(table: Table, columns: Sequence[str], **more: Any) -> list[tuple[Any, ...]]:
     """Kinds and values of the whole log."""
     whole = LogRange(bucket=0, start_offset=0, end_offset=5)
     return [
@@ -48,17 +48,17 @@ def found(table: Table, columns: Sequence[str], **more: Any) -> list[tuple[Any, 
 
 def test_it_is_a_delete_of_its_key_in_its_place(table: Table) -> None:
     expected = [("INSERT", 1, 10), ("INSERT", 2, 20), ("INSERT", 3, 30), ("DELETE", 1, None)]
-    assert found(table, ["id", "v"]) == expected
-    assert found(table, ["v"]) == [(kind, v) for kind, _, v in expected]
+    assert changes_in_log(table, ["id", "v"]) == expected
+    assert changes_in_log(table, ["v"]) == [(kind, v) for kind, _, v in expected]
 
 
 @pytest.mark.parametrize("table", [False], indirect=True)
 def test_it_is_refused_where_a_column_is_never_null(table: Table) -> None:
     with pytest.raises(InvalidInputError, match=r"missing=v .*RESET \('log.system'\)"):
-        found(table, ["id", "v"])
-    assert len(found(table, ["id"])) == 4
+        changes_in_log(table, ["id", "v"])
+    assert len(changes_in_log(table, ["id"])) == 4
 
 
 def test_it_is_refused_where_values_order_or_merge_deletes(table: Table) -> None:
     with pytest.raises(InvalidInputError, match="missing=v"):
-        found(table, ["id", "v"], needed_of_deletes=["v"])
+        changes_in_log(table, ["id", "v"], needed_of_deletes=["v"])
