@@ -30,5 +30,5 @@ BATCH_KEYS: Final = keys_at(At.BATCH_READ)
 """Options of a batch read."""
 STREAM_KEYS: Final = keys_at(At.STREAM_READ)
 """Options of a stream."""
-CHANGES_KEY: Final = "fluvial.changes"
+CHANGES_OPTION: Final = "fluvial.changes"
 """Option that only the catalog in Spark's SQL gives: which changes it asks for, as JSON."""

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from engine.request.read_keys import CHANGES_KEY, STREAM_KEYS
+from engine.request.read_keys import CHANGES_OPTION, STREAM_KEYS
 from engine.spark.named_table import named_table
 from engine.spark.read_options import ReadOptions, spelled_options, stream_options
 from engine.spark.snapshot_reader import as_declared
@@ -109,7 +109,7 @@ class ChangesReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Plan the changes that options ask for; ``schema`` has the columns to return, in this order."""
         named = spelled_options(options)
-        self._request = ChangesRequest.of_option(named[CHANGES_KEY])
+        self._request = ChangesRequest.of_option(named[CHANGES_OPTION])
         found = self._request.range(named_table(named).files)
         self._table = found.table
         self._names = schema.fieldNames()
@@ -146,7 +146,7 @@ class ChangesStreamReader(HybridStreamReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Open the stream that options ask for; ``schema`` has the columns to return, in this order."""
         named = spelled_options(options)
-        self._request = ChangesRequest.of_option(named.pop(CHANGES_KEY))
+        self._request = ChangesRequest.of_option(named.pop(CHANGES_OPTION))
         if self._request.end is not None:
             raise InvalidInputError(f"a stream has no end: end={self._request.end} fix='remove it, or use spark.read'")
         inner = _stream_given(named)
@@ -272,7 +272,7 @@ _SPARKS: Final = frozenset(
 
 def own_options(given: Mapping[str, str]) -> dict[str, str]:
     """A user's options of one read, without those by which Spark knows what it asks the catalog for."""
-    return {key: value for key, value in given.items() if key.lower() not in _SPARKS and key.lower() != CHANGES_KEY}
+    return {key: value for key, value in given.items() if key.lower() not in _SPARKS and key.lower() != CHANGES_OPTION}
 
 
 def _stream_given(named: Mapping[str, str]) -> dict[str, str]:

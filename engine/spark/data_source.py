@@ -36,12 +36,12 @@ class FluvialDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""
-        from engine.request.read_keys import BATCH_KEYS, CHANGES_KEY
+        from engine.request.read_keys import BATCH_KEYS, CHANGES_OPTION
         from engine.spark.read_options import ReadOptions
         from engine.spark.snapshot_reader import SnapshotReader
         from engine.spark.system_reader import SystemReader, names_system_table
 
-        if CHANGES_KEY in self.options:
+        if CHANGES_OPTION in self.options:
             from engine.spark.changes_reader import ChangesReader
 
             return ChangesReader(self.options, schema)
@@ -51,12 +51,12 @@ class FluvialDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "HybridStreamReader":
         """Reader of a snapshot and then of what follows."""
-        from engine.request.read_keys import CHANGES_KEY, STREAM_KEYS
+        from engine.request.read_keys import CHANGES_OPTION, STREAM_KEYS
         from engine.spark.read_options import ReadOptions, stream_options
         from engine.spark.system_reader import ChangeStreamReader, names_system_table
         from engine.stream.reader import HybridStreamReader
 
-        if CHANGES_KEY in self.options:
+        if CHANGES_OPTION in self.options:
             from engine.spark.changes_reader import ChangesStreamReader
 
             return ChangesStreamReader(self.options, schema)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
-from engine.request.read_keys import CHANGES_KEY
+from engine.request.read_keys import CHANGES_OPTION
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.changes_reader import COMMIT_VERSION, ChangesRequest, own_options
@@ -33,7 +33,7 @@ class ChangelogProxy(Proxy):
         self._name = name
         self._columns = columns
         self._keys = keys
-        self._options = {**place, CHANGES_KEY: request.to_option()}
+        self._options = {**place, CHANGES_OPTION: request.to_option()}
 
     # ---- what Spark calls
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from engine.request.read_keys import CHANGES_KEY
+from engine.request.read_keys import CHANGES_OPTION
 from engine.spark.changes_reader import ChangesReader, ChangesRequest, ChangesStreamReader, columns_of_changes
 from filestore.diff.version_range import Bound
 from filestore.tag.tags import create_tag, delete_tag
@@ -34,20 +34,20 @@ KINDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]] = {  # key and op
 Change = tuple[Any, ...]
 
 
-def options_of(table: Table, request: ChangesRequest, **more: str) -> dict[str, str]:
+def changes_options(table: Table, request: ChangesRequest, **more: str) -> dict[str, str]:
     warehouse = str(Path(table.store.paths.root).parents[1])
-    return {"warehouse": warehouse, "table": table.name, CHANGES_KEY: request.to_option(), **more}
+    return {"warehouse": warehouse, "table": table.name, CHANGES_OPTION: request.to_option(), **more}
 
 
-def change_rows(batches: Iterator[pa.RecordBatch]) -> list[Change]:
+def rows_without_time(batches: Iterator[pa.RecordBatch]) -> list[Change]:
     return [(*row.values(),)[:-1] for batch in batches for row in batch.to_pylist()]  # without the time
 
 
-def batch(table: Table, request: ChangesRequest) -> Counter[Change]:
-    reader = ChangesReader(options_of(table, request), columns_of_changes(table.files, request))
+def batch_changes_of(table: Table, request: ChangesRequest) -> Counter[Change]:
+    reader = ChangesReader(changes_options(table, request), columns_of_changes(table.files, request))
     task = pickle.loads(pickle.dumps(reader))
     return Counter(
-        row for part in reader.partitions() for row in change_rows(task.read(pickle.loads(pickle.dumps(part))))
+        row for part in reader.partitions() for row in rows_without_time(task.read(pickle.loads(pickle.dumps(part))))
     )
 
 
@@ -62,17 +62,17 @@ class Followed:
     def catch_up(self) -> None:
         """A new process reads all that there is."""
         schema = columns_of_changes(self.table.files, ChangesRequest())
-        reader = ChangesStreamReader(options_of(self.table, self.request, **self.options), schema)
+        reader = ChangesStreamReader(changes_options(self.table, self.request, **self.options), schema)
         here = reader.initialOffset() if self.at is None else self.at
         task = pickle.loads(pickle.dumps(reader))
         while (end := reader.latestOffset(here, ReadMaxRows(2**31))) != here:
             for part in reader.partitions(here, end):
-                self.rows += change_rows(task.read(part))
+                self.rows += rows_without_time(task.read(part))
             reader.commit(end)
             here = self.at = end
 
 
-def write(random: randoms.Random, table: Table, kind: str) -> None:
+def write_something(random: randoms.Random, table: Table, kind: str) -> None:
     keys = random.sample(range(8), random.randint(1, 5))
     data = {"id": keys, "v": [random.choice([None, 1, 2]) for _ in keys]}
     deletes = kind not in ("sum", "append")
@@ -86,7 +86,7 @@ def write(random: randoms.Random, table: Table, kind: str) -> None:
             table.write(pa.table(data | kinds, schema=SCHEMA.append(pa.field("_row_kind", pa.string()))))
 
 
-def folded(changes: Counter[Change], up_to: int) -> Counter[Change]:
+def rows_of_version(changes: Counter[Change], up_to: int) -> Counter[Change]:
     """The rows of a version."""
     signs = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
     rows: Counter[Change] = Counter()
@@ -108,26 +108,28 @@ def test_batch_stream_and_difference_fold_to_equal_rows_at_every_version(tmp_pat
     request = ChangesRequest(start=Bound(version="0"), shows_updates=True)
     followed = Followed(table, request)
     for _ in range(8):
-        write(random, table, kind)
+        write_something(random, table, kind)
         if random.random() < 0.5 and table.store.snapshots.latest_id():
             followed.catch_up()
     followed.catch_up()
-    changes = batch(table, request)
+    changes = batch_changes_of(table, request)
     assert Counter(followed.rows) == changes
     newest_id = table.store.snapshots.latest_id() or 0
     for version in range(1, newest_id + 1):
         whole = Counter(tuple(row.values())[:-1] for row in table.diff("0", str(version)).to_arrow().to_pylist())
-        signed = folded(changes, version)
+        signed = rows_of_version(changes, version)
         assert kind == "counted" or signed == whole
     first = random.randint(1, newest_id)
-    later = batch(table, ChangesRequest(start=Bound(version=str(first), is_inclusive=False), shows_updates=True))
+    later = batch_changes_of(
+        table, ChangesRequest(start=Bound(version=str(first), is_inclusive=False), shows_updates=True)
+    )
     assert later == Counter({each: count for each, count in changes.items() if each[-1] > first})
-    split = batch(table, ChangesRequest(start=Bound(version="0")))
+    split = batch_changes_of(table, ChangesRequest(start=Bound(version="0")))
     assert {each[-2] for each in split} <= {"insert", "delete"}
-    assert folded(split, newest_id) == folded(changes, newest_id)
+    assert rows_of_version(split, newest_id) == rows_of_version(changes, newest_id)
 
 
-def table_of(tmp_path: Path) -> Table:
+def three_versions(tmp_path: Path) -> Table:
     table = Catalog(str(tmp_path / "warehouse")).create_table(
         "db.t", SCHEMA, primary_key=["id"], options={"bucket": "1"}
     )
@@ -137,7 +139,7 @@ def table_of(tmp_path: Path) -> Table:
 
 
 def test_a_stream_without_a_start_begins_with_the_newest_state(tmp_path: Path) -> None:
-    table = table_of(tmp_path)
+    table = three_versions(tmp_path)
     followed = Followed(table, ChangesRequest())
     followed.catch_up()
     table.write(pa.table({"id": [1], "v": [4]}))
@@ -146,7 +148,7 @@ def test_a_stream_without_a_start_begins_with_the_newest_state(tmp_path: Path) -
 
 
 def test_a_start_that_is_gone_is_an_error_of_new_streams_only(tmp_path: Path) -> None:
-    table = table_of(tmp_path)
+    table = three_versions(tmp_path)
     create_tag(table.store, "two", snapshot_id=2)
     behind_two = ChangesRequest(start=Bound(version="two", is_inclusive=False))
     followed = Followed(table, behind_two)

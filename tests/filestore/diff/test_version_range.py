@@ -30,7 +30,7 @@ from tests.support.tables import expire_all_but, key_table, newest_snapshot, reo
 ByVersion = dict[int, list[tuple[Any, ...]]]
 
 
-def bound(version: object, *, inclusive: bool = True) -> Bound:
+def at_version(version: object, *, inclusive: bool = True) -> Bound:
     return Bound(version=str(version), is_inclusive=inclusive)
 
 
@@ -49,8 +49,8 @@ def range_changes(
     return dict(by_version)
 
 
-def after(version: object) -> Bound:
-    return bound(version, inclusive=False)
+def behind_version(version: object) -> Bound:
+    return at_version(version, inclusive=False)
 
 
 def test_each_version_has_its_own_changes_with_the_rows_that_they_replace() -> None:
@@ -67,16 +67,22 @@ def test_each_version_has_its_own_changes_with_the_rows_that_they_replace() -> N
         3: [("-D", 3, 3)],
         5: [("+I", 3, 33)],
     }
-    assert range_changes(table) == range_changes(table, bound(0)) == range_changes(table, bound(1)) == expected
-    assert range_changes(table, bound(2), bound(3)) == {2: expected[2], 3: expected[3]}
-    assert range_changes(table, after(2), bound(3)) == {3: expected[3]}
-    assert range_changes(table, bound(2), after(3)) == {2: expected[2]}
-    assert range_changes(table, bound(4), bound(4)) == range_changes(table, after(2), after(3)) == {}
-    assert range_changes(table, after(5)) == {}
+    assert (
+        range_changes(table) == range_changes(table, at_version(0)) == range_changes(table, at_version(1)) == expected
+    )
+    assert range_changes(table, at_version(2), at_version(3)) == {2: expected[2], 3: expected[3]}
+    assert range_changes(table, behind_version(2), at_version(3)) == {3: expected[3]}
+    assert range_changes(table, at_version(2), behind_version(3)) == {2: expected[2]}
+    assert (
+        range_changes(table, at_version(4), at_version(4))
+        == range_changes(table, behind_version(2), behind_version(3))
+        == {}
+    )
+    assert range_changes(table, behind_version(5)) == {}
     with pytest.raises(InvalidInputError, match=r"the end is before the start: .*start=version 3 end=version 1"):
-        range_changes(table, bound(3), bound(1))
+        range_changes(table, at_version(3), at_version(1))
     with pytest.raises(InvalidInputError, match="no such snapshot"):
-        range_changes(table, bound(6))
+        range_changes(table, at_version(6))
 
 
 PRODUCERS = ["none", "input", "lookup", "full-compaction"]
@@ -126,7 +132,7 @@ def test_any_range_of_any_history_is_the_difference_of_each_version_to_the_one_b
     if newest_id == 0:
         return
     first, last = sorted((random.randint(0, newest_id), random.randint(1, newest_id)))
-    found = range_changes(table, after(first), bound(last))
+    found = range_changes(table, behind_version(first), at_version(last))
     expected: ByVersion = {}
     for version in range(first + 1, last + 1):
         before = table.store.snapshots.read(version - 1) if version > 1 else None
@@ -150,7 +156,7 @@ def test_the_state_before_is_read_once_however_many_versions_follow() -> None:
     for version in range(20):
         table.write(rows((1, version), (100 + version, 0)))
     reading = FaultyFileIO(table.store.io)
-    found = range_changes(reopened(table, reading), bound(11))  # type: ignore[arg-type]
+    found = range_changes(reopened(table, reading), at_version(11))  # type: ignore[arg-type]
     assert [len(found[version]) for version in range(11, 21)] == [3] * 10
     opened = [line for line in reading.log if line.startswith("open_input") and "bucket-0" in line]
     assert len(opened) == len({*opened}) == 20
@@ -165,8 +171,8 @@ def test_rows_that_a_commit_only_rewrites_are_no_changes_without_a_key() -> None
     table.write(rows((1, 1), (1, 1), (2, None)))
     table.overwrite(rows((1, 1), (2, None), (3, 3)))
     table.write(rows((4, 4)))
-    assert range_changes(table, bound(2)) == {2: [("-D", 1, 1), ("+I", 3, 3)], 3: [("+I", 4, 4)]}
-    assert len(range_changes(table, bound(2), raw=True)[2]) == 6
+    assert range_changes(table, at_version(2)) == {2: [("-D", 1, 1), ("+I", 3, 3)], 3: [("+I", 4, 4)]}
+    assert len(range_changes(table, at_version(2), raw=True)[2]) == 6
 
 
 @pytest.mark.sweep
@@ -224,15 +230,15 @@ def test_bounds_are_snapshots_tags_times_and_branches() -> None:
     create_tag(table.store, "two", snapshot_id=2)
     dev = with_branch(table, "dev", tag="two")
     dev.write(rows((1, 30)))
-    assert [*range_changes(table, bound("two"))] == [2, 3, 4]
-    assert [*range_changes(table, after("two"), bound("latest"))] == [3, 4]
-    assert [*range_changes(table, bound("two"), bound("two"))] == [2]
-    assert range_changes(table, after("two"), bound("dev.latest")) == {3: [("-U", 1, 2), ("+U", 1, 30)]}
-    assert range_changes(table, after("dev.two"), bound("dev.3")) == {3: [("-U", 1, 2), ("+U", 1, 30)]}
+    assert [*range_changes(table, at_version("two"))] == [2, 3, 4]
+    assert [*range_changes(table, behind_version("two"), at_version("latest"))] == [3, 4]
+    assert [*range_changes(table, at_version("two"), at_version("two"))] == [2]
+    assert range_changes(table, behind_version("two"), at_version("dev.latest")) == {3: [("-U", 1, 2), ("+U", 1, 30)]}
+    assert range_changes(table, behind_version("dev.two"), at_version("dev.3")) == {3: [("-U", 1, 2), ("+U", 1, 30)]}
     with pytest.raises(InvalidInputError, match=r"the start is not in the history of the end: .*snapshot=3"):
-        range_changes(table, after("dev.latest"), bound("latest"))
+        range_changes(table, behind_version("dev.latest"), at_version("latest"))
     with pytest.raises(InvalidInputError, match=r"no such version: .*version='nine'"):
-        range_changes(table, bound("dev.nine"))
+        range_changes(table, at_version("dev.nine"))
 
 
 def test_times_are_those_of_commits_in_microseconds() -> None:
@@ -259,21 +265,21 @@ def test_expired_versions_are_an_error_or_come_with_the_next_one_that_is_kept() 
     table.write(rows((1, 5), (2, 2)))
     expire_all_but(table, 2)
     assert table.store.snapshots.ids() == [4, 5]
-    assert range_changes(table, after(4)) == {5: [("-U", 1, 4), ("+U", 1, 5), ("+I", 2, 2)]}
-    for start in (bound(2), bound(3), bound(4), bound(0), after(2), after("two")):
+    assert range_changes(table, behind_version(4)) == {5: [("-U", 1, 4), ("+U", 1, 5), ("+I", 2, 2)]}
+    for start in (at_version(2), at_version(3), at_version(4), at_version(0), behind_version(2), behind_version("two")):
         with pytest.raises(
             SnapshotExpiredError, match=r"have expired: .*earliest=4.*fix='start at version 4 EXCLUSIVE"
         ):
             range_changes(table, start)
     with pytest.raises(SnapshotExpiredError, match="versions of that time have expired"):
         range_changes(table, Bound(time_us=5))
-    assert range_changes(table, after("two"), folds=True) == {
+    assert range_changes(table, behind_version("two"), folds=True) == {
         4: [("-U", 1, 2), ("+U", 1, 4)],
         5: [("-U", 1, 4), ("+U", 1, 5), ("+I", 2, 2)],
     }
-    assert range_changes(table, bound(0), bound("two"), folds=True) == {2: [("+I", 1, 2)]}
+    assert range_changes(table, at_version(0), at_version("two"), folds=True) == {2: [("+I", 1, 2)]}
     with pytest.raises(SnapshotExpiredError, match="missing=1 "):  # the state before is nowhere
-        range_changes(table, bound(2), folds=True)
+        range_changes(table, at_version(2), folds=True)
     assert range_changes(table) == {4: [("+I", 1, 4)], 5: [("-U", 1, 4), ("+U", 1, 5), ("+I", 2, 2)]}
 
 
@@ -284,13 +290,13 @@ def test_what_was_rolled_back_is_in_no_range() -> None:
     create_tag(table.store, "three", snapshot_id=3)
     roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(2)))
     table.write(rows((1, 33)))
-    assert range_changes(table, bound(3)) == {3: [("-U", 1, 2), ("+U", 1, 33)]}
+    assert range_changes(table, at_version(3)) == {3: [("-U", 1, 2), ("+U", 1, 33)]}
     with pytest.raises(InvalidInputError, match=r"no such version: .*version='three'"):
-        range_changes(table, after("three"))
+        range_changes(table, behind_version("three"))
     dev = with_branch(table, "dev", tag="two")
     dev.write(rows((1, 34)))
     with pytest.raises(InvalidInputError, match=r"the start is not in the history of the end: .*rolled back"):
-        range_changes(table, after("latest"), bound("dev.latest"))
+        range_changes(table, behind_version("latest"), at_version("dev.latest"))
 
 
 def test_rows_have_the_columns_of_the_last_version() -> None:
@@ -300,14 +306,14 @@ def test_rows_have_the_columns_of_the_last_version() -> None:
     table.write(rows((1, 10)))
     table = altered(table, RenameColumn(("v",), "w"), AddColumn(path=("x",), type=parse_data_type("STRING")))
     row(table, id=2, w=2, x="new")
-    assert range_changes(table, bound(2)) == {
+    assert range_changes(table, at_version(2)) == {
         2: [("-U", 1, 1, None), ("+U", 1, 10, None)],
         3: [("-U", 2, 2, None), ("+U", 2, 2, "new")],
     }
     table = altered(table, DropColumn(path=("w",)))
     row(table, id=3, x="last")
-    assert range_changes(table, bound(2)) == {
+    assert range_changes(table, at_version(2)) == {
         3: [("-U", 2, None), ("+U", 2, "new")],
         4: [("+I", 3, "last")],
     }
-    assert range_changes(table, bound(2), bound(2)) == {2: [("-U", 1, 1), ("+U", 1, 10)]}
+    assert range_changes(table, at_version(2), at_version(2)) == {2: [("-U", 1, 1), ("+U", 1, 10)]}

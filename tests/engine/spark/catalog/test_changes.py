@@ -17,7 +17,7 @@ from tests.support.rows import write_changes, write_rows
 Change = tuple[Any, ...]
 
 
-def made(spark: SparkSession, shop: Catalog, name: str, *, producer: str = "none") -> None:
+def make_versions(spark: SparkSession, shop: Catalog, name: str, *, producer: str = "none") -> None:
     """Versions 1 to 5; 4 is a compaction."""
     spark.sql(
         f"CREATE TABLE fluvial.shop.{name} (id BIGINT PRIMARY KEY NOT ENFORCED, v STRING) "
@@ -50,36 +50,36 @@ UPDATES = {
 }
 
 
-def found(frame: DataFrame) -> Counter[Change]:
+def change_counts(frame: DataFrame) -> Counter[Change]:
     return Counter(tuple(row) for row in frame.select("id", "v", "_change_type", "_commit_version").collect())
 
 
-def between(*versions: int) -> Counter[Change]:
+def of_versions(*versions: int) -> Counter[Change]:
     return Counter(each for each in ALL if each[-1] in versions)
 
 
 def test_changes_by_version_time_and_tag(spark: SparkSession, shop: Catalog) -> None:
-    made(spark, shop, "c")
+    make_versions(spark, shop, "c")
     table = shop.table("shop.c")
     create_tag(table.files.store, "two", snapshot_id=2)
 
     def sql(text: str) -> Counter[Change]:
-        return found(spark.sql(f"SELECT * FROM fluvial.shop.c CHANGES {text}"))
+        return change_counts(spark.sql(f"SELECT * FROM fluvial.shop.c CHANGES {text}"))
 
     assert sql("FROM VERSION 0") == sql("FROM VERSION 1 TO VERSION 5") == Counter(ALL)
-    assert sql("FROM VERSION 2 TO VERSION 3") == between(2, 3)
-    assert sql("FROM VERSION 2 EXCLUSIVE TO VERSION 5 EXCLUSIVE") == between(3)
-    assert sql("FROM VERSION 'two' EXCLUSIVE") == between(3, 5)
+    assert sql("FROM VERSION 2 TO VERSION 3") == of_versions(2, 3)
+    assert sql("FROM VERSION 2 EXCLUSIVE TO VERSION 5 EXCLUSIVE") == of_versions(3)
+    assert sql("FROM VERSION 'two' EXCLUSIVE") == of_versions(3, 5)
     second = table.files.store.snapshots.read(2).time_ms
     at = f"TIMESTAMP '{datetime.fromtimestamp(second / 1000, UTC).isoformat()}'"
-    assert sql(f"FROM TIMESTAMP {at}") == between(2, 3, 5)
-    assert sql(f"FROM TIMESTAMP {at} EXCLUSIVE") == between(3, 5)
+    assert sql(f"FROM TIMESTAMP {at}") == of_versions(2, 3, 5)
+    assert sql(f"FROM TIMESTAMP {at} EXCLUSIVE") == of_versions(3, 5)
     assert sql("FROM VERSION 0 WITH (computeUpdates = 'true')") == Counter(UPDATES.get(each, each) for each in ALL)
     times = spark.sql("SELECT _commit_version v, _commit_timestamp t FROM fluvial.shop.c CHANGES FROM VERSION 2")
     assert {row.v: row.t.timestamp() for row in times.collect()}[2] == second / 1000
     by_reader = spark.read.option("startingVersion", "2").option("endingVersion", "3").changes("fluvial.shop.c")
-    assert found(by_reader) == between(2, 3)
-    assert found(spark.read.changes("fluvial.shop.c")) == Counter(ALL)
+    assert change_counts(by_reader) == of_versions(2, 3)
+    assert change_counts(spark.read.changes("fluvial.shop.c")) == Counter(ALL)
     joined = spark.sql(
         "SELECT t.v FROM fluvial.shop.c CHANGES FROM VERSION 5 AS ch JOIN fluvial.shop.t AS t ON t.id = ch.id "
         "WHERE ch._change_type = 'insert'"
@@ -89,12 +89,12 @@ def test_changes_by_version_time_and_tag(spark: SparkSession, shop: Catalog) -> 
 
 def test_net_changes_are_the_difference(spark: SparkSession, shop: Catalog) -> None:
     """What came and went within the range is not in it; expired versions do not matter between two kept ones."""
-    made(spark, shop, "net", producer="lookup")
+    make_versions(spark, shop, "net", producer="lookup")
     table = shop.table("shop.net")
     net = "SELECT * FROM fluvial.shop.net CHANGES FROM VERSION {} EXCLUSIVE WITH (deduplicationMode = 'netChanges'{})"
     updates = ", computeUpdates = 'true'"
     for start in (0, 1, 2, 3):
-        rows = found(spark.sql(net.format(start, updates)))
+        rows = change_counts(spark.sql(net.format(start, updates)))
         diff = table.diff(str(start), "5").to_arrow().to_pylist()
         kinds = {"+I": "insert", "-D": "delete", "-U": "update_preimage", "+U": "update_postimage"}
         assert Counter(each[:3] for each in rows) == Counter(
@@ -114,11 +114,11 @@ def test_wrong_ranges_say_what_is_wrong(spark: SparkSession, shop: Catalog) -> N
             spark.sql(f"SELECT * FROM fluvial.{text}").collect()
 
 
-def streamed(spark: SparkSession, frame: DataFrame, checkpoint: Path) -> Counter[Change]:
+def streamed_counts(spark: SparkSession, frame: DataFrame, checkpoint: Path) -> Counter[Change]:
     """What one run of a query delivers."""
     rows: Counter[Change] = Counter()
     query = (
-        frame.writeStream.foreachBatch(lambda batch, _: rows.update(found(batch)))
+        frame.writeStream.foreachBatch(lambda batch, _: rows.update(change_counts(batch)))
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -129,29 +129,29 @@ def streamed(spark: SparkSession, frame: DataFrame, checkpoint: Path) -> Counter
 
 def test_a_stream_of_changes_goes_on_where_it_ended(spark: SparkSession, shop: Catalog, tmp_path: Path) -> None:
     """From a version, exclusive too, from the newest state, and after a restart; the same changes as the batch."""
-    made(spark, shop, "s")
+    make_versions(spark, shop, "s")
     table = shop.table("shop.s")
 
     def stream(start: str | None = None, **options: str) -> DataFrame:
         reader = spark.readStream.options(**options)
         return (reader if start is None else reader.option("startingVersion", start)).changes("fluvial.shop.s")
 
-    assert streamed(spark, stream("0"), tmp_path / "all") == Counter(ALL)
-    assert streamed(spark, stream("2", startingBoundInclusive="false"), tmp_path / "two") == between(3, 5)
-    whole = streamed(spark, stream(), tmp_path / "whole")
+    assert streamed_counts(spark, stream("0"), tmp_path / "all") == Counter(ALL)
+    assert streamed_counts(spark, stream("2", startingBoundInclusive="false"), tmp_path / "two") == of_versions(3, 5)
+    whole = streamed_counts(spark, stream(), tmp_path / "whole")
     assert whole == Counter({(1, "d", "insert", 5): 1})
     write_rows(table, (1, "e"), (4, "n"))
     added = Counter({(1, "d", "delete", 6): 1, (1, "e", "insert", 6): 1, (4, "n", "insert", 6): 1})
-    assert streamed(spark, stream(), tmp_path / "whole") == added
-    assert streamed(spark, stream("0"), tmp_path / "all") == added
+    assert streamed_counts(spark, stream(), tmp_path / "whole") == added
+    assert streamed_counts(spark, stream("0"), tmp_path / "all") == added
     by_sql = spark.sql("SELECT * FROM STREAM fluvial.shop.s CHANGES FROM VERSION 6")
-    assert streamed(spark, by_sql, tmp_path / "sql") == added
+    assert streamed_counts(spark, by_sql, tmp_path / "sql") == added
 
 
 def test_auto_cdc_wants_a_target_that_spark_itself_can_merge_into(spark: SparkSession, shop: Catalog) -> None:
     """What ``create_auto_cdc_flow`` plans is Spark's own MERGE, which needs a connector in Java; ours is by text."""
-    made(spark, shop, "target")
-    changes = spark.read.option("startingVersion", "1").changes("fluvial.shop.c").alias("c")
+    make_versions(spark, shop, "target")
+    changes = spark.read.option("startingVersion", "1").changes("fluvial.shop.target").alias("c")
     merge = changes.mergeInto("fluvial.shop.target", F.expr("c.id = fluvial.shop.target.id"))
     with pytest.raises(UnsupportedOperationException, match=r"TABLE_OPERATION.*`target` does not support MERGE"):
         merge.whenMatched().delete().merge()
