@@ -89,7 +89,7 @@ if os.path.exists({throttle!r}):  # else processes start as quickly as without t
                 except FileNotFoundError:
                     pass
                 else:
-                    time.sleep(45)
+                    time.sleep(150)  # Spark ends it when the copy is done
             return super().commit_transaction(*arguments)
 
     confluent_kafka.Producer = Slow
@@ -214,6 +214,7 @@ def test_a_job_runs_on_two_workers_with_the_package_shipped(
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.1",
         "spark.speculation.minTaskRuntime": "1s",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{tmp_path}/events",
