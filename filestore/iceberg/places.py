@@ -8,7 +8,7 @@ from typing import Final
 
 from filestore.io.file_io import FileIO
 from filestore.layout.locations import absolute_path
-from filestore.options.table.iceberg import DISABLED, HADOOP_CATALOG, TABLE_LOCATION
+from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, HADOOP_CATALOG, TABLE_LOCATION
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
@@ -37,7 +37,8 @@ class IcebergState:
 
 def publishes(store: TableStore) -> bool:
     """Whether the opened branch has Iceberg metadata: the main one, when ``metadata.iceberg.storage`` is set."""
-    return store.options.iceberg_storage != DISABLED and store.paths.branch == store.main_branch
+    storage = store.options.iceberg_storage  # of another engine's table perhaps one that is not built
+    return storage != DISABLED and storage in BUILT_STORAGE and store.paths.branch == store.main_branch
 
 
 def iceberg_state(store: TableStore) -> IcebergState | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from filestore.options.table.groups import DYNAMIC_BUCKET, POSTPONE_BUCKET, TableValues
-from filestore.options.table.iceberg import DISABLED
+from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, TABLE_LOCATION
 from lsm.errors import InvalidInputError
 
 _SERVERS: Final = "bootstrap.servers"
@@ -82,6 +82,11 @@ def _merge_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
 def _iceberg_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
     is_on = options.iceberg_storage != DISABLED
     version, is_wide = options.iceberg_format_version, options.deletion_vectors_bitmap64
+    yield (
+        options.iceberg_storage not in BUILT_STORAGE,
+        f"no catalog server hears of new Iceberg metadata: metadata.iceberg.storage={options.iceberg_storage} "
+        f"expected='{' | '.join(BUILT_STORAGE)}' fix='set metadata.iceberg.storage={TABLE_LOCATION}'",
+    )
     yield (
         is_on and options.file_format != "parquet",
         f"Iceberg readers find columns by ids, which only Parquet files have: file.format={options.file_format} "

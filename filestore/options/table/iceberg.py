@@ -9,12 +9,8 @@ from filestore.options.table.common import COUNT, NUMBER
 DISABLED: Final = "disabled"
 TABLE_LOCATION: Final = "table-location"
 HADOOP_CATALOG: Final = "hadoop-catalog"
-_BUILT: Final = (DISABLED, TABLE_LOCATION, HADOOP_CATALOG)
-
-
-def _check_storage(text: str) -> None:
-    if text.strip().lower() not in _BUILT:
-        raise ValueError(f"expected='{' | '.join(_BUILT)}'")
+BUILT_STORAGE: Final = (DISABLED, TABLE_LOCATION, HADOOP_CATALOG)
+"""Without a catalog server, which would have to hear of new metadata."""
 
 
 class IcebergOptions(OptionValues):
@@ -22,10 +18,9 @@ class IcebergOptions(OptionValues):
 
     iceberg_storage = Option(
         "metadata.iceberg.storage",
-        choice(*_BUILT, "hive-catalog", "rest-catalog"),
+        choice(*BUILT_STORAGE, "hive-catalog", "rest-catalog"),
         DISABLED,
         "Where Iceberg metadata of every snapshot is written; hive-catalog and rest-catalog are refused.",
-        check=_check_storage,
     )
     iceberg_storage_location = Option(
         "metadata.iceberg.storage-location",
