@@ -20,9 +20,11 @@ CONSTRAINTS := conf/constraints.txt
 PEERS_CONSTRAINTS := conf/peers-constraints.txt
 BENCH := .venv-bench
 BENCH_CONSTRAINTS := conf/bench-constraints.txt
+DBT := .venv-dbt
+DBT_CONSTRAINTS := conf/dbt-constraints.txt
 AUDIT := .venv-audit
 AUDIT_CONSTRAINTS := conf/audit-constraints.txt
-PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
+PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(DBT_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
 MINUTES ?= 10
 PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
@@ -38,7 +40,7 @@ FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-bench jars jars-peers test test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job lint audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench jars jars-peers test test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +56,12 @@ $(VENV)/.stamp: pyproject.toml $(CONSTRAINTS)
 
 $(PEERS)/.stamp: $(PEERS_CONSTRAINTS)
 	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(PEERS) $(PEERS_CONSTRAINTS) --only-binary :all: pypaimon
+	@touch $@
+
+venv-dbt: $(DBT)/.stamp ## the environment of dbt, a client of the Thrift server in the tests, in .venv-dbt/
+
+$(DBT)/.stamp: $(DBT_CONSTRAINTS)
+	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(DBT) $(DBT_CONSTRAINTS) 'dbt-spark[PyHive]'
 	@touch $@
 
 venv-bench: $(BENCH)/.stamp ## the environment of Paimon's Spark sink, the ingest benchmark's peer, in .venv-bench/
@@ -86,7 +94,7 @@ demo-flink: venv jars jars-peers ## Debezium topics -> PySpark -> tables -> a jo
 $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive
 
-test: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
+test: venv venv-peers venv-dbt jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
 	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not soak" $(ARGS)
 
 test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: under a minute
@@ -95,7 +103,7 @@ test-fast: venv ## the tests that need no broker, Spark, peer, store or long swe
 bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each, kept in .bench/
 	$(PY) -m benchmarks $(ARGS)
 
-explore: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before, then histories
+explore: venv venv-peers venv-dbt jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before, then histories
 	$(PYTEST) -n $(WORKERS) $(GROUPS) --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
 	$(MAKE) histories ARGS=
 
@@ -136,5 +144,5 @@ format: venv ## rewrite the code in the house's format
 	$(VENV)/bin/ruff format $(CHECKED)
 
 clean: ## remove everything that was made in the checkout
-	rm -rf $(VENV) $(PEERS) $(BENCH) $(AUDIT) .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) $(BENCH) $(DBT) $(AUDIT) .demo .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -63,6 +63,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Correct a table after a snapshot, and compute everything downstream again by the pipelines of job files.",
     ),
     "run": ("engine.cli.commands.deploy", "Run the pipelines of a job file until they finish."),
+    "serve": (
+        "engine.cli.server_commands.serve",
+        "Serve the tables to JDBC and ODBC clients by Spark's Thrift server, until Ctrl-C or SIGTERM.",
+    ),
     "simulate": (
         "engine.cli.commands.simulate",
         "Interleave, crash and fail real operations on small tables, and check what is left.",
@@ -293,7 +297,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 """Actions by what they are about: one line about the group, and the name of each action in it."""
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Look": ("read", "tail", "describe", "diff", "table-diff", "inspect", "sql", "config"),
+    "Look": ("read", "tail", "describe", "diff", "table-diff", "inspect", "sql", "serve", "config"),
     "Job files and whole databases": ("init", "validate", "plan", "run", "recover", "cdc", "package", "spark-conf"),
     "Watch": ("top", "lag", "metrics", "trace", "lineage", "doctor", "verify"),
     "Look after tables": ("compact", "compact-database", "rescale", "copy"),

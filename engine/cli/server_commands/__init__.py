@@ -1,0 +1,1 @@
+"""Commands that serve tables to other programs until they are stopped."""
