@@ -218,6 +218,7 @@ class Catalog:
         if topic.is_adopted and RETENTION_KEY not in own:
             stored.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes
         try:
+            settle_before_first_database(self)  # the key's directory is of a database
             key = make_log_key(self.file_io, root)
             stored |= {"log.system": "kafka", **topic.options, MARKER_KEY_KEY: key}
             registered(record_codec(seen_schema(first), parsed, topic.name), first, [first])

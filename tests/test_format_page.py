@@ -23,6 +23,7 @@ from filestore.index.deletion_vectors import MAGIC_32, MAGIC_64
 from filestore.io.commit_lock import LOCK_FILE_NAME
 from filestore.layout.branch_state import BranchOrigin, Operation, Work, begin_work, write_origin
 from filestore.layout.former_mains import FORMER_MAIN_FILE
+from filestore.layout.log_key import LOG_KEY_DIRECTORY
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import FileIdentity
@@ -181,6 +182,7 @@ def test_every_file_that_is_written_has_a_row_and_every_row_a_file() -> None:
     written |= {f"{PAYLOAD_DIRECTORY}/{uuid}", LOCK_FILE_NAME}
     written |= {f"{STAGING_DIRECTORY}/user/0/{name}" for name in (f"{uuid}.arrow", "00000000.files", "00000000.claim")}
     written |= {f"{paths.savepoint_dir}/{CHECKPOINT_PREFIX}{uuid}/"[3:]}
+    written |= {f"{LOG_KEY_DIRECTORY}/{'0' * 32}", f"{METADATA_DIRECTORY}/v1.metadata.json"}
     written |= {f"{TURNS_DIRECTORY}/7", f"{TURNS_DIRECTORY}/7.beat", FORMER_MAIN_FILE}
     written |= {f"{RUNS_DIRECTORY}/user", f"{ATTEMPT_DIRECTORY}/0123456789abcdef-1.1"}
     known = page_paths()
@@ -223,7 +225,7 @@ def test_the_properties_of_snapshots_are_those_that_the_code_has_names_for() -> 
         for path in (ROOT / package).rglob("*.py"):
             found |= set(named.findall(path.read_text(encoding="utf-8")))
     assert {unquoted(row[0]) for row in table(PARTS["Properties"])} == found
-    assert len(found) == 18
+    assert len(found) == 19
 
 
 def test_the_lineage_of_a_commit_has_the_keys_of_the_page() -> None:
