@@ -4,6 +4,7 @@ Every line goes to ``.bench/<date>.jsonl``; at the end a table says which budget
 becomes a table with ratios too, and a chart, ``.bench/<benchmark>.svg``.
 """
 
+import argparse
 import datetime as dt
 import json
 import subprocess
@@ -18,12 +19,21 @@ from benchmarks.harness import REPOSITORY
 
 
 def main() -> None:
-    flags = [argument for argument in sys.argv[1:] if argument.startswith("--")]
-    wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     known = modules()
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Run benchmarks one after the other: a line of JSON each, kept in .bench/, and a table at the end.",
+        epilog=f"Benchmarks: {', '.join(sorted(known))}.",
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help="of benchmarks; all if none is given")
+    parser.add_argument("--quick", action="store_true", help="smaller: minutes instead of hours")
+    parser.add_argument("--tiny", action="store_true", help="as small as can be: shows that it runs, measures nothing")
+    asked = parser.parse_args()
+    wanted = asked.names
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise SystemExit(f"no such benchmark: {unknown[0]} known={', '.join(sorted(known))}")
+        parser.error(f"no such benchmark: {unknown[0]} known={', '.join(sorted(known))}")
+    flags = [flag for flag, is_set in (("--quick", asked.quick), ("--tiny", asked.tiny)) if is_set]
     folder = REPOSITORY / ".bench"
     folder.mkdir(exist_ok=True)
     kept = folder / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}.jsonl"
