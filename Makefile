@@ -1,5 +1,5 @@
 # One command from a fresh checkout: `make demo` or `make test`. Needs Python 3.11+ and Java 17+, nothing else; the first
-# run fetches the rest (about 1 GB) into .venv/, .venv-peers/ and the user's cache, later runs are offline.
+# run fetches the rest (about 1.5 GB) into .venv*/ and the user's cache, later runs are offline.
 
 PYTHON ?= python3
 # pypaimon needs pyarrow < 20, which exists for Python 3.11 to 3.13: name one of these here when PYTHON is newer
@@ -9,7 +9,8 @@ ARGS ?=
 # starts, stops and kills, so there are more of them than the two cores of the machines that CI has.
 WORKERS ?= 4
 FAST_WORKERS ?= 2
-# Tests that need the same server are one process's, in the order of tests/conftest.py: the longest groups begin first.
+# Tests that need the same server, and those of one file, are one process's: tests/support/groups.py. They begin in the
+# order of tests/conftest.py: the longest groups first.
 GROUPS := --dist loadgroup --no-loadscope-reorder
 
 VENV := .venv
@@ -22,9 +23,11 @@ BENCH := .venv-bench
 BENCH_CONSTRAINTS := conf/bench-constraints.txt
 DBT := .venv-dbt
 DBT_CONSTRAINTS := conf/dbt-constraints.txt
+OLDER := .venv-older
+OLDER_CONSTRAINTS := conf/older-constraints.txt
 AUDIT := .venv-audit
 AUDIT_CONSTRAINTS := conf/audit-constraints.txt
-PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(DBT_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
+PINS := $(CONSTRAINTS) $(PEERS_CONSTRAINTS) $(BENCH_CONSTRAINTS) $(DBT_CONSTRAINTS) $(OLDER_CONSTRAINTS) $(AUDIT_CONSTRAINTS)
 MINUTES ?= 10
 PYTEST := $(PY) -m pytest
 CHECKED := engine logstore filestore lsm tests benchmarks
@@ -33,6 +36,7 @@ FETCH_BROKER := from engine.broker.jars import broker_jars; broker_jars()
 MAKE_BROKER_CLASSES := from engine.broker.broker import make_class_archive; make_class_archive()
 FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
 FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars()
+FETCH_AZURITE := from tests.stores.azurite import azurite_packages; azurite_packages()
 FETCH_REGISTRY := from tests.stores.apicurio import apicurio_archive; apicurio_archive()
 FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
 FETCH_FLINK := from tests.peers.flink import flink_jars; flink_jars()
@@ -40,14 +44,14 @@ FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-dbt venv-bench jars jars-peers test test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job lint audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench venv-older jars jars-peers test test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo "  ARGS=… is passed on, for example: make test-fast ARGS='-k merge -x'"
 
 venv: $(VENV)/.stamp ## the environment of the project, in .venv/, with every version pinned
-venv-peers: $(PEERS)/.stamp ## the environment of pypaimon, the interop peer, in .venv-peers/
+venv-peers: $(PEERS)/.stamp ## the environment of pypaimon and DuckDB, interop peers, in .venv-peers/
 
 $(VENV)/.stamp: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -I $(PREFLIGHT) check
@@ -55,7 +59,7 @@ $(VENV)/.stamp: pyproject.toml $(CONSTRAINTS)
 	@touch $@
 
 $(PEERS)/.stamp: $(PEERS_CONSTRAINTS)
-	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(PEERS) $(PEERS_CONSTRAINTS) --only-binary :all: pypaimon
+	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(PEERS) $(PEERS_CONSTRAINTS) --only-binary :all: pypaimon duckdb duckdb-extensions duckdb-extension-avro duckdb-extension-iceberg
 	@touch $@
 
 venv-dbt: $(DBT)/.stamp ## the environment of dbt, a client of the Thrift server in the tests, in .venv-dbt/
@@ -70,13 +74,22 @@ $(BENCH)/.stamp: $(BENCH_CONSTRAINTS)
 	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(BENCH) $(BENCH_CONSTRAINTS) pyspark setuptools
 	@touch $@
 
+venv-older: $(OLDER)/.stamp ## the older PySpark of the tests, beside the packages of .venv/, in .venv-older/
+
+$(OLDER)/.stamp: $(OLDER_CONSTRAINTS) | $(VENV)/.stamp
+	@rm -rf $(OLDER)
+	@$(PY) -I $(PREFLIGHT) run "fetching Spark 4.2" $(PY) -m pip install --quiet --no-deps --no-compile \
+	  --target $(OLDER) --requirement $(OLDER_CONSTRAINTS)
+	@touch $@
+
 jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
 
-jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, an object store, MariaDB and a schema registry, in the user's cache
+jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, object stores, MariaDB and a schema registry, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching the object store's jars" $(PY) -c "$(FETCH_STORE)"
+	@$(PY) -I $(PREFLIGHT) run "fetching Azurite" $(PY) -c "$(FETCH_AZURITE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching MariaDB" $(PY) -c "$(FETCH_MYSQL)"
 	@$(PY) -I $(PREFLIGHT) run "fetching a schema registry" $(PY) -c "$(FETCH_REGISTRY)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Flink" $(PY) -c "$(FETCH_FLINK)"
@@ -94,7 +107,7 @@ demo-flink: venv jars jars-peers ## Debezium topics -> PySpark -> tables -> a jo
 $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive
 
-test: venv venv-peers venv-dbt jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
+test: venv venv-peers venv-dbt venv-older jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
 	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not soak" $(ARGS)
 
 test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: under a minute

@@ -1,6 +1,5 @@
 """Tables by name. Creating one creates its files and its log; dropping it drops both."""
 
-import contextlib
 import logging
 import os
 import uuid
@@ -17,7 +16,7 @@ from engine.log.catalog_login import CatalogLogin
 from engine.log.replacement import LogWanted, former_logs
 from engine.log.table_codec import record_codec, register_next, registered
 from engine.log.table_log import TableLog, default_topic
-from engine.log.table_topic import make_topic, remove_topic, undo_topic
+from engine.log.table_topic import NewLog, make_topic, remove_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
@@ -27,16 +26,16 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
-from filestore.layout.log_key import make_log_key, remove_log_key
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
-from filestore.options.log_place import MARKER_KEY_KEY, SERVERS_KEY, TOPIC_KEY
+from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
-from lsm.errors import FluvialError, InvalidInputError, UnavailableError
+from lsm.errors import InvalidInputError, UnavailableError
+from lsm.undo import undoing_unless_visible
 
 logger = logging.getLogger("fluvial.catalog")
 
@@ -202,7 +201,7 @@ class Catalog:
         first = new_schema(  # refuses what cannot be, before there is a topic
             schema, primary_key=primary_key, partition_by=partition_by, options=stored, comment=comment, time_ms=0
         )
-        root, key = self._files.table_path(name), None
+        settle_before_first_database(self)  # before anything is in a directory that looks like a database
         properties, bucket = KafkaProperties.parse(parsed.log_kafka), int(stored.setdefault("bucket", "1"))
         topic = make_topic(
             properties,
@@ -217,21 +216,14 @@ class Catalog:
         )
         if topic.is_adopted and RETENTION_KEY not in own:
             stored.pop(RETENTION_KEY, None)  # the catalog's, which is for topics that it makes
-        try:
-            settle_before_first_database(self)  # the key's directory is of a database
-            key = make_log_key(self.file_io, root)
-            stored |= {"log.system": "kafka", **topic.options, MARKER_KEY_KEY: key}
+        log = NewLog.keyed(topic, properties, self.file_io, self._files.table_path(name))
+        with undoing_unless_visible(log.undo):
             registered(record_codec(seen_schema(first), parsed, topic.name), first, [first])
-            made = self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)
-        except FluvialError:
-            with contextlib.suppress(FluvialError):  # the first error counts
-                undo_topic(properties, topic)
-                if key is not None:
-                    remove_log_key(self.file_io, root, key)
-            raise
+            made = self._created(
+                name, schema, primary_key, partition_by, {**stored, **log.options}, comment, if_not_exists
+            )
         if made.options.log_topic_id != topic.topic_id:  # another process made the table meanwhile
-            undo_topic(properties, topic)
-            remove_log_key(self.file_io, root, key)
+            log.undo()
         return made
 
     def has_log(self, options: Mapping[str, str]) -> bool:

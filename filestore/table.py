@@ -30,12 +30,12 @@ from filestore.scan.table_scan import Filter, Plan, TableScan
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.validation import check_readable
 from filestore.snapshot.snapshot import Snapshot
-from filestore.table_store import TableStore
+from filestore.table_store import TableRegistry, TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import MaxSequenceNumbers, TableWrite
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
-from lsm.retry import Backoff, retrying
+from lsm.retry import retrying
 from lsm.undo import undoing, undoing_unless_visible
 
 
@@ -54,6 +54,7 @@ class FileTable(TableView):
         clock: Clock | None = None,
         names: NameSource | None = None,
         lock_factory: CatalogLockFactory | None = None,
+        registry: TableRegistry | None = None,
         catalog: CatalogPlace | None = None,
     ) -> "FileTable":
         """Open the table in a directory.
@@ -68,6 +69,7 @@ class FileTable(TableView):
             clock: None is the machine's.
             names: of new files; None is random.
             lock_factory: of locks around the publication of a snapshot; None trusts the file system (``commit.lock``).
+            registry: is notified of commits and schemas; None: no one needs to know.
             catalog: that lists the table.
 
         Raises:
@@ -91,9 +93,10 @@ class FileTable(TableView):
                 clock=clock or SystemClock(),
                 names=names or RandomNames(),
                 lock_factory=lock_factory,
+                registry=registry,
                 catalog=catalog,
                 main_branch=main,
-                after_commit=(publish_after_commit,),
+                after_commit=(publish_after_commit, *(() if registry is None else (registry.committed,))),
             )
         )
 
@@ -111,6 +114,7 @@ class FileTable(TableView):
             clock=store.clock,
             names=store.names,
             lock_factory=store.lock_factory,
+            registry=store.registry,
             catalog=store.catalog,
         )
         login = login_for(there.store.schema.options, store.schema.options)
@@ -277,16 +281,7 @@ class FileTable(TableView):
                 committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base=base)
                 return publish(self.new_commit(self.store.new_commit_user(), history_start=base.id), committable)
 
-        options = self.options
-        return retrying(
-            attempt,
-            attempts=options.commit_max_retries + 1,
-            backoff=Backoff(
-                sleep=self.store.clock.sleep,
-                first_ms=options.commit_min_retry_wait_ms,
-                longest_ms=options.commit_max_retry_wait_ms,
-            ),
-        )
+        return retrying(attempt, attempts=self.options.commit_max_retries + 1, backoff=self.store.commit_backoff)
 
     def _partition_spec(self, partition: Mapping[str, object]) -> Mapping[str, object]:
         unknown = [name for name in partition if name not in self.schema.partition_keys]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
 from filestore.io.file_io import Clock, FileIO, NameSource
-from filestore.io.object_store import is_object_path, under_lock
+from filestore.io.object_store import is_object_path, is_remote_path, under_lock
 from filestore.layout.branch_names import split_branch
 from filestore.layout.branch_state import creation_id
 from filestore.layout.file_names import external_roots, local_path
@@ -36,6 +36,17 @@ from filestore.types.binary_row import decode_row
 from filestore.types.data_types import DataType
 from lsm.keys.keys import KeyTuple, comparable
 from lsm.levels import SortedFile
+from lsm.retry import Backoff
+
+
+class TableRegistry(Protocol):
+    """A copy of what tables are, kept for other programs. It can be pickled. Neither method raises."""
+
+    def schema_changed(self, store: "TableStore", before: TableSchema, after: TableSchema) -> None:
+        """A version of the schema of this branch was published."""
+
+    def committed(self, store: "TableStore", snapshot: Snapshot) -> None:
+        """A snapshot of this branch was published."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +64,7 @@ class TableStore:
     clock: Clock
     names: NameSource
     lock_factory: CatalogLockFactory | None = None  # the catalog's lock: where files cannot be created exclusively
+    registry: TableRegistry | None = field(default=None, compare=False)
     catalog: CatalogPlace | None = field(default=None, compare=False)  # None: opened without one, by its path
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
     after_commit: "tuple[Callable[[TableStore, Snapshot], None], ...]" = field(default=(), compare=False)  # never raise
@@ -78,12 +90,23 @@ class TableStore:
         lock = self._lock
         return SnapshotStore(self.io if lock is None else under_lock(self.io), self.paths, lock=lock)
 
+    @property
+    def commit_backoff(self) -> Backoff:
+        """The pauses of writers that lost a race: ``commit.min-retry-wait`` and ``commit.max-retry-wait``."""
+        options = self.options
+        return Backoff(
+            sleep=self.clock.sleep,
+            first_ms=options.commit_min_retry_wait_ms,
+            longest_ms=options.commit_max_retry_wait_ms,
+        )
+
     def check_commit_lock(self) -> None:
         """Refuse commits that another one could overwrite. Raises: InvalidInputError naming ``commit.lock``."""
         check_commit_lock(
             self.options.commit_lock,
             given=self.lock_factory,
             in_object_store=is_object_path(self.paths.root),
+            is_remote=is_remote_path(self.paths.root),
         )
 
     @property

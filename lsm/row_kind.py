@@ -6,6 +6,7 @@ Source: Paimon spec "Data files"; the symbols are those of Flink's changelog.
 from enum import IntEnum
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 SEQUENCE_NUMBER: Final = "_SEQUENCE_NUMBER"
@@ -43,3 +44,8 @@ _SYMBOLS: Final = {
 }
 ROW_KIND_SYMBOLS: Final = pa.array([_SYMBOLS[kind] for kind in sorted(RowKind)], pa.string())
 """The symbols as an Arrow array, indexed by the number of the kind."""
+
+
+def repeated_kind(kind: RowKind, count: int) -> pa.Array:
+    """(count,) int8: the number of one kind."""
+    return pa.array(np.full(count, kind, np.int8))

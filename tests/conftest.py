@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
@@ -15,6 +16,7 @@ from logstore.kafka.topics import LogTopics
 from tests.support import class_archive
 
 pytest_plugins = [
+    "tests.support.groups",  # which tests share a process
     "tests.peers.fixtures",  # java_peer, pypaimon_peer: other implementations of the table format
     "tests.support.log_formats",  # format_options
     "tests.stores.fixtures",  # object_store, postgres: where tables can live
@@ -44,12 +46,17 @@ _PROCESSES = {
     # with a broker of their own
     **dict.fromkeys(("connect", "postgres_source", "mariadb_source"), "databases"),
     **{name: name for name in ("spark", "broker", "secure_broker", "java_peer", "pypaimon_peer", "object_store")},
+    "azure_store": "object_store",
+    **dict.fromkeys(("hive_metastore", "hdfs"), "hadoop"),
     **dict.fromkeys(("postgres", "postgresql", "mysql"), "databases"),
 }
+# Two processes share the tests of Spark, and two those of a broker: these rooms are the second one's.
+_HALVED = ("spark", "broker")
+_SECOND = {"cdc", "cli", "deploy", "lineage", "log", "test_day_in_the_life.py", "versions", "write"}
 # The groups that take longest, the longest first: none runs alone when all the others are done.
 _LONGEST = (
-    "spark", "broker", "kills", "kills of readers", "java_peer", "benchmarks", "flink", "object_store",
-    "databases", "secure_broker",
+    "spark", "broker", "spark 2", "broker 2", "databases", "benchmarks", "flink", "java_peer", "object_store", "serve",
+    "test_session", "kills", "secure_broker",
 )  # fmt: skip
 # What a test needs is also its marker: `make test-fast` leaves out what starts more than Python.
 _MARKERS = {
@@ -59,7 +66,8 @@ _MARKERS = {
     "java_peer": "interop",
     "pypaimon_peer": "interop",
     "flink": "interop",
-    **dict.fromkeys(("object_store", "postgres", "postgresql", "mysql", "apicurio", "connect"), "store"),
+    **dict.fromkeys(("hive_metastore", "hdfs"), "interop"),
+    **dict.fromkeys(("object_store", "azure_store", "postgres", "postgresql", "mysql", "apicurio", "connect"), "store"),
     **dict.fromkeys(("postgres_source", "mariadb_source"), "store"),
 }
 
@@ -77,9 +85,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         process = next((_PROCESSES[name] for name in _PROCESSES if name in needed), None)
         if process is None and item.get_closest_marker("spark") is not None:
             process = item.path.stem  # starts Spark in processes of its own
+        if process in _HALVED and not _SECOND.isdisjoint(item.path.parts):
+            process = f"{process} 2"
         if process is not None:
             item.add_marker(pytest.mark.xdist_group(process))
-    items.sort(key=_turn)  # with --no-loadscope-reorder, the order in which groups begin
+    sizes = Counter(item.path for item in items)
+    # with --no-loadscope-reorder, the order in which groups and then files begin: a large file is not the last one
+    items.sort(key=lambda item: (turn := _turn(item), turn > len(_LONGEST) and -sizes[item.path]))
 
 
 def _turn(item: pytest.Item) -> int:

@@ -14,6 +14,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("house")  # all modules are parsed once, by the process of these tests
+
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("engine", "logstore", "filestore", "lsm")
 FILES: Final = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))

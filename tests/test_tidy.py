@@ -1,6 +1,5 @@
 """The style of the code, checked as a property of the code."""
 
-import ast
 import pickle
 import re
 import subprocess
@@ -74,11 +73,10 @@ def test_errors_survive_a_process_boundary(cls: type[FluvialError]) -> None:
     assert str(error) == "commit lost: table=t snapshot=3"
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_says_what_it_is(module: str) -> None:
-    source = (ROOT / module).read_text(encoding="utf-8")
-    assert not source.strip() or ast.get_docstring(ast.parse(source))
+def test_every_module_says_what_it_is() -> None:
+    """It begins with its docstring; ruff says where one of a class or a function is missing."""
+    sources = {module: (ROOT / module).read_text(encoding="utf-8") for module in MODULES}
+    assert [name for name, source in sources.items() if source.strip() and not source.startswith('"""')] == []
 
 
 def test_no_module_is_longer_than_a_reader_can_hold() -> None:

@@ -1,7 +1,8 @@
 """SELECT over a compacted table, beside the same text over plain Parquet with the same rows, written by Spark.
 
 Both are sorted by key and have the same compression and about the same file sizes. Budget: 1.1 times plain Parquet for
-count, sum, filter and join. Planning is measured separately: from the text to the analysed frame.
+count, sum, filter and join. Planning is measured separately: from the text to the analysed frame. A last line has what
+a small statement costs, see ``statement_cost``.
 usage: python -m benchmarks sql_scan [--quick | --tiny]
 """
 
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.harness import measure, sized
+from benchmarks.statement_cost import statement_cost
 from engine import Catalog, session
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.query.query import run_query
@@ -92,6 +94,7 @@ def main() -> None:
             }
             facts = {"state": case, "cost_to_parquet": cost, "budget": BUDGET, "met": cost <= BUDGET}
             print(found.line(peer=PEER, **facts, **planning), flush=True)
+        print(statement_cost(spark, root, sized(41, quick=21, tiny=1)), flush=True)
     spark.stop()
 
 

@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "metrics": (
         "engine.cli.commands.metrics",
-        "Print one scrape of some tables as Prometheus text, from their files.",
+        "Print one scrape of tables as Prometheus text, from files.",
     ),
     "package": (
         "engine.cli.job_commands.init",
@@ -93,8 +93,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Commands that are imported when they are called: module and short help."""
 
 ACTIONS: Final[Mapping[str, str]] = {
+    "analyze": "Count rows and describe columns, for planners.",
     "audit-publish": "Bring a branch into main by one commit, if its rows are as expected.",
     "clear-consumers": "Delete named readers, so that they protect no snapshots.",
+    "cluster": "Put the rows of an append table in an order for filters.",
     "compact": (
         "Merge the sorted runs of a table's buckets, where it pays or everywhere; the most expensive to read first."
     ),
@@ -126,6 +128,7 @@ ACTIONS: Final[Mapping[str, str]] = {
         "Delete old snapshots, and the files that neither a snapshot nor a tag, branch or consumer needs."
     ),
     "expire-tags": "Delete the tags that have outlived their retention.",
+    "export": "Copy a state of a table as Delta Lake or Parquet.",
     "fast-forward": (
         "Make a branch's snapshots, tags and schemas main's too, under the same numbers; no file is copied."
     ),
@@ -240,6 +243,7 @@ GROUPS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "remove-lost": "remove-unexisting-files",
             "remove-lost-manifests": "remove-unexisting-manifests",
             "compact-manifest": "compact-manifest",
+            "analyze": "analyze",
             "rewrite-index": "rewrite-file-index",
             "purge": "purge-files",
             "migrate": "migrate-table",
@@ -300,7 +304,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Look": ("read", "tail", "describe", "diff", "table-diff", "inspect", "sql", "serve", "config"),
     "Job files and whole databases": ("init", "validate", "plan", "run", "recover", "cdc", "package", "spark-conf"),
     "Watch": ("top", "lag", "metrics", "trace", "lineage", "doctor", "verify"),
-    "Look after tables": ("compact", "compact-database", "rescale", "copy"),
+    "Look after tables": ("compact", "compact-database", "cluster", "rescale", "copy", "export"),
     "This machine": ("broker", "simulate"),
 }
 """Commands that are not in a group, by what they are for."""

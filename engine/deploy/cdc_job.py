@@ -20,10 +20,10 @@ from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
-from engine.deploy.pipeline.pipeline import absolute
 from engine.deploy.pipeline.supervision import restart_after
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
 from engine.runtime.spark_messages import fluvial_error, spark_end
+from filestore.layout.locations import absolute_path
 from logstore.format.connect_types import TypeRules
 from logstore.format.source.ranges import OutOfRange
 from lsm.errors import FluvialError, InvalidInputError
@@ -143,7 +143,7 @@ def run_cdc(
     settings = cdc_settings(config, cdc)
     check_reachable(settings.properties)
     catalog = Catalog(config.warehouse, options=config.catalog_options)
-    checkpoint = absolute(cdc.checkpoint or f"{catalog.warehouse}/{STATE_DIRECTORY}/{cdc.name}/checkpoint")
+    checkpoint = absolute_path(cdc.checkpoint or f"{catalog.warehouse}/{STATE_DIRECTORY}/{cdc.name}/checkpoint")
     interval = cdc.commit.trigger.processing_time
     own, stop, attempt_count = spark is None, stop or threading.Event(), 0
     spark = spark or job_session(config)

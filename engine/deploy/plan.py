@@ -14,13 +14,13 @@ from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import CONTINUE, RESTART
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint, source_difference
-from engine.deploy.pipeline.pipeline import absolute
 from engine.deploy.pipeline.query_check import ColumnCast, FieldsOf, check_queries, job_tables
 from engine.deploy.pipeline.sources import kafka_options, source_table
 from engine.deploy.pipeline.table_changes import table_differences
 from engine.deploy.pipeline.transforms import function_named
 from engine.kafka.options import with_source_option_names
 from engine.log.table_log import default_topic
+from filestore.layout.locations import absolute_path
 from filestore.options.option import similar
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField
@@ -203,7 +203,7 @@ def _check_surroundings(config: JobConfig, catalog: Catalog, pipeline: PipelineC
 
 
 def _place_of(config: JobConfig, pipeline: PipelineConfig) -> DeployStep:
-    location = absolute(pipeline.checkpoint)
+    location = absolute_path(pipeline.checkpoint)
     if not is_readable(location):
         fact = f"checkpoint={location} is not on this machine: it decides whether the pipeline starts or resumes"
         return DeployStep(action=PlannedAction.CONTINUE, kind="pipeline", name=pipeline.name, fact=fact)

@@ -97,6 +97,7 @@ _COMMANDS: Final[Mapping[type, Callable[[SqlContext, Any], pa.Table]]] = {
     tree.Use: settings.use,
     tree.DropTable: tables.drop_table,
     tree.TruncateTable: tables.truncate_table,
+    tree.AnalyzeTable: tables.analyze_table,
     tree.AlterTable: tables.alter_table,
     tree.ReplaceColumns: tables.replace_columns,
     tree.SetPartitionOptions: tables.set_partition_options,

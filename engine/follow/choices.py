@@ -38,7 +38,7 @@ class StreamChoices(TypedDict, total=False):
 
     consumer: str | None  # name under which the table keeps the progress, so that expiry waits
     columns: Sequence[str] | None  # of the table, in the wanted order; None: all
-    filter: str | None  # SQL text; of a table with a key on key columns only
+    filter: str | None  # SQL text; on value columns a row that stops matching is deleted
     follow: bool  # False: end at the table's state of now
     share: tuple[int, int] | None  # (i, n): of n programs this is the i-th, from 0; each gets buckets of its own
     max_rows: int | None  # of one batch of rows; None: as they are read

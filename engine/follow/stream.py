@@ -21,7 +21,7 @@ from engine.stream.partitions import partitions_of
 from engine.stream.position.position import Position
 from engine.stream.rows import ChangePiece, LogPiece, SnapshotPiece, StreamPiece, StreamRows
 from engine.stream.watch import TableWatch
-from filestore.io.object_store import is_object_path
+from filestore.io.object_store import is_remote_path
 from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.log.kept_consumers import KeptConsumers
 
@@ -55,12 +55,16 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
         self._request = request
         self.start: StartPlace = request.start
         self._rows = StreamRows(
-            table=options.table, schema=options.schema, columns=options.columns, filter=options.filter
+            table=options.table,
+            schema=options.schema,
+            columns=options.columns,
+            filter=options.filter,
+            filters_values=options.filters_values,
         )
         self.stopped = threading.Event()  # set: the iteration ends
         self._is_eventual = options.log is not None and options.log.is_eventual
         self._kept = KeptConsumers(waits_for_end=self._is_eventual)
-        self._looks_again_s = _LONGEST_REMOTE_S if is_object_path(options.table.store.paths.root) else _LONGEST_S
+        self._looks_again_s = _LONGEST_REMOTE_S if is_remote_path(options.table.store.paths.root) else _LONGEST_S
         self._found_s = time.monotonic()  # when something came last
         self._until_s = None if request.timeout_s is None else self._found_s + request.timeout_s
         self.current_id = 0  # newest snapshot of which everything was delivered, at the last look

@@ -124,16 +124,20 @@ class Recorder:
         name = ".".join(self._name)
         return SourceRead(warehouse=self._warehouse, table=name, snapshot_id=snapshot_id, table_id=self._place.table_id)
 
-    def opened(self, job: str, reads: tuple[SourceRead, ...] = (), starts: tuple[SourceRead, ...] = ()) -> None:
+    def opened(
+        self, job: str, reads: tuple[SourceRead, ...] = (), starts: tuple[SourceRead, ...] = (), *, run_id: str = ""
+    ) -> None:
         """Record that a job will write this table and reads others. Raises: UnavailableError; like ``check``.
 
         Args:
             job: name of the job.
             reads: the tables that it reads.
             starts: where in them it begins.
+            run_id: of this start, see ``JobStartup``.
         """
         self.check()
-        self._lineage.store(replace(self._new_tables(job, reads, is_sink=True), startups=self._startups(job, starts)))
+        startups = self._startups(job, starts, run_id)
+        self._lineage.store(replace(self._new_tables(job, reads, is_sink=True), startups=startups))
         if self._events is not None:
             self._events.started(job, reads=_datasets(reads), written=[self._written()])
 
@@ -175,18 +179,17 @@ class Recorder:
         self.ends(origin, snapshot, is_batch=snapshot.commit_identifier == BATCH_IDENTIFIER)
         self._lineage.store(self.records(snapshot, origin))
 
-    def has_read(self, origin: CommitOrigin, starts: tuple[SourceRead, ...] | None = None) -> None:
+    def has_read(self, origin: CommitOrigin, starts: tuple[SourceRead, ...] = (), *, run_id: str = "") -> None:
         """Record that a barrier of a job has read tables of this catalog. Raises: UnavailableError.
 
         Args:
             origin: the barrier, and what it has read.
-            starts: where its run began; None: the first barrier of a job begins where it reads, others begin nowhere.
+            starts: where its run began, if that is not recorded yet, or with ``run_id``.
+            run_id: see ``opened``.
         """
         tables = self._new_tables(origin.job, origin.reads, is_sink=False)
         reads = barrier_reads(self._place, origin, moment_ms=self._lineage.now_ms())
-        if starts is None:
-            starts = () if origin.barrier_id else origin.reads
-        startups = self._startups(origin.job, starts)
+        startups = self._startups(origin.job, starts, run_id)
         self._lineage.store(
             LineageRecords(source_tables=tables.source_tables, source_snapshots=reads, startups=startups)
         )
@@ -204,15 +207,17 @@ class Recorder:
         newest = max(found, key=lambda each: (each.moment_ms, each.barrier_id), default=None)
         return None if newest is None else newest.snapshot_id
 
-    def started(self, job: str, snapshot_id: int) -> None:
-        """Record that a job reads this table, and starts at a snapshot of it. Raises: UnavailableError."""
-        read = self.read_here(snapshot_id)
-        tables = self._new_tables(job, (read,), is_sink=False)
-        self._lineage.store(replace(tables, startups=self._startups(job, (read,))))
+    def started(self, job: str, starts: tuple[SourceRead, ...], *, run_id: str = "") -> None:
+        """Record that a job reads tables, and where in them it starts. Raises: UnavailableError.
 
-    def _startups(self, job: str, starts: tuple[SourceRead, ...]) -> tuple[JobStartup, ...]:
+        ``run_id``: see ``opened``.
+        """
+        tables = self._new_tables(job, starts, is_sink=False)
+        self._lineage.store(replace(tables, startups=self._startups(job, starts, run_id)))
+
+    def _startups(self, job: str, starts: tuple[SourceRead, ...], run_id: str = "") -> tuple[JobStartup, ...]:
         here = (each for each in starts if each.warehouse == self._warehouse)
-        return tuple(JobStartup(job, *split_name(each.table), each.snapshot_id) for each in here)
+        return tuple(JobStartup(job, *split_name(each.table), each.snapshot_id, run_id) for each in here)
 
     def records(self, snapshot: Snapshot, origin: CommitOrigin) -> LineageRecords:
         """The records of a commit; tables only if they were not recorded before."""

@@ -15,7 +15,7 @@ import orjson
 from engine.lineage.store.disks import is_on_shared_disk
 from engine.lineage.store.store import DIRECTORY
 from filestore.io.file_io import FileIO, RandomNames
-from filestore.io.object_store import is_object_path, under_lock
+from filestore.io.object_store import is_remote_path, under_lock
 from filestore.options.catalog_options import FIXED_CATALOG_KEYS as FIXED_KEYS
 from filestore.options.catalog_options import CatalogOptions
 from filestore.options.parsing import boolean_of
@@ -216,7 +216,7 @@ def names_place(given: Mapping[str, str]) -> bool:
 
 
 def _storage(catalog: OpenCatalog) -> Storage:
-    if is_object_path(catalog.warehouse):
+    if is_remote_path(catalog.warehouse):
         return Storage.OBJECTS
     return Storage.SHARED if is_on_shared_disk(catalog.warehouse) else Storage.LOCAL
 

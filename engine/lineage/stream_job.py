@@ -12,7 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -43,6 +43,7 @@ class RunningQuery:
 
     name: str | None
     checkpoint: str  # its resolved location
+    run_id: str  # of this start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class StreamJob:
     name: str
     checkpoint: str | None  # location; None: unknown
     run: str = ""  # id of the query, which a new checkpoint changes; "": the commit user
+    run_id: str = ""  # of this start of the query; "": not known
 
     def origin(self, batch_id: int, beside: Iterable[SourceRead] = ()) -> CommitOrigin:
         """The origin of the rows of a batch, without its streams' reads if its checkpoint cannot be read here.
@@ -86,13 +88,44 @@ class StreamJob:
             return ()
 
 
+class RecordedRun:
+    """A run of a streaming query, whose starts are recorded: of each table before the first batch that reads it.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, recorder: Recorder, job: StreamJob) -> None:
+        """Of one start of the query."""
+        self._recorder = recorder
+        self.job: Final = job
+        self._started: set[tuple[str, str]] | None = None
+
+    def origin(self, batch_id: int, beside: Iterable[SourceRead] = ()) -> CommitOrigin:
+        """See ``StreamJob.origin``. Raises: as ``Recorder.opened``."""
+        origin = self.job.origin(batch_id, beside)
+        new = tuple(each for each in origin.reads if (each.warehouse, each.table) not in (self._started or ()))
+        if self._started is None:
+            starts = self.job.start(batch_id, new)
+            self._recorder.opened(self.job.name, new, starts, run_id=self.job.run_id)
+            self._started = set()
+        elif new:  # they were empty until now
+            self._recorder.started(self.job.name, new, run_id=self.job.run_id)
+        self._started |= {(each.warehouse, each.table) for each in new}
+        return origin
+
+    def close(self) -> None:
+        """See ``Recorder.closed``."""
+        self._recorder.closed(self.job.name)
+
+
 def running_query(frame: DataFrame) -> RunningQuery | None:
     """The streaming query of a micro-batch's frame; None for other frames."""
     query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     found = jvm_query(frame.sparkSession, query_id)
     if found is None:
         return None
-    return RunningQuery(name=found.name() or None, checkpoint=str(found.resolvedCheckpointRoot()))
+    checkpoint = str(found.resolvedCheckpointRoot())
+    return RunningQuery(name=found.name() or None, checkpoint=checkpoint, run_id=str(found.runId()))
 
 
 def job_of_frame(frame: DataFrame, job: str | None, commit_user: str) -> StreamJob:
@@ -107,8 +140,8 @@ def job_of_frame(frame: DataFrame, job: str | None, commit_user: str) -> StreamJ
     session = frame.sparkSession
     name = job or session_job(session) or (query.name if query is not None else None)
     run = session.sparkContext.getLocalProperty(QUERY_ID) or commit_user
-    checkpoint = None if query is None else query.checkpoint
-    return StreamJob(name=fitting_job(name or run), checkpoint=checkpoint, run=fitting_job(run))
+    found = StreamJob(name=fitting_job(name or run), checkpoint=None, run=fitting_job(run))
+    return found if query is None else replace(found, checkpoint=query.checkpoint, run_id=query.run_id)
 
 
 def report_tasks(frame: DataFrame, reads: Iterable[SourceRead], sink: TableStore) -> None:
@@ -139,7 +172,7 @@ def report_read(store: TableStore, read: SourceRead, given: str | None, start: S
         store: the table.
         read: table and snapshot.
         given: ``pipeline.name`` of the source.
-        start: where the run of the query began in this table; None: not its first batch, or no stream of it.
+        start: where the run of the query began in this table; None: that is recorded.
 
     Raises:
         UnavailableError: the store does not answer, and ``lineage.on-unavailable=fail``.
@@ -151,7 +184,8 @@ def report_read(store: TableStore, read: SourceRead, given: str | None, start: S
     if recorder is not None:
         run = fitting_job(_properties()(QUERY_ID))
         origin = CommitOrigin(job=place[0], barrier_id=place[1], reads=(read,), run=run)
-        recorder.has_read(origin, None if start is None else (start,))
+        starts = () if start is None else (start,)
+        recorder.has_read(origin, starts, run_id=fitting_job(_properties()(RUN_ID) or ""))
 
 
 def _is_reported_by_sink(read: SourceRead) -> bool:

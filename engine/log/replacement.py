@@ -5,25 +5,22 @@ log they are of (``Snapshot.log_generation``), so a writer that has not heard of
 read from its files. Streams cross over at the next snapshot, see ``engine.stream.log_views``.
 """
 
-import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from engine.log.table_log import TableLog, at_log_of, client_options, default_topic
-from engine.log.table_topic import make_topic, undo_topic
+from engine.log.table_topic import NewLog, make_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import ReplaceLog, SchemaChange, SetOption
-from filestore.layout.log_key import make_log_key, remove_log_key
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.manifest.commit_message import PURPOSE_KEY
 from filestore.options.log_place import (
     BUCKET_KEY,
-    MARKER_KEY_KEY,
     SERVERS_KEY,
     SYSTEM_KEY,
     TOPIC_KEY,
@@ -35,7 +32,8 @@ from filestore.snapshot.change_tracking import ChangeSource
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.kafka.clients import KafkaProperties
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import InvalidInputError
+from lsm.undo import undoing_unless_visible
 
 _PURPOSE: Final = "replace_log"
 
@@ -85,7 +83,7 @@ def give_log(
     _check_possible(store, newest, {**wanted, BUCKET_KEY: str(buckets)})
     at_brokers = store.with_options(wanted)
     properties = KafkaProperties.parse(client_options(at_brokers.options))
-    made = make_topic(
+    topic_made = make_topic(
         properties,
         table_id=str(uuid.uuid4()),
         default_name=default_topic(store.name) if former is None or former.is_adopted else former.topic,
@@ -95,16 +93,10 @@ def give_log(
         retention_ms=at_brokers.options.log_retention_ms,
         log_format=at_brokers.options.log_format,
     )
+    made = NewLog.keyed(topic_made, properties, store.io, store.paths.root)
     place = {**wanted, **made.options} | ({} if bucket_count is None else {BUCKET_KEY: str(bucket_count)})
-    try:
-        place[MARKER_KEY_KEY] = make_log_key(store.io, store.paths.root)
+    with undoing_unless_visible(made.undo):
         schema = publish_changes(store, lambda _: [ReplaceLog(place)])
-    except FluvialError:
-        with contextlib.suppress(FluvialError):  # the first error counts
-            undo_topic(properties, made)
-            if MARKER_KEY_KEY in place:
-                remove_log_key(store.io, store.paths.root, place[MARKER_KEY_KEY])
-        raise
     return _settled(store, schema, former)
 
 

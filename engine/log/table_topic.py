@@ -1,22 +1,32 @@
-"""The topic of a table: made for it or claimed by it, and deleted with it.
+"""The topic of a table and its key: made for it, or claimed by it, and deleted with it.
 
 A table has its topic alone. A topic by default is made, never found: where its name is in use, the table's own id makes
 another one. A topic that a user names may exist already, as one that an administrator made: it is adopted if nothing
 was ever written to it, keeps its settings, and stays when the table goes.
 """
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from engine.log.table_log import TableLog, default_topic
-from filestore.options.log_place import ADOPTED_KEY, TABLE_ID_KEY, TOPIC_ID_KEY, TOPIC_KEY
+from filestore.io.file_io import FileIO
+from filestore.layout.log_key import make_log_key, remove_log_key
+from filestore.options.log_place import (
+    ADOPTED_KEY,
+    MARKER_KEY_KEY,
+    SYSTEM_KEY,
+    TABLE_ID_KEY,
+    TOPIC_ID_KEY,
+    TOPIC_KEY,
+)
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopic, LogTopics, TopicExistsError
 from logstore.log.marker import read_tail
 from logstore.log.topic_claim import check_claimable, claim_topic, empty_value
-from lsm.errors import CorruptDataError, InvalidInputError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 from lsm.undo import undoing
 
 logger = logging.getLogger("fluvial.catalog")
@@ -43,6 +53,35 @@ class TableTopic:
             TABLE_ID_KEY: self.table_id,
             ADOPTED_KEY: str(self.is_adopted).lower(),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLog:
+    """A topic and the key of its markers, which no table names yet."""
+
+    topic: TableTopic
+    properties: KafkaProperties  # of its brokers
+    key: str
+    io: FileIO
+    root: str  # directory of the table
+
+    @classmethod
+    def keyed(cls, topic: TableTopic, properties: KafkaProperties, io: FileIO, root: str) -> "NewLog":
+        """Make the key of a new topic; without it the topic goes again. Raises: UnavailableError."""
+        with undoing(lambda: undo_topic(properties, topic)):
+            return cls(topic=topic, properties=properties, key=make_log_key(io, root), io=io, root=root)
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What the table, or the branch, stores of it."""
+        return {SYSTEM_KEY: "kafka", **self.topic.options, MARKER_KEY_KEY: self.key}
+
+    def undo(self) -> None:
+        """Delete what can be deleted of both; a warning names the rest, so that an error before this one counts."""
+        with _warning(f"topic={self.topic.name}"):
+            undo_topic(self.properties, self.topic)
+        with _warning(f"directory={self.root} key={self.key}"):
+            remove_log_key(self.io, self.root, self.key)
 
 
 def make_topic(
@@ -173,3 +212,11 @@ def _reason_to_keep(topics: LogTopics, log: TableLog) -> str | None:
         except InvalidInputError:
             return None  # this user may delete the topic, and not read it
     return None
+
+
+@contextlib.contextmanager
+def _warning(place: str) -> Iterator[None]:
+    try:
+        yield
+    except (FluvialError, OSError) as error:
+        logger.warning("what was made for a log is left: %s cause='%s'", place, error)

@@ -108,7 +108,7 @@ class TableHealth:
 
     def rates(self, window_s: float = 300.0) -> Rates:
         """Rates of the writes in the last ``window_s`` seconds."""
-        writes = [each for each in self.commits if each.snapshot.commit_kind is not CommitKind.COMPACT]
+        writes = [each for each in self.commits if each.snapshot.commit_kind.changes_rows]
         recent = [each for each in writes if self.time_ms - each.snapshot.time_ms <= window_s * 1000]
         if len(recent) == len(writes):
             counted, first_ms = recent[:-1], recent[-1].snapshot.time_ms if recent else self.time_ms

@@ -5,8 +5,11 @@ from typing import Any, Final
 
 from engine.procedures.consumers import clear_consumers, reset_consumer
 from engine.procedures.lineage import delete_data_lineage, delete_table_lineage, repair_lineage
+from engine.procedures.maintenance.analysis import analyze
+from engine.procedures.maintenance.clustering import cluster
 from engine.procedures.maintenance.compaction import compact, compact_database
 from engine.procedures.maintenance.copying import copy
+from engine.procedures.maintenance.exporting import export
 from engine.procedures.maintenance.logins import remove_stored_login
 from engine.procedures.maintenance.logs import reset_log, sign_log, sync_log
 from engine.procedures.maintenance.migration import migrate_table
@@ -53,9 +56,11 @@ from engine.procedures.versions.tags import (
 )
 
 _ALL: Final[tuple[Procedure[Any], ...]] = (
+    analyze,
     audit_publish,
     compact,
     compact_database,
+    cluster,
     drop_partition,
     expire_partitions,
     mark_partition_done,
@@ -109,6 +114,7 @@ _ALL: Final[tuple[Procedure[Any], ...]] = (
     validate_snapshot,
     repair_lineage,
     copy,
+    export,
     migrate_table,
 )
 PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _ALL}
@@ -118,8 +124,10 @@ PROCEDURES: Final[Mapping[str, Procedure[Any]]] = {each.name: each for each in _
 __all__ = [
     "PROCEDURES",
     "Procedure",
+    "analyze",
     "audit_publish",
     "clear_consumers",
+    "cluster",
     "compact",
     "compact_database",
     "compact_manifest",
@@ -139,6 +147,7 @@ __all__ = [
     "expire_partitions",
     "expire_snapshots",
     "expire_tags",
+    "export",
     "fast_forward",
     "impact",
     "mark_partition_done",

@@ -182,11 +182,11 @@ def explore(
         place: where the n-th history has its files; None: in memory.
         done: called with each history.
     """
-    found = Exploration()
+    found, sound = Exploration(), set[int]()
     for plan in plans:
         if not goes_on(found):
             break
-        history = run_history(plan, place=place(found.histories))
+        history = run_history(plan, place=place(found.histories), sound=sound)
         found.add(history)
         done(history)
     return found

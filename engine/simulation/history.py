@@ -110,12 +110,15 @@ class SimulatedHistory:
         return [f"  ... {left} lines before", *lines[-most:]] if left > 0 else lines
 
 
-def run_history(plan: HistoryPlan, *, place: "HistoryPlace | None" = None) -> SimulatedHistory:
+def run_history(
+    plan: HistoryPlan, *, place: "HistoryPlace | None" = None, sound: set[int] | None = None
+) -> SimulatedHistory:
     """Run one history and check it.
 
     Args:
         plan: what decides it.
         place: where its files are; None: in memory.
+        sound: of histories by the same code, see ``Checker``; None: of this one alone.
     """
     setup = setup_named(plan.setup, file_format=plan.file_format)
     ready = prepared(setup)
@@ -128,7 +131,7 @@ def run_history(plan: HistoryPlan, *, place: "HistoryPlace | None" = None) -> Si
     with ExitStack() as stack:
         run = _Run(
             setup=setup, root=root, io=io, time=time, scheduler=scheduler, began_ms=time.ms,
-            cluster=ready.cluster.copy(), stack=stack,
+            cluster=ready.cluster.copy(), stack=stack, sound=set() if sound is None else sound,
         )  # fmt: skip
         return _carried_out(plan, run, ready.state)
 
@@ -179,6 +182,7 @@ class _Run:
     began_ms: int
     cluster: MemoryCluster
     stack: ExitStack  # which lasts as long as the history
+    sound: set[int]
     problems: list[str] = field(default_factory=list)
     deeds: list[Deed] = field(default_factory=list)
     interrupted: list[tuple[Deed, SimulatedOperation]] = field(default_factory=list)
@@ -250,7 +254,7 @@ class _Run:
         for deed, error in self.errors:
             if not any(each.began < deed.ended for each in self.removals):
                 self.problems.append(f"{deed.name} fails on a healthy table: {error}")
-        checker = Checker(self.io, self.root, self.time, self.setup, self.cluster, self.stack)
+        checker = Checker(self.io, self.root, self.time, self.setup, self.cluster, self.stack, self.sound)
         try:
             deeds = self.deeds
             if self.setup.has_log:

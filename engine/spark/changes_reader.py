@@ -34,7 +34,7 @@ from filestore.table import FileTable
 from filestore.table_store import TableStore
 from logstore.log.kept_consumers import KeptConsumers
 from lsm.errors import InvalidInputError
-from lsm.row_kind import RowKind
+from lsm.row_kind import ROW_KIND_SYMBOLS
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -190,8 +190,7 @@ class ChangesStreamReader(HybridStreamReader):
             for version in versions.unique().to_pylist():
                 if version is not None and version not in times:
                     times[version] = _time_ms(store, version)
-            kinds = pa.array([kind.symbol for kind in RowKind])
-            numbers = pc.index_in(rows.column(ROW_KIND_COLUMN), kinds)
+            numbers = pc.index_in(rows.column(ROW_KIND_COLUMN), ROW_KIND_SYMBOLS)
             more = {
                 CHANGE_TYPE: _TYPES[self._request.shows_updates].take(numbers),
                 COMMIT_VERSION: versions,
@@ -236,10 +235,7 @@ class _Times:
 
 def _time_ms(store: TableStore, snapshot_id: int) -> int:
     """When a snapshot that is being read was committed; a tag may keep it."""
-    found = store.snapshots.find(snapshot_id)
-    if found is None:
-        tags = map(store.snapshots.find_tag, store.snapshots.tag_names())
-        found = next((each for each in tags if each is not None and each.id == snapshot_id), None)
+    found = store.snapshots.find_kept(snapshot_id)
     return store.snapshots.read(snapshot_id).time_ms if found is None else found.time_ms
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from engine.lineage.origins import JOB_KEY
 from engine.read.find_state import find_snapshot, open_difference
+from engine.request.branch_choice import BRANCH_KEY, SCAN_BRANCH_KEY
 from engine.request.option_check import unknown_option
 from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS
 from engine.request.read_keys import BATCH_KEYS, DIFF_KEYS, STREAM_KEYS
@@ -20,6 +21,7 @@ from engine.request.read_request import ReadRequest, metadata_columns, wanted_di
 from engine.request.writer_options import CLIENT_PREFIX
 from engine.spark.named_table import is_place_key, named_table
 from engine.stream.options import StreamOptions
+from engine.table import Table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
@@ -28,6 +30,7 @@ from filestore.table import FileTable
 
 _READER_KEYS: Final = (*ROW_KEYS, JOB_KEY)  # what no table has
 _SPELLED: Final = {key.lower(): key for key in (*TABLE_PLACE_KEYS, *_READER_KEYS, *BATCH_KEYS, *STREAM_KEYS)}
+_BRANCHES: Final = frozenset({BRANCH_KEY, SCAN_BRANCH_KEY})
 _TRAVELS: Final = frozenset({"scan.version", "scan.savepoint-id", "scan.watermark"})
 _METADATA_TYPES: Final = {
     MetadataColumn.LOG_OFFSET: LongType(),
@@ -47,12 +50,13 @@ class ReadOptions:
     given: Mapping[str, str] = field(repr=False)  # of the table's options, those that the reader was given
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], keys: tuple[str, ...]) -> "ReadOptions":
+    def parse(cls, options: Mapping[str, str], keys: tuple[str, ...], *, opened: Table | None = None) -> "ReadOptions":
         """Open the table and put the given options on top of its own.
 
         Args:
             options: as Spark passes them; keys may be in any case that Spark makes of them.
             keys: those of the table's options that this way of reading understands.
+            opened: the table that the options name, where it is open already.
 
         Raises:
             InvalidInputError: an unknown key (names the nearest), a value that cannot be read, no table named, no such
@@ -65,8 +69,9 @@ class ReadOptions:
         given = {key: value for key, value in named.items() if not is_place_key(key) and key not in _READER_KEYS}
         for key, text in given.items():
             check_option(key, text)
+        table = named_table(named) if opened is None or not _BRANCHES.isdisjoint(named) else opened
         return cls(
-            table=named_table(named).files.with_options(given),
+            table=table.files.with_options(given),
             columns=chosen_columns(named),
             filter=named.get("filter"),
             job=named.get(JOB_KEY),

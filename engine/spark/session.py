@@ -41,6 +41,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     # Spark hides what it knows as secrets in plans, its UI and its event log, by key or value: not those of Kafka's
     # clients and of stores.
     "spark.redaction.regex": REDACTED,
+    # Else tasks of sources and tasks of frames differ in their environment, and each kind gets a daemon of its own with
+    # workers of its own in every executor: 0.9 s of processor time for its imports. Errors show the whole traceback.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # Text and timestamps convert the same way on every machine.
     "spark.sql.session.timeZone": "UTC",
 }
@@ -53,9 +56,6 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     # Driver and executor are one process: a machine that was asleep for minutes has lost none of them. With Spark's
     # default of two minutes the JVM ends itself, up to ten minutes later.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "2592000000",
-    # Else tasks of sources and tasks of frames differ in their environment, and each kind gets a daemon of its own with
-    # workers of its own: 0.9 s of processor time for its imports. Errors show the whole traceback.
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # See engine/worker_daemon.py; elsewhere it is not known whether the executors have it.
     "spark.python.daemon.module": "engine.worker_daemon",
 }

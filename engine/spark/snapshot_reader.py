@@ -58,7 +58,8 @@ class SnapshotReader(DataSourceReader):
             for rows in self._read(partition.piece):
                 yield as_declared(to_spark_batch(rows), self._nullable)
         if partition.source_read is not None:
-            report_read(self._read.table.store, partition.source_read, self._job)
+            read = partition.source_read
+            report_read(self._read.table.store, read, self._job, start=read)
 
 
 def as_declared(batch: pa.RecordBatch, nullable: Sequence[bool]) -> pa.RecordBatch:

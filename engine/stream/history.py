@@ -1,9 +1,8 @@
 """The snapshots of a table as a stream needs them, cached, because a snapshot never changes."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from engine.stream.position.plan import SnapshotFacts, SplitSize
 from filestore.changelog.snapshot_changes import (
@@ -14,8 +13,9 @@ from filestore.changelog.snapshot_changes import (
     plan_changes,
     plan_diff,
 )
+from filestore.io.byte_cache import ByteCache
 from filestore.predicate.predicate import Predicate
-from filestore.scan.data_split import DataSplit
+from filestore.scan.data_split import DataSplit, split_bytes
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource, changes_of, known_unlogged, offsets_before
 from filestore.snapshot.lost_files import LostFileError, SnapshotExpiredError
@@ -24,8 +24,8 @@ from filestore.table_store import TableStore
 from logstore.offsets import LogOffsets
 from lsm.errors import InvalidInputError
 
-_KEPT_SNAPSHOTS: Final = 2000
-_KEPT_PLANS: Final = 4
+_MOST_BYTES: Final = 16 << 20  # of each cache; of plans the newest is kept in any case
+_BUCKET_BYTES: Final = 120  # of an offset
 
 
 class TableHistory:
@@ -61,10 +61,11 @@ class TableHistory:
         self._skips_overwrites = not (
             options.streaming_read_overwrite if store.has_key else options.streaming_read_append_overwrite
         )
-        self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
-        self._offsets = lru_cache(_KEPT_SNAPSHOTS)(self._offsets_of)
-        self._snapshot_plan = lru_cache(_KEPT_PLANS)(self._plan_snapshot)
-        self._change_plan = lru_cache(_KEPT_PLANS)(self._plan_changes)
+        self._snapshots: ByteCache[Snapshot] = ByteCache(_MOST_BYTES, size_of=_bytes_of_snapshot)
+        self._newest: Snapshot | None = None  # of those that were read
+        self._offsets: ByteCache[LogOffsets] = ByteCache(_MOST_BYTES, size_of=_bytes_of_offsets)
+        self._snapshot_plans: ByteCache[tuple[DataSplit, ...]] = _plans()
+        self._change_plans: ByteCache[tuple[ChangeSplit, ...]] = _plans()
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None before the first commit."""
@@ -73,16 +74,14 @@ class TableHistory:
 
     def forget_after_rollback(self) -> None:
         """Clear the caches when the table was rolled back, because snapshot ids are then reused."""
-        newest_id = max(self._snapshots, default=0)
-        if newest_id == 0:
+        if self._newest is None:
             return
-        still = self._store.snapshots.find(newest_id)
-        has_expired = still is None and (self._store.snapshots.latest_id() or 0) > newest_id
-        if not has_expired and (still is None or _commit_of(still) != _commit_of(self._snapshots[newest_id])):
-            self._snapshots.clear()
-            self._offsets.cache_clear()
-            self._snapshot_plan.cache_clear()
-            self._change_plan.cache_clear()
+        still = self._store.snapshots.find(self._newest.id)
+        has_expired = still is None and (self._store.snapshots.latest_id() or 0) > self._newest.id
+        if not has_expired and (still is None or _commit_of(still) != _commit_of(self._newest)):
+            self._newest = None
+            for cache in (self._snapshots, self._offsets, self._snapshot_plans, self._change_plans):
+                cache.clear()
 
     def commit_of(self, snapshot_id: int) -> str | None:
         """An identifier of the commit that made a snapshot; None when the snapshot is gone, or for 0."""
@@ -96,7 +95,7 @@ class TableHistory:
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether a snapshot can still be read, as a snapshot or through a tag."""
-        return self._store.snapshots.exists(snapshot_id) or self._tagged(snapshot_id) is not None
+        return self._store.snapshots.exists(snapshot_id) or self._store.snapshots.find_kept(snapshot_id) is not None
 
     def has_changes(self, snapshot_id: int) -> bool:
         """Whether a commit has changes for a stream, in the log or in files."""
@@ -163,11 +162,11 @@ class TableHistory:
 
     def planned_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
         """The splits of a snapshot, deterministic. Raises: SnapshotExpiredError."""
-        return self._snapshot_plan(snapshot_id)
+        return self._snapshot_plans.get(snapshot_id, partial(self._plan_snapshot, snapshot_id))
 
     def planned_changes(self, before_id: int, after_id: int) -> tuple[ChangeSplit, ...]:
         """The splits of the changes between two snapshots, deterministic. Raises: SnapshotExpiredError."""
-        return self._change_plan(before_id, after_id)
+        return self._change_plans.get((before_id, after_id), partial(self._plan_changes, before_id, after_id))
 
     def _plan_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
         try:
@@ -219,7 +218,9 @@ class TableHistory:
 
     def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
         """The snapshot's own offsets, or those of the newest one before: other engines do not carry them over."""
-        return self._offsets(snapshot.id) if self._reads_log else LogOffsets()
+        if not self._reads_log:
+            return LogOffsets()
+        return self._offsets.get(snapshot.id, partial(self._offsets_of, snapshot.id))
 
     def _offsets_of(self, snapshot_id: int) -> LogOffsets:
         return LogOffsets(carried_offsets(back_from(self._read(snapshot_id), self._find), self._generation))
@@ -231,27 +232,35 @@ class TableHistory:
         return snapshot
 
     def _expired(self, snapshot_id: int) -> SnapshotExpiredError:
-        self._snapshots.pop(snapshot_id, None)
+        self._snapshots.drop(snapshot_id)
         return SnapshotExpiredError(
             f"a snapshot that the stream needs is gone: table={self._store.name} wanted_snapshot={snapshot_id} "
             f"earliest_snapshot={self._store.snapshots.earliest_id()} cause=it expired before it was read"
         )
 
     def _find(self, snapshot_id: int) -> Snapshot | None:
-        snapshot = self._snapshots.get(snapshot_id)
+        snapshot = self._snapshots.find(snapshot_id)
         if snapshot is None:
-            snapshot = self._store.snapshots.find(snapshot_id) or self._tagged(snapshot_id)
+            snapshot = self._store.snapshots.find_kept(snapshot_id)
             if snapshot is not None:
-                self._snapshots[snapshot_id] = snapshot
-                if len(self._snapshots) > _KEPT_SNAPSHOTS:
-                    self._snapshots.popitem(last=False)
+                self._snapshots.keep(snapshot_id, snapshot)
+                if self._newest is None or snapshot.id >= self._newest.id:
+                    self._newest = snapshot
         return snapshot
-
-    def _tagged(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot kept by a tag, expired or not."""
-        snapshots = self._store.snapshots
-        return next((each for each in map(snapshots.tag, snapshots.tag_names()) if each.id == snapshot_id), None)
 
 
 def _commit_of(snapshot: Snapshot) -> str:
     return snapshot.delta_manifest_list  # unique per commit, in all engines
+
+
+def _plans() -> ByteCache[Any]:
+    return ByteCache(_MOST_BYTES, size_of=split_bytes, keeps_newest=True)
+
+
+def _bytes_of_snapshot(snapshot: Snapshot) -> int:
+    texts = (*snapshot.properties.keys(), *snapshot.properties.values())
+    return 2000 + sum(map(len, texts)) + _BUCKET_BYTES * len(snapshot.log_offsets or ())
+
+
+def _bytes_of_offsets(offsets: LogOffsets) -> int:
+    return 200 + _BUCKET_BYTES * len(offsets)

@@ -52,6 +52,7 @@ class StreamOptions:
     log: TableLog | None  # None: changes come from files
     schema: pa.Schema  # of the delivered rows: the table's columns, row kind, metadata
     filter: Predicate | None
+    filters_values: bool  # of a table with a key; then changes are exact
     start: Start
     limits: Limits
     normalizes: bool
@@ -88,7 +89,8 @@ class StreamOptions:
             table: the table, with the reader's options in force.
             given: those that the reader itself was given.
             schema: columns to deliver, in their order.
-            filter: SQL text on key columns; None: all rows.
+            filter: SQL text; None: all rows. On value columns of a table with a key, changes are completed by what
+                they replace, as with ``log.scan.normalize``.
             job: its name in the catalog's lineage, if it has one.
 
         Raises:
@@ -102,17 +104,20 @@ class StreamOptions:
                 "fix=set read.changelog=true, which adds the column _row_kind"
             )
         _check_names(table.schema, names)
-        normalizes = _normalizes(table, log, options)
+        predicate = _parsed_filter(filter, table)
+        values = _value_columns(predicate, table)
+        normalizes = _normalizes(table, log, options, values)
         handle = options.scan_at_least
         return cls(
             table=table,
             log=log,
             schema=schema,
-            filter=_checked_filter(filter, table),
+            filter=predicate,
+            filters_values=bool(values),
             start=_start(options, given, job),
             limits=_limits(options, normalizes=normalizes),
             normalizes=normalizes,
-            is_exact=normalizes or (log is not None and log.is_exact),
+            is_exact=normalizes or (bool(values) if log is None else log.is_exact),
             on_loss=OnLoss(options.log_on_offset_lost),
             consumer_id=options.consumer_id,
             ignores_consumer=options.consumer_ignore_progress,
@@ -195,9 +200,12 @@ def _alignment(options: TableOptions, *, normalizes: bool) -> Alignment | None:
     )
 
 
-def _normalizes(table: TableView, log: TableLog | None, options: TableOptions) -> bool:
-    wanted = bool(options.log_scan_normalize)
-    if not wanted:
+def _normalizes(table: TableView, log: TableLog | None, options: TableOptions, filtered: Sequence[str]) -> bool:
+    """Whether changes of the log are completed by what they replace; ``filtered``: value columns of a filter."""
+    if filtered and log is not None and not log.is_exact:
+        _check_can_be_completed(table, log, options, filtered)
+        return True
+    if not options.log_scan_normalize:
         return False
     if options.log_scan_remove_normalize:
         raise InvalidInputError("options contradict each other: log.scan.normalize=true log.scan.remove-normalize=true")
@@ -225,20 +233,34 @@ def _limits(options: TableOptions, *, normalizes: bool) -> Limits:
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
-def _checked_filter(text: str | None, table: TableView) -> Predicate | None:
+def _check_can_be_completed(table: TableView, log: TableLog, options: TableOptions, filtered: Sequence[str]) -> None:
+    """Raises: InvalidInputError: rows that stop matching cannot be known from this log."""
+    facts = f"table={table.name} column={filtered[0]} key={', '.join(table.schema.primary_keys)}"
+    if options.log_scan_remove_normalize:
+        raise InvalidInputError(
+            f"a filter on value columns needs what a change replaces: {facts} log.scan.remove-normalize=true "
+            "fix=remove it, or filter by key columns"
+        )
+    if log.keeps_update_before:
+        raise InvalidInputError(
+            f"a filter on value columns needs what a change replaces: {facts} log.changelog-mode=all "
+            "cause=the log holds what its writers gave as -U fix=set streaming-read-mode=file, or filter by key columns"
+        )
+
+
+def _parsed_filter(text: str | None, table: TableView) -> Predicate | None:
     if text is None:
         return None
     from filestore.predicate.parser import parse_filter  # sqlglot is slow to import
 
-    predicate = parse_filter(text, table.schema)
-    others = sorted(columns_of(predicate) - {*table.schema.primary_keys}) if table.schema.primary_keys else []
-    if others:
-        raise InvalidInputError(
-            f"a stream can be filtered by key columns only: filter={text!r} column={others[0]} "
-            f"key={', '.join(table.schema.primary_keys)} cause=a row that no longer matches would never be retracted "
-            "fix=filter the frame, and keep the last kind of each key"
-        )
-    return predicate
+    return parse_filter(text, table.schema)
+
+
+def _value_columns(predicate: Predicate | None, table: TableView) -> list[str]:
+    """The columns of a filter that a change of a row may change; none without a key."""
+    if predicate is None or not table.schema.primary_keys:
+        return []
+    return sorted(columns_of(predicate) - {*table.schema.primary_keys})
 
 
 def _check_names(schema: TableSchema, names: Sequence[str]) -> None:

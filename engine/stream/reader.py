@@ -42,6 +42,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             schema=options.schema,
             columns=options.columns,
             filter=options.filter,
+            filters_values=options.filters_values,
         )
         self._watching: TableWatch | None = None
         self._begin: Position | None = None  # of this run

@@ -14,6 +14,7 @@ from engine.log.log_rows import log_rows
 from engine.log.table_log import TableLog
 from engine.runtime.task_host import TaskHost
 from engine.stream.normalizer import normalized
+from engine.stream.value_filter import matching_changes
 from engine.types.row_changes import MetadataColumn, RowChanges
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.changelog.snapshot_changes import ChangeSplit, read_changes, read_whole
@@ -62,6 +63,7 @@ class StreamRows:
     schema: pa.Schema  # of the rows: the table's columns, row kind, metadata
     columns: Sequence[str]  # needed columns of the table
     filter: Predicate | None
+    filters_values: bool = False  # of rows that a change may replace: see `engine.stream.value_filter`
     host: TaskHost = dataclasses.field(default_factory=TaskHost.here)
 
     def read(self, pieces: Sequence[StreamPiece], kept: KeptConsumers | None = None) -> Iterator[pa.RecordBatch]:
@@ -110,7 +112,10 @@ class StreamRows:
                     )
 
     def _matching(self, found: RowChanges) -> RowChanges:
-        return found if self.filter is None else found.taken(filter_mask(self.filter, found.rows))
+        if self.filter is None:
+            return found
+        matches = filter_mask(self.filter, found.rows)
+        return matching_changes(found, matches) if self.filters_values else found.taken(matches)
 
     def _in_stream_schema(self, found: RowChanges) -> pa.RecordBatch:
         if ROW_KIND_COLUMN not in self.schema.names and found.has_retracts:

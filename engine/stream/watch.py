@@ -101,7 +101,7 @@ class TableWatch:
         """Record under ``pipeline.name`` where this run begins, before its first batch. Raises: UnavailableError."""
         job, read = self._options.job, here.read
         if self._recorder is not None and job is not None and read is not None and read.snapshot_id:
-            self._recorder.started(job, read.snapshot_id)
+            self._recorder.started(job, (self._recorder.read_here(read.snapshot_id),))
 
     def next(self, here: Position) -> Position:
         """The end of the next batch; ``here`` itself when there is nothing to deliver.

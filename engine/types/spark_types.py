@@ -5,7 +5,8 @@ Source: Spark SQL "Data Types", Paimon's "Spark type conversion". TIME is ``Time
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pyspark.errors import PySparkTypeError
@@ -16,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
+from engine.types.text_length import length_metadata, sized_type
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField, DataType, data_type_of, with_stored_times
 from lsm.errors import InvalidInputError
@@ -34,6 +36,7 @@ _SIMPLE: Final[Mapping[str, T.DataType]] = {
     "BINARY": T.BinaryType(),
     "VARBINARY": T.BinaryType(),
     "TIME": T.TimeType(3),
+    "VARIANT": T.VariantType(),
     "TIMESTAMP": T.TimestampNTZType(),
     "TIMESTAMP_LTZ": T.TimestampType(),
 }
@@ -95,7 +98,7 @@ def spark_schema(fields: Sequence[DataField]) -> T.StructType:
 
 def _metadata(field: DataField) -> dict[str, str] | None:
     given = {"comment": field.description or None, INITIAL_DEFAULT: field.initial_default}
-    return {name: text for name, text in given.items() if text is not None} or None
+    return {name: text for name, text in {**given, **length_metadata(field.type)}.items() if text is not None} or None
 
 
 def fields_of_spark(schema: T.StructType) -> list[DataField]:
@@ -104,7 +107,11 @@ def fields_of_spark(schema: T.StructType) -> list[DataField]:
     Raises:
         InvalidInputError: a type is not supported by tables; the message suggests a cast.
     """
-    return _fields_of_spark(schema, known=frozenset())
+    found = _fields_of_spark(schema, known=frozenset())
+    return [
+        field if (sized := sized_type(column)) is None else replace(field, type=sized)
+        for field, column in zip(found, schema.fields, strict=True)
+    ]
 
 
 def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[DataField]:
@@ -113,7 +120,9 @@ def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[Dat
         try:
             if column.name not in known:
                 _refuse_fine_times(column.dataType)
-            arrow = with_stored_times(to_arrow_type(column.dataType, timezone="UTC"))
+            _refuse_intervals(column.dataType)
+            given = T.StringType() if isinstance(column.dataType, (T.CharType, T.VarcharType)) else column.dataType
+            arrow = with_stored_times(to_arrow_type(given, timezone="UTC"))
             data_type = data_type_of(arrow, nullable=column.nullable)
         except (InvalidInputError, PySparkTypeError) as error:
             raise InvalidInputError(
@@ -132,8 +141,29 @@ def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[Dat
 
 
 def _refuse_fine_times(given: T.DataType) -> None:
-    if isinstance(given, T.TimeType) and given.precision > _TIME_DIGITS:
-        raise InvalidInputError(f"TIME holds milliseconds: fix='cast it AS TIME({_TIME_DIGITS})'")
+    for each in _parts(given):
+        if isinstance(each, T.TimeType) and each.precision > _TIME_DIGITS:
+            raise InvalidInputError(f"TIME holds milliseconds: fix='cast it AS TIME({_TIME_DIGITS})'")
+
+
+def _refuse_intervals(given: T.DataType) -> None:
+    for each in _parts(given):
+        if isinstance(each, T.DayTimeIntervalType):
+            raise InvalidInputError(
+                "a table holds no intervals: fix='store its seconds, CAST(CAST(i AS INTERVAL SECOND) AS BIGINT), "
+                "or both moments'"
+            )
+        if isinstance(each, T.YearMonthIntervalType):
+            raise InvalidInputError(
+                "a table holds no intervals: fix='store its months, CAST(CAST(i AS INTERVAL MONTH) AS INT)'"
+            )
+        if isinstance(each, T.CalendarIntervalType):
+            raise InvalidInputError("a table holds no intervals: fix='store its text, CAST(i AS STRING)'")
+
+
+def _parts(given: T.DataType) -> Iterator[T.DataType]:
+    """The type and all inside it."""
+    yield given
     if isinstance(given, T.StructType):
         inner = [field.dataType for field in given.fields]
     elif isinstance(given, T.MapType):
@@ -141,7 +171,7 @@ def _refuse_fine_times(given: T.DataType) -> None:
     else:
         inner = [given.elementType] if isinstance(given, T.ArrayType) else []
     for each in inner:
-        _refuse_fine_times(each)
+        yield from _parts(each)
 
 
 def fields_of_frame(schema: T.StructType, known: TableSchema) -> list[DataField]:

@@ -9,16 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from engine.log.table_log import TableLog, default_topic
-from engine.log.table_topic import make_topic, remove_topic, undo_topic
+from engine.log.table_topic import NewLog, make_topic, remove_topic
 from engine.request.writer_options import EVEN_UNTRACKED
 from filestore.branch import branches, main_replacement
 from filestore.branch.branches import Branch, DeletedBranch
 from filestore.branch.main_replacement import MainReplaced
 from filestore.layout.branch_log import read_branch_log
-from filestore.layout.log_key import make_log_key, remove_log_key
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_login import login_for
-from filestore.options.log_place import MARKER_KEY_KEY, SYSTEM_KEY, TOPIC_KEY
+from filestore.options.log_place import TOPIC_KEY
 from filestore.options.table_options import canonical_options
 from filestore.refs.live_references import branch_names, on_branch
 from filestore.table import FileTable
@@ -148,15 +147,9 @@ class _BranchTopic:
             sets_retention=False,
             log_format=store.options.log_format,
         )
-        self._undo = lambda: undo_topic(mains.properties, topic)
-        key = make_log_key(store.io, store.paths.root)
-
-        def undo() -> None:
-            undo_topic(mains.properties, topic)
-            remove_log_key(store.io, store.paths.root, key)
-
-        self._undo = undo
-        return {SYSTEM_KEY: "kafka", **topic.options, MARKER_KEY_KEY: key}
+        made = NewLog.keyed(topic, mains.properties, store.io, store.paths.root)
+        self._undo = made.undo
+        return made.options
 
     def __enter__(self) -> Self:
         return self

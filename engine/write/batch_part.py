@@ -39,7 +39,7 @@ from filestore.write.table_write import TableWrite
 from logstore.log.kept_writers import KeptWriters
 from logstore.log.marker import CommitMarker
 from logstore.offsets import LogSlice
-from lsm.row_kind import RowKind
+from lsm.row_kind import RowKind, repeated_kind
 from lsm.undo import undoing
 
 logger = logging.getLogger("fluvial.batch")
@@ -241,7 +241,7 @@ class _Part:
         if self._given is not None:
             self._given.check(rows, kinds)
         if kinds is None:
-            kinds = pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
+            kinds = repeated_kind(RowKind.INSERT, rows.num_rows)
         if self._spec.log is None:
             self._write.write(*self._filled(rows, kinds, marks))
         else:

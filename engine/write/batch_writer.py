@@ -52,7 +52,6 @@ RunParts = Callable[[BatchSpec], Iterable[BucketResult]]
 """Runs ``write_part`` over the rows of the batch, every bucket in one place, and returns all results."""
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
-_RENUMBER_ATTEMPTS: Final = 5
 _REST: Final = "-rest"
 """Behind the user of a batch of which another writer published some buckets: the user of the others."""
 
@@ -360,6 +359,7 @@ class BatchWriter:
             return replace(made, watermark=watermark_of(self._store, made.messages))
 
         wanted = publishing(results, base)
+        pauses_ms = self._store.commit_backoff.pauses_ms()
         self.live.check_bucket_counts(wanted.messages)
 
         def replan(conflict: ConflictError) -> None:
@@ -378,9 +378,11 @@ class BatchWriter:
                 discard(self._store, wanted.messages)
                 raise conflict
             starts = {each.bucket: each.log_slice.start_offset for each in results if each.log_slice is not None}
+            self._store.clock.sleep(next(pauses_ms) / 1000)  # before: behind it the numbers would be old again
             wanted = renumbered(self._store, self.live, wanted, starts, conflict)
 
-        return retrying(lambda: commit.commit(wanted), attempts=_RENUMBER_ATTEMPTS + 1, replan=replan)
+        attempts = self._store.options.commit_max_retries + 1
+        return retrying(lambda: commit.commit(wanted), attempts=attempts, replan=replan)
 
     def _check_run(self) -> None:
         if self._run is not None:

@@ -7,7 +7,6 @@ task) → ``batch_part`` (task) → one commit.
 
 import logging
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -18,7 +17,7 @@ from engine.compaction.dedicated import is_write_only
 from engine.lineage.batch_origin import reads_beside
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
-from engine.lineage.stream_job import QUERY_ID, StreamJob, job_of_frame, report_tasks, running_query
+from engine.lineage.stream_job import QUERY_ID, RecordedRun, job_of_frame, report_tasks, running_query
 from engine.log.table_log import TableLog
 from engine.request.branch_choice import at_branch
 from engine.request.commit_handle import CommitHandle
@@ -98,8 +97,7 @@ class StreamSink:
         self._merged: T.StructType | None = None  # the columns of the newest frame that the table holds
         self._session: WriteSession[DataFrame] | None = None  # from the first micro-batch on
         self._last_commit: CommitHandle | None = None
-        self._recorder: Recorder | None = None
-        self._job: StreamJob | None = None
+        self._run: RecordedRun | None = None  # None: no lineage, or no micro-batch yet
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
@@ -117,8 +115,8 @@ class StreamSink:
             self._session.close()
         if self._triggers is not None:
             self._triggers.close()
-        if self._recorder is not None and self._job is not None:
-            self._recorder.closed(self._job.name)
+        if self._run is not None:
+            self._run.close()
 
     @property
     def last_commit(self) -> CommitHandle | None:
@@ -149,25 +147,24 @@ class StreamSink:
         recorder = Recorder.of(store)
         job = None if recorder is None else job_of_frame(frame, self._options.pipeline_name, user)
         if recorder is not None and job is not None:
-            reads = job.origin(batch_id, reads_beside(store, frame)).reads
-            recorder.opened(job.name, reads, job.start(batch_id, reads))
-        self._recorder, self._job = recorder, job
+            self._run = RecordedRun(recorder, job)
+            self._run.origin(batch_id, reads_beside(store, frame))
         return WriteSession(
             self._table,
             runner_of_sink(frame.sparkSession, self._options, self._table.name, refuse=self._refuse),
             commit_user=user,
             options=self._options,
             upkeep=Upkeep.STREAM,
-            origin=partial(self._origin, job),
+            origin=self._origin,
             checkpoint=None if is_write_only(store, self._options) else checkpoint_of(frame),
             observe=self._observe,
         )
 
-    def _origin(self, job: StreamJob | None, batch_id: int, frame: DataFrame | None) -> CommitOrigin | None:
-        if job is None or frame is None:
+    def _origin(self, batch_id: int, frame: DataFrame | None) -> CommitOrigin | None:
+        if self._run is None or frame is None:
             return None
         store = self._table.store
-        origin = job.origin(batch_id, reads_beside(store, frame))
+        origin = self._run.origin(batch_id, reads_beside(store, frame))
         report_tasks(frame, origin.reads, store)
         return origin
 

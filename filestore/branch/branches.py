@@ -235,6 +235,7 @@ def opened_on_main(store: TableStore) -> TableStore:
         clock=store.clock,
         names=store.names,
         lock_factory=store.lock_factory,
+        registry=store.registry,
         catalog=store.catalog,
     ).store
 

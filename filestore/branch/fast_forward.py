@@ -15,7 +15,7 @@ from typing import Final
 from filestore.branch.branches import opened_on_main, read_branch
 from filestore.branch.files import delete_unused, files_only_of
 from filestore.branch.merge_history import common_snapshot, data_commits_since, hold_merged, note_merged
-from filestore.branch.merged_schemas import merged_schemas
+from filestore.branch.merged_schemas import merged_schemas, take_back
 from filestore.commit.confirmation import confirm
 from filestore.commit.expired_commits import ExpiredCommits
 from filestore.commit.succession import check_is_same_table
@@ -36,6 +36,7 @@ from filestore.refs.branch_origins import origin_of, parent_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
+from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
 from filestore.table import FileTable
 from filestore.table_store import TableStore
@@ -90,19 +91,20 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             plan = _announced(main, branch, origin, plan)
         wanted, common = plan.wanted, plan.common
         removed: tuple[int, ...] = ()
+        created: list[TableSchema] = []
         last = branch.snapshots.read(wanted[-1]) if wanted else common
         with _holding(main, name, origin, last):
             if wanted or force:
                 if force:
                     removed = _remove_newer(main, branch, common, origin)
                 schemas = merged_schemas(main, branch, origin, keeps_ids=True)
-                created = schemas.publish()
+                schemas.publish(created)
             if wanted:
                 try:
                     _publish(main, branch, EMPTY_TABLE if common is None else common.ref, wanted, is_sealed=force)
                 except ConflictError:
                     if not force and main.snapshots.find_ref(branch.snapshots.read(wanted[0]).ref) is None:
-                        schemas.take_back(created)
+                        take_back(main, created)
                     raise
             elif force and common is not None and not main.snapshots.exists(common.id):
                 _publish(main, branch, EMPTY_TABLE, (common.id,), is_sealed=True)  # it had expired in main

@@ -40,7 +40,7 @@ from lsm.errors import InvalidInputError
 from lsm.keys.keys import newest_last
 from lsm.merge.row_count import ROW_COUNT
 from lsm.merge.three_way import DECISION_FIELD, SIDE_FIELD, KeyDecision, MergeSide, merge_changed, merge_three
-from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
+from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind, repeated_kind
 from lsm.undo import undoing
 
 
@@ -213,7 +213,7 @@ class _Merge:
             signed = pa.array(np.where(kinds & 1, -counts, counts))
             index = rows.schema.get_field_index(ROW_COUNT)
             rows = rows.set_column(index, rows.schema.field(index), signed)
-            return rows.select(self._columns), pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
+            return rows.select(self._columns), repeated_kind(RowKind.INSERT, rows.num_rows)
         if main.options.sequence_fields:
             self._check_newer(rows.filter(pa.array(is_wanted)))
         is_wanted &= (kinds == RowKind.INSERT) | (kinds == RowKind.DELETE)
@@ -240,7 +240,7 @@ class _Merge:
         """The rows that the bucket has afterwards."""
         is_row = (_numbers(rows, VALUE_KIND) == RowKind.INSERT) & (_numbers(rows, SIDE_FIELD.name) != _BASE)
         rows = rows.filter(pa.array(is_row))
-        return rows.select(self._columns), pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
+        return rows.select(self._columns), repeated_kind(RowKind.INSERT, rows.num_rows)
 
     def _written(
         self,

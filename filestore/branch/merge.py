@@ -22,7 +22,7 @@ from filestore.branch.merge_history import (
 )
 from filestore.branch.merge_places import MergePlaces
 from filestore.branch.merge_plan import BucketPlace, MergeOutcome, TableRules, outcomes
-from filestore.branch.merged_schemas import MergedSchemas, merged_schemas
+from filestore.branch.merged_schemas import MergedSchemas, merged_schemas, take_back
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.layout.branch_state import BranchOrigin, Operation, Work, working
@@ -30,6 +30,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.refs.branch_origins import origin_of
 from filestore.refs.live_references import on_branch
 from filestore.scan.table_scan import TableScan
+from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.lost_files import LostFileError
 from filestore.snapshot.snapshot import Snapshot
@@ -107,6 +108,7 @@ class _Merge:
     copied: CopiedFiles = field(init=False)
     merged: dict[object, MergedKeys] = field(default_factory=dict)  # by version of the place
     is_committed: bool = False
+    versions: list[TableSchema] = field(default_factory=list)  # that were published in main
     releases: dict[int, Callable[[], None]] = field(default_factory=dict)  # of held states, by snapshot
 
     def __post_init__(self) -> None:
@@ -135,7 +137,7 @@ class _Merge:
             raise
         except FileNotFoundError as error:  # one side was compacted and expired concurrently
             raise LostRaceError(lost) from error
-        schemas.publish()
+        schemas.publish(self.versions)
         try:
             if newest.id not in self.releases:
                 self.releases[newest.id] = hold_merged(self._there(), newest)
@@ -159,6 +161,7 @@ class _Merge:
         if self.is_committed:
             return
         self._clear(())
+        take_back(self.main, self.versions)
         for release in self.releases.values():
             release()
 

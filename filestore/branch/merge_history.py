@@ -36,6 +36,7 @@ MERGED_ID_KEY: Final = "fluvial.merged-id"
 """Property of a merge snapshot: id of the branch's creation; absent when the branch has none."""
 _MERGED_AS: Final = "fluvialMergedAs"  # in the file of such a tag: identity of main's snapshot, which may be the same
 _MERGED_INTO: Final = "fluvialMergedInto"  # which branch was main then
+_REMOVED_THEN: Final = "fluvialRemovedThen"  # what main had removed then: when it expired, that says if main went back
 
 CommitsSince = list[tuple[Snapshot, MergeCommit]]
 
@@ -92,18 +93,23 @@ def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) 
 
     Raises: InvalidInputError when there is none although the branch was created from one.
     """
+    return _common(main, branch, origin)[0]
+
+
+def _common(main: TableStore, branch: TableStore, origin: BranchOrigin) -> tuple[Snapshot | None, bool]:
+    """As ``common_snapshot``; and whether that is sure, or a newer one that they share may have expired."""
     floor = origin.snapshot_id or 0
     newest = min(main.snapshots.latest_id() or 0, branch.snapshots.latest_id() or 0)
-    published = _published(main, branch, newest)
-    lowest = floor if published is None else max(floor, published.id)
+    published, is_sure = _published(main, branch, floor, newest)
+    lowest = floor if published is None else published.id
     for snapshot_id in range(newest, lowest, -1):
         there = branch.snapshots.find(snapshot_id)
         if there is not None and _is_same(main.snapshots.find(snapshot_id), there):
-            return there
-    if published is not None and published.id > floor:
-        return published
+            return there, True
+    if published is not None:
+        return published, True
     if origin.snapshot_id is None:
-        return None
+        return None, is_sure
     kept = branch.snapshots.find_tag(origin.tag or "") or branch.snapshots.find(origin.snapshot_id)
     known = main.snapshots.find_tag(origin.tag or "") or main.snapshots.find(origin.snapshot_id)
     if kept is None or not _is_same(known, kept):
@@ -111,22 +117,36 @@ def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) 
             f"the branch no longer shares a snapshot with main: table={main.name} branch={branch.paths.branch} "
             f"origin={origin.snapshot_id} fix=read it and write its rows to main, or make it main"
         )
-    return kept
+    return kept, is_sure
 
 
-def _published(main: TableStore, branch: TableStore, newest: int) -> Snapshot | None:
-    """The newest state up to a snapshot that a fast-forward published and a tag of the branch keeps.
+def _published(main: TableStore, branch: TableStore, floor: int, newest: int) -> tuple[Snapshot | None, bool]:
+    """The newest state above a floor, up to a snapshot, that a fast-forward published; and whether that is sure.
 
-    It is in main, or has expired there: main holds on to its branch, and neither side has gone back behind it.
+    A tag of the branch keeps the last one; main may have gone back to one before. It is in main, or has expired there:
+    main holds on to its branch, and neither side has gone back behind it.
     """
+    is_sure = True
     for held in sorted(_held(branch), key=lambda each: -each.snapshot.id):
-        kept = held.snapshot
-        if kept.id > newest or branch.snapshots.removed.has(kept.identity) or not has_manifests(branch, kept):
-            continue
-        there = main.snapshots.find(kept.id)
-        if _is_same(there, kept) or (there is None and held.merged_as == kept.identity and held.is_in(main)):
-            return kept
-    return None
+        kept: Snapshot | None = held.snapshot
+        was_published = held.merged_as == held.snapshot.identity and held.merged_into in (None, main.paths.branch)
+        while kept is not None and kept.id > floor:
+            if kept.id <= newest and not branch.snapshots.removed.has(kept.identity) and has_manifests(branch, kept):
+                there = main.snapshots.find(kept.id)
+                has_expired = there is None and was_published and not main.snapshots.removed.has(kept.identity)
+                if _is_same(there, kept) or (has_expired and not held.may_be_gone(main)):
+                    return kept, True
+                is_sure = is_sure and not has_expired
+            before = _before(kept, branch, main)
+            is_sure = is_sure and not (before is None and was_published and kept.id > floor + 1)
+            kept = before
+    return None, is_sure
+
+
+def _before(snapshot: Snapshot, *stores: TableStore) -> Snapshot | None:
+    """The snapshot that another one follows, where any of these branches has it; None: none has, or it is not named."""
+    found = (store.snapshots.find(snapshot.id - 1) for store in stores)
+    return next((each for each in found if each is not None and each.identity == snapshot.parent), None)
 
 
 def data_commits_since(store: TableStore, common: Snapshot | None) -> list[int] | None:
@@ -141,7 +161,7 @@ class MergeStart:
 
     base: Snapshot | None  # the state in common, in the branch; None: the empty table, or not known
     is_known: bool  # whether that state can be read
-    is_first: bool  # whether nothing of the branch was merged since the newest snapshot that both have
+    is_first: bool  # whether the state in common is a snapshot that both have, as far as they have not expired
     main: SideChanges  # without merges of this branch
     since_merge: SideChanges | None  # of these only the ones after the last merge of this branch; None: not known
     branch: SideChanges
@@ -157,15 +177,18 @@ def merge_start(
     newest: Snapshot,
 ) -> MergeStart | None:
     """What main (at ``latest``) and the branch (at ``newest``) have changed; None: the branch has nothing new."""
-    common = common_snapshot(main, branch, origin)
+    common, is_sure = _common(main, branch, origin)
     floor = 0 if common is None else common.id
     history = reader.history(main, common, latest)
     merges = [each for each, _ in history or () if _is_merge_of(each, origin)]
-    merged = _Merged.of(merges[-1]) if merges else _noted_merge(main, branch) if history is None else None
+    merged, may_be_gone = _noted_merge(main, branch) if history is None else (None, False)
+    merged = _Merged.of(merges[-1]) if merges else merged
     if merged is not None and merged.snapshot_id <= floor:
         merged = None
+    elif merged is not None and may_be_gone:
+        merged, is_sure = None, False
     base = common if merged is None else merged.find(branch)
-    is_known = merged is None or base is not None
+    is_known = is_sure if merged is None else base is not None
     if newest.id <= floor or (merged is not None and base is not None and newest.id <= base.id):
         return None
     base = base if is_known else common
@@ -174,7 +197,7 @@ def merge_start(
     return MergeStart(
         base=base,
         is_known=is_known,
-        is_first=merged is None,
+        is_first=merged is None and is_sure,
         main=_changes(main, common, latest, own),
         since_merge=None if own is None else side_changes(commit for each, commit in own if each.id > last),
         branch=_changes(branch, base, newest, reader.history(branch, base, newest)),
@@ -228,7 +251,8 @@ def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: T
     path = branch.paths.tag(merge_tag(merged.id))
     with suppress(FluvialError, OSError):
         body = orjson.loads(branch.io.read_bytes(path))
-        note = {_MERGED_AS: done.identity, _MERGED_INTO: main.paths.branch}
+        removed = main.snapshots.removed.digest
+        note = {_MERGED_AS: done.identity, _MERGED_INTO: main.paths.branch, _REMOVED_THEN: removed}
         branch.io.replace(path, orjson.dumps({**body, **note}, option=orjson.OPT_INDENT_2))
         if not branch.is_as_opened():  # the table or the branch is gone, and with it what the tag keeps
             remove_leftover(branch, path)
@@ -273,6 +297,11 @@ class _Held:
     snapshot: Snapshot
     merged_as: str | None  # identity of main's snapshot; None: it may never have come into main
     merged_into: str | None  # the branch that was main; None: of an earlier version of Fluvial
+    removed_then: str  # see ``RemovedSnapshots.digest``
+
+    def may_be_gone(self, main: TableStore) -> bool:
+        """Whether main went back since, so that what has expired there may have been removed before."""
+        return main.snapshots.removed.digest != self.removed_then
 
     def is_in(self, main: TableStore) -> bool:
         """Whether it was noted to be in main, and no rollback has taken it back."""
@@ -285,14 +314,17 @@ def _held(branch: TableStore) -> Iterator[_Held]:
         with suppress(FileNotFoundError):
             body = branch.io.read_bytes(branch.paths.tag(name))
             noted = orjson.loads(body)
-            yield _Held(Snapshot.from_json(body), noted.get(_MERGED_AS), noted.get(_MERGED_INTO))
+            into, removed = noted.get(_MERGED_INTO), noted.get(_REMOVED_THEN, "")
+            yield _Held(Snapshot.from_json(body), noted.get(_MERGED_AS), into, removed)
 
 
-def _noted_merge(main: TableStore, branch: TableStore) -> _Merged | None:
-    """The state that was merged last, by the tags of the branch; None: no tag says so."""
-    found = [each.snapshot for each in _held(branch) if each.is_in(main)]
-    newest = max(found, key=lambda each: each.id, default=None)
-    return None if newest is None else _Merged(snapshot_id=newest.id, identity=newest.identity)
+def _noted_merge(main: TableStore, branch: TableStore) -> tuple[_Merged | None, bool]:
+    """The state that was merged last, by the tags of the branch; and whether main may not have it any more."""
+    found = [each for each in _held(branch) if each.is_in(main)]
+    newest = max(found, key=lambda each: each.snapshot.id, default=None)
+    if newest is None:
+        return None, False
+    return _Merged(snapshot_id=newest.snapshot.id, identity=newest.snapshot.identity), newest.may_be_gone(main)
 
 
 # ---- changes of both sides

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.layout.branch_state import BranchOrigin
-from filestore.layout.paths import MAIN_BRANCH
 from filestore.schema.log_names import check_log_names
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
@@ -35,12 +34,11 @@ class MergedSchemas:
         """The schema id in main for a file with a schema id of the branch."""
         return schema_id if self.is_changed else min(schema_id, self.origin.schema_id)
 
-    def publish(self) -> list[TableSchema]:
-        """Publish the missing versions in main, and return those that no one had published meanwhile.
+    def publish(self, created: list[TableSchema]) -> None:
+        """Publish the missing versions in main, and note those that no one had published meanwhile.
 
         Raises: ConflictError when main's schema changes concurrently.
         """
-        created = []
         for schema in self.missing:
             try:
                 self.main.schemas.create(schema)
@@ -48,27 +46,28 @@ class MergedSchemas:
             except ConflictError:
                 if not _is_same(self.main.schemas.read(schema.id), schema):
                     raise _both_changed(self.main, self.origin) from None
-        return created
 
-    def take_back(self, created: Sequence[TableSchema]) -> None:
-        """Remove versions that were created in main for what was refused then, if no commit or version is on top.
 
-        A commit looks for its schema behind the creation of its snapshot, a version for the one before. So what is not
-        seen here, behind the removal, takes itself back. Raises: UnavailableError.
-        """
-        if not created or self._is_built_upon(created):
-            return
-        bodies = {self.main.paths.schema(each.id): _body(self.main, each) for each in created}
-        for path, body in reversed(bodies.items()):
-            self.main.delete_own(path, body)
-        if self._is_built_upon(created):
-            for path, body in bodies.items():
-                self.main.io.create_exclusive(path, body)
+def take_back(main: TableStore, created: Sequence[TableSchema]) -> None:
+    """Remove versions that were published in main for what was refused then, if no commit or version is on top.
 
-    def _is_built_upon(self, created: Sequence[TableSchema]) -> bool:
-        newest = self.main.snapshots.latest()
-        is_in_use = newest is not None and newest.schema_id >= created[0].id
-        return is_in_use or any(each > created[-1].id for each in self.main.schemas.ids())
+    A commit looks for its schema behind the creation of its snapshot, a version for the one before. So what is not
+    seen here, behind the removal, takes itself back. Raises: UnavailableError.
+    """
+    if not created or _is_built_upon(main, created):
+        return
+    bodies = {main.paths.schema(each.id): main.schemas.body_of(each) for each in created}
+    for path, body in reversed(bodies.items()):
+        main.delete_own(path, body)
+    if _is_built_upon(main, created):
+        for path, body in bodies.items():
+            main.io.create_exclusive(path, body)
+
+
+def _is_built_upon(main: TableStore, created: Sequence[TableSchema]) -> bool:
+    newest = main.snapshots.latest()
+    is_in_use = newest is not None and newest.schema_id >= created[0].id
+    return is_in_use or any(each > created[-1].id for each in main.schemas.ids())
 
 
 def merged_schemas(
@@ -120,10 +119,6 @@ def _check_names(main: TableStore, missing: Sequence[TableSchema]) -> None:
     for schema in missing:
         check_log_names(history[-1], schema, history[:-1])
         history.append(schema)
-
-
-def _body(store: TableStore, schema: TableSchema) -> bytes:
-    return schema.to_json(on_branch=store.paths.branch != MAIN_BRANCH).encode()
 
 
 def _is_same(one: TableSchema, other: TableSchema) -> bool:

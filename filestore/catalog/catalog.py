@@ -19,11 +19,12 @@ from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
 from filestore.io.commit_lock import LOCK_FILE_NAME, CatalogLockFactory, TableLock, check_commit_lock
 from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
-from filestore.io.object_store import is_object_path, under_lock
+from filestore.io.object_store import is_object_path, is_remote_path, under_lock
 from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.layout.former_mains import FORMER_MAIN_FILE
 from filestore.layout.log_key import LOG_KEY_DIRECTORY
+from filestore.layout.own_files import GONE_PREFIX
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
@@ -44,7 +45,7 @@ _LEFTOVERS: Final = frozenset(
     | {"log-payload", LOG_KEY_DIRECTORY, "log-turns", "staging", MAIN_BRANCH_FILE, FORMER_MAIN_FILE}
     | {LOCK_FILE_NAME}
 )
-_LEFTOVER_DIRECTORY: Final = re.compile(r"bucket-(\d+|postpone)|[^=]+=.*")  # of data files
+_LEFTOVER_DIRECTORY: Final = re.compile(rf"bucket-(\d+|postpone)|[^=]+=.*|{re.escape(GONE_PREFIX)}.*")  # or of one file
 _DROPPED: Final = ".dropped-"  # start of the name of a dropped table's directory
 _FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
@@ -78,7 +79,7 @@ class FileCatalog:
         self._clock = clock or SystemClock()
         self._names = names or RandomNames()
         metastore = open_metastore(self.options, place, self._clock)
-        self._tables = metastore.names
+        self._tables, self._registry = metastore.names, metastore.registry
         self._lock_factory = lock_factory or metastore.lock_factory
 
     @property
@@ -160,7 +161,8 @@ class FileCatalog:
         check_expiry(first, first.table_options)
         given = self._lock_factory
         in_object_store = is_object_path(root)
-        check_commit_lock(first.table_options.commit_lock, given=given, in_object_store=in_object_store)
+        way, is_remote = first.table_options.commit_lock, is_remote_path(root)
+        check_commit_lock(way, given=given, in_object_store=in_object_store, is_remote=is_remote)
         lock = TableLock(factory=given, table=name) if given is not None and in_object_store else None
         store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
         if not self._has_schema(root):
@@ -176,12 +178,14 @@ class FileCatalog:
                     f"a new table has no branches: table={name} scan.fallback-branch={fallback} "
                     "fix=create the branch, then ALTER TABLE ... SET ('scan.fallback-branch' = ...)"
                 )
-            self._tables.add_table(*name.split("."))
+            database, table = name.split(".")
+            self._tables.add_table(database, table, first)
             try:
                 store.create(first)
             except ConflictError:
                 pass  # another process made it at this moment
             else:
+                self._tables.note_schema(database, table, first)
                 return self.table(name)
         elif not self._tables.has_table(*name.split(".")):
             raise InvalidInputError(
@@ -219,6 +223,7 @@ class FileCatalog:
                 clock=self._clock,
                 names=self._names,
                 lock_factory=self._lock_factory,
+                registry=self._registry,
                 catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given),
             )
         except InvalidInputError as error:
@@ -244,9 +249,8 @@ class FileCatalog:
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted. Raises: InvalidInputError when there is no such database."""
         self._has_database(database, ignore_if_missing=False)
-        path = self._database_path(database)
-        names = self._tables.tables(database)
-        return [name for name in names if not name.startswith(_DROPPED) and self._has_schema(f"{path}/{name}")]
+        paths = self._tables.table_paths(database)
+        return [name for name in sorted(paths) if not name.startswith(_DROPPED) and self._has_schema(paths[name])]
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Remove a table and all its files.
@@ -268,11 +272,14 @@ class FileCatalog:
             if not ignore_if_missing:
                 raise InvalidInputError(f"no such table: table={name} path={root}")
             return
+        if not self._tables.owns_files(database, table):
+            self._tables.remove_table(database, table)
+            return
         if not has_schema and not _is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
         if isinstance(self._io, MovesDirectories):
             # in one step, so that a drop that is paused never deletes a table that was made under the name since
-            parent, prefix = self._database_path(database), f"{_DROPPED}{table}-"
+            parent, prefix = root.rpartition("/")[0], f"{_DROPPED}{table}-"
             self._io.move_directory(root, f"{parent}/{prefix}{self._names.uuid()}")
             self._tables.remove_table(database, table)
             for each in self._io.list_names(parent):
@@ -348,7 +355,8 @@ class FileCatalog:
         if len(parts) != 2:
             raise InvalidInputError(f"a table is named database.table: name={name!r}")
         _check_name("table", parts[1])
-        return f"{self._database_path(parts[0])}/{parts[1]}"
+        _check_name("database", parts[0])
+        return self._tables.table_path(*parts)
 
     def _database_path(self, name: str) -> str:
         _check_name("database", name)

@@ -6,7 +6,9 @@ from filestore.catalog.table_names import DirectoryNames, TableNames
 from filestore.catalog.warehouse import Warehouse
 from filestore.io.commit_lock import CatalogLockFactory
 from filestore.io.file_io import Clock
+from filestore.io.hdfs_client import hadoop_user
 from filestore.options.catalog_options import CatalogOptions
+from filestore.table_store import TableRegistry
 from lsm.errors import InvalidInputError
 
 
@@ -16,6 +18,7 @@ class Metastore:
 
     names: TableNames
     lock_factory: CatalogLockFactory | None  # None: exclusive creation of files is enough
+    registry: TableRegistry | None = None  # what follows schemas and commits
 
 
 def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metastore:
@@ -24,14 +27,21 @@ def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) 
     Raises:
         InvalidInputError: options that contradict each other, an address that cannot be read, a missing library.
     """
-    locks = options.lock_enabled
     if options.metastore == "filesystem":
-        if options.uri is not None or locks:
+        if options.uri is not None or options.lock_enabled:
             raise InvalidInputError(
-                "uri and lock.enabled are for names in a database: metastore=filesystem fix='set metastore=jdbc'"
+                "uri and lock.enabled are for names in a database: metastore=filesystem "
+                "fix='set metastore=jdbc or metastore=hive'"
             )
         return Metastore(names=DirectoryNames(warehouse.root, warehouse.io), lock_factory=None)
     uri = options.uri
+    if options.lock_type not in (None, options.metastore):
+        raise InvalidInputError(
+            f"lock is another metastore's: lock.type={options.lock_type} metastore={options.metastore} "
+            f"fix='set lock.type={options.metastore}, or leave it out'"
+        )
+    if options.metastore == "hive":
+        return _hive(options, warehouse, clock)
     if uri is None:
         raise InvalidInputError("metastore=jdbc needs a database: fix='set uri=sqlite:////path/of/file'")
     from filestore.catalog.sql_database import SqlDatabase  # SQLAlchemy takes its time to import
@@ -49,5 +59,34 @@ def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) 
     )
     return Metastore(
         names=SqlNames(database=database, catalog_key=key, root=warehouse.root),
-        lock_factory=factory if (warehouse.is_object_store if locks is None else locks) else None,
+        lock_factory=factory if _locks(options, warehouse) else None,
+    )
+
+
+def _locks(options: CatalogOptions, warehouse: Warehouse) -> bool:
+    """Whether commits take the metastore's lock; by default where files cannot be created exclusively for sure."""
+    return warehouse.is_object_store if options.lock_enabled is None else options.lock_enabled
+
+
+def _hive(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metastore:
+    if options.uri is None:
+        raise InvalidInputError("metastore=hive needs a Hive metastore: fix='set uri=thrift://host:9083'")
+    from filestore.catalog.hive_lock import HiveLockFactory
+    from filestore.catalog.hive_metastore import HiveMetastore
+    from filestore.catalog.hive_names import HiveNames
+    from filestore.catalog.hive_registry import HiveRegistry
+
+    metastore, user = HiveMetastore.of(options.uri), hadoop_user()
+    factory = HiveLockFactory(
+        metastore=metastore,
+        user=user,
+        clock=clock,
+        timeout_ms=options.lock_acquire_timeout_ms,
+        longest_sleep_ms=options.lock_check_max_sleep_ms,
+    )
+    names = HiveNames(metastore=metastore, root=warehouse.root, user=user, clock=clock)
+    return Metastore(
+        names=names,
+        lock_factory=factory if _locks(options, warehouse) else None,
+        registry=HiveRegistry(names=names),
     )

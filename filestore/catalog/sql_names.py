@@ -8,8 +8,9 @@ from typing import Final
 import sqlalchemy as sa
 
 from filestore.catalog.sql_database import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, SqlDatabase
-from filestore.catalog.table_names import DATABASE_SUFFIX
+from filestore.catalog.table_names import TablesInDatabases, database_below
 from filestore.catalog.warehouse import warehouse_path
+from filestore.schema.table_schema import TableSchema
 from lsm.errors import ConflictError
 
 EXISTS: Final = "exists"
@@ -17,7 +18,7 @@ LOCATION: Final = "location"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SqlNames:
+class SqlNames(TablesInDatabases):
     """The names of one catalog, kept apart by its key from others in the same database."""
 
     database: SqlDatabase
@@ -39,7 +40,7 @@ class SqlNames:
 
     def database_path(self, database: str) -> str:
         """Its location, if one is noted; else below the warehouse."""
-        below = f"{self.root}/{database}{DATABASE_SUFFIX}"
+        below = database_below(self.root, database)
         return warehouse_path(self.database_properties(database).get(LOCATION, below))
 
     def database_properties(self, database: str) -> Mapping[str, str]:
@@ -51,7 +52,7 @@ class SqlNames:
 
     def add_database(self, database: str) -> None:
         """Note it and where it is. Raises: ConflictError when it is there."""
-        noted = {EXISTS: "true", LOCATION: f"{self.root}/{database}{DATABASE_SUFFIX}"}
+        noted = {EXISTS: "true", LOCATION: database_below(self.root, database)}
         rows = [
             {
                 "catalog_key": self.catalog_key,
@@ -80,7 +81,7 @@ class SqlNames:
         """Whether the name is noted."""
         return table in self.tables(database)
 
-    def add_table(self, database: str, table: str) -> None:
+    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
         """Note the name, and the database's."""
         if not self.has_database(database):
             with suppress(ConflictError):

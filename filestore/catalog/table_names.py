@@ -1,13 +1,15 @@
 """Where a catalog keeps the names of its databases and tables. What a table is, is always in its files.
 
-Two places: the directories of the warehouse, where whatever has a schema is a table at once, by whichever engine it was
-made; or a SQL database (``filestore.catalog.sql_names``), where a table is there when its name is and its schema too.
+Three places: the directories of the warehouse, where whatever has a schema is a table at once, by whichever engine it
+was made; or a SQL database (``filestore.catalog.sql_names``) or a Hive metastore (``filestore.catalog.hive_names``),
+where a table is there when its name is and its schema too.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from filestore.io.file_io import FileIO
+from filestore.schema.table_schema import TableSchema
 from lsm.errors import ConflictError
 
 DATABASE_SUFFIX: Final = ".db"
@@ -40,8 +42,20 @@ class TableNames(Protocol):
     def has_table(self, database: str, table: str) -> bool:
         """Whether a directory of this name with a schema would be a table."""
 
-    def add_table(self, database: str, table: str) -> None:
+    def table_paths(self, database: str) -> Mapping[str, str]:
+        """Directories by the names of ``tables``."""
+
+    def table_path(self, database: str, table: str) -> str:
+        """Directory of a table, whether it exists or not."""
+
+    def owns_files(self, database: str, table: str) -> bool:
+        """Whether dropping the table removes its files."""
+
+    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
         """Take the name, and the database's when it is missing; an existing name is fine."""
+
+    def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
+        """Note what the first schema became, where columns are kept beside names."""
 
     def remove_table(self, database: str, table: str) -> None:
         """Forget the name; a missing one is fine."""
@@ -53,7 +67,40 @@ class TableNames(Protocol):
         """
 
 
-class DirectoryNames:
+def database_below(root: str, database: str) -> str:
+    """Directory of a database that has no location of its own."""
+    return f"{root}/{database}{DATABASE_SUFFIX}"
+
+
+class TablesInDatabases:
+    """Directories of tables are below those of their databases, and their files are their own."""
+
+    def database_path(self, database: str) -> str:
+        """Directory of a database."""
+        raise NotImplementedError
+
+    def tables(self, database: str) -> list[str]:
+        """Names that may be tables."""
+        raise NotImplementedError
+
+    def table_paths(self, database: str) -> Mapping[str, str]:
+        """Directories by names."""
+        parent = self.database_path(database)
+        return {name: f"{parent}/{name}" for name in self.tables(database)}
+
+    def table_path(self, database: str, table: str) -> str:
+        """Directory of a table."""
+        return f"{self.database_path(database)}/{table}"
+
+    def owns_files(self, database: str, table: str) -> bool:
+        """Always."""
+        return True
+
+    def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
+        """Nothing: columns are in the schema files only."""
+
+
+class DirectoryNames(TablesInDatabases):
     """Names are directories: ``<database>.db/<table>``."""
 
     def __init__(self, root: str, io: FileIO) -> None:
@@ -72,7 +119,7 @@ class DirectoryNames:
 
     def database_path(self, database: str) -> str:
         """Directory of a database."""
-        return f"{self._root}/{database}{DATABASE_SUFFIX}"
+        return database_below(self._root, database)
 
     def database_properties(self, database: str) -> Mapping[str, str]:
         """Nothing: a directory has no properties."""
@@ -95,7 +142,7 @@ class DirectoryNames:
         """Always: the schema alone decides."""
         return True
 
-    def add_table(self, database: str, table: str) -> None:
+    def add_table(self, database: str, table: str, schema: TableSchema) -> None:
         """Nothing: directories come with their first file."""
 
     def remove_table(self, database: str, table: str) -> None:

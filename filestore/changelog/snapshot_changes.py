@@ -32,7 +32,7 @@ from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
 from lsm.merge.row_diff import diff_runs
-from lsm.row_kind import VALUE_KIND, RowKind
+from lsm.row_kind import VALUE_KIND, RowKind, repeated_kind
 
 Changes = Iterator[tuple[pa.RecordBatch, pa.Array]]
 
@@ -207,7 +207,7 @@ def read_whole(
     names = list(table.schema.column_names if columns is None else columns)
     shown = names if table.row_counts is None else with_count(names)
     found = read_stored(table.store, split, columns=shown, filter=filter)
-    changes = ((rows, _kinds(rows, RowKind.INSERT)) for rows in found)
+    changes = ((rows, repeated_kind(RowKind.INSERT, rows.num_rows)) for rows in found)
     yield from changes if table.row_counts is None else signed(changes)
 
 
@@ -303,7 +303,7 @@ def _added_rows(store: TableStore, split: ChangeSplit, names: Sequence[str]) -> 
     for file in split.added:
         for rows in files.read(file, _in_order(store, names), with_system=store.has_key):
             if not store.has_key:
-                yield rows, _kinds(rows, RowKind.INSERT)
+                yield rows, repeated_kind(RowKind.INSERT, rows.num_rows)
                 continue
             kinds = rows.column(VALUE_KIND)
             if not split.is_changelog:  # a -U as the newest row of its key is a delete
@@ -345,7 +345,7 @@ def _diff_by_file(store: TableStore, before_table: TableStore, split: ChangeSpli
             other = there.get(bucket)
             for file in files.files:
                 for rows in _without_rows_of(files, other, file).read(file, columns, with_system=False):
-                    yield rows, _kinds(rows, kind)
+                    yield rows, repeated_kind(kind, rows.num_rows)
 
 
 def _without_rows_of(files: BucketFiles, other: BucketFiles | None, file: DataFileMeta) -> BucketFiles:
@@ -365,10 +365,6 @@ def _bucket_files(store: TableStore, partition: bytes, state: BucketState) -> Bu
     deleted = read_deletion_vectors(store, state.deletion_vectors)
     files = state.files if store.has_key else sorted(state.files, key=lambda file: file.min_sequence_number)
     return BucketFiles(table=store, partition=partition, bucket=state.bucket, files=files, deleted=deleted)
-
-
-def _kinds(rows: pa.RecordBatch, kind: RowKind) -> pa.Array:
-    return pa.repeat(pa.scalar(int(kind), pa.int8()), rows.num_rows)
 
 
 def _in_order(store: TableStore, names: Iterable[str]) -> list[str]:

@@ -142,7 +142,7 @@ def read_versions(
     if drops_carryovers and not table.store.has_key and not split.step.added:
         changes = _without_carryovers(table, changes)
     for rows, kinds in changes:
-        versions = pa.repeat(pa.scalar(split.last_version, pa.int64()), rows.num_rows)
+        versions = pa.array(np.full(rows.num_rows, split.last_version, np.int64))
         yield VersionedChanges(rows=rows, kinds=kinds, versions=versions)
 
 

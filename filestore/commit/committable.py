@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.change_tracking import ChangeSource
@@ -13,6 +13,13 @@ from lsm.errors import FluvialError
 
 BATCH_IDENTIFIER: Final = 2**63 - 1
 """Commit identifier of a batch write. Source: Paimon ``BatchWriteBuilder.COMMIT_IDENTIFIER``."""
+
+
+class StatisticsFile(NamedTuple):
+    """What ANALYZE found, in a file."""
+
+    name: str
+    schema_id: int  # that it was found with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,7 @@ class Committable:
     that changes rows of the bucket after it makes them stale: a conflict."""
     log_synced: int | None = None
     """A snapshot: with this commit the log has every change up to it. Only of a commit without rows."""
+    statistics: StatisticsFile | None = None  # of ANALYZE; None: those of the snapshot before stay in force
     changes: ChangeSource | None = None
     """How streams get these changes; None: from files, or not at all when the table does not track changes."""
 

@@ -69,6 +69,14 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
                     "says, run repair on the table"
                 )
             snapshots.raise_latest_hint(snapshot.id)  # the rollback was refused, and another commit follows
+        case Standing.FORKED if not found.is_same_table and (
+            found.is_followed or not _take_back_unless_followed(store, snapshot)
+        ):
+            raise GoneError(
+                f"the table was made again while this process was paused, and another commit follows the one that came "
+                f"into it: table={store.name} snapshot={snapshot.id} user={commit_user} "
+                "fix=open the table again and look; roll it back if this commit is not wanted there"
+            )
         case Standing.FORKED:
             store.delete_snapshot(snapshot)
             text = (

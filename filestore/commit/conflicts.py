@@ -289,7 +289,7 @@ def superseded_by(
 
 def _changes_rows(store: TableStore, snapshot_id: int, latest: Snapshot) -> bool:
     snapshot = latest if snapshot_id == latest.id else store.snapshots.find(snapshot_id)
-    return snapshot is None or snapshot.commit_kind is not CommitKind.COMPACT
+    return snapshot is None or snapshot.commit_kind.changes_rows
 
 
 # ---- the checks of each kind of commit, in the order in which their reasons are reported

@@ -65,7 +65,7 @@ def check_safe(store: TableStore, latest: Snapshot | None, *, commit_user: str, 
             return
         if snapshot.commit_user == commit_user:
             continue
-        appends = snapshot.commit_kind is CommitKind.APPEND
+        appends = snapshot.commit_kind in (CommitKind.APPEND, CommitKind.ANALYZE)
         if not appends or (kind is CommitKind.OVERWRITE and any(e.bucket >= 0 for e in delta_entries(store, snapshot))):
             raise InvalidInputError(
                 f"another writer committed after the last safe snapshot: table={store.name} snapshot={snapshot.id} "

@@ -54,7 +54,7 @@ def changes_nothing(
     messages = committable.messages
     if delta or changelog_entries(messages) or changes_index(messages):
         return False
-    if committable.log_offsets or committable.properties:
+    if committable.log_offsets or committable.properties or committable.statistics:
         return False
     if kind is not CommitKind.COMPACT and options.commit_force_create_snapshot:
         return False
@@ -82,6 +82,8 @@ def write_snapshot(
 
     ``new_files`` gets the path of every file as it is written, so that they can be deleted whatever happens.
     ``replaces``: the partitions that are overwritten.
+
+    Raises: ConflictError: the statistics are of another schema; or as ``check_bucket_count``.
     """
     base = _write_base(store, latest, new_files)
     changes = _write_entries(store, delta, new_files)
@@ -94,7 +96,12 @@ def write_snapshot(
             "fix='open it under its new name'"
         )
     check_bucket_count(store, schema, committable)
-    schema_id = schema.id
+    schema_id, statistics = schema.id, committable.statistics
+    if statistics is not None and statistics.schema_id != schema_id:
+        raise ConflictError(
+            f"the schema changed since the table was analyzed: table={store.name} schema={schema_id} "
+            f"analyzed={statistics.schema_id}: analyze it again"
+        )
     delta_rows = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in delta)
     now_ms = store.clock.now_ms()
     time = commit_time(latest, now_ms)
@@ -118,7 +125,7 @@ def write_snapshot(
         delta_record_count=delta_rows,
         changelog_record_count=sum(entry.file.row_count for entry in changelog) if changelog else None,
         watermark=_later(latest.watermark if latest else None, committable.watermark),
-        statistics=_carried_statistics(store, latest, schema_id),
+        statistics=_carried_statistics(store, latest, schema_id) if statistics is None else statistics.name,
         properties={
             **time.properties,
             **committable.properties,

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from filestore.commit.committable import BATCH_IDENTIFIER, Committable, clear_old_name, discard
+from filestore.commit.committable import BATCH_IDENTIFIER, Committable, StatisticsFile, clear_old_name, discard
 from filestore.commit.confirmation import (
     GoneError,
     check_files,
@@ -49,7 +49,7 @@ from filestore.schema.validation import check_writable
 from filestore.snapshot.snapshot import EMPTY_TABLE, CommitKind, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from lsm.retry import Backoff, LostRaceError, retrying
+from lsm.retry import LostRaceError, retrying
 
 PartitionTest = Callable[[bytes], bool]
 
@@ -203,6 +203,11 @@ class TableCommit:
         committable = Committable(identifier=BATCH_IDENTIFIER, properties=properties)
         return self._run(_Request(kind=CommitKind.COMPACT, committable=committable, recounts=recounts))
 
+    def commit_statistics(self, found: StatisticsFile) -> CommitResult:
+        """Publish a file of statistics with a snapshot of the same rows. Raises: as ``commit``; also after ALTER."""
+        committable = Committable(identifier=BATCH_IDENTIFIER, statistics=found)
+        return self._run(_Request(kind=CommitKind.ANALYZE, committable=committable))
+
     def filter_committed(self, identifiers: Iterable[int]) -> list[int]:
         """The identifiers that still have to be committed, in the given order."""
         latest = self._table.snapshots.latest()
@@ -231,11 +236,7 @@ class TableCommit:
                 attempts=options.commit_max_retries + 1,
                 on=LostRaceError,
                 replan=lambda _: check_time(self._table, began_ms, attempts=progress.count),
-                backoff=Backoff(
-                    sleep=clock.sleep,
-                    first_ms=options.commit_min_retry_wait_ms,
-                    longest_ms=options.commit_max_retry_wait_ms,
-                ),
+                backoff=self._table.commit_backoff,
             )
         except GoneError:
             clear_old_name(self._table, progress.scratch)

@@ -11,6 +11,8 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from filestore.cluster.external_sort import rows_in_order
+from filestore.cluster.row_order import RowOrder
 from filestore.compact.task import CompactionTask, TaskFiles, is_small
 from filestore.format.interface import BatchLimit
 from filestore.index.deletion_vector_changes import deleted_row_counts
@@ -21,12 +23,19 @@ from filestore.read.split_read import BucketFiles
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason
+from lsm.errors import InvalidInputError
 
 Files = Sequence[DataFileMeta]
 
 
 def pick_appended(
-    store: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool = False
+    store: TableStore,
+    live: LiveFiles,
+    key: BucketKey,
+    *,
+    full: bool,
+    rewrites_all: bool = False,
+    order: RowOrder | None = None,
 ) -> list[CompactionTask]:
     """What is worth putting together in one bucket, each task about one file of ``target-file-size``.
 
@@ -39,6 +48,7 @@ def pick_appended(
         key: the bucket.
         full: two small files are enough, and one that has deleted rows.
         rewrites_all: every file is rewritten.
+        order: that all rows of the bucket get.
     """
     options = store.options
     indexes = live.indexes(key)
@@ -50,7 +60,7 @@ def pick_appended(
     least = 2 if full else max(2, options.compaction_min_file_num)
     groups = (
         [files]
-        if rewrites_all
+        if rewrites_all or order is not None
         else small_groups(files, options, least=least, is_ordered=is_ordered, full=full, urgent=urgent)
     )
     if indexes and len(groups) > 1:
@@ -68,6 +78,7 @@ def pick_appended(
             rewrites_all=rewrites_all,
             read_cost=len(group) - 1,
             indexes=indexes,
+            order=order,
         )
         for group in groups
     ]
@@ -76,6 +87,21 @@ def pick_appended(
 def keeps_append_order(options: TableOptions) -> bool:
     """Whether the rows of a bucket stay in the order in which they were written."""
     return options.bucket > 0 and bool(options.bucket_append_ordered)
+
+
+def check_may_order(store: TableStore) -> None:
+    """Refuse to give the rows of a table another order. Raises: InvalidInputError."""
+    if store.has_key:
+        raise InvalidInputError(
+            f"rows are in the order of the table's key, or of its row counts: table={store.name} "
+            f"primary_key={list(store.schema.primary_keys)} fix='order_by is for append tables'"
+        )
+    if keeps_append_order(store.options):
+        raise InvalidInputError(
+            f"rows of a bucket are in the order in which they were written: table={store.name} "
+            f"bucket={store.options.bucket} bucket-append-ordered=true "
+            "fix='set bucket-append-ordered=false if no reader relies on that order'"
+        )
 
 
 def small_groups(
@@ -154,12 +180,8 @@ def concatenate(files: TaskFiles, *, deleted: Mapping[str, Positions]) -> None:
     inputs = BucketFiles(table=store, partition=task.partition, bucket=task.bucket, files=task.files, deleted=deleted)
 
     limit = BatchLimit(size_bytes=max(store.options.sort_spill_buffer_size_bytes // 2, 1))
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for file in task.files:
-            yield from inputs.read(file, store.schema.column_names, with_system=False, limit=limit)
-
-    outputs = files.write(rows())
+    names = store.schema.column_names
+    outputs = files.write(_rows(inputs, names, limit) if task.order is None else _ordered(inputs, task.order))
     # The highest number of a bucket never falls: other writers count from it.
     highest = max(file.max_sequence_number for file in task.files)
     following = max(highest + 1 - sum(file.row_count for file in outputs), 0)
@@ -169,3 +191,21 @@ def concatenate(files: TaskFiles, *, deleted: Mapping[str, Positions]) -> None:
         last = first + file.row_count - 1
         files.after.append(replace(file, min_sequence_number=first, max_sequence_number=last))
         following = last + 1
+
+
+def _rows(inputs: BucketFiles, columns: Sequence[str], limit: BatchLimit) -> Iterator[pa.RecordBatch]:
+    for file in inputs.files:
+        yield from inputs.read(file, columns, with_system=False, limit=limit)
+
+
+def _ordered(inputs: BucketFiles, order: RowOrder) -> Iterator[pa.Table]:
+    """All rows in another order; a batch of a file at a time is in memory beside what is sorted."""
+    budget_bytes = inputs.table.options.sort_spill_buffer_size_bytes
+    limit = BatchLimit(size_bytes=max(budget_bytes // 8, 1))
+    return rows_in_order(
+        lambda columns: _rows(inputs, columns, limit),
+        inputs.table.schema.column_names,
+        order,
+        row_count=sum(file.row_count for file in inputs.files),
+        budget_bytes=budget_bytes,
+    )

@@ -9,9 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from filestore.cluster.row_order import RowOrder
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult, TableCommit
-from filestore.compact.append import concatenate, pick_appended
+from filestore.compact.append import check_may_order, concatenate, pick_appended
 from filestore.compact.attempts import attempt, worth_trying
 from filestore.compact.changelog import CompactionChangelog, files_to_look_up, known_level
 from filestore.compact.merge_tree import LevelMerge
@@ -50,6 +51,7 @@ def pick_tasks(
     full: bool = False,
     rewrites_all: bool = False,
     insists: bool = False,
+    order: RowOrder | None = None,
 ) -> list[CompactionTask]:
     """What is worth compacting; the buckets that cost readers most come first, for callers that stop early.
 
@@ -60,11 +62,17 @@ def pick_tasks(
         full: everything into one run, whether it is worth it or not.
         rewrites_all: with ``full``, also what is one run already.
         insists: also files on which attempts keep dying, see ``attempts``.
+        order: all rows of each bucket get it.
+
+    Raises:
+        InvalidInputError: rows of this table cannot get another order.
     """
+    if order is not None:
+        check_may_order(store)
     found = [
         task
         for key in (live.buckets() if keys is None else keys)
-        for task in _pick(store, live, key, full=full, rewrites_all=rewrites_all)
+        for task in _pick(store, live, key, full=full, rewrites_all=rewrites_all, order=order)
     ]
     return sorted(worth_trying(store, found, insists=insists), key=lambda task: task.read_cost, reverse=True)
 
@@ -174,6 +182,7 @@ def compact_buckets(
     full: bool = False,
     keep: Callable[[BucketKey], bool] = lambda _: True,
     limits: CompactionLimits = UNLIMITED,
+    order: RowOrder | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CompactionOutcome:
     """Compact what is worth it among some buckets, and commit it. Postponed rows get their buckets first.
@@ -184,15 +193,19 @@ def compact_buckets(
             every file is rewritten.
         keep: whether a bucket is to be looked at.
         limits: how much to do; what costs readers most comes first.
+        order: all rows of an append table get it, bucket by bucket; None: their order stays.
         progress: called with the number of buckets that are done, and of all.
 
     Raises:
         ConflictError: other writers kept changing the same files: run it again. Nothing is visible.
+        InvalidInputError: rows of this table cannot get another order.
         UnavailableError: nothing is visible.
         OutcomeUnknownError: it may be visible; its files stay.
     """
+    if order is not None:
+        check_may_order(store)
     distribution = distribute(store, keep=keep) if store.options.bucket == POSTPONE_BUCKET else None
-    outcome = _compact(store, full=full, keep=keep, limits=limits, progress=progress)
+    outcome = _compact(store, full=full, keep=keep, limits=limits, order=order, progress=progress)
     if distribution is None:
         return outcome
     return CompactionOutcome(
@@ -206,6 +219,7 @@ def _compact(
     full: bool,
     keep: Callable[[BucketKey], bool],
     limits: CompactionLimits,
+    order: RowOrder | None,
     progress: Callable[[int, int], None],
 ) -> CompactionOutcome:
     live = LiveFiles.latest(store)
@@ -214,7 +228,7 @@ def _compact(
 
     def attempt() -> CompactionOutcome:
         keys = [key for key in live.buckets() if keep(key)]
-        tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all, insists=full)
+        tasks = pick_tasks(store, live, keys=keys, full=full, rewrites_all=rewrites_all, insists=full, order=order)
         tasks = tasks[: limits.buckets]
         with live.reading():
             messages = _run_tasks(store, tasks, stop_ms, progress)
@@ -244,13 +258,13 @@ def _run_tasks(
 
 
 def _pick(
-    store: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool
+    store: TableStore, live: LiveFiles, key: BucketKey, *, full: bool, rewrites_all: bool, order: RowOrder | None
 ) -> list[CompactionTask]:
     files = live.files(key)
     if not files or key.bucket < 0:
         return []
     if not store.has_key:
-        return pick_appended(store, live, key, full=full, rewrites_all=rewrites_all)
+        return pick_appended(store, live, key, full=full, rewrites_all=rewrites_all, order=order)
     levels = live.levels(key)
     indexes = live.indexes(key)
     moment_ms = None if RowExpiry.of(store.schema, store.options) is None else store.clock.now_ms()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from filestore.cluster.row_order import RowOrder
 from filestore.datafile.rolling_writer import COMPACT_SOURCE, RollingWriter
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
@@ -38,6 +39,7 @@ class CompactionTask:
     deletes_old_rows: bool = False  # rows of the looked-up files that new ones replace go to deletion vectors
     expiry_moment_ms: int | None = None  # rows that are too old then are dropped; None: none are
     deaths: int = 0  # attempts on these files that killed their process
+    order: RowOrder | None = None  # that the rows get; None: their order stays
 
     @property
     def key(self) -> BucketKey:
@@ -68,6 +70,7 @@ class CompactionTask:
             "marksOldRows": self.deletes_old_rows,
             "expiryMomentMs": self.expiry_moment_ms,
             "deaths": self.deaths,
+            "order": None if self.order is None else self.order.to_json(),
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -92,6 +95,7 @@ class CompactionTask:
             deletes_old_rows=body["marksOldRows"],
             expiry_moment_ms=body["expiryMomentMs"],
             deaths=body["deaths"],
+            order=None if body["order"] is None else RowOrder.from_json(body["order"]),
         )
 
 

@@ -17,7 +17,7 @@ from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
 from filestore.types.casts import cast_array, floor_clock, keeps_order, literal_value, narrowed, widens
-from filestore.types.data_types import NESTED_ROOTS, DataField, DataType, arrow_field, arrow_type
+from filestore.types.data_types import NESTED_ROOTS, VARIANT_ARROW, DataField, DataType, arrow_field, arrow_type, walk
 from lsm.errors import CorruptDataError, InvalidInputError
 
 
@@ -166,8 +166,10 @@ def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
     Raises: CorruptDataError when a value is outside the declared type.
     """
     target = arrow_type(data_type)
-    if array.type == target:
+    if array.type == target and not holds_variant(data_type):
         return array
+    if data_type.root == "VARIANT":
+        return _variant(array, column)
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
             # Finer precisions of other writers (nanoseconds, INT96) are truncated; time zones are metadata only.
@@ -180,6 +182,26 @@ def conform(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
             f"column holds a value outside its type: column={column} type={data_type} stored_type={array.type} "
             f"error={error}"
         ) from error
+
+
+def holds_variant(data_type: DataType) -> bool:
+    """Whether a type is VARIANT, or has one inside."""
+    return any(part.root == "VARIANT" for part in walk(data_type))
+
+
+def _variant(array: pa.Array, column: str) -> pa.Array:
+    """A VARIANT of any writer. Raises: InvalidInputError: parts of the values are in columns of their own."""
+    plain = array.storage if isinstance(array, pa.ExtensionArray) else array
+    names = [field.name for field in plain.type]
+    if sorted(names) != ["metadata", "value"]:
+        raise InvalidInputError(
+            f"a shredded VARIANT is read by Spark's own scan only: column={column} parts={names} "
+            "fix='read the compacted table by Spark, or let its writer not shred (variant.shreddingSchema)'"
+        )
+    parts = [plain.field(names.index(field.name)).cast(field.type) for field in VARIANT_ARROW]
+    if plain.null_count:  # Arrow's writer looks at the parts of a null too, which Spark leaves null
+        parts = [pc.if_else(plain.is_null(), b"", part) for part in parts]
+    return _struct(plain, parts, VARIANT_ARROW)
 
 
 def _conform_nested(array: pa.Array, data_type: DataType, column: str) -> pa.Array:

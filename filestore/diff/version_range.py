@@ -1,8 +1,8 @@
 """The versions between two bounds, as steps from each kept state to the next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from filestore.changelog.version_changes import VersionStep
 from filestore.refs.versions import as_of, find_version, parse_version
@@ -81,7 +81,10 @@ class _History:
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
-        self._tagged = {each.id: each for each in map(store.snapshots.find_tag, store.snapshots.tag_names()) if each}
+
+    @cached_property
+    def _tagged(self) -> Mapping[int, Snapshot]:
+        return {snapshot.id: snapshot for _, snapshot in self._store.snapshots.tagged()}
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         return self._store.snapshots.find(snapshot_id) or self._tagged.get(snapshot_id)
@@ -92,8 +95,7 @@ class _History:
             return self._store.snapshots.latest()
         if end.version is None:
             assert end.time_us is not None
-            found = self._at(end.time_us, is_included=end.is_inclusive)
-            return None if found is None else found
+            return self._at(end.time_us, is_included=end.is_inclusive)
         if end.version == "0":
             return None
         snapshot = find_version(self._store, parse_version(self._store, end.version)).snapshot
@@ -155,8 +157,9 @@ class _History:
 
     def _check_follows(self, before: Snapshot | None, after: Snapshot) -> None:
         """A snapshot that a tag keeps may have been rolled back."""
-        is_next = before is not None and after.id == before.id + 1
-        if is_next and before is not None and after.parent is not None and after.parent != before.identity:
+        if before is None or after.id != before.id + 1:
+            return
+        if after.parent is not None and after.parent != before.identity:
             raise InvalidInputError(
                 f"versions do not follow each other: table={self._store.name} before={before.id} after={after.id} "
                 "cause='the former was rolled back and only a tag keeps it' fix='start at a later version'"

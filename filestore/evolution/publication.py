@@ -64,6 +64,8 @@ def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaC
     except OutcomeUnknownError:
         if store.schemas.latest() != after:
             raise
+    if store.registry is not None:
+        store.registry.schema_changed(store, newest, after)
     return after
 
 

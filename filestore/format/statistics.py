@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from filestore.format.simple_stats import EMPTY_STATS, SimpleStats
 from filestore.types.binary_row import encode_row
-from filestore.types.data_types import BYTES_ROOTS, NESTED_ROOTS, TEXT_ROOTS, UNSUPPORTED_ROOTS, DataField, DataType
+from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, UNORDERED_ROOTS, DataField, DataType
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
 
@@ -44,7 +44,7 @@ UNKNOWN: Final = ColumnRange()
 
 def has_order(data_type: DataType) -> bool:
     """Whether the type is orderable, so that values have a minimum and a maximum."""
-    return data_type.root not in NESTED_ROOTS and data_type.root not in UNSUPPORTED_ROOTS
+    return data_type.root not in UNORDERED_ROOTS
 
 
 def merge_ranges(ranges: Iterable[ColumnRange]) -> ColumnRange:

@@ -15,7 +15,7 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import DeletionVectorRange
 from filestore.schema.table_schema import TableSchema
 from filestore.types.binary_row import decode_row
-from filestore.types.data_types import NESTED_ROOTS
+from filestore.types.data_types import UNORDERED_ROOTS
 from lsm.errors import InvalidInputError
 
 IcebergRecord = dict[str, Any]
@@ -143,7 +143,7 @@ def _bounds(
     }
     lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
     for field, least, most in zip(fields, lows, highs, strict=True):
-        if least is None or most is None or field.type.root in NESTED_ROOTS or least != least or most != most:
+        if least is None or most is None or field.type.root in UNORDERED_ROOTS or least != least or most != most:
             continue  # unknown, or not a number
         kind = columns.schema.find_type(field.id)
         assert isinstance(kind, PrimitiveType)

@@ -220,9 +220,7 @@ class _Publisher:
 
     def _tags(self) -> dict[str, int]:
         """Ids of tagged snapshots by name."""
-        snapshots = self._store.snapshots
-        found = {name: snapshots.find_tag(name) for name in snapshots.tag_names()}
-        return {name: snapshot.id for name, snapshot in found.items() if snapshot is not None}
+        return {name: snapshot.id for name, snapshot in self._store.snapshots.tagged()}
 
     def _kept(self, shown: Sequence[Json], tags: Mapping[str, int]) -> list[Json]:
         """The snapshots whose files the table keeps."""

@@ -142,13 +142,15 @@ def table_lock(
     return TableLock(factory=given, table=table) if given is not None and commit_lock in ("auto", "jdbc") else None
 
 
-def check_commit_lock(commit_lock: str, *, given: CatalogLockFactory | None, in_object_store: bool) -> None:
+def check_commit_lock(
+    commit_lock: str, *, given: CatalogLockFactory | None, in_object_store: bool, is_remote: bool = False
+) -> None:
     """Refuse a commit lock that the storage of the table does not support.
 
     Raises: InvalidInputError listing the supported ones.
     """
-    place = "an object store" if in_object_store else "a local directory"
-    ways = ["auto", "conditional-put"] if in_object_store else ["auto", "rename", "file"]
+    place = "an object store" if in_object_store else "HDFS" if is_remote else "a local directory"
+    ways = ["auto", "conditional-put"] if in_object_store else ["auto", "rename", *([] if is_remote else ["file"])]
     if commit_lock not in (ways if given is None else [*ways, "jdbc"]):
         raise InvalidInputError(
             f"commit lock is not supported in {place}: commit.lock={commit_lock} "

@@ -1,58 +1,43 @@
-"""S3 and compatible object stores as a file system.
+"""Object stores as a file system: S3 and what is compatible with it, Google Cloud Storage, Azure's Blob service.
 
 There are no directories, only keys: a directory exists as long as there are objects below it. Exclusive creation is a
-PUT with ``If-None-Match: *``. Some stores ignore that header and overwrite; so before the first creation of a process,
-two requests for one key test whether the second is refused. If not, snapshots can only be published under a
-lock, and are refused without one. Each creation stores a unique claim in the object's metadata: after a lost
-response, it shows whether this request created the object.
-Source: Amazon S3, conditional writes; Paimon's option names (``s3.*``).
+PUT under a condition: ``If-None-Match: *`` in S3 and Azure, ``x-goog-if-generation-match: 0`` in GCS. Some stores
+ignore such a header and overwrite; so before the first creation of a process, two requests for one key test whether
+the second is refused. If not, snapshots can only be published under a lock, and are refused without one. Each creation
+stores a unique claim in the object's metadata: after a lost response, it shows whether this request created the object.
+Source: conditional writes of Amazon S3, request preconditions of GCS, conditional headers of Azure's Blob service.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from filestore.io.file_io import Clock, FileIO, NameSource, RandomNames, SystemClock
+from filestore.io.object_clients import AZURE_SCHEMES, GCS_SCHEMES, MISSING_BUCKET, SCHEMES, StoreSettings, client_of
 from filestore.io.object_streams import ObjectReader, ObjectWriter
 from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from lsm.secret_names import shown_line
 
 if TYPE_CHECKING:
-    from obstore.store import S3Store
+    from filestore.io.object_clients import Client
 
-SCHEMES: Final = ("s3", "s3a", "s3n")
 DIRECTORY_MARKER: Final = ".directory"  # represents an empty database; other readers skip names with a dot
-CLAIM: Final = "fluvial-claim"
 ATTEMPTS: Final = 4
 _DELETE_BATCH: Final = 1000
 _MESSAGE_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Settings:
-    """Access to a bucket. None values are taken from the AWS environment variables."""
-
-    bucket: str
-    endpoint: str | None = None
-    region: str | None = None
-    access_key: str | None = None
-    secret_key: str | None = field(default=None, repr=False)
-    session_token: str | None = field(default=None, repr=False)
-    path_style: bool = True
-    max_retries: int = 5  # per request; requests that may have taken effect are not retried
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStorageIO:
-    """A bucket as a ``FileIO``; paths are ``s3://bucket/key``. Picklable: connections are opened on use."""
+    """A bucket as a ``FileIO``; paths are ``scheme://bucket/key``. Picklable: connections are opened on use."""
 
-    settings: S3Settings
+    settings: StoreSettings
     guarded: bool = False  # every creation happens under a lock, so conditional writes are not required
     clock: Clock = field(default_factory=SystemClock, repr=False)
     names: NameSource = field(default_factory=RandomNames, repr=False)
@@ -126,8 +111,8 @@ class ObjectStorageIO:
         conditional = self._has_conditional_put(path)
         if not self.guarded and not conditional:
             raise InvalidInputError(
-                "object store ignores If-None-Match: one commit could overwrite another, nothing was written: "
-                f"path={path} endpoint={self.settings.endpoint} "
+                f"object store ignores {self.settings.condition}: one commit could overwrite another, nothing was "
+                f"written: path={path} endpoint={self.settings.endpoint} "
                 "fix='use a catalog with a lock (metastore=jdbc with lock.enabled=true), or another store'"
             )
         return self._put_new(path, body, conditional=conditional)
@@ -166,13 +151,13 @@ class ObjectStorageIO:
         return pa.PythonFile(ObjectWriter(self._store, self._key(path), guard), mode="w")
 
     @property
-    def _store(self) -> "S3Store":
-        return _store(self.settings)
+    def _store(self) -> "Client":
+        return client_of(self.settings)
 
     def _key(self, path: str) -> str:
-        parts = urlsplit(path, allow_fragments=False)
-        key = path.split("/", 3)[3] if path.count("/") > 2 else ""
-        if parts.scheme not in SCHEMES or parts.netloc != self.settings.bucket:
+        parts = path.split("/", 3)  # scheme, nothing, bucket, key
+        key = parts[3] if len(parts) > 3 else ""
+        if "/".join(parts[:3]) not in self.settings.addresses:
             raise InvalidInputError(f"path is not in this bucket: path={path} bucket={self.settings.bucket}")
         return key.rstrip("/")
 
@@ -214,7 +199,7 @@ class ObjectStorageIO:
                         body,
                         mode="create" if conditional else "overwrite",
                         use_multipart=False,
-                        attributes={CLAIM: claim},
+                        attributes={self.settings.claim: claim},
                     )
             except UnavailableError as error:
                 if conditional and _says_unsupported(error):
@@ -249,7 +234,7 @@ class ObjectStorageIO:
         try:
             with _errors("stat", key):
                 found = self._store.get(key)
-                claims = found.attributes.get(CLAIM)
+                claims = found.attributes.get(self.settings.claim)
                 return claims == claim if claims is not None else bytes(found.bytes()) == body
         except FileNotFoundError:
             return False if _says_taken(error) else None
@@ -257,7 +242,7 @@ class ObjectStorageIO:
             return None
 
 
-_PROBED: Final[dict[S3Settings, bool]] = {}
+_PROBED: Final[dict[StoreSettings, bool]] = {}
 _PROBE_LOCK: Final = threading.Lock()
 
 
@@ -266,39 +251,23 @@ def is_object_path(path: str) -> bool:
     return urlsplit(path).scheme in SCHEMES
 
 
+def is_remote_path(path: str) -> bool:
+    """Whether a path or URL refers to anything but the file system of this machine."""
+    return "://" in path and urlsplit(path).scheme != "file"
+
+
 def under_lock(io: FileIO) -> FileIO:
     """The file system for use under the table's lock, where exclusive creation needs no conditional writes."""
     return replace(io, guarded=True) if isinstance(io, ObjectStorageIO) else io
 
 
-def check_library() -> None:
+def check_library(scheme: str = "s3") -> None:
     """Raises: InvalidInputError with the install command if the object storage library is missing."""
     try:
         import obstore  # noqa: F401
     except ImportError as error:
-        raise InvalidInputError("object storage needs a library: fix=pip install 'fluvial[s3]'") from error
-
-
-@lru_cache(maxsize=64)
-def _store(settings: S3Settings) -> "S3Store":
-    """The client of a bucket, cached per process to reuse connections."""
-    from obstore.store import S3Store
-
-    given = {
-        "endpoint": _endpoint(settings),
-        "region": settings.region,
-        "access_key_id": settings.access_key,
-        "secret_access_key": settings.secret_key,
-        "session_token": settings.session_token,
-    }
-    is_plain = (settings.endpoint or "").startswith("http://")
-    return S3Store(
-        settings.bucket,
-        config={key: value for key, value in given.items() if value is not None},  # type: ignore[arg-type]
-        virtual_hosted_style_request=not settings.path_style,
-        client_options={"allow_http": is_plain, "timeout": "120s", "connect_timeout": "10s"},
-        retry_config={"max_retries": settings.max_retries, "retry_timeout": timedelta(seconds=60)},
-    )
+        extra = "gcs" if scheme in GCS_SCHEMES else "azure" if scheme in AZURE_SCHEMES else "s3"
+        raise InvalidInputError(f"object storage needs a library: fix=pip install 'fluvial[{extra}]'") from error
 
 
 def _says_taken(error: UnavailableError) -> bool:
@@ -313,14 +282,6 @@ def _says_unsupported(error: UnavailableError) -> bool:
     return isinstance(error.__cause__, NotSupportedError) or " 501 " in str(error)
 
 
-def _endpoint(settings: S3Settings) -> str | None:
-    """With virtual-hosted addressing the library needs the bucket in the host name."""
-    if settings.endpoint is None or settings.path_style:
-        return settings.endpoint
-    scheme, _, host = settings.endpoint.partition("://")
-    return f"{scheme}://{settings.bucket}.{host}"
-
-
 @contextmanager
 def _errors(action: str, path: str) -> Iterator[None]:
     """Maps a missing object to FileNotFoundError, and all other errors of the store to UnavailableError."""
@@ -333,12 +294,12 @@ def _errors(action: str, path: str) -> Iterator[None]:
         raise FileNotFoundError(f"no such object: path={path}") from error
     except (BaseError, OSError, ValueError) as error:
         _refuse_missing_bucket(error, action, path)
-        said = str(error).splitlines()[0][:_MESSAGE_CHARS] if str(error) else type(error).__name__
+        said = shown_line(str(error).splitlines()[0])[:_MESSAGE_CHARS] if str(error) else type(error).__name__
         raise UnavailableError(f"object store error: action={action} path={path} error={said}") from error
 
 
 def _refuse_missing_bucket(error: Exception, action: str, path: str) -> None:
-    if "NoSuchBucket" in str(error):
+    if any(code in str(error) for code in MISSING_BUCKET):
         raise InvalidInputError(
             f"no such bucket: action={action} path={path} bucket={urlsplit(path).netloc} "
             "fix='create it, or correct the address of the warehouse'"
@@ -346,7 +307,7 @@ def _refuse_missing_bucket(error: Exception, action: str, path: str) -> None:
 
 
 @contextmanager
-def _write_errors(action: str, path: str, settings: S3Settings) -> Iterator[None]:
+def _write_errors(action: str, path: str, settings: StoreSettings) -> Iterator[None]:
     """Like ``_errors``; for writes, not found means that the bucket is missing."""
     try:
         with _errors(action, path):

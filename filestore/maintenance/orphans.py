@@ -8,7 +8,9 @@ them need not be the table's. Source: Paimon OrphanFilesClean.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from filestore.iceberg.used_files import used_files, written_files
 from filestore.layout.own_files import GONE_PREFIX
 from filestore.layout.paths import MAIN_BRANCH, escape_path
 from filestore.refs.file_references import FileReferences
@@ -50,7 +52,7 @@ def find_orphans(
     """
     candidates = [
         file
-        for path in _candidates(store, private_directories)
+        for path in chain(_candidates(store, private_directories), written_files(store))
         if (file := _old_file(store, path, before_ms)) is not None
     ]
     if not candidates:
@@ -60,6 +62,7 @@ def find_orphans(
     known = _without(store, all_references(store), abandoned)
     references = FileReferences(store)
     kept |= references.data(known) | references.metadata(known)
+    kept |= used_files(store)
     later = _without(store, all_references(store), abandoned) - known  # committed while the others were read
     kept |= references.data(later) | references.metadata(later)
     return sorted((file for file in candidates if file.path not in kept), key=lambda file: file.path)

@@ -37,7 +37,7 @@ from filestore.refs.live_references import LiveReference, ReferenceKind, all_ref
 from filestore.refs.removals import TAG_KINDS, Removal, unused_of, with_unused_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
 _ACTIVE_MS: Final = 600_000  # streams that committed since then are considered running
 _OF_TAGS: Final = ("tagCreateTime", "tagTimeRetained")
@@ -126,7 +126,7 @@ def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = N
         ConflictError: another writer committed or tagged concurrently, or another rollback is in progress; nothing was
             removed: plan again.
         OutcomeUnknownError: the table was dropped or renamed meanwhile: plan again under its new name.
-        UnavailableError: a file system error: plan again.
+        UnavailableError: a file system error: plan again, or run repair where the message says so.
     """
     mine = RollbackRun(run=store.names.uuid(), target_id=plan.target.id)
     try:
@@ -137,9 +137,35 @@ def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = N
             _announce(store, plan)
             run = keep_run(store, replace(run, is_decided=True))
         _carry_out(store, plan, run)
-    except (FluvialError, OSError):
-        abandon_run(store, mine)
+    except (FluvialError, OSError) as error:
+        _abandon(store, mine, error)
         raise
+
+
+def _abandon(store: TableStore, mine: RollbackRun, reason: Exception) -> None:
+    """Undo what was refused. When that fails, its notes refuse commits, and the reason does not say what is to do.
+
+    Raises:
+        UnavailableError: files cannot be changed.
+        OutcomeUnknownError: the table was dropped, or renamed with the notes.
+    """
+    is_refused = isinstance(reason, ConflictError | InvalidInputError)
+    try:
+        abandon_run(store, mine)
+    except (FluvialError, OSError) as error:
+        if is_refused:
+            raise UnavailableError(
+                f"its notes could not be deleted, so the refused rollback is not undone, and no commit is possible: "
+                f"table={store.name} branch={store.paths.branch} reason='{reason}' cause='{error}' "
+                "fix='run repair on the table'"
+            ) from reason
+        return
+    if is_refused and not store.is_as_opened():
+        raise OutcomeUnknownError(
+            f"the table was dropped or renamed while a rollback was refused, which may not be undone: "
+            f"table={store.name} branch={store.paths.branch} reason='{reason}' "
+            "fix='run repair on it under its new name'"
+        ) from reason
 
 
 def _noted(store: TableStore) -> Iterator[Removal]:

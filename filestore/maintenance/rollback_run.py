@@ -19,7 +19,7 @@ from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.pending_tags import pending_path
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, CorruptDataError, FluvialError
+from lsm.errors import ConflictError, CorruptDataError
 
 _GONE: Final = "gone-"
 _FILE: Final = "RUN"
@@ -95,19 +95,20 @@ def end_run(store: TableStore) -> None:
 
 
 def abandon_run(store: TableStore, run: RollbackRun) -> None:
-    """End a rollback that failed or was refused, as far as files can be changed.
+    """End a rollback that failed or was refused.
 
     One that is decided stays, and the next rollback continues it; of any other nothing is left.
+
+    Raises: UnavailableError; then commits are refused until it is repaired.
     """
-    with suppress(FluvialError, OSError):
-        known = find_run(store)
-        if known is None or known.run != run.run:
-            return
-        if known.is_decided and store.is_as_opened():
-            keep_run(store, replace(known, is_running=False))
-            return
-        take_back_notes(store)
-        end_run(store)
+    known = find_run(store)
+    if known is None or known.run != run.run:
+        return
+    if known.is_decided and store.is_as_opened():
+        keep_run(store, replace(known, is_running=False))
+        return
+    take_back_notes(store)
+    end_run(store)
 
 
 def write_note(store: TableStore, reference: LiveReference, snapshot: Snapshot) -> None:

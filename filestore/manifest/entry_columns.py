@@ -25,6 +25,8 @@ from lsm.keys.words import BoolArray, IndexArray
 
 _Places = NDArray[np.int32]
 ROWS_AT_ONCE: Final = 8192  # their cursors stay in the processor's cache
+KEPT_ENTRIES: Final = 512
+"""Up to so many, what was decoded of their columns is kept and shared."""
 
 FIELDS: Final = flat_fields(MANIFEST_SCHEMA)
 _PARSED: Final = fastavro.parse_schema(MANIFEST_SCHEMA)
@@ -33,6 +35,7 @@ _LEAST_RECORD_BYTES: Final = 16
 _LEAST_PARTITION_BYTES: Final = 12  # of a row without columns
 _MOST_STARTS: Final = 16  # places for each entry: with more, looking at all of them would cost more than it saves
 _ARITY_BYTES: Final = 4
+_BYTES_OF_ENTRY: Final = 3 << 10  # about, as an object
 _WANTED: Final = (
     "_VERSION",
     "_KIND",
@@ -97,7 +100,13 @@ class EntryColumns:
         """Bytes in memory."""
         arrays = [value for value in self.__dict__.values() if isinstance(value, np.ndarray)]
         spans = [each for value in self.__dict__.values() if isinstance(value, ByteSpans) for each in value]
-        return sum(each.nbytes for each in (*arrays, *spans)) + sum(map(len, self.partitions))
+        columns = sum(each.nbytes for each in (*arrays, *spans)) + sum(map(len, self.partitions))
+        return columns + (_BYTES_OF_ENTRY * len(self) if len(self) <= KEPT_ENTRIES else 0)
+
+    @cached_property
+    def objects(self) -> dict[int, ManifestEntry]:
+        """Entries that were made, by row; only where there are few. ``entry_building`` makes and adds them."""
+        return {}
 
     def texts(self, spans: ByteSpans, rows: IndexArray) -> pa.LargeBinaryArray:
         """The bytes of some rows of a column of spans."""

@@ -4,12 +4,15 @@ Every known size is verified before contents are used: a truncated manifest woul
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from filestore.io.byte_cache import DEFAULT_BYTES, ByteCache
 from filestore.io.file_io import FileIO, NameSource
 from filestore.layout.file_names import is_below
 from filestore.layout.paths import TablePaths
@@ -17,6 +20,7 @@ from filestore.manifest.avro_files import avro_bytes, avro_bytes_of, avro_record
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import EntryKind, ManifestEntry
 from filestore.manifest.entry_columns import (
+    KEPT_ENTRIES,
     Encoded,
     EntryColumns,
     columns_of_entries,
@@ -27,14 +31,25 @@ from filestore.manifest.entry_columns import (
 from filestore.manifest.entry_rows import EntryRow, describe_rows, encoded_rows, entry_rows
 from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
 from filestore.manifest.live_rows import ChosenEntries
-from filestore.manifest.manifest_cache import DEFAULT_BYTES, ManifestCache
 from filestore.snapshot.lost_files import FileRole, missing_file
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
 
 T = TypeVar("T")
 
+_SIZE_OF: Final = attrgetter("size_bytes")
 _FEW_ENTRIES: Final = 64  # so many are decoded about as fast one by one as as columns
+_SMALL_BYTES: Final = 32 << 10  # of a file
+_BYTES_OF_RECORD: Final = 1 << 10  # about, as an object
+# What small files hold, by their bytes, for all tables of the process: one that is opened again, or on another branch,
+# reads the files again and decodes none of them again.
+_SMALL: Final[ByteCache[Any]] = ByteCache(DEFAULT_BYTES // 8, size_of=_SIZE_OF)
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    records: tuple[Any, ...]  # immutable
+    size_bytes: int
 
 
 class ManifestStore:
@@ -69,8 +84,9 @@ class ManifestStore:
         self._partition_types = tuple(partition_types)
         self._compression = compression
         self._external_roots = tuple(external_roots)
-        self._cache = ManifestCache()
-        self._joined = ManifestCache(DEFAULT_BYTES // 8)  # small manifests together: others with every commit
+        self._cache: ByteCache[Any] = ByteCache(size_of=_SIZE_OF)
+        # small manifests together: others with every commit
+        self._joined: ByteCache[Any] = ByteCache(DEFAULT_BYTES // 8, size_of=_SIZE_OF)
 
     def write_manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         """Write a manifest with these entries in this order.
@@ -168,19 +184,16 @@ class ManifestStore:
 
     def read_index_manifest(self, name: str) -> list[IndexManifestEntry]:
         """All index files of a snapshot. Raises: CorruptDataError naming the file; MissingFileError."""
-        return self._read(name, None, self._index_entry)
+        body = self._body(name, None)
+        entries = _records(body, self._paths.manifest(name), IndexManifestEntry.from_avro)
+        return self._allowed(name, body, entries, lambda entry: entry.external_path)
 
-    def _entry(self, record: Mapping[str, Any]) -> ManifestEntry:
-        entry = ManifestEntry.from_avro(record)
-        if entry.file.external_path is not None:
-            self._check_external(entry.file.external_path)
-        return entry
-
-    def _index_entry(self, record: Mapping[str, Any]) -> IndexManifestEntry:
-        entry = IndexManifestEntry.from_avro(record)
-        if entry.external_path is not None:
-            self._check_external(entry.external_path)
-        return entry
+    def _allowed(self, name: str, body: bytes, found: list[T], path_of: Callable[[T], str | None]) -> list[T]:
+        """The records of a file, none of which leads out of the table."""
+        with corrupt_as(self._paths.manifest(name), body):
+            for path in filter(None, map(path_of, found)):
+                self._check_external(path)
+        return found
 
     def _check_external(self, path: str) -> None:
         """Raises: ValueError for a path outside of the table that its options do not allow."""
@@ -206,7 +219,10 @@ class ManifestStore:
         else:
             encoded = [self._cache.get(each.file_name, partial(self._encoded, each)) for each in manifests]
         try:
-            columns = entry_columns_of(encoded)
+            if sum(each.count for each in encoded) > KEPT_ENTRIES:
+                columns = entry_columns_of(encoded)
+            else:
+                columns = _SMALL.get(tuple(each.body for each in encoded), partial(entry_columns_of, encoded))
             if columns is None:  # bytes that are no entries, which is an error, or look like too many
                 columns = columns_of_entries([entry for each in manifests for entry in self._decoded_of(each)])
         except ValueError as error:
@@ -221,14 +237,18 @@ class ManifestStore:
     def _encoded(self, manifest: ManifestFileMeta) -> Encoded:
         body = self._body(manifest.file_name, manifest.size_bytes)
         with corrupt_as(self._paths.manifest(manifest.file_name), body):
-            encoded = encoded_of_file(body)
+            if len(body) > _SMALL_BYTES:
+                encoded = encoded_of_file(body)
+            else:
+                encoded = _SMALL.get(body, partial(encoded_of_file, body))
         return encoded_of_entries(self._decoded(manifest.file_name, body)) if encoded is None else encoded
 
     def _decoded_of(self, manifest: ManifestFileMeta) -> list[ManifestEntry]:
         return self._decoded(manifest.file_name, self._body(manifest.file_name, manifest.size_bytes))
 
     def _decoded(self, name: str, body: bytes) -> list[ManifestEntry]:
-        return avro_records(body, source=self._paths.manifest(name), decode=self._entry)
+        entries = _records(body, self._paths.manifest(name), ManifestEntry.from_avro)
+        return self._allowed(name, body, entries, lambda entry: entry.file.external_path)
 
     def _check_counts(self, manifest: ManifestFileMeta, added: int, count: int) -> None:
         if (added, count - added) != (manifest.added_count, manifest.deleted_count):
@@ -239,7 +259,7 @@ class ManifestStore:
             )
 
     def _read(self, name: str, size_bytes: int | None, decode: Callable[[Mapping[str, Any]], T]) -> list[T]:
-        return avro_records(self._body(name, size_bytes), source=self._paths.manifest(name), decode=decode)
+        return _records(self._body(name, size_bytes), self._paths.manifest(name), decode)
 
     def _body(self, name: str, size_bytes: int | None) -> bytes:
         path = self._paths.manifest(name)
@@ -254,6 +274,16 @@ class ManifestStore:
                 f"size_bytes={len(body)} expected_size_bytes={size_bytes}"
             )
         return body
+
+
+def _records(body: bytes, source: str, decode: Callable[[Mapping[str, Any]], T]) -> list[T]:
+    """As ``avro_records``; ``decode`` makes of equal records equal objects, which no reader changes."""
+
+    def decoded() -> _Records:
+        records = tuple(avro_records(body, source=source, decode=decode))
+        return _Records(records, len(body) + _BYTES_OF_RECORD * len(records))
+
+    return list((_SMALL.get((decode, body), decoded) if len(body) <= _SMALL_BYTES else decoded()).records)
 
 
 def _entry_count(manifest: ManifestFileMeta) -> int:

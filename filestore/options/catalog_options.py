@@ -25,6 +25,7 @@ CATALOG_ALIASES: Final[Mapping[str, str]] = {
     "s3.endpoint.region": "s3.region",
     "s3.path-style-access": "s3.path.style.access",
     "jdbc.username": "jdbc.user",
+    "fs.gs.auth.service.account.json.keyfile": "gs.credentials-file",
 }
 # Where a value comes from that the catalog was not given; the first that is set.
 ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -33,7 +34,24 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
     "s3.access-key": ("AWS_ACCESS_KEY_ID",),
     "s3.secret-key": ("AWS_SECRET_ACCESS_KEY",),
     "s3.session-token": ("AWS_SESSION_TOKEN",),
+    "gs.endpoint": ("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "STORAGE_EMULATOR_HOST"),
+    "gs.credentials-file": ("GOOGLE_APPLICATION_CREDENTIALS",),
+    "gs.service-account-key": ("GOOGLE_SERVICE_ACCOUNT_KEY",),
+    "gs.token": ("CLOUDSDK_AUTH_ACCESS_TOKEN",),
+    "azure.account": ("AZURE_STORAGE_ACCOUNT",),
+    "azure.endpoint": ("AZURE_STORAGE_SERVICE_ENDPOINT",),
+    "azure.account-key": ("AZURE_STORAGE_KEY",),
+    "azure.sas-token": ("AZURE_STORAGE_SAS_TOKEN",),
+    "azure.tenant-id": ("AZURE_TENANT_ID",),
+    "azure.client-id": ("AZURE_CLIENT_ID",),
+    "azure.client-secret": ("AZURE_CLIENT_SECRET",),
 }
+# The logins of each cloud, the first of which that the environment has is used; each is one option or several.
+LOGINS: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
+    (("s3.access-key", "s3.secret-key", "s3.session-token"),),
+    (("gs.token",), ("gs.service-account-key",), ("gs.credentials-file",)),
+    (("azure.account-key",), ("azure.sas-token",), ("azure.tenant-id", "azure.client-id", "azure.client-secret")),
+)
 STORE_PREFIX: Final = "lineage-meta."
 """Before options of a store of lineage that a package brings."""
 _OTHERS: Final = frozenset(key for key, owner in ELSEWHERE.items() if owner == "the catalog")
@@ -43,10 +61,17 @@ class CatalogOptions(OptionValues):
     """What is in force for a catalog."""
 
     metastore = Option(
-        "metastore", choice("filesystem", "jdbc"), "filesystem", "Where names are kept: directories, or a database."
+        "metastore",
+        choice("filesystem", "jdbc", "hive"),
+        "filesystem",
+        "Where names are kept: directories, a database, or a Hive metastore.",
     )
     uri = Option(
-        "uri", text, None, "Database of metastore=jdbc: sqlite:///file, postgresql+psycopg://user@host/db, jdbc:..."
+        "uri",
+        text,
+        None,
+        "Database of metastore=jdbc: sqlite:///file, postgresql+psycopg://user@host/db, jdbc:...; of metastore=hive: "
+        "thrift://host:9083, several with commas.",
     )
     catalog_key = Option("catalog-key", text, "jdbc", "Name of this catalog among those that share a database.")
     jdbc_user = Option("jdbc.user", text, None, "User of the database.")
@@ -55,9 +80,9 @@ class CatalogOptions(OptionValues):
         "lock.enabled",
         boolean,
         None,
-        "Commit under the catalog's lock; on where names are in a database and files in an object store.",
+        "Commit under the catalog's lock; on where names are in a database or metastore and files in an object store.",
     )
-    lock_type = Option("lock.type", choice("jdbc"), "jdbc", "Which lock.")
+    lock_type = Option("lock.type", choice("jdbc", "hive"), None, "Which lock; default: that of the metastore.")
     lock_acquire_timeout_ms = Option(
         "lock-acquire-timeout", duration_ms, 480_000, "Longest wait for the lock, and life of one whose holder died."
     )
@@ -99,6 +124,13 @@ class CatalogOptions(OptionValues):
     )
     openlineage_namespace = Option("openlineage.namespace", text, "fluvial", "Namespace of the jobs in these events.")
     openlineage_api_key = Option("openlineage.api-key", verbatim, None, "Key that the collector asks for.", secret=True)
+    hdfs_webhdfs_address = Option(
+        "hdfs.webhdfs-address",
+        text,
+        None,
+        "HTTP address of the name node, several with commas; default: port 9870 of the warehouse's host.",
+    )
+    hdfs_user = Option("hdfs.user", text, None, "User in HDFS; default: HADOOP_USER_NAME, else this machine's.")
     s3_endpoint = Option(
         "s3.endpoint", text, None, "URL of the object store; default: AWS_ENDPOINT_URL, else Amazon's."
     )
@@ -112,6 +144,48 @@ class CatalogOptions(OptionValues):
     )
     s3_path_style_access = Option(
         "s3.path.style.access", boolean, True, "Bucket in the path of the URL; false: in the name of the host."
+    )
+    gs_endpoint = Option(
+        "gs.endpoint",
+        text,
+        None,
+        "URL of a store with Google's protocol; default: STORAGE_EMULATOR_HOST, or Google's.",
+    )
+    gs_credentials_file = Option(
+        "gs.credentials-file",
+        text,
+        None,
+        "Google's file of a service account or user; default: GOOGLE_APPLICATION_CREDENTIALS, gcloud's, or the role.",
+    )
+    gs_service_account_key = Option(
+        "gs.service-account-key",
+        verbatim,
+        None,
+        "Text of such a file; default: GOOGLE_SERVICE_ACCOUNT_KEY.",
+        secret=True,
+    )
+    gs_token = Option(
+        "gs.token", verbatim, None, "OAuth access token; default: CLOUDSDK_AUTH_ACCESS_TOKEN.", secret=True
+    )
+    azure_account = Option(
+        "azure.account", text, None, "Storage account of az://container; default: AZURE_STORAGE_ACCOUNT."
+    )
+    azure_endpoint = Option(
+        "azure.endpoint",
+        text,
+        None,
+        "URL of the account's Blob service; default: AZURE_STORAGE_SERVICE_ENDPOINT, or Azure's.",
+    )
+    azure_account_key = Option(
+        "azure.account-key", verbatim, None, "Key of the account; default: AZURE_STORAGE_KEY.", secret=True
+    )
+    azure_sas_token = Option(
+        "azure.sas-token", verbatim, None, "Shared access signature; default: AZURE_STORAGE_SAS_TOKEN.", secret=True
+    )
+    azure_tenant_id = Option("azure.tenant-id", text, None, "Tenant of an application; default: AZURE_TENANT_ID.")
+    azure_client_id = Option("azure.client-id", text, None, "The application; default: AZURE_CLIENT_ID.")
+    azure_client_secret = Option(
+        "azure.client-secret", verbatim, None, "Its secret; default: AZURE_CLIENT_SECRET.", secret=True
     )
 
     def __init__(self, texts: Mapping[str, str], *, table_defaults: Mapping[str, str] | None = None) -> None:
@@ -165,16 +239,19 @@ class CatalogPlace:
 def from_environment(given: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """Options of an object store that the environment sets and the catalog was not given.
 
-    A key and its secret come from one place: with one of them given, neither is looked for, nor a token.
+    A login comes from one place: with a part of one given, no other part is looked for.
     """
-    names = dict(ENVIRONMENT)
-    if {"s3.access-key", "s3.secret-key"} & given.keys():
-        for key in ("s3.access-key", "s3.secret-key", "s3.session-token"):
-            del names[key]
     found = {
-        key: next((environment[name] for name in each if environment.get(name)), "") for key, each in names.items()
+        key: next((environment[name] for name in each if environment.get(name)), "")
+        for key, each in ENVIRONMENT.items()
+        if key not in given
     }
-    return {key: value for key, value in found.items() if value and key not in given}
+    for logins in LOGINS:
+        is_given = any(key in given for login in logins for key in login)
+        used = () if is_given else next((each for each in logins if any(found.get(key) for key in each)), ())
+        for key in (key for login in logins if login != used for key in login):
+            found.pop(key, None)
+    return {key: value for key, value in found.items() if value}
 
 
 def is_catalog_option(key: str) -> bool:

@@ -28,7 +28,11 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     for owner, keys in {
         "the catalog": (
             "warehouse metastore uri catalog-key jdbc.user s3.endpoint s3.region s3.access-key s3.secret-key"
-            " s3.session-token s3.path.style.access lock.enabled lock.type lock-acquire-timeout lock-check-max-sleep"
+            " s3.session-token s3.path.style.access"
+            " gs.endpoint gs.credentials-file gs.service-account-key gs.token azure.account azure.endpoint"
+            " azure.account-key azure.sas-token azure.tenant-id azure.client-id azure.client-secret"
+            " lock.enabled lock.type lock-acquire-timeout lock-check-max-sleep"
+            " hdfs.webhdfs-address hdfs.user"
             " catalog-options-table.enabled cache-enabled cache.expire-after-write"
             " table-lineage data-lineage lineage-meta jdbc.driver jdbc.url jdbc.username jdbc.password jdbc.database"
         ),

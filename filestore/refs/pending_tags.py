@@ -8,7 +8,8 @@ leaves is a hidden file, which keeps files until orphan cleaning finds it old en
 its own files are missing, an expiry had claimed them before, and the check fails.
 
 What ends a branch, or replaces main, seals it before it looks for tags and savepoints; what creates or removes one
-looks for a seal after it did. So one of the two sees the other.
+looks for a seal after it did. So one of the two sees the other. Likewise what replaces a tag looks for it behind its
+pending file, which says so, and what takes a tag's name away looks for such files after it did.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from lsm.undo import undoing
 
 _PREFIX: Final = ".pending-"  # hidden from engines that parse every name of the directory
 _SUFFIX: Final = ".tmp"  # what orphan cleaning deletes when it is old
+_REPLACING: Final = "replacing-"  # an existing tag, not a new one
 
 
 def pending_path(paths: TablePaths, name: str) -> str:
@@ -36,7 +38,7 @@ def pending_tags(store: TableStore) -> Iterator[tuple[str, str]]:
     """File names of the pending tags of the table's branch, with the tags that they become."""
     for name in store.io.list_names(store.paths.tag_dir):
         if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
-            yield name, name.removeprefix(_PREFIX).removesuffix(_SUFFIX).rpartition(".")[0]
+            yield name, _parts(name)[0]
 
 
 def find_pending(store: TableStore, name: str) -> Snapshot | None:
@@ -56,6 +58,7 @@ def with_pending_tag(
     *,
     undo: Callable[[], None],
     purpose: str = "tagged",
+    replaces: bool = False,
 ) -> None:
     """Create something that keeps the files of a snapshot, while a pending tag keeps them.
 
@@ -66,6 +69,7 @@ def with_pending_tag(
         create: creates the file that keeps them from now on. What it raises ends the creation.
         undo: deletes that file again.
         purpose: for the message.
+        replaces: whether ``create`` replaces a tag; it looks whether the tag is there still.
 
     Raises:
         ConflictError: the snapshot expired, was rolled back or is of another table by now; or the branch is sealed.
@@ -74,7 +78,7 @@ def with_pending_tag(
             deleted, renamed, replaced as main or sealed meanwhile: look there.
     """
     check_open(store, name, purpose)
-    file_name = f"{_PREFIX}{name}.{store.names.uuid()}{_SUFFIX}"
+    file_name = f"{_PREFIX}{name}.{_REPLACING if replaces else ''}{store.names.uuid()}{_SUFFIX}"
     path = pending_path(store.paths, file_name)
     with undoing(lambda: remove_leftover(store, path), unless=OutcomeUnknownError):
         store.io.write_new(path, snapshot.to_json().encode())
@@ -137,6 +141,20 @@ def check_still_open(store: TableStore, name: str, purpose: str) -> None:
         )
 
 
+def check_gone(store: TableStore, name: str, purpose: str) -> None:
+    """``check_still_open``, and that no process replaces the tag that went, which saw it before and brings it back.
+
+    Raises: OutcomeUnknownError, perhaps for a replacement that died.
+    """
+    check_still_open(store, name, purpose)
+    named = (_parts(file_name) for file_name, tag in pending_tags(store) if tag == name)
+    if any(unique.startswith(_REPLACING) for _, unique in named):
+        raise OutcomeUnknownError(
+            f"another process replaces the tag that was {purpose}, or died doing so, and it may be there again: "
+            f"table={store.name} branch={store.paths.branch} tag={name} fix='look, and do it again if it is there'"
+        )
+
+
 def remove_leftover(store: TableStore, path: str) -> None:
     """Delete the file of a tag, and the directories that it made where the table was dropped or renamed."""
     delete_leftover(store.io, path)
@@ -144,6 +162,12 @@ def remove_leftover(store: TableStore, path: str) -> None:
         for directory in (store.paths.tag_dir, store.paths.branch_root):
             if not store.io.delete_empty_directory(directory):
                 break
+
+
+def _parts(file_name: str) -> tuple[str, str]:
+    """The tag that a pending one becomes, and the rest of its name."""
+    name, _, unique = file_name.removeprefix(_PREFIX).removesuffix(_SUFFIX).rpartition(".")
+    return name, unique
 
 
 def _expired(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> ConflictError:

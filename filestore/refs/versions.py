@@ -220,8 +220,6 @@ def _kept(store: TableStore) -> Iterator[tuple[tuple[str, str], Snapshot]]:
     savepoints = list_savepoints(store)
     for savepoint in savepoints:
         yield ("savepoint", str(savepoint.id)), savepoint.snapshot
-    for name in store.snapshots.tag_names():
-        snapshot = store.snapshots.find_tag(name)
-        is_own = any(each.tag_name == name for each in savepoints)
-        if snapshot is not None and not is_own:  # else it was deleted since the listing
+    for name, snapshot in store.snapshots.tagged():
+        if not any(each.tag_name == name for each in savepoints):
             yield ("tag", name), snapshot

@@ -2,12 +2,23 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
 
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
+
+_SPLIT_BYTES: Final = 500
+_FILE_BYTES: Final = 3000
+
+
+class HasFiles(Protocol):
+    """A split of any kind."""
+
+    @property
+    def files(self) -> Sequence[DataFileMeta]:
+        """What is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +75,8 @@ class DataSplit:
             deletion_vectors=tuple(IndexManifestEntry.from_json(each) for each in body["deletionVectors"]),
             expiry_moment_ms=body["expiryMomentMs"],
         )
+
+
+def split_bytes(splits: Iterable[HasFiles]) -> int:
+    """An estimate of the memory that splits take, by their files."""
+    return sum(_SPLIT_BYTES + _FILE_BYTES * len(split.files) for split in splits)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from itertools import count
 from typing import Final
 
@@ -109,7 +110,7 @@ class SchemaStore:
             body = self._io.read_bytes(path)
         except FileNotFoundError:
             return None
-        schema = TableSchema.from_json(body, source=path)
+        schema = _decoded(body, path)
         if schema.id != schema_id:
             raise CorruptDataError(f"schema file holds another version: file={path} id={schema.id}")
         return schema
@@ -120,6 +121,10 @@ class SchemaStore:
         if schema is None:
             raise CorruptDataError(f"schema file is missing: file={self._paths.schema(schema_id)}")
         return schema
+
+    def body_of(self, schema: TableSchema) -> bytes:
+        """The contents of a version's file here."""
+        return schema.to_json(on_branch=self._paths.branch != MAIN_BRANCH).encode()
 
     def create(self, schema: TableSchema, *, after: TableSchema | None = None) -> None:
         """Publish a version.
@@ -135,8 +140,7 @@ class SchemaStore:
                 decide again. Or a fast-forward is publishing a branch, which may have this version.
             OutcomeUnknownError: it may have been published: read the latest version.
         """
-        is_branch = self._paths.branch != MAIN_BRANCH
-        path, body = self._paths.schema(schema.id), schema.to_json(on_branch=is_branch).encode()
+        path, body = self._paths.schema(schema.id), self.body_of(schema)
         if after is not None:
             check_not_published(self._io, self._paths)
 
@@ -158,6 +162,12 @@ class SchemaStore:
                 f"table was dropped, renamed or made again meanwhile: path={self._paths.root} "
                 "fix='open it under its new name'"
             )
+
+
+@lru_cache(maxsize=128)
+def _decoded(body: bytes, source: str) -> TableSchema:
+    """A version is read with every commit, and never changes."""
+    return TableSchema.from_json(body, source=source)
 
 
 def _columns_of(option: str, given: Sequence[str], texts: dict[str, str]) -> tuple[str, ...]:

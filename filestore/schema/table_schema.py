@@ -6,6 +6,7 @@ Source: Paimon spec "Schema", SchemaSerializer.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -79,9 +80,7 @@ class TableSchema:
     @property
     def table_options(self) -> TableOptions:
         """The options in force; unknown keys of other writers are let through."""
-        return TableOptions.parse(
-            self.options, strict=False, primary_key=self.primary_keys, schema_version=self.version
-        )
+        return _options_in_force(tuple(self.options.items()), self.primary_keys, self.version)
 
     def field(self, name: str) -> DataField:
         """Column of a name. Raises: InvalidInputError with the names there are."""
@@ -151,6 +150,12 @@ class TableSchema:
             raise CorruptDataError(
                 f"schema cannot be decoded: file={source} size_bytes={len(text)} error={error!r}"
             ) from error
+
+
+@lru_cache(maxsize=256)
+def _options_in_force(texts: tuple[tuple[str, str], ...], primary_key: tuple[str, ...], version: int) -> TableOptions:
+    """Parsed once in a process; they cannot change."""
+    return TableOptions.parse(dict(texts), strict=False, primary_key=primary_key, schema_version=version)
 
 
 def _columns(names: Sequence[str] | None, fields: Sequence[DataField]) -> tuple[str, ...]:

@@ -19,9 +19,9 @@ from filestore.schema.row_counts import check_stored
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import (
     INTEGER_ROOTS,
-    NESTED_ROOTS,
     TEXT_ROOTS,
     TIMESTAMP_ROOTS,
+    UNORDERED_ROOTS,
     UNSUPPORTED_ROOTS,
     DataField,
     walk,
@@ -87,6 +87,7 @@ def check_creatable(schema: TableSchema, options: TableOptions) -> None:
     if options.log_is_avro and options.log_system != "none":
         check_avro_types(schema.fields)
     TagSchedule.of(options)  # refuses rules that contradict each other
+    _check_variants(schema, options)
     check_writable(schema)
 
 
@@ -141,7 +142,7 @@ def check_altered(schema: TableSchema) -> None:
 
 def hashable(field: DataField) -> bool:
     """Whether a column can be part of a key, a bucket key or an order."""
-    return field.type.root not in NESTED_ROOTS | UNSUPPORTED_ROOTS
+    return field.type.root not in UNORDERED_ROOTS
 
 
 _UNREADABLE: Final[Mapping[Option[bool], str]] = {
@@ -211,6 +212,25 @@ def _check_types(fields: Sequence[DataField]) -> None:
         for part in walk(field.type):
             if part.root in UNSUPPORTED_ROOTS:
                 raise InvalidInputError(f"columns of this type are not supported: column={field.name} type={part}")
+
+
+def _check_variants(schema: TableSchema, options: TableOptions) -> None:
+    """VARIANT is in Parquet files only, of which Paimon says how; the records of a log are texts without it."""
+    found = next((each for each in schema.fields if any(part.root == "VARIANT" for part in walk(each.type))), None)
+    if found is None:
+        return
+    formats = {options.file_format, *options.file_format_per_level.values(), options.changelog_file_format}
+    others = sorted(each for each in formats if each not in (None, "parquet"))
+    if others:
+        raise InvalidInputError(
+            f"only parquet files hold this type: column={found.name} type={found.type} file.format={','.join(others)} "
+            "fix='file.format=parquet, or STRING with JSON'"
+        )
+    if options.log_system != "none":
+        raise InvalidInputError(
+            f"the records of a log cannot hold this type: column={found.name} type={found.type} "
+            f"log.system={options.log_system} fix='a table without a log, or STRING with JSON'"
+        )
 
 
 def _check_timestamps(fields: Sequence[DataField], options: TableOptions) -> None:

@@ -4,6 +4,8 @@ It is created before the snapshot is deleted and stays. A writer that was paused
 that got no answer, finds here that it was visible and is gone with its files, and does not publish these files again.
 """
 
+from hashlib import blake2s
+
 from filestore.io.file_io import FileIO
 from filestore.layout.paths import TablePaths
 
@@ -22,6 +24,12 @@ class RemovedSnapshots:
     def remove(self, identity: str) -> None:
         """Note that a snapshot is not removed after all. Raises: UnavailableError."""
         self._io.delete(f"{self._directory}/{identity}")
+
+    @property
+    def digest(self) -> str:
+        """Changes with every rollback, which removes at least the newest snapshot; "": none is removed."""
+        names = sorted(self._io.list_names(self._directory))
+        return blake2s("\n".join(names).encode(), digest_size=8).hexdigest() if names else ""
 
     def has(self, identity: str) -> bool:
         """Whether a snapshot was removed, or is about to be."""

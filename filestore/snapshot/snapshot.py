@@ -37,6 +37,11 @@ class CommitKind(StrEnum):
     OVERWRITE = "OVERWRITE"
     ANALYZE = "ANALYZE"
 
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows may be others after such a commit."""
+        return self in (CommitKind.APPEND, CommitKind.OVERWRITE)
+
 
 class SnapshotRef(NamedTuple):
     """Names one snapshot, also after its id has been given to another one."""

@@ -246,6 +246,16 @@ class SnapshotStore:
             self._tags[name] = stamp, found
         return found
 
+    def tagged(self) -> Iterator[tuple[str, Snapshot]]:
+        """All tags with their snapshots, sorted by name; read lazily, without those deleted meanwhile."""
+        found = ((name, self.find_tag(name)) for name in self.tag_names())
+        return ((name, snapshot) for name, snapshot in found if snapshot is not None)
+
+    def find_kept(self, snapshot_id: int) -> Snapshot | None:
+        """One snapshot, expired or not if a tag keeps it. Raises: CorruptDataError."""
+        found = self.find(snapshot_id)
+        return found or next((each for _, each in self.tagged() if each.id == snapshot_id), None)
+
     def tag_names(self) -> list[str]:
         """Names of all tags, sorted."""
         names = self._io.list_names(self._paths.tag_dir)

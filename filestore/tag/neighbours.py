@@ -21,5 +21,4 @@ def next_tag(store: TableStore, name: str) -> str | None:
 
 
 def _places(store: TableStore) -> Iterator[tuple[int, str]]:
-    found = ((store.snapshots.find_tag(each), each) for each in store.snapshots.tag_names())
-    return ((snapshot.id, name) for snapshot, name in found if snapshot is not None)
+    return ((snapshot.id, name) for name, snapshot in store.snapshots.tagged())

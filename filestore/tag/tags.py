@@ -20,7 +20,7 @@ from filestore.layout.version_names import check_tag_name
 from filestore.refs.branch_origins import branch_made_from, record_origin
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
-from filestore.refs.pending_tags import check_open, check_still_open, remove_leftover, with_pending_tag
+from filestore.refs.pending_tags import check_gone, check_open, remove_leftover, with_pending_tag
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
 from filestore.snapshot.snapshot import Snapshot
@@ -136,6 +136,8 @@ def replace_tag(
 ) -> DeletedTag:
     """Move a tag to another snapshot, and delete the files that only the old one used; see ``create_tag``.
 
+    A tag that another process deletes or renames meanwhile is refused, or that process learns of this one.
+
     Returns:
         The old tag.
     """
@@ -144,15 +146,21 @@ def replace_tag(
     check_not_of_merge(store, name)
     check_no_branch(store, old.name, old.snapshot)
     record_origin(store)
-    old_body = _tag_file(store, name)
+    old_body = b""
     tag, body = _new_tag(store, name, snapshot_id, retained_ms)
 
+    def move() -> None:
+        nonlocal old, old_body
+        old, old_body = read_tag(store, name), _tag_file(store, name)  # behind the pending tag: see ``pending_tags``
+        store.io.replace(path, body)
+
     def undo() -> None:
-        store.io.replace(path, old_body)
+        if _find(store, name) is not None:  # else it was deleted meanwhile
+            store.io.replace(path, old_body)
         if not store.is_as_opened():  # what drops a table or a branch deletes its schemas before its tags
             remove_leftover(store, path)
 
-    with_pending_tag(store, name, tag.snapshot, lambda: store.io.replace(path, body), undo=undo)
+    with_pending_tag(store, name, tag.snapshot, move, undo=undo, replaces=True)
     _write_success_file(store, name)
     unused = unused_files(store, old.snapshot, is_deleted=_is_reference_of(store, old), source=path)
     delete_files(store, unused)
@@ -165,7 +173,8 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
     Raises:
         InvalidInputError: there is no such tag, or the new name is invalid or taken.
         ConflictError: main is being replaced; nothing was renamed.
-        OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
+        OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there. Or another
+            process replaces the tag, whose old name may be there again.
     """
     check_tag_name(target)
     old = read_tag(store, name)
@@ -179,7 +188,7 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
         raise InvalidInputError(f"tag exists already: table={store.name} tag={target} fix=choose another name")
     store.io.delete(store.paths.tag(name))
     try:
-        check_still_open(store, name, "renamed")
+        check_gone(store, name, "renamed")
     except OutcomeUnknownError:
         if not store.is_as_opened():
             remove_leftover(store, path)
@@ -195,7 +204,8 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
     Raises:
         InvalidInputError: there is no such tag, a branch was created from it, or it belongs to a savepoint or a merge.
         ConflictError: main is being replaced; nothing is deleted.
-        OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there.
+        OutcomeUnknownError: the table or branch was dropped, renamed or replaced meanwhile: look there. Or another
+            process replaces the tag, which may be there again.
         CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
     check_not_of_merge(store, name)
@@ -300,7 +310,7 @@ def _write_success_file(store: TableStore, name: str) -> None:
 
 def _remove(store: TableStore, tag: Tag) -> None:
     store.delete_tag(tag.name)
-    check_still_open(store, tag.name, "deleted")
+    check_gone(store, tag.name, "deleted")
     if store.options.tag_create_success_file:
         store.io.delete(store.paths.tag_success_file(tag.name))
 

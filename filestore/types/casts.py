@@ -18,10 +18,10 @@ from filestore.types.data_types import (
     BYTES_ROOTS,
     INTEGER_ROOTS,
     MAX_LENGTH,
-    NESTED_ROOTS,
     STRING,
     TEXT_ROOTS,
     TIMESTAMP_ROOTS,
+    UNORDERED_ROOTS,
     DataType,
     arrow_type,
     timestamp_unit,
@@ -201,7 +201,7 @@ def literal_value(text: str, data_type: DataType) -> pa.Scalar:
 
     Raises: InvalidInputError for a text that is not a value of the type.
     """
-    if data_type.root in NESTED_ROOTS:
+    if data_type.root in UNORDERED_ROOTS:
         raise InvalidInputError(f"columns of this type have no default: type={data_type} default={text!r}")
     try:
         value = cast_array(pa.array([text], arrow_type(STRING)), STRING, data_type)

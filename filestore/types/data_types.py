@@ -22,7 +22,17 @@ BYTES_ROOTS: Final = frozenset({"BINARY", "VARBINARY"})
 TIMESTAMP_ROOTS: Final = frozenset({"TIMESTAMP", "TIMESTAMP_LTZ"})
 NESTED_ROOTS: Final = frozenset({"ARRAY", "MAP", "MULTISET", "ROW"})
 # Types of Paimon that are preserved in schemas, but cannot be read or written.
-UNSUPPORTED_ROOTS: Final = frozenset({"VARIANT", "BLOB", "VECTOR", "GEOMETRY", "GEOGRAPHY"})
+UNSUPPORTED_ROOTS: Final = frozenset({"BLOB", "VECTOR", "GEOMETRY", "GEOGRAPHY"})
+UNORDERED_ROOTS: Final = NESTED_ROOTS | UNSUPPORTED_ROOTS | {"VARIANT"}
+"""Types whose values have no order and no hash: no keys, partitions or bounds."""
+VARIANT_ARROW: Final = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),  # as Spark marks it
+    ]
+)
+"""A VARIANT in memory and in files: Parquet's encoding of a value, and its dictionary of names. Source: Paimon Variant,
+parquet-format VariantEncoding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,10 +148,12 @@ def walk(data_type: DataType) -> Iterator[DataType]:
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
-    """The in-memory Arrow type. Raises: InvalidInputError for unsupported types such as VARIANT."""
+    """The in-memory Arrow type. Raises: InvalidInputError for unsupported types such as BLOB."""
     root = data_type.root
     if root in _ARROW_OF_ROOT:
         return _ARROW_OF_ROOT[root]
+    if root == "VARIANT":
+        return VARIANT_ARROW
     if root == "DECIMAL":
         return pa.decimal128(data_type.precision, data_type.scale)
     if root in TIMESTAMP_ROOTS:
@@ -351,9 +363,9 @@ def _atomic_of_arrow(arrow: pa.DataType) -> DataType | None:
 
 
 def _spark_root(arrow: pa.DataType) -> str | None:
-    """VARIANT, GEOMETRY or GEOGRAPHY if Spark's metadata marks the struct as one, so that errors can name the type."""
+    """VARIANT, GEOMETRY or GEOGRAPHY if Spark's metadata marks the struct as one."""
     names = {key.decode().upper() for field in arrow for key in field.metadata or {}}
-    return next(iter(names & UNSUPPORTED_ROOTS), None)
+    return next(iter(names & (UNSUPPORTED_ROOTS | {"VARIANT"})), None)
 
 
 def _is_list(arrow: pa.DataType) -> bool:

@@ -10,11 +10,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.datafile.schema_mapping import conform, holds_variant
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import BYTES_ROOTS, MAX_LENGTH, TEXT_ROOTS, DataField, DataType, arrow_type
 from filestore.write.rounding import inexact_floats, rounded
-from lsm.errors import InvalidInputError
+from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
 
 _SHOWN_LENGTH: Final = 60  # of a value in a message
@@ -91,7 +92,7 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField, rounds: b
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(column, pa.ChunkedArray):  # combine_chunks keeps two chunks when offsets would overflow
         raise InvalidInputError(f"too many bytes in one write: column={field.name} fix='write smaller batches'")
-    if column.type != wanted:
+    if column.type != wanted or holds_variant(field.type):
         column = _cast(column, wanted, field, rounds)
     _check_values(column, field.type, field.name)
     return column
@@ -105,8 +106,8 @@ def _cast(column: pa.Array, wanted: pa.DataType, field: DataField, rounds: bool)
     try:
         decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         exact = rounded(decoded, wanted) if rounds else decoded
-        found = exact.cast(wanted)
-    except pa.ArrowInvalid as error:
+        found = conform(exact, field.type, field.name) if holds_variant(field.type) else exact.cast(wanted)
+    except (pa.ArrowInvalid, CorruptDataError) as error:
         raise InvalidInputError(_inexact(field, given, str(error))) from error
     except pa.ArrowNotImplementedError as error:
         raise InvalidInputError(_other_type(field, given, wanted)) from error
@@ -177,6 +178,9 @@ _FAMILIES: Final = (
 )
 
 
+_VARIANT_VERSIONS: Final = pa.array([bytes([high << 4 | 1]) for high in range(16)], pa.binary())
+
+
 def _check_values(column: pa.Array, data_type: DataType, name: str) -> None:
     if not data_type.nullable and column.null_count:
         raise InvalidInputError(
@@ -189,6 +193,8 @@ def _check_values(column: pa.Array, data_type: DataType, name: str) -> None:
         _refuse(column, pc.greater(lengths, limit), data_type, name, "a value is too long")
     if data_type.root == "DECIMAL":
         _check_digits(column, data_type, name)
+    if data_type.root == "VARIANT":
+        _check_variant(column, name)
     if data_type.root == "ROW":
         for index, inner in enumerate(data_type.fields):
             valid = column.filter(pc.is_valid(column)) if column.null_count else column
@@ -198,6 +204,19 @@ def _check_values(column: pa.Array, data_type: DataType, name: str) -> None:
     if data_type.root == "MAP" and data_type.key is not None and data_type.value is not None:
         _check_values(column.keys, data_type.key, f"{name}.key")
         _check_values(column.items, data_type.value, f"{name}.value")
+
+
+def _check_variant(column: pa.Array, name: str) -> None:
+    """Readers trust the first byte of the metadata, the version of the encoding, and that no part is null."""
+    valid = column.filter(pc.is_valid(column)) if column.null_count else column
+    metadata, value = (pc.struct_field(valid, part) for part in ("metadata", "value"))
+    version = pc.binary_slice(metadata, 0, 1)
+    is_wrong = pc.or_(pc.is_null(value), pc.invert(pc.is_in(version, value_set=_VARIANT_VERSIONS)))
+    if pc.any(is_wrong).as_py():
+        raise InvalidInputError(
+            f"not a VARIANT: column={name} row={_first(is_wrong)} "
+            "fix='give value and metadata in the encoding of Parquet, version 1, for example by parse_json in Spark'"
+        )
 
 
 def _check_digits(column: pa.Array, data_type: DataType, name: str) -> None:

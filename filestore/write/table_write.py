@@ -26,7 +26,7 @@ from filestore.write.row_checks import check_kinds, conform_batch, row_kinds_of_
 from lsm.byte_sizes import pieces_within
 from lsm.errors import InvalidInputError
 from lsm.keys.keys import internal_value
-from lsm.row_kind import VALUE_KIND_FIELD, RowKind
+from lsm.row_kind import VALUE_KIND_FIELD, RowKind, repeated_kind
 
 # More is taken piece by piece, so that the budget holds within one call.
 _ROWS_AT_ONCE: Final = 1 << 20
@@ -140,7 +140,7 @@ class TableWrite:
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
             batch, kinds = self._without_ignored(batch, kinds)
             if self._counts is not None:
-                batch, kinds = self._counts.to_stored(batch, kinds), _inserts(batch.num_rows)
+                batch, kinds = self._counts.to_stored(batch, kinds), repeated_kind(RowKind.INSERT, batch.num_rows)
             self._check_kinds(kinds)
         except InvalidInputError as error:
             if not first_row:
@@ -156,7 +156,7 @@ class TableWrite:
         field = self._table.options.rowkind_field
         if field is not None:
             return row_kinds_of_column(batch.column(field), field)
-        return _inserts(batch.num_rows)
+        return repeated_kind(RowKind.INSERT, batch.num_rows)
 
     def _without_ignored(self, batch: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
         """Leave out what the table ignores: other readers would take ignored retracts for real ones."""
@@ -244,10 +244,6 @@ class TableWrite:
 def _pieces(rows: pa.Table | pa.RecordBatch, most_bytes: int) -> Iterator[pa.Table | pa.RecordBatch]:
     for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
         yield from pieces_within(rows.slice(start, _ROWS_AT_ONCE), most_bytes)
-
-
-def _inserts(count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(int(RowKind.INSERT), pa.int8()), count)
 
 
 def _with_kinds(batch: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:

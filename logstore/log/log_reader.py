@@ -25,8 +25,9 @@ LOG_SCHEMA: Final = pa.schema(
     ]
 )
 OLD_KEY: Final = pa.field("old_key", pa.binary())
-DELETED_KEY: Final = pa.field("deleted_key", pa.binary())  # the key of a tombstone; null: the record has a value
 """Debezium's header ``__debezium.oldkey``: the key that the row has had until now. Null: it has no such header."""
+DELETED_KEY: Final = pa.field("deleted_key", pa.binary())
+"""The key of a tombstone. Null: the record has a value."""
 
 LOG_BATCH_ROWS: Final = 32_768
 BATCH_BYTES: Final = 16 << 20

@@ -95,13 +95,8 @@ class BytesPart:
 
     def lead(self) -> Lead:
         """Eight bytes, padded with zeros; lengths distinguish padding from zero bytes."""
-        begin = self.begin + self.depth
-        remaining = self.end - begin
-        every = np.ndarray((len(self.data) - _WORD_BYTES + 1,), ">u8", self.data, strides=(1,))
-        words = every[np.minimum(begin, len(every) - 1)].astype(np.uint64)
+        words, remaining = self.words()
         longest, shortest = int(remaining.max()), int(remaining.min())
-        if shortest < _WORD_BYTES:
-            words &= _LEADING_BYTES[np.clip(remaining, 0, _WORD_BYTES)]
         rest: tuple[Part, ...] = ()
         if longest > _WORD_BYTES:
             rest = (replace(self, depth=self.depth + _WORD_BYTES),)
@@ -109,6 +104,16 @@ class BytesPart:
             rest = (NumberPart((remaining + self.depth).view(np.uint64)),)
         lead = NumberPart(words).lead()
         return Lead(lead.values, lead.bits, rest)
+
+    def words(self) -> tuple[WordArray, IndexArray]:
+        """(n,) eight bytes from the depth on, padded with zeros, and (n,) how many bytes there are from there on."""
+        begin = self.begin + self.depth
+        remaining = self.end - begin
+        every = np.ndarray((len(self.data) - _WORD_BYTES + 1,), ">u8", self.data, strides=(1,))
+        words: WordArray = every[np.minimum(begin, len(every) - 1)].astype(np.uint64)
+        if int(remaining.min()) < _WORD_BYTES:
+            words &= _LEADING_BYTES[np.clip(remaining, 0, _WORD_BYTES)]
+        return words, remaining
 
     def take(self, rows: IndexArray) -> "BytesPart":
         """The part of the chosen rows; no bytes are copied."""
@@ -136,6 +141,25 @@ def parts_of(column: pa.Array) -> Sequence[Part]:
         InvalidInputError: the type is not orderable.
     """
     return [_bytes_part(column)] if _is_bytes(column.type) else number_parts_of(column)
+
+
+def leading_words(column: pa.Array, depth: int = 0) -> WordArray:
+    """One word for each value that never orders two values otherwise than they are; unequal ones may share one.
+
+    Args:
+        column: (n,) of any type that a key may have, no nulls. Words of different columns of a type compare too.
+        depth: bytes of strings and binaries that are skipped, because all have them in common.
+
+    Raises:
+        InvalidInputError: the type is not orderable.
+    """
+    if not len(column):
+        return np.empty(0, np.uint64)
+    if _is_bytes(column.type):
+        return replace(_bytes_part(column), depth=depth).words()[0]
+    if pa.types.is_decimal(column.type):  # the number of its words depends on the values
+        column = column.cast(pa.float64())
+    return next(iter(_number_words(column)))
 
 
 def number_parts_of(column: pa.Array, *, descending: bool = False) -> list[NumberPart]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lsm.keys.key_groups import one_chunk, row_kinds, take_rows
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.row_kind import VALUE_KIND, VALUE_KIND_FIELD, RowKind
+from lsm.row_kind import VALUE_KIND, VALUE_KIND_FIELD, RowKind, repeated_kind
 
 ROW_COUNT: Final = "_row_count"
 """The count column: BIGINT NOT NULL. Counts of retracts, which other engines may write, are subtracted."""
@@ -50,5 +50,5 @@ def _with_counts(rows: pa.Table, counts: NDArray[np.int64]) -> pa.Table:
     """The rows as inserts with these counts."""
     index = rows.schema.get_field_index(ROW_COUNT)
     rows = rows.set_column(index, rows.schema.field(index), pa.array(counts))
-    kinds = pa.array(np.full(len(rows), RowKind.INSERT, np.int8))
+    kinds = repeated_kind(RowKind.INSERT, len(rows))
     return rows.set_column(rows.schema.get_field_index(VALUE_KIND), VALUE_KIND_FIELD, kinds)

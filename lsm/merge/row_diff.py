@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lsm.keys.key_groups import one_chunk, take_rows
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.merge.merge import RunSource, merge_runs
-from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind
+from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind, repeated_kind
 
 Rows = Callable[[], Iterator[pa.RecordBatch]]
 
@@ -147,7 +147,7 @@ def _numbered(rows: Rows, side: int) -> Iterator[pa.RecordBatch]:
     for batch in rows():
         count = batch.num_rows
         numbers = pa.array(np.full(count, side, np.int64))
-        kinds = pa.array(np.full(count, RowKind.INSERT, np.int8))
+        kinds = repeated_kind(RowKind.INSERT, count)
         schema = batch.schema.append(SEQUENCE_NUMBER_FIELD).append(VALUE_KIND_FIELD)
         yield pa.RecordBatch.from_arrays([*batch.columns, numbers, kinds], schema=schema)
 

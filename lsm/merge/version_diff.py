@@ -15,7 +15,7 @@ from lsm.keys.key_groups import one_chunk, take_rows
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.merge.merge import RunSource, merge_runs
 from lsm.merge.row_diff import Rows, rows_differ
-from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind
+from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind, repeated_kind
 
 _BASE: Final = 0  # the sequence number is the version of a row; 0 is the state before the first
 
@@ -91,7 +91,7 @@ def _labelled(rows: pa.Table, versions: np.ndarray, kinds: np.ndarray) -> pa.Tab
 
 def _of_base(rows: Rows) -> Iterator[pa.RecordBatch]:
     for batch in rows():
-        kinds = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
+        kinds = repeated_kind(RowKind.INSERT, batch.num_rows)
         yield _with_system(batch.columns, batch.schema, _BASE, kinds)
 
 

@@ -1,4 +1,4 @@
-"""A day in the life of one table with a log, in a minute: everything at once, and at the end all readers agree."""
+"""A day in the life of one table with a log, in half a minute: everything at once, and at the end all readers agree."""
 
 import threading
 import time
@@ -32,7 +32,8 @@ from tests.support.warehouses import ID_SCHEMA
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.interop]
 NAME = "shop.orders"
-DAY_S = 45.0
+DAY_S, LONGEST_DAY_S = 20.0, 90.0  # a machine with other work has not done enough sooner
+WORK = ("stream batch", "batch 2", "batch 3", "statement")
 PER_WRITER = 1_000_000  # ids of one writer
 
 
@@ -47,16 +48,23 @@ class Day:
     """What its people did, and what they know to be in the table."""
 
     catalog: Catalog
-    until_s: float = field(default_factory=lambda: time.monotonic() + DAY_S)
+    began_s: float = field(default_factory=time.monotonic)
     done: dict[int, str | None] = field(default_factory=dict)  # by id the last acknowledged value; None: deleted
     operations: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     is_broken: bool = False  # an admin has spoilt the topic: writers may be refused
+    repairs: int = 0
     reading: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() > self.until_s
+        passed_s = time.monotonic() - self.began_s
+        return passed_s > LONGEST_DAY_S or (passed_s > DAY_S and self.repairs == 2 and self.has_worked)
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether each has done a few things."""
+        return all(self.operations.get(each, 0) > 2 for each in WORK)
 
     def table(self) -> Table:
         return self.catalog.table(NAME)
@@ -150,7 +158,7 @@ def test_a_day_with_everything_at_once_ends_with_one_truth(
     """FL-87 to FL-91, FL-98 to FL-100."""
     servers = forgetful.bootstrap_servers
     catalog = Catalog(str(tmp_path / "warehouse"), options={"log.kafka.bootstrap.servers": servers})
-    options = {"bucket": "2", "log.retention": "30 s", "snapshot.num-retained.min": "400"}
+    options = {"bucket": "2", "log.retention": "15 s", "snapshot.num-retained.min": "400"}
     table = catalog.create_table(NAME, ID_SCHEMA, primary_key=["id"], options=options)
     table.write(id_rows([-1], "first"))
     day = Day(catalog, done={-1: "first"})
@@ -188,6 +196,7 @@ def test_a_day_with_everything_at_once_ends_with_one_truth(
             PROCEDURES["reset_log"](day.table())
             time.sleep(2)
             day.is_broken = False
+            day.repairs += 1
 
     with people(
         lambda: day.stream(1),
@@ -201,7 +210,7 @@ def test_a_day_with_everything_at_once_ends_with_one_truth(
         pass
     print(day.operations)
     assert day.problems == []
-    assert all(day.operations.get(each, 0) > 2 for each in ("stream batch", "batch 2", "batch 3", "statement"))
+    assert day.has_worked
     found += stream.available()
     table = day.table()
     wanted = {(key,): {"id": key, "v": value} for key, value in day.done.items() if value is not None}

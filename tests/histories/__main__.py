@@ -1,19 +1,20 @@
 """Random histories of versions and lineage against their oracles, with seeds that no run had before.
 
-``python -m tests.histories --seconds 3600``: prints one line of JSON at the end, and fails when a history did. A failed
-one is repeated by ``--only '<kind>' --first <seed> --count 1``.
+``python -m tests.histories --seconds 3600``: prints one line of JSON at the end, or when a signal ends it, and fails
+when a history did. A failed one is repeated by ``--only '<kind>' --first <seed> --count 1``.
 """
 
 import argparse
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +67,17 @@ def histories_of(
             "cpu_s": cpu_s}  # fmt: skip
 
 
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM is an interrupt as well; so is SIGINT, which a shell ignores for what it starts in the background."""
+    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
+
+
 def main(arguments: list[str]) -> int:
     """Returns 1 if a history failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.histories", description=__doc__)
@@ -78,7 +90,8 @@ def main(arguments: list[str]) -> int:
     if not kinds:
         parser.error(f"no kind begins so: {given.only!r}")
     os.fsync = lambda descriptor: None  # no history cuts the power
-    found = histories_of(kinds, first=given.first, count=given.count, seconds=given.seconds)
+    with ended_by_signals():
+        found = histories_of(kinds, first=given.first, count=given.count, seconds=given.seconds)
     print(json.dumps(found))
     return 1 if found["failed"] else 0
 

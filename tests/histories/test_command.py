@@ -1,10 +1,12 @@
 """The command that runs histories with new seeds."""
 
 import json
+import os
+import signal
 
 import pytest
 
-from tests.histories.__main__ import histories_of, main
+from tests.histories.__main__ import ended_by_signals, histories_of, main
 
 
 def test_each_kind_has_each_seed_and_a_failure_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,12 +26,16 @@ def test_each_kind_has_each_seed_and_a_failure_ends_nothing(capsys: pytest.Captu
     assert histories_of({"a": seen.append}, first=7, count=3, seconds=0.0)["histories"] == 0
 
 
-def test_an_interrupt_ends_it_with_what_was_done() -> None:
-    def interrupted_at_8(seed: int) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_what_was_done(ending: signal.Signals) -> None:
+    def ended_at_8(seed: int) -> None:
         if seed == 8:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), ending)
 
-    found = histories_of({"a": interrupted_at_8}, first=7, count=3, seconds=60.0)
+    before = signal.getsignal(ending)
+    with ended_by_signals():
+        found = histories_of({"a": ended_at_8}, first=7, count=3, seconds=60.0)
+    assert signal.getsignal(ending) is before
     assert (found["histories"], found["failed"], found["next"]) == (1, [], 8)
 
 

@@ -9,16 +9,22 @@ import pyarrow as pa
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
+from filestore.cluster.row_order import RowOrder
+from filestore.compact.compactor import compact_buckets
+from filestore.evolution.schema_change import AddColumn, RenameColumn
 from filestore.iceberg.publication import publish_iceberg
 from filestore.scan.snapshot_files import deletion_indexes
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
-from tests.peers import TableDefinition
+from filestore.types.data_types import DataType
+from tests.peers import PeerError, TableDefinition
 from tests.peers.agreement import FLUVIAL
+from tests.peers.duckdb_peer import DuckDB
 from tests.peers.iceberg_java import IcebergJava
 from tests.peers.java_peer import JavaPeer
 from tests.peers.tables import rows_of
 from tests.support.iceberg import live_entries, metadata_json
+from tests.support.tables import expire_all_but
 
 pytestmark = pytest.mark.interop
 
@@ -32,7 +38,7 @@ def several(ids: range, v: str) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
 
 
-def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: IcebergJava) -> None:
+def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: IcebergJava, duckdb_peer: DuckDB) -> None:
     """Issue 20 point 1: version 3; updates and deletes of a key table are seen as of each commit, and by tag."""
     table = FileCatalog(str(tmp_path)).create_table(
         "db.t", SCHEMA, primary_key=["id"], options={"bucket": "2", **VECTORS}
@@ -52,6 +58,9 @@ def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: Icebe
         if turn == 2:
             create_tag(store, "eod")
             tagged = states[newest]
+        if _vectors(table) and not vectors:  # refused, not read without them
+            with pytest.raises(PeerError, match="not a valid Puffin file"):
+                duckdb_peer.read(root)
         vectors = max(vectors, _vectors(table))
     table.compact(full=True)
     assert sorted(iceberg_java.read(root)) == states[max(states)]
@@ -61,6 +70,49 @@ def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: Icebe
     assert vectors > 0
     marked = [each for group in deletion_indexes(store, store.snapshots.latest()).values() for each in group]
     assert _vectors(table) == sum(len(each.index_vectors) for each in marked)
+
+
+def test_duckdb_reads_what_we_read(tmp_path: Path, duckdb_peer: DuckDB) -> None:
+    """Issue 20 point 1: version 2; writes, overwrites, clustering, changed columns, expiry, time travel, filters."""
+    catalog = FileCatalog(str(tmp_path))
+    schema = pa.schema([("pt", pa.string()), ("id", pa.int64()), ("v", pa.float64())])
+    options = {"metadata.iceberg.storage": "table-location", "metadata.iceberg.compaction.min.file-num": "3"}
+    table = catalog.create_table("db.t", schema, partition_by=["pt"], options=options)
+    root = table.store.paths.root
+    states: dict[int, Any] = {}
+
+    def check() -> None:
+        states[table.store.snapshots.latest_id() or 0] = sorted(
+            (tuple(row.values()) for row in table.read().to_arrow().to_pylist()), key=nulls_last
+        )
+        assert duckdb_peer.read(root) == states[table.store.snapshots.latest_id() or 0]
+
+    for turn in range(6):
+        ids = range(turn * 10, turn * 10 + 10)
+        table.write(pa.table({"pt": ["a", "b"] * 5, "id": ids, "v": [None, float(turn)] * 5}, schema=schema))
+        check()
+    table.overwrite(pa.table({"pt": ["b"], "id": [7], "v": [0.5]}, schema=schema), {"pt": "b"})
+    check()
+    compact_buckets(table.store, order=RowOrder.of(table.store.schema, ["v", "id"], "hilbert"))
+    check()
+    assert duckdb_peer.read(root, where="pt = 'a' AND id BETWEEN 12 AND 16") == [
+        each for each in states[max(states)] if each[0] == "a" and 12 <= each[1] <= 16
+    ]
+    expire_all_but(table, 4)
+    catalog.alter_table(
+        "db.t", [RenameColumn(path=("v",), name="w"), AddColumn(path=("n",), type=DataType(root="INT"))]
+    )
+    before = max(states)
+    table = catalog.table("db.t")
+    table.write(pa.table({"pt": ["c"], "id": [99], "w": [1.5], "n": pa.array([3], pa.int32())}))
+    check()
+    assert duckdb_peer.read(root, snapshot_id=before) == [row[:3] for row in states[before]]
+    with pytest.raises(PeerError, match="snapshot"):
+        duckdb_peer.read(root, snapshot_id=1)
+
+
+def nulls_last(row: tuple[Any, ...]) -> list[Any]:
+    return [(value is None, value) for value in row]
 
 
 def _vectors(table: FileTable) -> int:

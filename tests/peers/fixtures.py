@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.peers.agreement import Agreement
+from tests.peers.duckdb_peer import DuckDB
 from tests.peers.flink import Flink
 from tests.peers.iceberg_java import IcebergJava
 from tests.peers.java_peer import JavaPeer
@@ -23,6 +24,14 @@ def java_peer() -> Iterator[JavaPeer]:
 def iceberg_java() -> Iterator[IcebergJava]:
     """Apache Iceberg for Java, as a reader."""
     peer = IcebergJava()
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope="session")
+def duckdb_peer() -> Iterator[DuckDB]:
+    """DuckDB, as a reader of Iceberg tables."""
+    peer = DuckDB()
     yield peer
     peer.close()
 

@@ -50,15 +50,24 @@ class JavaPeer:
 
     name = "java"
 
-    def __init__(self) -> None:
-        """Start the machine: half a second, and the first read two more, so keep it for the session."""
+    def __init__(self, jvm: Jvm | None = None, options: Mapping[str, str] | None = None) -> None:
+        """Start the machine: half a second, and the first read two more, so keep it for the session.
+
+        Args:
+            jvm: one that runs, with Paimon in its class path; None starts one.
+            options: of the catalog, besides the warehouse.
+        """
+        self._options = {"cache-enabled": "false", **(options or {})}  # others change the table between two calls
+        self._opened: tuple[str, Any] | None = None  # the warehouse that was asked last, and its catalog
+        if jvm is not None:
+            self._jvm = jvm
+            return
         spark = importlib.util.find_spec("pyspark")
         assert spark is not None
         assert spark.origin is not None
         spark_jars = Path(spark.origin).parent / "jars"
         hadoop = [next(spark_jars.glob(f"{name}.jar")) for name in _SPARK_JARS]
         self._jvm = Jvm([*paimon_jars(), *hadoop], gateway_jar=next(spark_jars.glob("py4j-*.jar")))
-        self._opened: tuple[str, Any] | None = None  # the warehouse that was asked last, and its catalog
 
     def close(self) -> None:
         """End the machine."""
@@ -145,6 +154,20 @@ class JavaPeer:
                 feed(self._jvm, rows, given, row_type, write, Path(work) / "rows.parquet")
 
             self._commit(found, work, fill)
+
+    def statistics(self, warehouse: Path, table: str) -> tuple[int, int, dict[str, dict[str, Any]]]:
+        """What ANALYZE found, as Paimon understands it: rows, bytes, and by column what is known, values as texts."""
+        jvm = self._jvm
+        with jvm.errors():
+            found = jvm.call(self._table(warehouse, table, {}), _TABLE, "statistics").get()
+            names = ("distinctCount", "nullCount", "avgLen", "maxLen")
+            columns: dict[str, dict[str, Any]] = {}
+            for name, column in dict(found.colStats()).items():
+                numbers = {each: getattr(column, each)() for each in names}
+                columns[name] = {each: value.getAsLong() for each, value in numbers.items() if value.isPresent()}
+                ends = {each: getattr(column, each)() for each in ("min", "max")}
+                columns[name] |= {each: str(value.get()) for each, value in ends.items() if value.isPresent()}
+            return found.mergedRecordCount().getAsLong(), found.mergedRecordSize().getAsLong(), columns
 
     def compact(self, warehouse: Path, table: str) -> None:
         """Compact every bucket fully and commit."""
@@ -235,7 +258,8 @@ class JavaPeer:
         if self._opened is None or self._opened[0] != str(warehouse):
             options = self._jvm.paimon.options.Options()
             options.set("warehouse", str(warehouse))
-            options.set("cache-enabled", "false")  # others change the table between two calls
+            for key, value in self._options.items():
+                options.set(key, value)
             context = self._jvm.paimon.catalog.CatalogContext.create(options)
             self._opened = (str(warehouse), self._jvm.paimon.catalog.CatalogFactory.createCatalog(context))
         return self._opened[1]
@@ -329,6 +353,11 @@ class JavaCatalog:
             builder.primaryKey(jvm.java_list(primary_key))
             builder.option("bucket", "1")
             self._call("createTable", jvm.paimon.catalog.Identifier.fromString(name), builder.build(), False)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give one another name."""
+        identifier = self._jvm.paimon.catalog.Identifier
+        self._call("renameTable", identifier.fromString(name), identifier.fromString(new_name), False)
 
     def drop_table(self, name: str) -> None:
         """Remove one."""

@@ -94,7 +94,11 @@ class Jvm:
     def _java_class(self, name: str) -> Any:
         if name in _BOXES:
             return getattr(self.root.java.lang, _BOXES[name]).TYPE
-        full = name if name.startswith(("java.", "[L", "org.apache.flink.")) else f"org.apache.paimon.{name}"
+        full = (
+            name
+            if name.startswith(("java.", "[L", "org.apache.flink.", "org.apache.hadoop."))
+            else f"org.apache.paimon.{name}"
+        )
         return self.root.java.lang.Class.forName(full)
 
     def java_array(self, element: str, values: Sequence[Any]) -> Any:

@@ -2,14 +2,17 @@
 
 import http.client
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 Decision = Callable[[str, str], bool]
 """Of method and path."""
+Headers = Sequence[tuple[str, str]]
+CONDITIONS = ("If-None-Match", "x-goog-if-generation-match")
+"""That an object is not there: of S3 and Azure, of Google."""
 
 
 class FaultyProxy:
@@ -19,10 +22,16 @@ class FaultyProxy:
         self.requests: list[str] = []
         self.loses_answer: Decision = lambda method, path: False
         self.loses_request: Decision = lambda method, path: False
+        self.lost = 0
         self.knows_conditions = True
         self.remove: Callable[[str], None] | None = None
         """Called with the path before a conditional PUT: so a store that ignores conditions overwrites."""
         self.endpoint = ""
+        self.to_store: Callable[[str, str, Headers], Headers] = lambda method, path, headers: headers
+        """Of method, path and headers: the headers that the store gets."""
+        self.to_client: Callable[[Headers], Headers] = lambda headers: headers
+        self.conditions: list[tuple[str, str]] = []
+        """Header and value of the conditions of PUTs, in order."""
 
     def lose_once(self, method: str, part: str) -> Decision:
         """True the first time that such a request comes."""
@@ -48,13 +57,16 @@ class Handler(BaseHTTPRequestHandler):
     proxy: FaultyProxy
 
     def pass_on(self) -> None:
-        proxy, asked = self.proxy, (self.command, self.path)
+        proxy, asked = self.proxy, (self.command, unquote(self.path))
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         proxy.requests.append(" ".join(asked))
         if proxy.loses_request(*asked):
+            proxy.lost += 1
             self.close_connection = True
             return
-        if self.headers.get("If-None-Match"):
+        found = [(name, self.headers[name]) for name in CONDITIONS if self.headers.get(name)]
+        if found:
+            proxy.conditions += found
             if not proxy.knows_conditions:
                 self._answer(501, [], b"<Error><Code>NotImplemented</Code></Error>")
                 return
@@ -62,6 +74,7 @@ class Handler(BaseHTTPRequestHandler):
                 proxy.remove(self.path)
         status, headers, content = self._forwarded(body)
         if proxy.loses_answer(*asked):
+            proxy.lost += 1
             self.close_connection = True
         else:
             self._answer(status, headers, content)
@@ -71,19 +84,19 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Quiet."""
 
-    def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _forwarded(self, body: bytes) -> tuple[int, Headers, bytes]:
         connection = http.client.HTTPConnection(self.host, timeout=60)
         try:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
+            for name, value in self.proxy.to_store(self.command, self.path, self.headers.items()):
                 connection.putheader(name, value)
             connection.endheaders(body or None)
             answer = connection.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
+            return answer.status, self.proxy.to_client(answer.getheaders()), answer.read()
         finally:
             connection.close()
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+    def _answer(self, status: int, headers: Headers, content: bytes) -> None:
         self.send_response_only(status)
         length = str(len(content))
         for name, value in headers:

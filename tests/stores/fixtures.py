@@ -7,7 +7,10 @@ import pytest
 
 from engine.broker.broker import Broker
 from tests.stores.apicurio import Apicurio
+from tests.stores.azurite import AzureEmulator, Azurite
 from tests.stores.debezium import MariaDbSource, PostgresSource
+from tests.stores.hdfs import MiniHdfs
+from tests.stores.hive_metastore import RunningMetastore
 from tests.stores.kafka_connect import KafkaConnect
 from tests.stores.mariadb import MariaDb
 from tests.stores.object_store import ObjectStore, S3Proxy
@@ -29,6 +32,19 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 def new_bucket(object_store: ObjectStore) -> Callable[[], str]:
     """Makes buckets that no other test uses and gives their names."""
     return lambda: object_store.make_bucket(f"bucket-{next(_numbers)}")
+
+
+@pytest.fixture(scope="session")
+def azure_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureEmulator]:
+    """A server that speaks Azure's Blob protocol; it must run for a test to pass."""
+    with Azurite(tmp_path_factory.mktemp("azurite")) as running:
+        yield running
+
+
+@pytest.fixture
+def new_container(azure_store: AzureEmulator) -> Callable[[], str]:
+    """Makes containers that no other test uses and gives their names."""
+    return lambda: azure_store.make_container(f"container-{next(_numbers)}")
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +87,22 @@ def mysql() -> Iterator[str]:
     """The address of a server that speaks MySQL; it must run for a test to pass."""
     with MariaDb() as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
+    """A name node and a data node, and Java Paimon beside them; they must run for a test to pass."""
+    running = MiniHdfs(tmp_path_factory.mktemp("hdfs"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMetastore]:
+    """A Hive metastore, and Java Paimon's clients of it; it must run for a test to pass."""
+    running = RunningMetastore(tmp_path_factory.mktemp("hive-metastore"))
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="session")

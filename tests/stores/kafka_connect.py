@@ -5,7 +5,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,6 +88,15 @@ class KafkaConnect:
         """End it at once, as a crash would."""
         processes.end(self._process, signal.SIGKILL)
         self._archive.drop()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let connectors read nothing meanwhile, as if they were late."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._process.pid, signal.SIGCONT)
 
     def add(self, name: str, config: Mapping[str, str]) -> None:
         """Start a connector, and wait until its task runs."""

@@ -17,13 +17,13 @@ from engine.spark.class_archive import SUBMIT_OPTIONS, SWITCH, make_archive, opt
 ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 # Spark runs for seconds here, over and over: the best compiler and a parallel collector of garbage cost more than they
 # give (a fifth of the time of a job that is killed and started again).
-_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def use() -> None:
     """Let the sessions of this process, and of those that it starts, use the archive. A value from outside stays."""
     shared = (options_for(ARCHIVE),) if ARCHIVE.exists() else ()
-    os.environ.setdefault(SUBMIT_OPTIONS, " ".join((*_QUICK, *shared)))
+    os.environ.setdefault(SUBMIT_OPTIONS, " ".join((*QUICK, *shared)))
     os.environ.setdefault(SWITCH, "false")  # no test has the user's archive made
 
 
@@ -33,7 +33,7 @@ def make() -> None:
 
     ARCHIVE.unlink(missing_ok=True)
     ARCHIVE.with_suffix(".lock").unlink(missing_ok=True)
-    if not make_archive(ARCHIVE, lambda options: train(" ".join((*_QUICK, options))), starts_with):
+    if not make_archive(ARCHIVE, lambda options: train(" ".join((*QUICK, options))), starts_with):
         print("this JVM keeps no archive of classes: tests run without, only slower", file=sys.stderr)
 
 

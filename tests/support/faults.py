@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
@@ -92,10 +93,33 @@ class CountedNames:
     """Names that are new within one test, and the same in every run."""
 
     def __init__(self) -> None:
-        self._numbers: Iterator[int] = count()
+        self._numbers = count()
 
     def uuid(self) -> str:
         return f"00000000-0000-4000-8000-{next(self._numbers):012d}"
+
+    def __copy__(self) -> "CountedNames":
+        other = CountedNames()
+        other._numbers = copy(self._numbers)
+        return other
+
+
+class Disks:
+    """Contents of disks in memory, each once.
+
+    The calls behind a fault see nothing of it but the disk, and a fault at a mere look leaves the disk of the fault
+    before it. So a sweep makes every operation fail, and goes on from every disk that this leaves.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[object] = set()
+
+    def is_new(self, io: FileIO, *more: object) -> bool:
+        """Whether no disk was like this one, where ``more`` was the same: what else is checked of the fault."""
+        known = frozenset(io.files.items()), more  # type: ignore[attr-defined]
+        is_new = known not in self._known
+        self._known.add(known)
+        return is_new
 
 
 @contextmanager

@@ -54,30 +54,32 @@ class MemoryLineageMeta:
         self.sink_snapshots.setdefault((entity.job, entity.barrier_id, entity.database, entity.table), entity)
 
     def store_job_startup(self, entity: JobStartup) -> None:
-        self.startups[entity.job, entity.database, entity.table] = entity
+        key = entity.job, entity.database, entity.table
+        if not (entity.start and key in self.startups and self.startups[key].start == entity.start):
+            self.startups[key] = entity
 
     def source_table_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
     ) -> Iterator[TableLineage]:
-        return _chosen(TableLineage, self.source_tables, "source_job_lineage", predicate, limit)
+        return _chosen(self.source_tables, "source_job_lineage", predicate, limit)
 
     def sink_table_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
     ) -> Iterator[TableLineage]:
-        return _chosen(TableLineage, self.sink_tables, "sink_job_lineage", predicate, limit)
+        return _chosen(self.sink_tables, "sink_job_lineage", predicate, limit)
 
     def source_data_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
     ) -> Iterator[DataLineage]:
-        return _chosen(DataLineage, self.source_snapshots, "source_snapshot_lineage", predicate, limit)
+        return _chosen(self.source_snapshots, "source_snapshot_lineage", predicate, limit)
 
     def sink_data_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None
     ) -> Iterator[DataLineage]:
-        return _chosen(DataLineage, self.sink_snapshots, "sink_snapshot_lineage", predicate, limit)
+        return _chosen(self.sink_snapshots, "sink_snapshot_lineage", predicate, limit)
 
     def job_startups(self, predicate: Predicate | None = None, *, limit: int | None = None) -> Iterator[JobStartup]:
-        return _chosen(JobStartup, self.startups, "job_startup", predicate, limit)
+        return _chosen(self.startups, "job_startup", predicate, limit)
 
     def delete_source_table_lineage(self, job: str) -> None:
         self.source_tables = _without(self.source_tables, lambda entity: entity.job == job)
@@ -109,12 +111,12 @@ def contents(meta: LineageMeta) -> dict[str, list[Any]]:
     }
 
 
-def _chosen(
-    kind: type[Any], held: dict[Key, Any], table: str, predicate: Predicate | None, limit: int | None
-) -> Iterator[Any]:
-    rows = pa.Table.from_pylist([asdict(held[key]) for key in sorted(held)], schema=LINEAGE_SCHEMAS[table])
+def _chosen(held: dict[Key, Any], table: str, predicate: Predicate | None, limit: int | None) -> Iterator[Any]:
+    entities = [held[key] for key in sorted(held)]
+    rows = pa.Table.from_pylist([asdict(each) for each in entities], schema=LINEAGE_SCHEMAS[table])
+    rows = rows.append_column("place", pa.array(range(len(entities)), pa.int64()))
     kept = rows if predicate is None else matching(rows, predicate)
-    return islice((kind(**row) for row in kept.to_pylist()), limit)
+    return islice((entities[place] for place in kept.column("place").to_pylist()), limit)
 
 
 def _without(held: dict[Key, Any], goes: Callable[[Any], bool]) -> dict[Key, Any]:

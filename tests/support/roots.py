@@ -1,20 +1,12 @@
 """What a table refers to, found the long way: every live reference of every branch, read whole."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Iterator
 
 from filestore.maintenance.orphans import delete_orphans, find_orphans
-from filestore.manifest import entry_building, live_rows, manifest_store
-from filestore.manifest.avro_files import avro_records
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
-from filestore.manifest.entry_columns import EntryColumns
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
-from lsm.keys.words import IndexArray
 
 
 def branches_of(table: FileTable) -> list[FileTable]:
@@ -107,34 +99,6 @@ def _paths(table: FileTable, entry: ManifestEntry) -> list[str]:
     assert entry.kind is EntryKind.ADD
     directory = table.store.bucket_dir(entry.partition, entry.bucket)
     return [f"{directory}/{name}" for name in (entry.file.file_name, *entry.file.extra_files)]
-
-
-@contextmanager
-def decoding_once() -> Iterator[None]:
-    """Manifests of the same bytes are decoded once: for long histories, where that is most of the work."""
-    known: dict[tuple[bytes, object], list[Any]] = {}
-
-    def records(body: bytes, *, source: str, decode: Callable[[Mapping[str, Any]], Any]) -> list[Any]:
-        key = (body, getattr(decode, "__func__", decode))
-        if key not in known:
-            known[key] = avro_records(body, source=source, decode=decode)
-        return list(known[key])
-
-    columns_of = cache(manifest_store.entry_columns_of)
-    known_entries: dict[tuple[int, bytes | None], tuple[EntryColumns, list[ManifestEntry]]] = {}  # columns stay alive
-
-    def entries_at(columns: EntryColumns, rows: IndexArray | None = None) -> list[ManifestEntry]:
-        key = (id(columns), None if rows is None else rows.tobytes())
-        if key not in known_entries:
-            known_entries[key] = columns, entry_building.entries_at(columns, rows)
-        return list(known_entries[key][1])
-
-    with (
-        patch.object(manifest_store, "avro_records", records),
-        patch.object(manifest_store, "entry_columns_of", lambda given: columns_of(tuple(given))),
-        patch.object(live_rows, "entries_at", entries_at),
-    ):
-        yield
 
 
 def check_orphans_go(table: FileTable) -> None:

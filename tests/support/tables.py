@@ -1,6 +1,7 @@
 """Tables in memory, and the shortest ways to fill them."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
@@ -54,15 +55,17 @@ def reopened(table: FileTable, io: FileIO) -> FileTable:
 
 
 def copied(table: FileTable) -> FileTable:
-    """The same table on another disk in memory."""
-    return reopened(table, MemoryFileIO(table.store.io.files))  # type: ignore[attr-defined]
+    """The same table on another disk in memory; the next names and times of all copies are the same."""
+    store = table.store
+    io = MemoryFileIO(store.io.files)  # type: ignore[attr-defined]
+    return FileTable.open(table.name, store.paths.root, io=io, clock=copy(store.clock), names=copy(store.names))
 
 
 def failing_at(before: FileTable, fail_at: int, when: When) -> tuple[FileTable, FileTable, FaultyFileIO]:
     """A copy of a table, the same one through a file system whose n-th operation fails, and that file system."""
-    io = MemoryFileIO(before.store.io.files)  # type: ignore[attr-defined]
-    faulty = FaultyFileIO(io, when=when)
-    table, failing = reopened(before, io), reopened(before, faulty)  # type: ignore[arg-type]
+    table = copied(before)
+    faulty = FaultyFileIO(table.store.io, when=when)
+    failing = reopened(table, faulty)  # type: ignore[arg-type]
     faulty.calls, faulty.fail_at = 0, fail_at
     return table, failing, faulty
 

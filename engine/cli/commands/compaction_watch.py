@@ -17,9 +17,11 @@ from engine.procedures.maintenance.compaction import chosen_buckets, matching_ta
 from engine.procedures.values import parse_duration_ms
 from engine.runtime.units import size_text
 from engine.table import Table
+from lsm.errors import InvalidInputError
 
 WATCHED: Final = frozenset({"compact", "compact_database"})
-_POLICY_ARGUMENTS: Final = ("compact_strategy", "most_buckets", "time_limit")
+_ORDER_ARGUMENTS: Final = ("order_strategy", "order_by")
+_POLICY_ARGUMENTS: Final = ("compact_strategy", "most_buckets", "time_limit", *_ORDER_ARGUMENTS)
 _OPTIONS: Final = ("watch", "interval", "max_interval", "parallelism")
 
 
@@ -68,6 +70,12 @@ def watch(
     as_json: bool,
 ) -> None:
     """Compact until a signal arrives, and print one line per commit."""
+    given = [name for name in _ORDER_ARGUMENTS if arguments.get(name, "none") != "none"]
+    if given:
+        raise InvalidInputError(
+            f"a job that watches compacts without an order: {given[0]}={arguments[given[0]]} "
+            "fix='run fluvial cluster from time to time'"
+        )
     policy = JobPolicy(
         is_full=arguments.get("compact_strategy") == "full",
         interval_s=options["interval"],

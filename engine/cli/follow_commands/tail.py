@@ -42,7 +42,7 @@ _LOOK_S: Final = 0.5  # how soon a closed pipe ends an idle command
 @click.option("--follow", "-f", is_flag=True, help="Wait for further changes until Ctrl-C.")
 @click.option("--kinds", metavar="+I,-D", help="Only changes of these kinds. [default: all]")
 @click.option("--columns", metavar="A,B", help="[default: all]")
-@click.option("--where", metavar="CONDITION", help="As in SQL; on key columns, if the table has a key.")
+@click.option("--where", metavar="CONDITION", help="As in SQL. A row that stops matching is a -D.")
 @click.option("--limit", type=click.IntRange(0), help="Maximum number of rows. [default: all]")
 @click.option("--consumer", metavar="NAME", help="The table keeps the position under this name, and expiry waits.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="json", show_default=True)

@@ -4,13 +4,10 @@ source → transforms → ``_row_kind`` and columns of the tables → ``engine.s
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -26,6 +23,7 @@ from engine.kafka.offsets import OffsetRange, Offsets, from_json, waiting_count
 from engine.runtime.spark_messages import fluvial_error
 from engine.spark.session import checkpoint_settings
 from engine.table import Table
+from filestore.layout.locations import absolute_path
 from lsm.errors import FluvialError
 
 _STOP_POLL_S: Final = 0.05
@@ -105,7 +103,7 @@ class RunningPipeline:
             InvalidInputError: source, transforms or target do not fit together.
             FluvialError: Spark cannot start it.
         """
-        pipeline, checkpoint = self.config, absolute(self.config.checkpoint)
+        pipeline, checkpoint = self.config, absolute_path(self.config.checkpoint)
         source = kafka_options(self._job, pipeline)
         write = BatchWrite.to(self.name, pipeline.outputs, self._tables, source)
         try:
@@ -240,11 +238,6 @@ class RunningPipeline:
             compaction_failure_count=0 if failures is None else failures.count,
             last_compaction_failure=None if failures is None else failures.last,
         )
-
-
-def absolute(location: str) -> str:
-    """An absolute location: Spark would resolve a relative one in the JVM's working directory, which may differ."""
-    return location if urlsplit(location).scheme else str(Path(os.getcwd()) / location)
 
 
 def _delivered(sources: Sequence[Mapping[str, Any]]) -> Offsets | None:

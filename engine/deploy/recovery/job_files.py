@@ -9,11 +9,11 @@ from typing import Any, Final
 from engine.deploy.config.job_config import JobConfig, load_job
 from engine.deploy.config.pipeline_config import PipelineConfig
 from engine.deploy.pipeline.checkpoints import is_readable
-from engine.deploy.pipeline.pipeline import absolute
 from engine.deploy.pipeline.sources import source_options, source_table
 from engine.procedures.recovery_steps import JobFile
 from engine.request.branch_choice import BRANCH_KEY
 from filestore.layout.branch_names import split_branch
+from filestore.layout.locations import absolute_path
 from lsm.errors import InvalidInputError
 
 _JOB_KEY: Final = "pipeline.name"
@@ -108,7 +108,7 @@ def _job_file(
             f"the pipeline works on a branch already: pipeline={pipeline.name} tables={','.join(on_branches or names)} "
             "fix=recover from the table that main is made of"
         )
-    checkpoint = absolute(pipeline.checkpoint).rstrip("/")
+    checkpoint = absolute_path(pipeline.checkpoint).rstrip("/")
     return JobFile(
         pipeline=pipeline.name,
         key=str(index) if "." in pipeline.name or pipeline.name.isdecimal() else "",

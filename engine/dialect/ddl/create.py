@@ -29,11 +29,12 @@ from engine.types.spark_types import fields_of_spark
 from filestore.evolution.schema_change import parse_default
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_place import OWN_LOG_KEYS, TOPIC_KEY
-from filestore.options.table_options import canonical_options
+from filestore.options.table_options import TableOptions, canonical_options
 from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.undo import undoing
 
+_BUCKETS: Final = TableOptions.bucket_key.key
 _PLACES: Final = ("path", "file.path")
 
 
@@ -51,10 +52,27 @@ def create_table(context: SqlContext, create: CreateTable) -> pa.Table:
         raise InvalidInputError(f"table exists already: table={name} fix=IF NOT EXISTS, or OR REPLACE")
     if create.must_exist and not exists:
         raise InvalidInputError(f"no such table: table={name} fix=CREATE OR REPLACE TABLE")
-    whole = _with_query_columns(context, _with_source(context, create))
+    whole = _named(context, _with_query_columns(context, _with_source(context, create)))
     if not exists:
         return _made(context, name, whole)
     return _replaced(context, name, whole)
+
+
+def _named(context: SqlContext, create: CreateTable) -> CreateTable:
+    """The clauses with the columns' own names. Raises: InvalidInputError: two columns have one name."""
+    names, columns = context.names, [field.name for field in create.fields]
+    names.check_fields(create.fields, [each.name for each in create.computed])
+    watermark = create.watermark
+    options = dict(create.options)
+    if _BUCKETS in options:
+        options[_BUCKETS] = ",".join(names.meant(each.strip(), columns) for each in options[_BUCKETS].split(","))
+    return replace(
+        create,
+        options=options,
+        primary_key=tuple(names.meant(each, columns) for each in create.primary_key),
+        partition_by=tuple(names.meant(each, columns) for each in create.partition_by),
+        watermark=watermark and replace(watermark, column=names.meant(watermark.column, columns)),
+    )
 
 
 def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[str, str] | None = None) -> pa.Table:
@@ -194,7 +212,9 @@ def _with_query_columns(context: SqlContext, create: CreateTable) -> CreateTable
     fields = fields_of_spark(schema)
     if not create.fields:
         return replace(create, fields=tuple(fields))
-    listed = {field.name: field for field in create.fields}
+    context.names.check_fields(create.fields)
+    own = [field.name for field in fields]
+    listed = {context.names.meant(field.name, own): field for field in create.fields}
     if set(listed) <= {field.name for field in fields}:
         return replace(create, fields=tuple(listed.get(field.name, field) for field in fields))
     unknown = sorted(set(listed) - {field.name for field in fields})

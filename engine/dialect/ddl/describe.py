@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from engine.dialect.ddl.column_changes import resolved_path
 from engine.dialect.ddl.ddl_text import type_text
 from engine.dialect.ddl.partition_spec import check_complete, named_partitions, nearest_partitions
 from engine.dialect.ddl.table_parts import TableParts
@@ -17,6 +18,7 @@ from engine.log.table_log import TableLog
 from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.table import Table
+from filestore.analysis.analysis import statistics_of
 from filestore.changelog.untracked import is_untracked
 from filestore.compact.compactor import pick_tasks
 from filestore.iceberg.places import iceberg_state
@@ -39,7 +41,10 @@ def describe_table(context: SqlContext, statement: DescribeTable) -> pa.Table:
         return _describe_system(context, name, statement)
     table = opened(context, statement.name)
     if statement.column:
-        return texts_table(("info_name", "info_value"), _column_facts(field_at(table.schema, statement.column)))
+        return texts_table(
+            ("info_name", "info_value"),
+            _column_facts(field_at(table.schema, resolved_path(table.schema, statement.column, context.names))),
+        )
     if statement.partition is not None:
         check_complete(table.store, statement.partition)
         live = LiveFiles.latest(table.store)
@@ -143,6 +148,10 @@ def _table_rows(context: SqlContext, table: Table) -> Iterable[DescribeRow]:
     iceberg = iceberg_state(table.store)
     if iceberg is not None:
         yield "metadata.iceberg", str(iceberg), None
+    statistics = statistics_of(table.store, table.latest_snapshot())
+    if statistics is not None:
+        yield "Statistics", f"{statistics.size_bytes} bytes, {statistics.row_count} rows", None
+        yield "statistics.snapshot", str(statistics.snapshot_id), None
     watermark = TableParts.of(table.schema.options).watermark
     if watermark is not None:
         yield "watermark", latest_watermark(context, table, watermark), None

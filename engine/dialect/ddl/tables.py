@@ -4,6 +4,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from engine.dialect.ddl.column_changes import resolved
 from engine.dialect.ddl.expressions import followed
 from engine.dialect.ddl.partition_spec import (
     check_complete,
@@ -14,6 +15,7 @@ from engine.dialect.ddl.partition_spec import (
 )
 from engine.dialect.grammar.statements import (
     AlterTable,
+    AnalyzeTable,
     CompactTable,
     CreateDatabase,
     DropDatabase,
@@ -29,6 +31,7 @@ from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE, texts_table
 from engine.write.unlogged.log_sync import follow_overwrite
+from filestore.analysis.analysis import analyze
 from filestore.changelog.untracked import UNTRACKED_KEY, with_tracking
 from filestore.compact.compactor import compact_buckets
 from filestore.evolution.schema_change import AddColumn, DropColumn, RemoveOption, SchemaChange, SetOption
@@ -74,13 +77,21 @@ def truncate_table(context: SqlContext, statement: TruncateTable) -> pa.Table:
     return DONE
 
 
+def analyze_table(context: SqlContext, statement: AnalyzeTable) -> pa.Table:
+    """Count the rows and describe columns, for planners."""
+    table = opened(context, statement.name)
+    analyze(table.files, table.schema.column_names if statement.columns is None else statement.columns)
+    return DONE
+
+
 def alter_table(context: SqlContext, statement: AlterTable) -> pa.Table:
     """Change the schema."""
     name = _existing(context, statement.name, if_exists=statement.if_exists)
     if name is None:
         return DONE
     schema = context.catalog.table(name).schema
-    changes = [change for change in statement.changes if not _is_done(schema, statement, change)]
+    wanted = resolved(schema, statement.changes, context.names)
+    changes = [change for change in wanted if not _is_done(schema, statement, change)]
     if changes:
         context.catalog.alter_table(name, followed(schema, changes))
     return DONE
@@ -92,7 +103,9 @@ def replace_columns(context: SqlContext, statement: ReplaceColumns) -> pa.Table:
     if name is None:
         return DONE
     schema = context.catalog.table(name).schema
-    wanted = {field.name: field for field in statement.fields}
+    names = context.names
+    names.check_fields(statement.fields)
+    wanted = {names.meant(field.name, schema.column_names): field for field in statement.fields}
     for field in schema.fields:
         if field.name in wanted and str(wanted[field.name].type) != str(field.type):
             raise InvalidInputError(
@@ -101,8 +114,8 @@ def replace_columns(context: SqlContext, statement: ReplaceColumns) -> pa.Table:
             )
     added: list[SchemaChange] = [
         AddColumn(path=(field.name,), type=field.type, comment=field.description, default=field.default_value)
-        for field in statement.fields
-        if field.name not in schema.column_names
+        for name, field in wanted.items()
+        if name not in schema.column_names
     ]
     dropped = [DropColumn((each,)) for each in schema.column_names if each not in wanted]
     context.catalog.alter_table(name, followed(schema, [*added, *dropped]))

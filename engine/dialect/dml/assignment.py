@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from engine.types.quoting import quoted
 from engine.types.spark_types import is_same_type, is_wider_type, spark_type
+from engine.types.text_length import within_length
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
@@ -31,7 +32,7 @@ def stored(value: Column, given: T.DataType, field: DataField) -> Column:
     """
     wanted = spark_type(field.type)
     if is_same_type(given, wanted):
-        return value.alias(field.name)
+        return within_length(value, field.type, field.name).alias(field.name)
     if not _is_storable(given, wanted):
         raise InvalidInputError(
             f"values of this type are not stored in the column: column={field.name} given={given.simpleString()} "
@@ -39,7 +40,7 @@ def stored(value: Column, given: T.DataType, field: DataField) -> Column:
         )
     if isinstance(given, T.NumericType) and not is_wider_type(given, wanted):
         return _checked(value, wanted, field).alias(field.name)
-    return value.cast(wanted).alias(field.name)
+    return within_length(value.cast(wanted), field.type, field.name).alias(field.name)
 
 
 def default_value(field: DataField) -> Column:

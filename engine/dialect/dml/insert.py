@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from engine.dialect.dml.assignment import default_sql, default_value, stored
-from engine.dialect.dml.target import WriteTarget, check_bounded, check_names, find_target
+from engine.dialect.dml.target import WriteTarget, check_bounded, find_target
 from engine.dialect.grammar.splice import Edit
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget
@@ -95,7 +95,7 @@ class _Insert:
         for each in clause.expressions if isinstance(clause, exp.Partition) else ():
             is_static = isinstance(each, exp.EQ)
             name = (each.this if is_static else each).name
-            key = next((key for key in keys if key.lower() == name.lower()), None)
+            key = self._target.names.found(name, keys)
             if key is None:
                 raise self._problem(f"not a partition column: column={name} partition_columns={list(keys)}")
             if is_static:
@@ -181,7 +181,7 @@ def _shaped(target: WriteTarget, frame: DataFrame, names: Sequence[str], static:
         raise InvalidInputError(
             f"the query has not as many columns as are filled: columns={list(names)} given={frame.columns}"
         )
-    check_names(names, "the columns to fill")
+    target.names.check_distinct(names, "the columns to fill")
     schema = target.schema
     kind = [name for name in names if name.lower() == ROW_KIND_COLUMN and ROW_KIND_COLUMN not in schema.column_names]
     fields = {target.field(name).name: index for index, name in enumerate(names) if name not in kind}

@@ -13,7 +13,7 @@ from sqlglot import exp
 from engine.dialect.dml.assignment import default_value, stored
 from engine.dialect.dml.merge_clauses import Clause, Match, MergeAction, MergeText, read_merge
 from engine.dialect.dml.row_changes import Assignment, expression_sql, read_snapshot_id
-from engine.dialect.dml.target import WriteTarget, check_names, find_target
+from engine.dialect.dml.target import WriteTarget, find_target
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
 from engine.dialect.query.reads import StatementReads
@@ -62,9 +62,10 @@ class _Merge:
         self._alias = tree.this.alias or tree.this.name
         self._source_alias = tree.args["using"].alias_or_name or "_fluvial_rows"
         self._is_named = bool(tree.args["using"].alias_or_name)
-        self._parts: MergeText = read_merge(StatementText(statement), self._alias.lower())
+        self._parts: MergeText = read_merge(StatementText(statement), self._alias.lower(), target.names)
         self._fields = self._schema.fields
         self._keys = self._schema.primary_keys
+        self._fold = target.names.folded
 
     def changes(self) -> DataFrame:
         """The table's columns and the kind of each change."""
@@ -122,7 +123,7 @@ class _Merge:
     def _values(self, clause: Clause) -> list[tuple[DataField, str]]:
         """The columns that a clause assigns, with the text of each value."""
         if clause.assignments is None:
-            missing = [field.name for field in self._fields if field.name.lower() not in self._source_columns]
+            missing = [field.name for field in self._fields if self._fold(field.name) not in self._source_columns]
             if missing:
                 raise self._problem(
                     f"the source has no column for {clause.action.value} *: column={missing[0]}",
@@ -132,7 +133,7 @@ class _Merge:
             return [(field, f"{quoted(self._source_alias)}.{quoted(field.name)}") for field in self._fields]
         found = []
         try:
-            check_names([each.path[0] for each in clause.assignments], "the clause")
+            self._target.names.check_distinct([each.path[0] for each in clause.assignments], "the clause")
             for each in clause.assignments:
                 found.append((self._field(each), expression_sql(self._bound, self._target, each)))
         except InvalidInputError as error:
@@ -160,7 +161,7 @@ class _Merge:
     @cached_property
     def _source_columns(self) -> frozenset[str]:
         found = self._bound.frame(f"SELECT * FROM {self._part(self._parts.source)}")
-        return frozenset(name.lower() for name in found.columns)
+        return frozenset(self._fold(name) for name in found.columns)
 
     def _part(self, span: tuple[int, int]) -> str:
         return self._bound.spliced.part(*span)

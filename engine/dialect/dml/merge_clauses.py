@@ -7,6 +7,7 @@ from typing import Final
 
 from engine.dialect.dml.row_changes import Assignment, read_assignments
 from engine.dialect.query.references import StatementText
+from engine.types.column_names import CaseRule
 from lsm.errors import InvalidInputError
 
 
@@ -55,23 +56,25 @@ class MergeText:
     clauses: tuple[Clause, ...]
 
 
-def read_merge(text: StatementText, alias: str) -> MergeText:
+def read_merge(text: StatementText, alias: str, names: CaseRule) -> MergeText:
     """The parts of a MERGE.
 
     Args:
         text: the statement.
         alias: the target's alias, in lower case.
+        names: when two names of columns are one.
 
     Raises:
         InvalidInputError: points at the syntax error.
     """
-    return _Reader(text, alias).read()
+    return _Reader(text, alias, names).read()
 
 
 class _Reader:
-    def __init__(self, text: StatementText, alias: str) -> None:
+    def __init__(self, text: StatementText, alias: str, names: CaseRule) -> None:
         self._text = text
         self._alias = alias
+        self._names = names
         self._end = len(text.tokens)
 
     def read(self) -> MergeText:
@@ -115,7 +118,7 @@ class _Reader:
         if self._text.word(start) == "*":
             return None
         if action is MergeAction.UPDATE:
-            return tuple(read_assignments(self._text, start, stop, self._alias))
+            return tuple(read_assignments(self._text, start, stop, self._alias, self._names))
         return self._inserted(start, stop)
 
     def _inserted(self, start: int, stop: int) -> tuple[Assignment, ...]:

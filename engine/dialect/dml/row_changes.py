@@ -14,18 +14,18 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from engine.dialect.dml.assignment import default_sql, stored
-from engine.dialect.dml.target import WriteTarget, find_field, find_target
+from engine.dialect.dml.target import WriteTarget, find_target
 from engine.dialect.grammar.statements import Statement
 from engine.dialect.query.query import BoundText, QueryTarget, TargetUse
 from engine.dialect.query.reads import ReadPlan, StatementReads
 from engine.dialect.query.references import StatementText
 from engine.dialect.query.usage import condition_parts
 from engine.dialect.scope.context import SqlContext
+from engine.types.column_names import CaseRule
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.write.row_places import FILE_NAME, ROW_NUMBER
 from filestore.predicate.predicate import Compare, CompareOp
-from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
@@ -87,9 +87,9 @@ def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
     behind = next(i for i in range(text.index_at(tree.this.meta["span"][1]), len(text.tokens)) if text.word(i) == "SET")
     end = _where(text, behind)
     alias = (tree.this.alias or tree.this.name).lower()
-    assignments = read_assignments(text, behind + 1, end, alias)
+    assignments = read_assignments(text, behind + 1, end, alias, target.names)
     for each in assignments:
-        check_assigned(target.schema, statement, each)
+        check_assigned(target, statement, each)
     with target.turn(), _bound(context, statement, tree, with_places=target.deletes_positions) as bound:
         table = bound.spliced.part(_start(tree), text.start_of(behind))
         where = bound.spliced.part(text.start_of(end), len(text.text))
@@ -105,7 +105,7 @@ def run_update(context: SqlContext, statement: Statement) -> pa.Table | None:
         return target.append(changes, read_snapshot_id=read_snapshot_id(bound, _start(tree)))
 
 
-def read_assignments(text: StatementText, start: int, stop: int, alias: str) -> list[Assignment]:
+def read_assignments(text: StatementText, start: int, stop: int, alias: str, names: CaseRule) -> list[Assignment]:
     """The assignments of a SET, between two tokens.
 
     Args:
@@ -113,6 +113,7 @@ def read_assignments(text: StatementText, start: int, stop: int, alias: str) -> 
         start: index of the first token after SET.
         stop: index of the token after the last assignment.
         alias: alias of the updated table, in lower case; it may qualify a column.
+        names: when two names of columns are one.
 
     Raises:
         InvalidInputError: not an assignment, or a column is assigned twice.
@@ -139,7 +140,7 @@ def read_assignments(text: StatementText, start: int, stop: int, alias: str) -> 
             )
         if len(path) > 1 and path[0].lower() == alias:
             path = path[1:]
-        if any([each.lower() for each in one.path] == [each.lower() for each in path] for one in found):
+        if any(list(map(names.folded, one.path)) == list(map(names.folded, path)) for one in found):
             raise text.statement.source.problem(
                 f"a column is assigned twice: column={'.'.join(path)}", name_start, text.start_of(index)
             )
@@ -147,15 +148,15 @@ def read_assignments(text: StatementText, start: int, stop: int, alias: str) -> 
     return found
 
 
-def check_assigned(schema: TableSchema, statement: Statement, assignment: Assignment) -> DataField:
+def check_assigned(target: WriteTarget, statement: Statement, assignment: Assignment) -> DataField:
     """The column of an assignment.
 
     Raises:
         InvalidInputError: an unknown column, or a column of the key or the partition.
     """
-    place = (assignment.name_start, assignment.start)
+    place, schema = (assignment.name_start, assignment.start), target.schema
     try:
-        field = find_field(schema, assignment.path[0])
+        field = target.field(assignment.path[0])
     except InvalidInputError as error:
         raise statement.source.problem(str(error), *place) from error
     if field.name in (*schema.primary_keys, *schema.partition_keys):

@@ -24,8 +24,10 @@ from engine.runtime.spark_messages import fluvial_error
 from engine.spark.write_options import DYNAMIC_KEY, PARTITION_KEY
 from engine.system_tables.names import is_system_table
 from engine.table import Table
+from engine.types.column_names import CaseRule
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_frame
+from engine.types.text_length import TextLengthError
 from engine.write.row_places import commit_deletes, places_of
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.turns.ticket_queue import turn_of_job
@@ -57,6 +59,7 @@ class WriteTarget:
 
     table: Table
     options: WriterOptions  # see ``Table.append`` and ``Table.overwrite``
+    names: CaseRule
 
     @classmethod
     def of(cls, context: SqlContext, name: str, given: Mapping[str, str]) -> "WriteTarget":
@@ -79,7 +82,7 @@ class WriteTarget:
         if DYNAMIC_KEY in options:
             table = Table(table.files.with_options({DYNAMIC_KEY: options.pop(DYNAMIC_KEY)}))
         check_writable(table.store.schema)
-        return cls(table, WriterOptions.parse(options, _OPTION_KEYS))
+        return cls(table, WriterOptions.parse(options, _OPTION_KEYS), context.names)
 
     @property
     def schema(self) -> TableSchema:
@@ -99,10 +102,10 @@ class WriteTarget:
         rules = merge_rules(self.table.store, self.options)
         if rules is None or len(names) != len(frame.fields):
             return self
-        own = {field.name.lower(): field for field in self.schema.fields}
+        own = {self.names.folded(field.name): field for field in self.schema.fields}
         given = []
         for name, column in zip(names, frame.fields, strict=True):
-            known = own.get(name.lower())
+            known = own.get(self.names.folded(name))
             if known is None or isinstance(column.dataType, T.AtomicType):  # nested values follow the rules of INSERT
                 given.append(T.StructField(name if known is None else known.name, column.dataType))
         fields = fields_of_frame(T.StructType(given), self.schema)
@@ -110,8 +113,11 @@ class WriteTarget:
         return self if files is self.table.files else replace(self, table=Table(files))
 
     def field(self, name: str) -> DataField:
-        """A column by name, ignoring case. Raises: InvalidInputError with a similar name."""
-        return find_field(self.schema, name)
+        """A column by name, as the session compares names. Raises: InvalidInputError with a similar name."""
+        found = self.names.found(name, self.schema.column_names)
+        if found is None:
+            raise unknown_option(name, self.schema.column_names, "column of the table")
+        return self.schema.field(found)
 
     def turn(self) -> AbstractContextManager[object]:
         """Around reading and writing: no other writer of the log commits between the two.
@@ -175,11 +181,12 @@ class WriteTarget:
         """Write rows with their kinds, and return their counts."""
         check_bounded(frame)
         has_kinds = ROW_KIND_COLUMN in frame.columns
-        kinds = F.col(ROW_KIND_COLUMN) if has_kinds else F.lit("+I")
         if not has_kinds and self.schema.primary_keys and self.table.options.log_takes_old_rows:
-            frame = frame.withColumn(ROW_KIND_COLUMN, kinds)  # what a statement inserts is new
+            frame = frame.withColumn(ROW_KIND_COLUMN, F.lit("+I"))  # what a statement inserts is new
         seen = Observation()
-        counts = [F.count_if(kinds == F.lit(kind)).alias(name) for name, kind in _COUNTS.items()]
+        # as texts: each part of an expression is a call of the JVM
+        kinds = ROW_KIND_COLUMN if has_kinds else "'+I'"
+        counts = [F.expr(f"count_if({kinds} = '{kind}') AS {name}") for name, kind in _COUNTS.items()]
         counted = frame.observe(seen, *counts)
         done = _through_spark(
             lambda: self.table.append(counted, self.options, read_snapshot_id=read_snapshot_id), self.table.name
@@ -256,32 +263,10 @@ def _written(table: exp.Table) -> str:
     return ".".join(part.name for part in table.parts)
 
 
-def find_field(schema: TableSchema, name: str) -> DataField:
-    """A column by name; if there is no exact match, ignoring case.
-
-    Raises:
-        InvalidInputError: none, or several match; names a similar one.
-    """
-    if name in schema.column_names:
-        return schema.field(name)
-    alike = [field for field in schema.fields if field.name.lower() == name.lower()]
-    if len(alike) == 1:
-        return alike[0]
-    raise unknown_option(name, schema.column_names, "column of the table")
-
-
 def result_row(done: CommitResult, **counts: int) -> pa.Table:
     """The result of a statement, as RESULT_SCHEMA."""
     row: dict[str, Any] = {"snapshot_id": None if done.snapshot is None else done.snapshot.id, **counts}
     return pa.Table.from_pylist([row], schema=RESULT_SCHEMA)
-
-
-def check_names(names: Sequence[str], what: str) -> None:
-    """Refuse a duplicate column."""
-    lower = [name.lower() for name in names]
-    doubled = [name for name in names if lower.count(name.lower()) > 1]
-    if doubled:
-        raise InvalidInputError(f"a column is named twice in {what}: column={doubled[0]}")
 
 
 def _through_spark(write: Callable[[], CommitResult], name: str) -> CommitResult:
@@ -290,5 +275,5 @@ def _through_spark(write: Callable[[], CommitResult], name: str) -> CommitResult
     except PySparkException as error:
         if _RAISED in str(error):  # by an expression of Fluvial's or the user's
             words = str(error).partition(_RAISED)[2].partition("\n")[0].partition(" SQLSTATE:")[0]
-            raise InvalidInputError(words.strip()) from error
+            raise TextLengthError.found(words.strip()) from error
         raise fluvial_error(error, f"write failed: table={name}") from error

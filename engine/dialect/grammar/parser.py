@@ -17,6 +17,7 @@ from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import parse_expression, parse_query, tokens_of
 from engine.dialect.grammar.places import SourceText, did_you_mean
 from engine.dialect.grammar.show_grammar import (
+    read_analyze,
     read_describe,
     read_drop,
     read_reset,
@@ -162,6 +163,7 @@ _GRAMMAR: Final[Mapping[tuple[str, ...], Callable[[Cursor], Any]]] = {
     ("ALTER",): read_alter,
     ("CALL",): _call,
     ("COMMENT", "ON"): read_comment_on,
+    ("ANALYZE",): read_analyze,
     ("CREATE",): read_create,
     ("DESC",): read_describe,
     ("DESCRIBE",): read_describe,
@@ -175,7 +177,7 @@ _GRAMMAR: Final[Mapping[tuple[str, ...], Callable[[Cursor], Any]]] = {
     ("USE",): read_use,
 }
 _SPARKS: Final = (
-    "ADD", "ANALYZE", "BEGIN", "CACHE", "CLEAR", "DECLARE", "EXECUTE", "LIST", "LOAD", "MSCK", "REFRESH", "REPAIR",
+    "ADD", "BEGIN", "CACHE", "CLEAR", "DECLARE", "EXECUTE", "LIST", "LOAD", "MSCK", "REFRESH", "REPAIR",
     "UNCACHE",
 )  # fmt: skip
 _FIRST_WORDS: Final = frozenset({*_QUERIES, *(words[0] for words in _GRAMMAR), *_SPARKS})

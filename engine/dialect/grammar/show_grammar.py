@@ -1,4 +1,4 @@
-"""``DROP``, ``TRUNCATE``, ``DESCRIBE``, ``SHOW``, ``USE``, ``SET`` and ``RESET``."""
+"""``ANALYZE``, ``DROP``, ``TRUNCATE``, ``DESCRIBE``, ``SHOW``, ``USE``, ``SET`` and ``RESET``."""
 
 from typing import Any, Final
 
@@ -6,6 +6,7 @@ from engine.dialect.grammar.clauses import read_partition
 from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.dialect import read_option_key
 from engine.dialect.grammar.statements import (
+    AnalyzeTable,
     DescribeDatabase,
     DescribeHistory,
     DescribeTable,
@@ -53,6 +54,29 @@ def read_truncate(cursor: Cursor) -> TruncateTable | None:
     partition = read_partition(cursor) if cursor.take("PARTITION") else None
     cursor.expect_end()
     return TruncateTable(name=name, partition=partition)
+
+
+def read_analyze(cursor: Cursor) -> AnalyzeTable | None:
+    """What follows ANALYZE; None when it is Spark's."""
+    if not cursor.take("TABLE"):
+        return None
+    name = cursor.names("the name of a table")
+    if cursor.sees("PARTITION"):
+        return None
+    cursor.expect("COMPUTE", "STATISTICS")
+    if cursor.sees("NOSCAN"):
+        return None
+    columns: tuple[str, ...] | None = ()
+    if cursor.take("FOR", "ALL", "COLUMNS"):
+        columns = None
+    elif cursor.take("FOR"):
+        cursor.expect("COLUMNS")
+        names = [cursor.name("a column")]
+        while cursor.take(","):
+            names.append(cursor.name("a column"))
+        columns = tuple(names)
+    cursor.expect_end()
+    return AnalyzeTable(name=name, columns=columns)
 
 
 def read_describe(cursor: Cursor) -> DescribeTable | DescribeDatabase | DescribeHistory | None:

@@ -123,6 +123,14 @@ class TruncateTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnalyzeTable:
+    """``ANALYZE TABLE name COMPUTE STATISTICS [FOR COLUMNS a, b | FOR ALL COLUMNS]``."""
+
+    name: Name
+    columns: tuple[str, ...] | None  # None: all
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlterTable:
     """``ALTER TABLE [IF EXISTS] name`` followed by changes of its schema."""
 

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.dialect.scope.frame_cache import FrameCache
+from engine.types.column_names import CaseRule
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from lsm.errors import InvalidInputError
 
@@ -37,6 +38,11 @@ class SqlContext:
     def running_spark(self) -> SparkSession | None:
         """The Spark session if it has been started."""
         return self.__dict__.get("spark")
+
+    @property
+    def names(self) -> CaseRule:
+        """When two names of columns are one, in the session of now."""
+        return CaseRule.of(self.running_spark)
 
     def full_name(self, *parts: str) -> str:
         """``database.table`` for a name of one to three parts.

@@ -1,7 +1,5 @@
 """Frames of immutable states: the next statement on the same snapshot need not plan it again."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
@@ -10,35 +8,36 @@ from pyspark.sql import DataFrame
 from engine.read.batch_plan import BatchPlan
 from engine.read.batch_read import BatchRead
 from engine.read.read_state import StateSource
+from filestore.io.byte_cache import ByteCache
 from filestore.predicate.predicate import Predicate
+from filestore.scan.data_split import split_bytes
 
-_MOST: Final = 64
+_FRAME_BYTES: Final = 1 << 20  # of one in the JVM
+_MOST_BYTES: Final = 64 << 20
+
+_Planned = tuple[BatchPlan, DataFrame]
 
 
 class FrameCache:
-    """The most recently used frames of one session."""
+    """The most recently used frames of one session; its statements may come from several threads."""
 
     def __init__(self) -> None:
         """Empty."""
-        self._kept: OrderedDict[Hashable, tuple[BatchPlan, DataFrame]] = OrderedDict()
-        self._lock = threading.Lock()  # statements of several threads
+        self._kept: ByteCache[_Planned] = ByteCache(_MOST_BYTES, size_of=_bytes_of, keeps_newest=True)
 
     def find(self, key: Hashable | None) -> tuple[BatchPlan, DataFrame] | None:
         """The plan and the frame of a key."""
-        with self._lock:
-            if key is None or key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        return None if key is None else self._kept.find(key)
 
     def keep(self, key: Hashable | None, plan: BatchPlan, frame: DataFrame) -> None:
-        """Cache a frame, evicting the least recently used one. A None key is not cached."""
-        if key is None:
-            return
-        with self._lock:
-            self._kept[key] = plan, frame
-            if len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
+        """Cache a frame, evicting the least recently used ones. A None key is not cached."""
+        if key is not None:
+            self._kept.keep(key, (plan, frame))
+
+
+def _bytes_of(planned: _Planned) -> int:
+    plan, _ = planned
+    return _FRAME_BYTES + split_bytes(plan.splits)
 
 
 def frame_key(read: BatchRead, columns: tuple[str, ...], predicate: Predicate | None) -> Hashable | None:

@@ -17,6 +17,7 @@ SPARK_CATALOG = "spark_catalog"
 _OF_A_TABLE = (
     tree.DropTable,
     tree.TruncateTable,
+    tree.AnalyzeTable,
     tree.AlterTable,
     tree.ReplaceColumns,
     tree.RenameTable,

@@ -53,12 +53,16 @@ class DataLineage:
 
 @dataclass(frozen=True, slots=True)
 class JobStartup:
-    """The snapshot of a table that a job started with."""
+    """The snapshot of a table that a job started with.
+
+    The first record of a start stays, and replaces that of another one.
+    """
 
     job: str
     database: str
     table: str
     snapshot_id: int
+    start: str = ""  # what distinguishes starts of the job: id of the query's run; "": not known, every record is one
 
     def __post_init__(self) -> None:
         _check_names(self.job, self.database, self.table)

@@ -3,7 +3,7 @@
 Every call is a separate transaction. Source: PIP "Table and data lineage", JdbcLineageMeta.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
@@ -35,6 +35,7 @@ from lsm.errors import InvalidInputError
 
 _ROWS_AT_ONCE: Final = 1000
 ROW_KEY: Final = "row_key"
+_UNKNOWN: Final[sa.ColumnElement[str]] = sa.literal_column("''")  # MySQL's client takes no parameters there
 _ORDER: Final = ("job", "barrier_id", "database", "table", "run", "table_id")
 
 
@@ -189,7 +190,10 @@ class JdbcLineageMeta:
             if row is None:
                 continue
             key = tuple(row[name] for name in keys)
-            if table is JOB_STARTUP or row.get("run"):
+            if table is JOB_STARTUP:
+                if not _is_same_start(replaced.get(key), row):
+                    replaced[key] = row
+            elif row.get("run"):
                 replaced[key] = row
             else:
                 kept.setdefault(key, row)
@@ -198,10 +202,14 @@ class JdbcLineageMeta:
                 connection.execute(self._insert(table, replaces=replaces), [rows[key] for key in sorted(rows)])
 
     def _insert(self, table: sa.Table, *, replaces: bool) -> sa.Insert:
-        """An insert that keeps an existing row, or replaces it: startups, and rows of a known run."""
+        """An insert that keeps an existing row, or replaces it: by another start, and rows of a known run."""
         others = [each.name for each in table.columns if not each.primary_key]
         if self._dialect in ("mysql", "mariadb"):
             added = mysql.insert(table)
+            if replaces and table is JOB_STARTUP:  # from left to right
+                stays = sa.and_(table.c.start != _UNKNOWN, table.c.start == added.inserted.start)
+                kept = sa.func.if_(stays, table.c.snapshot_id, added.inserted.snapshot_id)
+                return added.on_duplicate_key_update([("snapshot_id", kept), ("start", added.inserted.start)])
             if replaces:
                 return added.on_duplicate_key_update({name: added.inserted[name] for name in others})
             first = next(iter(table.primary_key)).name
@@ -209,7 +217,10 @@ class JdbcLineageMeta:
         insert = sqlite.insert(table) if self._dialect == "sqlite" else postgresql.insert(table)
         if replaces:
             changed = {name: insert.excluded[name] for name in others}
-            return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
+            replaced = None
+            if table is JOB_STARTUP:
+                replaced = sa.or_(table.c.start == _UNKNOWN, table.c.start != insert.excluded.start)
+            return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed, where=replaced)
         return insert.on_conflict_do_nothing()
 
     def _delete(self, job: str, *tables: sa.Table) -> None:
@@ -233,6 +244,10 @@ def _row(table: sa.Table, entity: Any) -> dict[str, Any] | None:
         }  # fmt: skip
     row = {column.name: getattr(entity, column.name) for column in table.columns if column.name != ROW_KEY}
     return row | {ROW_KEY: row_key(entity)} if ROW_KEY in table.c else row
+
+
+def _is_same_start(known: Mapping[str, Any] | None, row: Mapping[str, Any]) -> bool:
+    return known is not None and known["start"] == row["start"] != ""
 
 
 class JdbcLineageMetaFactory:

@@ -77,7 +77,13 @@ SINK_SNAPSHOTS: Final = _data_lineage("fluvial_sink_snapshots")
 SOURCE_SNAPSHOT_JOBS: Final = _jobs_of("fluvial_source_snapshot_jobs")
 SINK_SNAPSHOT_JOBS: Final = _jobs_of("fluvial_sink_snapshot_jobs")
 JOB_STARTUP: Final = sa.Table(
-    "job_startup", METADATA, _key("job"), _key("database"), _key("table"), _column("snapshot_id", sa.BigInteger)
+    "job_startup",
+    METADATA,
+    _key("job"),
+    _key("database"),
+    _key("table"),
+    _column("snapshot_id", sa.BigInteger),
+    sa.Column("start", _NAME, nullable=False, server_default=""),  # older processes do not give it
 )
 OWNER: Final = sa.Table("fluvial_catalog", METADATA, _key("id", sa.Integer), _column("catalog_id", sa.String(64)))
 """One row: the catalog that owns the tables."""

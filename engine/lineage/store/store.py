@@ -21,7 +21,7 @@ class LineageMeta(Protocol):
     """
 
     def store(self, records: LineageRecords) -> None:
-        """Store all records or none. Existing rows with the same primary key are kept; startups are replaced."""
+        """Store all records or none. Existing rows with the same primary key are kept; startups: see there."""
 
     def store_source_table_lineage(self, entity: TableLineage) -> None:
         """Store that a job reads a table. Key: job, database, table."""
@@ -36,7 +36,7 @@ class LineageMeta(Protocol):
         """Store what a barrier has written. Key: job, barrier, database, table."""
 
     def store_job_startup(self, entity: JobStartup) -> None:
-        """Store where a job starts, replacing the row of the same job, database and table."""
+        """Store where a job starts: replaces the row of the same job, database and table, if it is of another start."""
 
     def source_table_lineages(
         self, predicate: Predicate | None = None, *, limit: int | None = None

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from engine.lineage.store.entities import DataLineage
-from engine.lineage.store.sql_tables import SEED_TABLES, of_newest_run, row_key
+from engine.lineage.store.sql_tables import JOB_STARTUP, SEED_TABLES, of_newest_run, row_key
 
+_START: Final = JOB_STARTUP.c.start
 _PREFIX: Final = "fluvial_former_"
 _ROWS_AT_ONCE: Final = 1000
 
@@ -26,13 +27,18 @@ def upgrade(engine: sa.Engine, schema: str | None) -> None:
     """
     for name in SEED_TABLES:
         _once(engine, schema, name)
+    _add_start(engine, schema)
 
 
 def is_upgraded(engine: sa.Engine, schema: str | None) -> bool:
     """Whether nothing is left to do."""
     inspector = sa.inspect(engine)
     tables, views = set(inspector.get_table_names(schema)), set(inspector.get_view_names(schema))
-    return {*SEED_TABLES} <= views and not any({name, f"{_PREFIX}{name}"} & (tables - views) for name in SEED_TABLES)
+    return (
+        _has_start(engine, schema)
+        and {*SEED_TABLES} <= views
+        and not any({name, f"{_PREFIX}{name}"} & (tables - views) for name in SEED_TABLES)
+    )
 
 
 def _once(engine: sa.Engine, schema: str | None, name: str) -> None:
@@ -52,6 +58,23 @@ def _once(engine: sa.Engine, schema: str | None, name: str) -> None:
                 connection.execute(sa.text(f"CREATE VIEW {here} AS {_view(engine, schema, name)}"))
     except DBAPIError:
         if name not in sa.inspect(engine).get_view_names(schema):  # else another process has just done it
+            raise
+
+
+def _has_start(engine: sa.Engine, schema: str | None) -> bool:
+    return any(each["name"] == _START.name for each in sa.inspect(engine).get_columns(JOB_STARTUP.name, schema))
+
+
+def _add_start(engine: sa.Engine, schema: str | None) -> None:
+    """The column of ``job_startup`` that older versions do not have; its default is what they mean."""
+    column = sa.schema.CreateColumn(_START).compile(dialect=engine.dialect)
+    try:
+        if not _has_start(engine, schema):
+            with engine.begin() as connection:
+                table = _quoted(engine, schema, JOB_STARTUP.name)
+                connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {column}"))
+    except DBAPIError:
+        if not _has_start(engine, schema):  # else another process has just done it
             raise
 
 

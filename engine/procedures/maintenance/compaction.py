@@ -10,6 +10,7 @@ from engine.catalog import Catalog
 from engine.procedures.registry import Progress, procedure, rows_table, silent
 from engine.procedures.values import Duration, parse_duration_ms, pattern
 from engine.table import Table
+from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import CompactionLimits, compact_buckets
 from filestore.maintenance.partitions import list_partitions, partition_predicate, path_of, select_partitions
 from filestore.scan.live_files import BucketKey
@@ -40,7 +41,7 @@ _TABLES: Final = pa.schema(
 )
 
 
-@procedure(_BUCKETS)
+@procedure(_BUCKETS, aliases={"strategy": "order_strategy"})
 def compact(
     table: Table,
     partitions: str | None = None,
@@ -50,6 +51,8 @@ def compact(
     buckets: str | None = None,
     most_buckets: int | None = None,
     time_limit: Duration | None = None,
+    order_strategy: Literal["none", "order", "zorder", "hilbert"] = "none",
+    order_by: str | None = None,
     progress: Progress = silent,
 ) -> pa.Table:
     """Merge the sorted runs of a table's buckets, where it pays or everywhere; the most expensive to read first.
@@ -63,6 +66,8 @@ def compact(
         buckets: only these, as "0-99,150".
         most_buckets: maximum number of buckets.
         time_limit: start no further bucket after this long, as "10 min"; finished buckets are committed.
+        order_strategy: the order that all rows of an append table get, as by cluster; "zorder" if not given.
+        order_by: the columns of that order, as "a,b".
         progress: called with the progress.
 
     Returns:
@@ -80,7 +85,9 @@ def compact(
     limits = CompactionLimits(
         buckets=most_buckets, time_ms=None if time_limit is None else parse_duration_ms("time_limit", time_limit)
     )
-    outcome = compact_buckets(store, full=compact_strategy == "full", keep=keep, limits=limits, progress=progress)
+    order = _order(store, order_strategy, order_by)
+    is_full = compact_strategy == "full" or order is not None
+    outcome = compact_buckets(store, full=is_full, keep=keep, limits=limits, order=order, progress=progress)
     snapshot = outcome.committed.snapshot if outcome.committed is not None else None
     return rows_table(
         _BUCKETS,
@@ -192,6 +199,20 @@ def chosen_buckets(
         return is_here and (spans is None or any(low <= key.bucket <= high for low, high in spans))
 
     return keep
+
+
+def columns_of_text(order_by: str) -> list[str]:
+    """The columns of an order that is written as "a,b"."""
+    return [name.strip() for name in order_by.split(",") if name.strip()]
+
+
+def _order(store: TableStore, order_strategy: str, order_by: str | None) -> RowOrder | None:
+    if order_by is None:
+        if order_strategy != "none":
+            raise InvalidInputError(f"no columns to order by: order_strategy={order_strategy} fix='give order_by too'")
+        return None
+    strategy = "zorder" if order_strategy == "none" else order_strategy
+    return RowOrder.of(store.schema, columns_of_text(order_by), strategy)
 
 
 def _spans(text: str) -> list[tuple[int, int]]:

@@ -1,6 +1,5 @@
 """Procedures for a table's log."""
 
-from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +19,8 @@ from filestore.layout.log_key import make_log_key, remove_log_key
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
-from lsm.errors import ConflictError, FluvialError, InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
+from lsm.undo import undoing_unless_visible
 
 _RESET: Final = pa.schema(
     [
@@ -152,12 +152,8 @@ def sign_log(table: Table) -> pa.Table:
         with TicketQueue(store, store.new_commit_user()).turn(patience_s=store.options.log_turn_timeout_ms / 1000):
             _check_complete(store)
             made = make_log_key(store.io, store.paths.root)
-            try:
+            with undoing_unless_visible(lambda: remove_log_key(store.io, store.paths.root, made)):
                 schema = publish_changes(store, lambda _: [SignLog(made)])
-            except FluvialError:
-                with suppress(FluvialError):  # the first error counts
-                    remove_log_key(store.io, store.paths.root, made)
-                raise
             now = at_log_of(store, schema)
             known = now.options.log_marker_key
             if known != made:  # another call was faster

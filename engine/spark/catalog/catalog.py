@@ -1,7 +1,7 @@
 """``TableCatalog``, namespaces and procedures of a session, over a catalog of Fluvial."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql.types import StructType
@@ -16,6 +16,7 @@ from engine.spark.catalog.table import TableProxy
 from engine.spark.catalog.travel import STATE_KEYS, travel_options
 from engine.spark.changes_reader import columns_of_changes
 from engine.system_tables.names import is_system_table
+from engine.types.column_names import CaseRule
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_spark
@@ -102,25 +103,23 @@ class CatalogProxy(Proxy):
     def loadTable(self, identifier: Any, *wanted: Any) -> TableProxy:
         """Spark's: maybe of a version, of a time, or to write."""
         name = self._full_name(identifier)
-        if not self._exists(name):
-            raise self.inside.no_such_table(identifier)
-        return TableProxy(self._session, self._catalog, name, travel_options(wanted))
+        return self._opened(identifier, name, travel_options(self.inside, wanted))
 
     @called
     def loadChangelog(self, identifier: Any, context: Any, *_: Any) -> ChangelogProxy:
         """Spark's: a table's changes between two versions or times (4.2; with options since 4.3)."""
         name = self._full_name(identifier)
-        if not self._exists(name):
-            raise self.inside.no_such_table(identifier)
-        if is_system_table(self._catalog, name):
+        proxy = self._opened(identifier, name, {})
+        table = proxy.table
+        if table is None:
             raise InvalidInputError(f"a system table has no changes: table={name} fix='name the table itself'")
-        request, table = changes_request(context), self._catalog.table(name)
+        request = changes_request(context)
         return ChangelogProxy(
             self._session,
             name,
             columns_of_changes(table.files, request),
             table.schema.primary_keys,
-            TableProxy(self._session, self._catalog, name, {}).place,
+            proxy.place,
             request,
         )
 
@@ -131,20 +130,23 @@ class CatalogProxy(Proxy):
         if self._exists(name):
             raise self.inside.table_exists(identifier)
         schema = StructType.fromJson(json.loads(info.schema().json()))
-        properties = {str(key): str(value) for key, value in dict(info.properties()).items()}
-        keys = [each.strip() for each in properties.pop(_PRIMARY_KEY, "").split(",") if each.strip()]
+        properties = self.inside.texts_by_key(info.properties())
+        names = CaseRule.of(self._session.open_spark())
+        own = schema.fieldNames()
+        names.check_distinct(own, "the columns of the table")
+        given = properties.pop(_PRIMARY_KEY, "").split(",")
+        keys = [names.meant(each.strip(), own) for each in given if each.strip()]
         comment = properties.pop(_COMMENT, None)
-        options = {key: value for key, value in properties.items() if key not in _SPARKS and key != "option"}
-        partitions = [_partition_column(each) for each in info.partitions()]
-        self._catalog.create_table(
+        partitions = [names.meant(_partition_column(each), own) for each in info.partitions()]
+        made = self._catalog.create_table(
             name,
             _with_keys(schema, keys),
             primary_key=keys,
             partition_by=partitions,
-            options={key: value for key, value in options.items() if not key.startswith("option.")},
+            options={key: value for key, value in properties.items() if _is_option(key)},
             comment=comment,
         )
-        return TableProxy(self._session, self._catalog, name, {})
+        return TableProxy(self._session, self._catalog, name, {}, made)
 
     @called
     def alterTable(self, identifier: Any, *changes: Any) -> TableProxy:
@@ -183,8 +185,7 @@ class CatalogProxy(Proxy):
     @called
     def namespaceExists(self, namespace: Any) -> bool:
         """Spark's; the one that a session begins in is always there."""
-        parts = list(namespace)
-        return len(parts) == 1 and (parts[0] == DEFAULT_DATABASE or parts[0] in self._catalog.list_databases())
+        return self._is_database(self.inside.dotted(namespace))
 
     @called
     def loadNamespaceMetadata(self, namespace: Any) -> Any:
@@ -213,7 +214,7 @@ class CatalogProxy(Proxy):
     @called
     def loadProcedure(self, identifier: Any) -> StatementProcedure:
         """Spark's: all others never get here, the parser takes them."""
-        if [*identifier.namespace(), identifier.name()] != [PROCEDURE_SPACE, PROCEDURE]:
+        if self._full_name(identifier) != f"{PROCEDURE_SPACE}.{PROCEDURE}":
             raise InvalidInputError(f"no such procedure: procedure={identifier.toString()}")
         return StatementProcedure(self._session, self._name, self._statements)
 
@@ -232,7 +233,19 @@ class CatalogProxy(Proxy):
         )
 
     def _full_name(self, identifier: Any) -> str:
-        return ".".join([*identifier.namespace(), identifier.name()])
+        return f"{self.inside.dotted(identifier.namespace())}.{identifier.name()}"
+
+    def _opened(self, identifier: Any, name: str, state: Mapping[str, str]) -> TableProxy:
+        """The table of a name, opened once for the statement. Raises: Spark's error: there is none."""
+        if is_system_table(self._catalog, name):
+            return TableProxy(self._session, self._catalog, name, state, None)
+        try:
+            table = self._catalog.table(name)
+        except InvalidInputError:
+            if self._exists(name):
+                raise
+            raise self.inside.no_such_table(identifier) from None
+        return TableProxy(self._session, self._catalog, name, state, table)
 
     def _exists(self, name: str) -> bool:
         try:
@@ -241,10 +254,19 @@ class CatalogProxy(Proxy):
             return False
 
     def _database(self, namespace: Any) -> str:
-        parts = list(namespace)
-        if len(parts) != 1 or (parts[0] != DEFAULT_DATABASE and parts[0] not in self._catalog.list_databases()):
+        name = self.inside.dotted(namespace)
+        if not self._is_database(name):
             raise self.inside.no_such_namespace(namespace)
-        return str(parts[0])
+        return name
+
+    def _is_database(self, name: str) -> bool:
+        """Whether there is one; names with points have none."""
+        return name == DEFAULT_DATABASE or name in self._catalog.list_databases()
+
+
+def _is_option(key: str) -> bool:
+    """Whether a property of a new table is an option of Fluvial's; Spark gives its own too, and options twice."""
+    return key not in _SPARKS and key != "option" and not key.startswith("option.")
 
 
 def _with_keys(schema: StructType, keys: Sequence[str]) -> Any:

@@ -72,8 +72,8 @@ class ChangelogProxy(Proxy):
     @called
     def newScanBuilder(self, options: Any) -> Any:
         """Spark's: of its own table over the source."""
-        given = own_options({str(key): str(value) for key, value in dict(options.asCaseSensitiveMap()).items()})
-        table = self.inside.python_table(self._columns, FORMAT_NAME)
+        given = own_options(self.inside.texts_by_key(options.asCaseSensitiveMap()))
+        table = self.inside.python_table(self.inside.struct(self._columns), FORMAT_NAME)
         return table.newScanBuilder(self.inside.options({**given, **self._options}))
 
     class Java:

@@ -4,7 +4,9 @@ What Spark calls a catalog, a table or a parser are interfaces, which py4j lets 
 them is not public without a jar: the map of a session's catalogs, the field that holds its parser, its extensions.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import pyspark
@@ -59,13 +61,19 @@ class SparkInside:
         check_spark(spark)
         self.gateway, self.jvm = jvm_of(spark)
         self._context = spark.sparkContext
+        self._classes: dict[str, Any] = {}
+        self._kinds: dict[str, Any] = {}
+        self._capabilities: dict[str, Any] = {}
         ensure_callback_server_started(self.gateway)
         # An error of Spark's that a called function raises reaches the JVM as the object that it is there.
         self.gateway.python_parameters.propagate_java_exceptions = True
 
     def named(self, name: str) -> Any:
-        """A class by its whole name."""
-        return getattr(self.jvm, name)
+        """A class by its whole name, which the JVM is asked for once."""
+        found = self._classes.get(name)
+        if found is None:
+            found = self._classes[name] = getattr(self.jvm, name)
+        return found
 
     def of_catalog(self, name: str) -> Any:
         """A class of Spark's catalog interface."""
@@ -84,7 +92,27 @@ class SparkInside:
 
     def texts(self, values: Sequence[str]) -> Any:
         """A Java array of texts."""
-        return self.array(self.jvm.java.lang.String, values)
+        return self._from_json(list(values), "[Ljava.lang.String;")
+
+    def dotted(self, names: Any) -> str:
+        """A Java array of texts as one text with points, in one call."""
+        return ".".join(json.loads(self._mapper.writeValueAsString(names)))
+
+    def texts_by_key(self, values: Any) -> dict[str, str]:
+        """A Java map of texts, in one call: item by item each is two."""
+        found: dict[str, str] = json.loads(self._mapper.writeValueAsString(values))
+        return found
+
+    @cached_property
+    def _mapper(self) -> Any:
+        return self.named("com.fasterxml.jackson.databind.ObjectMapper")()
+
+    def _from_json(self, value: Any, name: str) -> Any:
+        """An object of a class, from one text: a call for each item costs more than the item."""
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = self.named("java.lang.Class").forName(name)
+        return self._mapper.readValue(json.dumps(value), kind)
 
     def namespaces(self, names: Sequence[str]) -> Any:
         """A Java array of namespaces of one part."""
@@ -98,27 +126,46 @@ class SparkInside:
         kind, space = self.of_catalog("Identifier"), self.texts([database])
         return self.array(kind, [kind.of(space, name) for name in names])
 
-    def set_of(self, values: Sequence[Any]) -> Any:
-        """A Java set."""
-        made = self.jvm.java.util.HashSet()
-        for value in values:
-            made.add(value)
-        return made
+    def set_of(self, values: Sequence[str]) -> Any:
+        """A Java set of texts."""
+        return self._from_json(list(values), "java.util.HashSet")
+
+    def capabilities(self, names: Sequence[str]) -> Any:
+        """A Java set of what a table can do."""
+        key = ",".join(names)
+        found = self._capabilities.get(key)
+        if found is None:
+            kind = self.of_catalog("TableCapability")
+            found = self.named("java.util.HashSet")()
+            for name in names:
+                found.add(getattr(kind, name))
+            self._capabilities[key] = found
+        return found
+
+    @cached_property
+    def text_parameter(self) -> Any:
+        """The parameters of a procedure that takes one text."""
+        kind = self.of_catalog("procedures.ProcedureParameter")
+        text = self.named("org.apache.spark.sql.types.DataType").fromDDL("string")
+        return self.array(kind, [getattr(kind, "in")("text", text).build()])
 
     def struct(self, schema: StructType) -> Any:
         """A schema in the JVM."""
         return self.named("org.apache.spark.sql.types.DataType").fromJson(schema.json())
 
     def columns(self, schema: Any) -> Any:
-        """The columns of a schema of the JVM, as catalogs name them."""
-        return self.of_catalog("CatalogV2Util").structTypeToV2Columns(schema, False)
+        """The columns of a schema of the JVM, as catalogs name them: texts with their lengths."""
+        sized = self.named("org.apache.spark.sql.catalyst.util.CharVarcharUtils").getRawSchema(schema)
+        return self.of_catalog("CatalogV2Util").structTypeToV2Columns(sized, False)
 
     def options(self, values: Mapping[str, str]) -> Any:
         """Options whose keys have no case."""
-        made = self.jvm.java.util.HashMap()
-        for key, value in values.items():
-            made.put(key, value)
+        made = self.text_map(values)
         return self.named("org.apache.spark.sql.util.CaseInsensitiveStringMap")(made)
+
+    def text_map(self, values: Mapping[str, str]) -> Any:
+        """A Java map of texts."""
+        return self._from_json(dict(values), "java.util.HashMap")
 
     def some(self, value: Any) -> Any:
         """Scala's Some."""
@@ -130,9 +177,14 @@ class SparkInside:
 
     def called(self, target: Any, method: str) -> Any:
         """What a method without arguments gives that only an interface has: py4j does not see such methods."""
-        found = target.getClass().getMethod(method, self.array(self.jvm.java.lang.Class, []))
+        no_kinds, nothing = self._nothing
+        found = target.getClass().getMethod(method, no_kinds)
         found.setAccessible(True)
-        return found.invoke(target, self.array(self.jvm.java.lang.Object, []))
+        return found.invoke(target, nothing)
+
+    @cached_property
+    def _nothing(self) -> tuple[Any, Any]:
+        return self.array(self.named("java.lang.Class"), []), self.array(self.named("java.lang.Object"), [])
 
     def is_python(self, value: Any) -> bool:
         """Whether an object of the JVM is one in Python behind an interface."""
@@ -178,8 +230,7 @@ class SparkInside:
     def current_place(self, session: Any) -> tuple[str, str]:
         """The current catalog, and the current namespace with points."""
         manager = session.sessionState().catalogManager()
-        name = str(manager.currentCatalog().name())
-        return name, ".".join(manager.currentNamespace())
+        return str(manager.currentCatalog().name()), self.dotted(manager.currentNamespace())
 
     def is_resolving_view(self) -> bool:
         """Whether this thread of the JVM resolves the text of a view, whose names are relative to another place."""
@@ -201,18 +252,20 @@ class SparkInside:
         return str(self.named("org.apache.spark.sql.connector.util.V2ExpressionSQLBuilder")().build(predicate))
 
     def substituted(self, text: str, parameters: Any) -> str:
-        """A text with its parameters put in."""
+        """A text with its parameters put in. Without any Spark is not asked: it reads its own grammar only."""
+        if parameters.params().isEmpty():
+            return text
         handler = self.named("org.apache.spark.sql.catalyst.parser.ParameterHandler")
         return str(handler.substituteParameters(text, parameters)._1())
 
-    def python_table(self, schema: StructType, format_name: str) -> Any:
+    def python_table(self, schema: Any, format_name: str) -> Any:
         """Spark's own table over a data source in Python."""
         place = "org.apache.spark.sql.execution.datasources.v2.python."
         source = self.named(place + "PythonDataSourceV2")()
         source.setShortName(format_name)
-        return self.named(place + "PythonTable")(source, format_name, self.struct(schema))
+        return self.named(place + "PythonTable")(source, format_name, schema)
 
-    def parquet_table(self, session: Any, name: str, schema: StructType, paths: Sequence[str]) -> Any:
+    def parquet_table(self, session: Any, name: str, schema: Any, paths: Sequence[str]) -> Any:
         """Spark's own table over Parquet files."""
         buffer = self.named("scala.collection.mutable.ArrayBuffer")()
         for path in paths:
@@ -221,12 +274,12 @@ class SparkInside:
         loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
         fallback = loader.loadClass(place + "parquet.ParquetFileFormat")
         return self.named(place + "v2.parquet.ParquetTable")(
-            name, session, self.options({}), buffer.toSeq(), self.some(self.struct(schema)), fallback
+            name, session, self.options({}), buffer.toSeq(), self.some(schema), fallback
         )
 
     def write_info(self, info: Any, options: Mapping[str, str]) -> Any:
         """What Spark says of a write, with more options."""
-        merged = {**dict(info.options().asCaseSensitiveMap()), **options}
+        merged = {**self.texts_by_key(info.options().asCaseSensitiveMap()), **options}
         return self.named("org.apache.spark.sql.connector.write.LogicalWriteInfoImpl")(
             info.queryId(), info.schema(), self.options(merged), info.rowIdSchema(), info.metadataSchema()
         )
@@ -255,6 +308,13 @@ class SparkInside:
     def failed(self, problem: str) -> Exception:
         """An error of Fluvial's while Spark asks it."""
         return _raised(self.jvm.java.lang.IllegalArgumentException(problem))
+
+    def too_long(self, limit: str, problem: str) -> Exception:
+        """Spark's error of a text that is longer than its column, with Fluvial's sentence behind it."""
+        parameters = self.module("scala.collection.immutable.Map").empty().updated("limit", limit)
+        context = self.array(self.named("org.apache.spark.QueryContext"), [])
+        made = self.named("org.apache.spark.SparkRuntimeException")
+        return _raised(made("EXCEED_LIMIT_LENGTH", parameters, None, context, problem))
 
     def passed_on(self, error: Exception) -> Exception:
         """An error on its way to the JVM: one from there is the same object there, if the called method may raise it.

@@ -42,9 +42,7 @@ class StatementProcedure(Proxy):
     @called
     def parameters(self) -> Any:
         """Spark's: one text."""
-        kind = self.inside.of_catalog("procedures.ProcedureParameter")
-        text = self.inside.named("org.apache.spark.sql.types.DataType").fromDDL("string")
-        return self.inside.array(kind, [getattr(kind, "in")("text", text).build()])
+        return self.inside.text_parameter
 
     def isDeterministic(self) -> bool:
         """Spark's."""

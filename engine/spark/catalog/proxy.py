@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from engine.spark.catalog.internals import SparkInside
+from engine.types.text_length import TextLengthError
 from lsm.errors import FluvialError
 
 _P = ParamSpec("_P")
@@ -43,6 +44,8 @@ def called(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return function(*arguments, **named)
         except Py4JJavaError:
             raise
+        except TextLengthError as error:
+            raise _inside(arguments[0]).too_long(error.limit, str(error)) from error
         except FluvialError as error:
             raise _inside(arguments[0]).failed(str(error)) from error
         except PySparkException as error:

@@ -23,6 +23,7 @@ from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.data_source import FORMAT_NAME
 from engine.spark.read_options import ReadOptions, spelled_options
+from engine.table import Table
 from filestore.predicate.parser import parse_filter
 from filestore.schema.table_schema import TableSchema
 
@@ -41,8 +42,12 @@ class ScanBuilderProxy(Proxy):
         options: Mapping[str, str],
         columns: StructType,
         schema: TableSchema | None,
+        opened: Table | None,
     ) -> None:
-        """Of a table in a session, with the options of the read; a system table has no schema."""
+        """Of a table in a session, with the options of the read; a system table has no schema.
+
+        ``opened``: the table if it has just been opened; None: it is opened when the scan is planned.
+        """
         super().__init__(session.inside)
         self._session = session
         self._name = name
@@ -50,6 +55,7 @@ class ScanBuilderProxy(Proxy):
         self._columns = columns
         self._wanted = columns
         self._schema = schema
+        self._opened = opened
 
     @called
     def pruneColumns(self, needed: Any) -> None:
@@ -79,7 +85,8 @@ class ScanBuilderProxy(Proxy):
     @called
     def build(self) -> "ScanProxy":
         """Spark's."""
-        return ScanProxy(self._session, self._name, self._options, self._wanted, is_system=self._schema is None)
+        is_system = self._schema is None
+        return ScanProxy(self._session, self._name, self._options, self._wanted, self._opened, is_system=is_system)
 
     class Java:
         """What py4j looks for."""
@@ -108,32 +115,44 @@ class ScanProxy(Proxy):
     """One read, as Spark's own scan of files, or of the source in Python."""
 
     def __init__(
-        self, session: CatalogSession, name: str, options: Mapping[str, str], columns: StructType, *, is_system: bool
+        self,
+        session: CatalogSession,
+        name: str,
+        options: Mapping[str, str],
+        columns: StructType,
+        opened: Table | None,
+        *,
+        is_system: bool,
     ) -> None:
-        """The columns that are read."""
+        """The columns that are read; ``opened``: see ``ScanBuilderProxy``."""
         super().__init__(session.inside)
         self._session = session
         self._name = name
         self._options = options
         self._columns = columns
+        self._opened = opened
         self._is_system = is_system
+
+    @cached_property
+    def _schema(self) -> Any:
+        return self.inside.struct(self._columns)
 
     @cached_property
     def _batch_scan(self) -> Any:
         paths = None if self._is_system else self._plain_paths()
         if paths:
-            table = self.inside.parquet_table(self._session.jvm, self._name, self._columns, paths)
+            table = self.inside.parquet_table(self._session.jvm, self._name, self._schema, paths)
             return table.newScanBuilder(self.inside.options({})).build()
         return self._python_scan
 
     @cached_property
     def _python_scan(self) -> Any:
-        table = self.inside.python_table(self._columns, FORMAT_NAME)
+        table = self.inside.python_table(self._schema, FORMAT_NAME)
         return table.newScanBuilder(self.inside.options(self._options)).build()
 
     def _plain_paths(self) -> Sequence[str]:
         """The files, when Spark's scan of them gives exactly the rows; () when it does not."""
-        options = ReadOptions.parse(self._options, BATCH_KEYS)
+        options = ReadOptions.parse(self._options, BATCH_KEYS, opened=self._opened)
         names = self._columns.fieldNames()
         read = open_request(options.table, options.request())
         if not {*names} <= {*read.table.schema.column_names}:
@@ -152,7 +171,7 @@ class ScanProxy(Proxy):
     @called
     def readSchema(self) -> Any:
         """Spark's."""
-        return self.inside.struct(self._columns)
+        return self._schema
 
     @called
     def description(self) -> str:

@@ -8,13 +8,15 @@ from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
 from engine.request.place_options import TABLE_PLACE_KEYS
+from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
 from engine.request.writer_options import CLIENT_PREFIX
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.scan import ScanBuilderProxy
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.write import WriteBuilderProxy
 from engine.spark.data_source import FORMAT_NAME, FluvialDataSource
-from engine.system_tables.names import is_system_table
+from engine.spark.read_options import ReadOptions
+from engine.table import Table
 from filestore.options.catalog_options import is_catalog_option
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.secrets import without_secrets
@@ -28,17 +30,20 @@ _WAREHOUSE: Final = "warehouse"
 class TableProxy(Proxy):
     """A table, or a system table, in a session."""
 
-    def __init__(self, session: CatalogSession, catalog: Catalog, name: str, state: Mapping[str, str]) -> None:
-        """``state``: options that say which state is read; () is the newest."""
+    def __init__(
+        self, session: CatalogSession, catalog: Catalog, name: str, state: Mapping[str, str], table: Table | None
+    ) -> None:
+        """Of a table that was opened for the statement; None: a system table.
+
+        ``state``: options that say which state is read; () is the newest.
+        """
         super().__init__(session.inside)
         self._session = session
         self._catalog = catalog
         self._name = name
         self._state = state
-
-    @cached_property
-    def _is_system(self) -> bool:
-        return is_system_table(self._catalog, self._name)
+        self._table = table
+        self._unread = table  # for the first scan; a frame that is computed later again sees the table of then
 
     @cached_property
     def place(self) -> dict[str, str]:
@@ -49,18 +54,25 @@ class TableProxy(Proxy):
     @property
     def _login(self) -> dict[str, str]:
         """How the catalog reaches the brokers of the table's log."""
-        if self._is_system or self._catalog.table(self._name).options.log_system == "none":
+        if self._table is None or self._table.options.log_system == "none":
             return {}
         options = self._catalog.options.items()
         return {key: value for key, value in options if key.startswith(CLIENT_PREFIX) and key not in OWN_LOG_KEYS}
 
     @cached_property
     def _columns(self) -> StructType:
-        return FluvialDataSource(self.place).schema()
+        if self._table is None:
+            return FluvialDataSource(self.place).schema()
+        return ReadOptions.parse(self.place, (*BATCH_KEYS, *STREAM_KEYS), opened=self._table).spark_schema()
 
     @cached_property
     def _schema(self) -> Any:
         return self.inside.struct(self._columns)
+
+    @property
+    def table(self) -> Table | None:
+        """As it was opened; None: a system table."""
+        return self._table
 
     # ---- what Spark calls
 
@@ -91,23 +103,20 @@ class TableProxy(Proxy):
         """Spark's: the partition columns."""
         make = self.inside.named("org.apache.spark.sql.connector.expressions.Expressions")
         kind = self.inside.named("org.apache.spark.sql.connector.expressions.Transform")
-        keys = () if self._is_system else self._catalog.table(self._name).schema.partition_keys
-        return self.inside.array(kind, [make.identity(key) for key in keys])
+        return self.inside.array(kind, [make.identity(key) for key in self._partition_keys])
 
     @called
     def properties(self) -> Any:
         """Spark's: the options that the table shows, and who made it."""
-        made = self.inside.jvm.java.util.HashMap()
-        made.put("provider", FORMAT_NAME)
-        if not self._is_system:
-            schema = self._catalog.table(self._name).schema
-            for key, value in without_secrets(schema.options).items():
-                made.put(key, value)
+        made = {"provider": FORMAT_NAME}
+        if self._table is not None:
+            schema = self._table.schema
+            made |= without_secrets(schema.options)
             if schema.primary_keys:
-                made.put("primary-key", ",".join(schema.primary_keys))
+                made["primary-key"] = ",".join(schema.primary_keys)
             if schema.comment:
-                made.put("comment", schema.comment)
-        return made
+                made["comment"] = schema.comment
+        return self.inside.text_map(made)
 
     @called
     def constraints(self) -> Any:
@@ -117,22 +126,25 @@ class TableProxy(Proxy):
     @called
     def capabilities(self) -> Any:
         """Spark's."""
-        kind = self.inside.of_catalog("TableCapability")
-        names = _READS if self._is_system or self._state else (*_READS, *_WRITES)
-        return self.inside.set_of([getattr(kind, name) for name in names])
+        is_read_only = self._table is None or bool(self._state)
+        return self.inside.capabilities(_READS if is_read_only else (*_READS, *_WRITES))
 
     @called
     def newScanBuilder(self, options: Any) -> ScanBuilderProxy:
         """Spark's."""
-        given = _given(options)
-        schema = None if self._is_system else self._catalog.table(self._name).schema
-        return ScanBuilderProxy(self._session, self._name, {**self.place, **given}, self._columns, schema)
+        given = _given(self.inside.texts_by_key(options.asCaseSensitiveMap()))
+        schema = None if self._table is None else self._table.schema
+        opened, self._unread = self._unread, None
+        return ScanBuilderProxy(self._session, self._name, {**self.place, **given}, self._columns, schema, opened)
 
     @called
     def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
         """Spark's."""
-        keys = () if self._is_system else self._catalog.table(self._name).schema.partition_keys
-        return WriteBuilderProxy(self.inside, info, self.place, keys)
+        return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys)
+
+    @property
+    def _partition_keys(self) -> Sequence[str]:
+        return () if self._table is None else self._table.schema.partition_keys
 
     class Java:
         """What py4j looks for."""
@@ -143,8 +155,7 @@ class TableProxy(Proxy):
         )
 
 
-def _given(options: Any) -> dict[str, str]:
+def _given(found: Mapping[str, str]) -> dict[str, str]:
     """The user's options of one read, without Spark's own for a version, which the catalog was asked by."""
-    found = {str(key): str(value) for key, value in dict(options.asCaseSensitiveMap()).items()}
     own = {"versionasof", "timestampasof", *(key.lower() for key in TABLE_PLACE_KEYS if key in (_TABLE, _WAREHOUSE))}
     return {key: value for key, value in found.items() if key.lower() not in own}

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
+from engine.spark.catalog.internals import SparkInside
 from engine.spark.read_options import spelled_options
 
 STATE_KEYS: Final = tuple(sorted({*BATCH_KEYS, *STREAM_KEYS}))
@@ -14,10 +15,11 @@ _TIME: Final = "scan.timestamp"
 _MICROS: Final = 1000  # in a millisecond
 
 
-def travel_options(wanted: Sequence[Any]) -> Mapping[str, str]:
+def travel_options(inside: SparkInside, wanted: Sequence[Any]) -> Mapping[str, str]:
     """What Spark wants besides the newest state.
 
     Args:
+        inside: of the JVM.
         wanted: behind the identifier: nothing, privileges of a write, a version, a time in microseconds; or the
             context that has one of these, and options (4.3).
     """
@@ -34,7 +36,7 @@ def travel_options(wanted: Sequence[Any]) -> Mapping[str, str]:
             travel = each.timeTravel()
             found |= _of(travel.get()) if travel.isPresent() else {}
         elif kind == "CaseInsensitiveStringMap":
-            found |= spelled_options({str(key): str(value) for key, value in dict(each.asCaseSensitiveMap()).items()})
+            found |= spelled_options(inside.texts_by_key(each.asCaseSensitiveMap()))
     return found
 
 

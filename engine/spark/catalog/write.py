@@ -59,7 +59,7 @@ class WriteBuilderProxy(Proxy):
     def build(self) -> Any:
         """Spark's."""
         info = self.inside.write_info(self._info, self._options)
-        writer = self.inside.python_table(StructType(), FORMAT_NAME).newWriteBuilder(info)
+        writer = self.inside.python_table(self.inside.struct(StructType()), FORMAT_NAME).newWriteBuilder(info)
         return (writer.truncate() if self._is_overwrite else writer).build()
 
     @called

@@ -19,7 +19,7 @@ from typing import Final
 
 from engine.lineage.batch_origin import batch_origin, unnamed_job
 from engine.lineage.recording import Recorder
-from engine.lineage.stream_job import StreamJob
+from engine.lineage.stream_job import RecordedRun, StreamJob
 from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.spark.writer.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
@@ -153,18 +153,19 @@ class StreamSessions:
         is_first = identity not in self._sessions
         session = self._sessions.pop(identity, None)
         if session is None:
-            stream = StreamJob(name=job or commit_user, checkpoint=checkpoint, run=query_id or commit_user)
+            stream = StreamJob(
+                name=job or commit_user, checkpoint=checkpoint, run=query_id or commit_user, run_id=run_id
+            )
             recorder = Recorder.of(table.store)
-            if recorder is not None:
-                reads = stream.origin(batch_id).reads
-                recorder.opened(stream.name, reads, stream.start(batch_id, reads))
+            run = stream if recorder is None else RecordedRun(recorder, stream)
+            run.origin(batch_id)
             session = WriteSession(
                 table,
                 ThreadRunner(),
                 commit_user=commit_user,
                 options=options,
                 upkeep=Upkeep.STREAM_ON_DEMAND,
-                origin=lambda batch_id, rows: stream.origin(batch_id),
+                origin=lambda batch_id, rows: run.origin(batch_id),
                 checkpoint=checkpoint,
                 run_id=run_id,
                 observe=observe,

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from engine.write.turns.ticket_queue import TicketQueue, Turn
 from filestore.commit.table_commit import TableCommit
-from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError, TakenOverError
 
@@ -100,7 +100,7 @@ def check_not_stale(store: TableStore, latest: Snapshot | None, read_snapshot_id
     for snapshot in store.snapshots.back_from(latest):
         if snapshot.id == read_snapshot_id:
             return
-        if snapshot.id < read_snapshot_id or snapshot.commit_kind is not CommitKind.COMPACT:
+        if snapshot.id < read_snapshot_id or snapshot.commit_kind.changes_rows:
             break
     else:
         if read_snapshot_id == 0:

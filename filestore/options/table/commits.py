@@ -55,6 +55,13 @@ class CommitOptions(OptionValues):
         "Entry points of fluvial.commit-callbacks that are called after commits of rows.",
     )
     tag_callbacks = Option("tag.callbacks", text, None, "Python entry points called after a tag.")
+    metastore_partitioned_table = Option(
+        "metastore.partitioned-table",
+        boolean,
+        False,
+        "List the partitions in the catalog's Hive metastore.",
+        immutable=True,
+    )
     commit_lock = Option(
         "commit.lock",
         choice("auto", "rename", "conditional-put", "jdbc", "file"),

@@ -16,7 +16,7 @@ from engine.cdc.settings import CdcSettings
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from tests.support.change_events import SourceTable, int32, send, text
 
-TOPICS, ROWS, ROUNDS = 200, 1000, 7
+TOPICS, ROWS, ROUNDS = 200, 1000, 4
 
 
 def processor_s() -> float:

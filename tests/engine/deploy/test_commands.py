@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,46 +67,17 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @pytest.mark.spark
-def test_sigterm_ends_a_run_after_its_micro_batch_and_the_exit_code_says_that_it_was_not_done(
+def test_the_end_of_spark_is_named_and_sigterm_ends_the_next_run_after_its_micro_batch(
     job: Path, tmp_path: Path
 ) -> None:
-    """Twenty files of a second each: nobody waits for the last one."""
+    """SIGKILL of the JVM, as of a machine without memory; the next run begins where this one was, in the same log.
+
+    Twenty files of a second each: nobody waits for the last one.
+    """
     for number in range(20):
         (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
-    command = [*shlex.split(FLUVIAL), "run", str(job), "--json", "--spark-log", str(tmp_path / "spark.log")]
-    running = subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "checkpoint" / "commits" / "0").exists():
-        assert running.poll() is None, running.stderr and running.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert json.loads((tmp_path / "health.json").read_text())["ready"] in (True, False)
-    os.kill(running.pid, signal.SIGTERM)
-    out, err = running.communicate(timeout=60)
-    assert running.returncode == EXIT_TERMINATED, err
-    [result] = json.loads(out)
-    table = Catalog(f"{tmp_path}/warehouse").table("db.a")
-    commits = [path.name for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit()]
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    assert not result["is_complete"]
-    assert table.read().to_arrow().num_rows == result["row_count"] == len(commits) < 20
-    lines = [json.loads(line) for line in (tmp_path / "fluvial.log").read_text().splitlines()]
-    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-
-
-@pytest.mark.spark
-def test_the_end_of_spark_is_named_with_the_last_lines_of_its_log(job: Path, tmp_path: Path) -> None:
-    """SIGKILL of the JVM, as of a machine without memory; the next run begins where this one was, in the same log."""
-    for number in range(3):
-        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
-    command = [*shlex.split(FLUVIAL), "run", str(job), "--json", "--spark-log", str(tmp_path / "spark.log")]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = subprocess.Popen(command, cwd=tmp_path, env=environment(), **streams)  # type: ignore[call-overload]
-    first = tmp_path / "checkpoint" / "commits" / "0"
-    wait_until(lambda: first.exists() or running.poll() is not None, "no batch was committed", 120)
+    running = started(job)
+    wait_until(lambda: committed(tmp_path) or running.poll() is not None, "no batch was committed", 120)
     assert running.poll() is None
     (jvm,) = (int(each) for each in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split())
     os.kill(jvm, signal.SIGKILL)
@@ -115,11 +85,38 @@ def test_the_end_of_spark_is_named_with_the_last_lines_of_its_log(job: Path, tmp
     assert running.returncode == EXIT_FAILED
     (said,) = (line for line in err.splitlines() if line.startswith("error:"))
     assert re.search(r"error: Spark has ended: cause='signal 9' fix='see .*spark_log=.*spark.log last_lines=", said)
-    before = (tmp_path / "spark.log").read_text()
-    again = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-    assert again.returncode == 0, again.stderr
-    assert Catalog(f"{tmp_path}/warehouse").table("db.a").read().to_arrow().num_rows == 3
+    before, first = (tmp_path / "spark.log").read_text(), len(committed(tmp_path))
+
+    running = started(job)
+    wait_until(lambda: len(committed(tmp_path)) > first or running.poll() is not None, "no batch was committed", 120)
+    assert running.poll() is None, running.stderr and running.stderr.read()
+    assert json.loads((tmp_path / "health.json").read_text())["ready"] in (True, False)
+    os.kill(running.pid, signal.SIGTERM)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == EXIT_TERMINATED, err
+    [result] = json.loads(out)
     assert (tmp_path / "spark.log").read_text().startswith(before)
+    table = Catalog(f"{tmp_path}/warehouse").table("db.a")
+    assert table.latest_snapshot() is not None
+    assert not result["is_complete"]
+    rows = table.read().to_arrow().num_rows
+    assert rows == len(committed(tmp_path)) < 20
+    assert 1 <= result["row_count"] <= rows - first + 1, "a batch that Spark had not noted is written again"
+    lines = [json.loads(line) for line in (tmp_path / "fluvial.log").read_text().splitlines()]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+
+
+def started(job: Path) -> subprocess.Popen[str]:
+    """``fluvial run`` in the directory of the job file."""
+    command = [*shlex.split(FLUVIAL), "run", str(job), "--json", "--spark-log", str(job.parent / "spark.log")]
+    return subprocess.Popen(
+        command, cwd=job.parent, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def committed(home: Path) -> list[str]:
+    """The batches that Spark has noted as done."""
+    return [path.name for path in home.glob("checkpoint/commits/*") if path.name.isdigit()]
 
 
 @pytest.mark.parametrize(

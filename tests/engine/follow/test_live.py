@@ -15,12 +15,12 @@ from tests.support.streams import content, expire, rows
 from tests.support.warehouses import ID_SCHEMA
 
 
-@pytest.fixture(params=[pytest.param("log", marks=pytest.mark.broker), "files"])
+@pytest.fixture(params=[pytest.param("broker", id="log"), "files"])
 def table(request: pytest.FixtureRequest, catalog: Catalog) -> Table:
     """Ids 0 to 9."""
     options = {"bucket": "2"}
-    if request.param == "log":
-        broker: Broker = request.getfixturevalue("broker")
+    if request.param == "broker":
+        broker: Broker = request.getfixturevalue(request.param)
         options["log.kafka.bootstrap.servers"] = broker.bootstrap_servers
     made = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options=options)
     made.write(rows(range(10)))

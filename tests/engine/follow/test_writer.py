@@ -31,12 +31,12 @@ def one_row(key: int, v: str = "x", kind: str = "+I") -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"id": [key], "v": [v], "_row_kind": [kind]})
 
 
-@pytest.fixture(params=[pytest.param("log", marks=pytest.mark.broker), "files"])
+@pytest.fixture(params=[pytest.param("broker", id="log"), "files"])
 def options(request: pytest.FixtureRequest) -> dict[str, str]:
     """Rows without a key, so that a row that is written twice shows."""
     found = {"bucket": "2", "bucket-key": "id"}
-    if request.param == "log":
-        broker: Broker = request.getfixturevalue("broker")
+    if request.param == "broker":
+        broker: Broker = request.getfixturevalue(request.param)
         found["log.kafka.bootstrap.servers"] = broker.bootstrap_servers
     return found
 

@@ -3,6 +3,7 @@
 Each is an example of what ``test_truth`` compares for random histories.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from engine import Catalog, Table, procedures
 from engine.cli.app import run_command
 from engine.lineage.lineage import Lineage, lineage_of
 from engine.lineage.origins import CommitOrigin, SourceRead
+from engine.lineage.recording import Recorder
+from engine.lineage.stream_job import RecordedRun, StreamJob
 from engine.request.writer_options import NO_OPTIONS
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from lsm.errors import InvalidInputError
@@ -280,9 +283,69 @@ def test_a_batch_job_starts_where_it_reads(catalog: Catalog) -> None:
     )  # fmt: skip
     with session:
         session.write(ROWS.to_batches())
+    assert startups(catalog) == [("report", "raw", 2)]
+
+
+def startups(catalog: Catalog) -> list[tuple[str, str, int]]:
     found = lineage_of(catalog)
     assert found is not None
-    assert [(each.job, each.table, each.snapshot_id) for each in found.meta.job_startups()] == [("report", "raw", 2)]
+    return [(each.job, each.table, each.snapshot_id) for each in found.meta.job_startups()]
+
+
+def checkpointed_batch(root: Path, batch_id: int, *reads: SourceRead | None, begins: SourceRead | None = None) -> None:
+    """What Spark's checkpoint has of a batch: where each source ended; None: its table was empty."""
+    (root / "offsets").mkdir(parents=True, exist_ok=True)
+    ends = [{"read": None if each is None else each.to_json()} for each in reads]
+    if begins is not None:
+        ends[0]["begin"] = {"read": begins.to_json()}
+    (root / f"offsets/{batch_id}").write_text("\n".join(["v1", "{}", *map(json.dumps, ends)]))
+
+
+def test_a_table_that_was_empty_starts_with_the_first_batch_that_reads_it(catalog: Catalog, tmp_path: Path) -> None:
+    """LN-14, LN-24: in the run that finds it so, not only after a restart; later batches are no starts."""
+    raw, late = loaded_table(catalog, "shop.raw", snapshots=4), loaded_table(catalog, "shop.late", snapshots=3)
+    root, target = tmp_path / "checkpoint", loaded_table(catalog, "shop.daily")
+
+    def read(table: Table, snapshot_id: int) -> SourceRead | None:
+        return SourceRead.of(table.store, table.store.snapshots.read(snapshot_id))
+
+    def started(run_id: str) -> RecordedRun:
+        recorder = Recorder.of(target.store)
+        assert recorder is not None
+        return RecordedRun(recorder, StreamJob(name="daily", checkpoint=str(root), run="query", run_id=run_id))
+
+    checkpointed_batch(root, 0, read(raw, 2), None, begins=read(raw, 1))
+    checkpointed_batch(root, 1, read(raw, 3), read(late, 1))
+    checkpointed_batch(root, 2, read(raw, 4), read(late, 2))
+    run = started("run-1")
+    assert run.origin(0).reads == (read(raw, 2),)
+    assert startups(catalog) == [("daily", "raw", 1)]
+    for batch_id in (0, 1, 2):
+        run.origin(batch_id)
+        if batch_id:
+            assert startups(catalog) == [("daily", "late", 1), ("daily", "raw", 1)]
+    started("run-1").origin(2)  # another process of the same run, which did not see its first batches
+    assert startups(catalog) == [("daily", "late", 1), ("daily", "raw", 1)]
+    checkpointed_batch(root, 3, read(raw, 4), read(late, 3))
+    started("run-2").origin(3)
+    assert startups(catalog) == [("daily", "late", 2), ("daily", "raw", 4)]
+    assert {
+        (each["job"], each["table"])
+        for each in catalog.system_table("paimon.source_job_lineage").to_arrow().to_pylist()
+    } == {("daily", "raw"), ("daily", "late")}
+
+
+def test_what_tasks_report_of_a_start_stays_for_its_run(catalog: Catalog) -> None:
+    """LN-24: a table read beside a stream into something else; each batch may load it again, and no task knows which
+    batch is the first of the run."""
+    raw = loaded_table(catalog, "shop.raw", snapshots=4)
+    recorder = Recorder.of(raw.store)
+    assert recorder is not None
+    expected = {("run-1", 1): 1, ("run-1", 2): 1, ("run-2", 3): 3, ("run-2", 4): 3}
+    for (run_id, batch_id), start in expected.items():
+        read = recorder.read_here(batch_id)
+        recorder.has_read(CommitOrigin(job="foreign", barrier_id=batch_id, reads=(read,)), (read,), run_id=run_id)
+        assert startups(catalog) == [("foreign", "raw", start)]
 
 
 def _dies(self: Lineage, records: object) -> Iterator[None]:

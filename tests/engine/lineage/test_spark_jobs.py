@@ -145,17 +145,20 @@ def test_a_stream_knows_the_tables_beside_it(spark: SparkSession, tmp_path: Path
 
 
 def test_every_start_of_a_stream_says_where_it_begins(spark: SparkSession, tmp_path: Path) -> None:
-    """LN-12 to LN-14, LN-24, LN-71, LN-74: into something else, by the query's name, and into a table of two jobs."""
+    """LN-12 to LN-14, LN-24, LN-71, LN-74: into something else, by the query's name, and into a table of two jobs; a
+    table beside the stream, too."""
     catalog = Catalog(str(tmp_path / "warehouse"))
-    one, two = word_table(catalog, "one"), word_table(catalog, "two")
+    one, two, beside = (word_table(catalog, name) for name in ("one", "two", "beside"))
     for word in "abc":
         load_word(one, word, 1)
     options = {"warehouse": catalog.warehouse, "table": "db.one", "read.changelog": "true", "scan.snapshot-id": "2"}
     source = spark.readStream.format("fluvial").options(**options).load()
     into_two = {"warehouse": catalog.warehouse, "table": "db.two"}
     for begins_at in (2, 3):  # a new checkpoint, and a restart
+        load_word(beside, "a", 1)
+        joined = source.join(loaded(spark, beside).select("word"), "word", "left")
         writers = {
-            "foreign": source.writeStream.format("noop"),
+            "foreign": joined.writeStream.format("noop"),
             "both": source.writeStream.format("fluvial").options(**into_two),
             "second": source.drop("_row_kind").writeStream.foreachBatch(sink(two)),
         }
@@ -163,10 +166,11 @@ def test_every_start_of_a_stream_says_where_it_begins(spark: SparkSession, tmp_p
             started = writer.queryName(job).trigger(availableNow=True)
             assert started.option("checkpointLocation", str(tmp_path / job)).start().awaitTermination(120)
         startups = {(each.job, each.table, each.snapshot_id) for each in lineage(one).meta.job_startups()}
-        assert startups == {(job, "one", begins_at) for job in writers}
+        assert startups == {*((job, "one", begins_at) for job in writers), ("foreign", "beside", begins_at - 1)}
         load_word(one, "d", 1)
     reads = {("one", number) for number in (2, 3, 4)}
-    assert stored_lineage(one, "foreign") == (reads, set())
+    beside_it = {("beside", number) for number in (1, 2)}
+    assert stored_lineage(one, "foreign") == (reads | beside_it, set())
     assert stored_lineage(two, "both") == (reads, {("two", number) for number in (1, 2, 5)})
     assert stored_lineage(two, "second") == (reads, {("two", number) for number in (3, 4, 6)})
     assert {each.job for each in lineage(one).meta.source_table_lineages()} == {*writers}

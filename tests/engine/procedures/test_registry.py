@@ -29,7 +29,7 @@ def test_parameters_come_from_the_signature() -> None:
     by_name = {each.name: each for each in compact.parameters}
     assert list(by_name) == [
         "partitions", "where", "compact_strategy", "partition_idle_time", "buckets", "most_buckets",
-        "time_limit",
+        "time_limit", "order_strategy", "order_by",
     ]  # fmt: skip
     assert by_name["compact_strategy"].choices == ("minor", "full")
     assert by_name["compact_strategy"].default == "minor"
@@ -60,7 +60,7 @@ def test_arguments_are_bound_by_position_or_by_name() -> None:
         ((), {"partition": "dt=d1"}, "did_you_mean=partitions"),
         ((), {"compact_strategy": "hard"}, r"argument=compact_strategy value='hard' expected=minor \| full"),
         ((), {"where": 5}, "argument=where value=5 expected=text"),
-        (tuple("abcdefghi"), {}, "too many arguments"),
+        (tuple("abcdefghij"), {}, "too many arguments"),
         ((), {"where": "a", "WHERE": "b"}, "given twice"),
     ],
 )

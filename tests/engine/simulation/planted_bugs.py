@@ -21,6 +21,7 @@ from filestore.maintenance.rollback_run import RollbackRun
 from filestore.refs import file_references, live_references, pending_tags
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot_store import SnapshotStore
+from filestore.tag import tags
 from lsm.errors import FluvialError
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -186,6 +187,12 @@ BUGS = (
         patch=returning(live_references, "pending_references", []),
         plans=at(plan("tag", "expire"), "/tag", of=("create_exclusive",)),
         most=2,
+    ),
+    PlantedBug(
+        name="a tag that goes looks for its replacement",
+        patch=returning(tags, "check_gone"),
+        plans=at(plan("replace-tag", "delete-tag", setup="versioned"), "/tag/tag-old", of=("replace",)),
+        most=1,
     ),
     PlantedBug(
         name="a savepoint keeps its files before it is there",

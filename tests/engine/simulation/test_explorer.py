@@ -11,6 +11,7 @@ import pytest
 
 from engine.simulation.explorer import CRASH, INTERVENTIONS, PAUSE, every_place, explore, random_plan, two_preemptions
 from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, run_history
+from engine.simulation.invariants import Checker
 from engine.simulation.pause_matrix import MEANWHILE, PAUSED, matrix, pairs, sampled_matrix
 from filestore.io.file_io import LocalFileIO
 from lsm.errors import InvalidInputError
@@ -110,6 +111,16 @@ def test_no_tag_or_savepoint_is_lost_with_a_main_that_is_replaced(first: str, se
     """What came before the seal is found, what comes behind it takes itself back; the dead are completed."""
     plans = every_place(plan(first, second, setup="versioned"), (PAUSE, CRASH), changes_only=True)
     assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.parametrize(("first", "second"), [("replace-tag", "delete-tag"), ("delete-tag", "replace-tag")])
+def test_a_tag_that_was_deleted_is_not_there_again_because_it_was_being_replaced(first: str, second: str) -> None:
+    """Seed 2200205: the replacement had seen the tag before it was deleted; now one of the two learns of the other."""
+    two = plan(first, second, setup="versioned", file_format="avro", is_object_store=True)
+    plans = every_place(two, (PAUSE, CRASH), changes_only=True, is_wanted=lambda _, path: "/tag" in path)
+    found = explore(plans)
+    assert failures_text(found.failed) == ""
+    assert found.operations[second] > 1
 
 
 @pytest.mark.sweep
@@ -235,6 +246,18 @@ def test_a_history_runs_in_a_directory_of_a_warehouse(tmp_path: Path) -> None:
     alone = run_history(plan("write", "expire"), place=place)
     assert alone.problems == ()
     assert (tmp_path / "h" / "d.db" / "t" / "snapshot").is_dir()
+
+
+def test_a_disk_that_was_found_sound_is_not_examined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same exploration; another one, perhaps of other code, examines it; another disk is examined too."""
+    examined: list[str] = []
+    monkeypatch.setattr(Checker, "_check_writable", lambda _, name: examined.append(name))
+    for _ in range(2):
+        explore([plan("tag"), plan("tag"), plan("write"), plan("tag")])
+        assert examined == ["d.t", "d.t"]
+        examined.clear()
+    monkeypatch.setattr(Checker, "_check_writable", lambda self, name: self.problems.append(name))
+    assert len(explore([plan("tag"), plan("tag")]).failed) == 2
 
 
 def test_a_violation_is_shown_with_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,28 +17,27 @@ from tests.engine.simulation.planted_bugs import plan
 from tests.engine.simulation.test_explorer import failures_text
 from tests.stores.object_store import ObjectStore
 
-EVERY = 30
-"""Of the histories of the matrix that are run: operations and those beside them come in other pairs."""
-PARTS = 2
+EVERY = 80
+"""Of the histories of the matrix that are run: operations and those beside them come in other pairs.
+
+An object store in memory has all of them; `make simulate ARGS='--warehouse s3://... '` runs as many in a real one.
+"""
 
 
 def histories() -> list[HistoryPlan]:
     paused = [each for each in islice(sampled_matrix(9, more=0), 0, None, EVERY) if "rename" not in each.actors[1]]
     return [
         *paused,
-        *(plan("log-sink", "log-read expire", setup=name) for name in ("logged", "logged-append", "logged-exact")),
+        *(plan("log-sink", "log-read expire", setup=name) for name in ("logged-append", "logged-exact")),
     ]
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("part", range(PARTS))
-def test_histories_hold_in_an_object_store(object_store: ObjectStore, new_bucket: Callable[[], str], part: int) -> None:
+def test_histories_hold_in_an_object_store(object_store: ObjectStore, new_bucket: Callable[[], str]) -> None:
     found = open_warehouse(f"s3://{new_bucket()}/tmp", CatalogOptions.parse(object_store.options), environment={})
-    done = explore(
-        histories()[part::PARTS], place=lambda number: HistoryPlace(root=f"{found.root}/{number}", io=found.io)
-    )
+    done = explore(histories(), place=lambda number: HistoryPlace(root=f"{found.root}/{number}", io=found.io))
     assert failures_text(done.failed) == ""
-    assert done.histories >= 7
+    assert done.histories >= 6
 
 
 @pytest.mark.sweep

@@ -13,7 +13,7 @@ import pytest
 from engine.spark import class_archive
 from engine.spark.class_archive import SUBMIT_OPTIONS, SWITCH, class_sharing, make_archive, spark_archive
 from engine.spark.class_training import starts_with
-from tests.support.class_archive import ARCHIVE
+from tests.support.class_archive import ARCHIVE, QUICK
 
 SUBMIT = Path(sys.prefix) / f"lib/python3.{sys.version_info.minor}/site-packages/pyspark/bin/spark-submit"
 
@@ -138,6 +138,7 @@ def test_archives_of_old_versions_go(archive: Path) -> None:
 @pytest.mark.parametrize("is_none", [False, True])
 def test_a_jvm_maps_it_and_starts_without_it_where_it_is_none(archive: Path, tmp_path: Path, is_none: bool) -> None:
     """That of tests, made by the same process as a user's, in the place of one."""
+    os.environ[SUBMIT_OPTIONS] = " ".join(QUICK)  # the fixture takes it back
     archive.parent.mkdir(parents=True)
     if is_none:
         archive.write_bytes(b"of another JVM" * 10_000)

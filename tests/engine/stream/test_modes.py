@@ -379,8 +379,8 @@ def test_columns_and_metadata(new_table: NewTable) -> None:
 
 @broker
 @pytest.mark.parametrize("mode", ["log", "file"])
-def test_keys_can_be_filtered_and_nothing_else(new_table: NewTable, mode: str) -> None:
-    """FL-24: of the snapshot, the log and files alike."""
+def test_keys_and_values_can_be_filtered(new_table: NewTable, mode: str) -> None:
+    """FL-24: of the snapshot, the log and files alike; a row that leaves a filter on values is deleted."""
     table = new_table(bucket="2")
     table.write(rows([1, 2, 3, 4]))
     stream = query(table, filter="id >= 3", columns="v", streaming__read__mode=mode)
@@ -389,8 +389,23 @@ def test_keys_can_be_filtered_and_nothing_else(new_table: NewTable, mode: str) -
     table.write(rows([2, 3], "x", "-D"))
     table.overwrite(without_kinds(rows([1, 4], "y")))
     assert [row["_row_kind"] for row in stream.available()].count("-D") == 2
-    with pytest.raises(InvalidInputError, match=r"by key columns only: .*column=v .*never be retracted"):
+    of_values = query(table, filter="v <> 'y'", streaming__read__mode=mode)
+    assert of_values.available() == []
+    table.write(pa.concat_tables([rows([1, 7], "x"), rows([8], "y")]))
+    table.write(pa.concat_tables([rows([1], "z"), rows([7, 8], "y")]))
+    shown = [(row["_row_kind"], row["id"], row["v"]) for row in of_values.available()]
+    assert sorted(shown) == sorted([("+I", 1, "x"), ("+I", 7, "x"), ("-U", 1, "x"), ("+U", 1, "z"), ("-D", 7, "x")])
+
+
+@broker
+def test_a_filter_on_values_needs_what_a_change_replaces(new_table: NewTable) -> None:
+    table = new_table(log_changelog__mode="all")
+    with pytest.raises(InvalidInputError, match=r"column=v key=id .*fix=set streaming-read-mode=file"):
         query(table, filter="v = 'x'")
+    table.write(rows([1]))
+    assert len(query(table, filter="v = 'x'", streaming__read__mode="file").available()) == 1
+    with pytest.raises(InvalidInputError, match=r"column=v key=id log.scan.remove-normalize=true"):
+        query(new_table(), filter="v = 'x'", log_scan_remove__normalize="true")
 
 
 @broker

@@ -23,7 +23,7 @@ from filestore.scan.table_scan import TableScan
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
 from tests.filestore.refs.test_file_references import OPTIONS, Content, VersionedTable, unique_content
-from tests.support.roots import branches_of, decoding_once, files_there, used_files
+from tests.support.roots import branches_of, files_there, used_files
 from tests.support.tables import copied
 
 
@@ -177,8 +177,8 @@ class BranchedTable(VersionedTable):
             if done.removed and floor:  # if it had expired, main has it again
                 self.states[main, floor] = self.states[name, floor]
             self.common = {key: [e for e in each if e[0] <= floor] for key, each in self.common.items()}
-            if name in self.common and done.published:
-                self.common[name].append((done.published[-1], self.whole(there)))
+            if name in self.common:  # main may go back to any of them
+                self.common[name] += [(each, self.whole(there, each)) for each in done.published]
             self.hold(name, self.newest(there))
             self.seen["forwarded"] += 1
             self.seen["forced"] += bool(done.removed)
@@ -263,14 +263,21 @@ class BranchedTable(VersionedTable):
         self.seen["rolled back"] += 1
         self.check()
 
-    def whole(self, table: FileTable) -> Content:
-        """Of the newest snapshot with the rows that wait for a compaction, for a merge is one."""
-        newest = table.store.snapshots.latest()
-        waits = newest is not None and any(not each.file.level for each in live_files(table.store, newest))
-        if not waits or not TableScan(table.store).skips_level0:
-            return self.newest(table)
+    def whole(self, table: FileTable, snapshot_id: int | None = None) -> Content:
+        """Of a snapshot (None: the newest) with the rows that wait for a compaction, for a merge is one."""
+        snapshots = table.store.snapshots
+        wanted = snapshots.latest() if snapshot_id is None else snapshots.read(snapshot_id)
+        if wanted is None:
+            return frozenset()
+        waits = TableScan(table.store).skips_level0 and any(
+            not each.file.level for each in live_files(table.store, wanted)
+        )
+        if not waits:
+            return self.content(table, snapshot_id=wanted.id)
         main, branch = copied(self.table), table.store.paths.branch
         compacted = main if main.store.paths.branch == branch else main.on_branch(branch)
+        if wanted.id != snapshots.latest_id():
+            restore(compacted.store, wanted)
         compacted.compact(full=True)
         return unique_content(compacted)
 
@@ -294,9 +301,8 @@ class BranchedTable(VersionedTable):
 def history(kind: str, seed: int, *, steps: int = 80) -> Mapping[str, int]:
     """One random history; what happened in it, and how often."""
     versioned = BranchedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
-    with decoding_once():
-        for _ in range(steps):
-            versioned.step()
+    for _ in range(steps):
+        versioned.step()
     versioned.check(again=True)
     for branch in list_branches(versioned.table.store):
         delete_branch(versioned.table.store, branch.name)

@@ -13,6 +13,7 @@ from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from lsm.errors import ConflictError, InvalidInputError
+from lsm.row_kind import RowKind
 from tests.filestore.refs.test_file_references import SCHEMA
 from tests.support.roots import files_there, used_files
 from tests.support.rows import rows_by
@@ -174,6 +175,30 @@ def test_what_a_fast_forward_published_and_a_rollback_took_back_is_not_in_common
     assert key_values(table) == [(1, 11), (2, 20), (3, 33), (4, 40)]
 
 
+@pytest.mark.parametrize("expired", ["none", "branch", "main", "both"])
+def test_main_that_went_back_to_a_published_snapshot_has_it_in_common_or_says_so(expired: str) -> None:
+    """A merge began at the older state without a word: row 3, deleted on the branch since, stayed in main."""
+    table = key_table()
+    table.write(rows((1, 10), (2, 20)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    there = table.on_branch("dev")
+    there.write(rows((3, 30)))
+    there.write(rows((1, 11)))
+    assert fast_forward(table.store, "dev").published == (2, 3)
+    roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(2)))
+    there.write(rows((3, 30)), pa.array([RowKind.DELETE], pa.int8()))
+    table.write(rows((2, 22)))
+    for each in {"none": [], "branch": [there], "main": [table], "both": [there, table]}[expired]:
+        expire_all_but(each, 1)
+    if expired in ("main", "both"):  # main may have gone back further
+        with pytest.raises(ConflictError, match="has expired"):
+            merge_branch(table.store, "dev")
+        assert key_values(table) == [(1, 10), (2, 22), (3, 30)]
+    else:
+        merge_branch(table.store, "dev")
+        assert key_values(table) == [(1, 11), (2, 22)]
+
+
 def test_a_branch_that_began_empty_has_in_common_what_it_published() -> None:
     """Its second fast-forward was refused, and a merge began at the empty table: a row deleted on the branch stayed."""
     table = key_table()
@@ -251,3 +276,30 @@ def test_a_branch_that_another_engine_began_empty_stays_so_when_it_gets_a_tag() 
     create_tag(there.store, "own")
     merge_branch(table.store, "dev")
     assert key_values(table) == [(1, 10), (2, 20)]
+
+
+@pytest.mark.parametrize("how", ["fast-forward", "merge"])
+def test_main_that_went_back_behind_what_had_expired_is_no_common_state(how: str) -> None:
+    """A rollback removes what is there, so the expired state did not count as removed: key 1 was no conflict."""
+    table = key_table()
+    table.write(rows((1, 10)))
+    create_tag(table.store, "t", snapshot_id=1)
+    create_branch(table.store, "dev", snapshot_id=1)
+    there = table.on_branch("dev")
+    there.write(rows((1, 11)))
+    if how == "merge":
+        table.write(rows((5, 50)))
+        merge_branch(table.store, "dev")
+    else:
+        assert fast_forward(table.store, "dev").published == (2,)
+    table.write(rows((2, 20)))
+    expire_all_but(table, 1)
+    roll_back(table.store, plan_rollback(table.store, table.store.snapshots.tag("t")))
+    for each in ((1, 12), (2, 21), (2, 22), (2, 23)):
+        table.write(rows(each))
+    there.write(rows((3, 30)))
+    assert merge_branch(table.store, "dev", dry_run=True).conflict_count == 1
+    expire_all_but(table, 1)
+    with pytest.raises(ConflictError, match="has expired"):
+        merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 12), (2, 23)]

@@ -115,6 +115,18 @@ def test_an_interrupted_drop_leaves_no_table_and_is_finished_by_the_next() -> No
     memory_catalog(disk).create_table("db.t", KEY_SCHEMA)
 
 
+def test_what_a_commit_left_that_died_behind_a_rename_is_removed_by_a_drop() -> None:
+    """Seed 3010307: it had begun to take its snapshot back from the former name, which was taken for good then."""
+    disk = MemoryFiles()
+    disk.create_exclusive(f"{WAREHOUSE}/db.db/t/snapshot/snapshot-5", b"{}")
+    disk.make_inside(f"{WAREHOUSE}/db.db/t/.gone-1")
+    catalog = memory_catalog(disk)
+    with pytest.raises(InvalidInputError, match="drop or remove it"):
+        catalog.create_table("db.t", KEY_SCHEMA)
+    catalog.drop_table("db.t", ignore_if_missing=True)
+    catalog.create_table("db.t", KEY_SCHEMA)
+
+
 def _drop_fails(disk: MemoryFileIO, number: int) -> str:
     copy = MemoryFileIO()
     copy.files = dict(disk.files)
@@ -197,7 +209,7 @@ def test_warehouses_are_paths_or_file_uris(warehouse: str, path: str) -> None:
     assert warehouse_path(warehouse) == path
 
 
-@pytest.mark.parametrize("warehouse", ["data/w", "", "hdfs://host/w", "file://host/w"])
+@pytest.mark.parametrize("warehouse", ["data/w", "", "ftp://host/w", "file://host/w"])
 def test_other_warehouses_are_refused(warehouse: str) -> None:
     with pytest.raises(InvalidInputError, match="warehouse"):
         FileCatalog(warehouse)

@@ -6,6 +6,8 @@ pause before every single operation on the file system.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,8 @@ from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import CountedNames, ManualClock, Nth
-from tests.support.tables import KEY_SCHEMA, check_metadata, content, key_table, reopened, rows
+from tests.support.faults import CountedNames, Disks, ManualClock, Nth
+from tests.support.tables import KEY_SCHEMA, check_metadata, content, copied, key_table, memory_catalog, reopened, rows
 
 KEEP_ONE = Retention(min_count=1, max_count=1, age_ms=10**15, limit=99)
 
@@ -31,6 +33,9 @@ def three_commits(**options: str) -> FileTable:
     for key in (1, 2, 3):
         table.write(rows((key, key)))
     return table
+
+
+_three_commits = cache(three_commits)
 
 
 def five_more_then_expire(table: FileTable) -> None:
@@ -60,7 +65,7 @@ Action = Callable[[FileTable], None]
 
 def paused_at(nth: int, action: Action, attempt: Callable[[FileTable], object]) -> tuple[FileTable, bool, object]:
     """The table, whether the action ran, and the result or error of an attempt paused before its n-th operation."""
-    table = three_commits()
+    table = copied(_three_commits())
     io = Nth(table.store.io, 0, lambda: action(table))
     paused = reopened(table, io)  # type: ignore[arg-type]
     io.left = nth
@@ -73,7 +78,8 @@ def paused_at(nth: int, action: Action, attempt: Callable[[FileTable], object]) 
 
 
 def sweep(action: Action, attempt: Callable[[FileTable], object], check: Callable[[FileTable, object], None]) -> int:
-    """Pause an attempt before each of its operations. Returns how many there are."""
+    """Pause an attempt before each of its operations, and check every end. Returns how many operations there are."""
+    disks = Disks()
     for nth in range(1, 200):
         probe: list[bool] = []
 
@@ -85,6 +91,8 @@ def sweep(action: Action, attempt: Callable[[FileTable], object], check: Callabl
         if not probe:
             assert not isinstance(result, FluvialError)
             return nth - 1
+        if not disks.is_new(table.store.io, repr(result)):
+            continue
         try:
             check(table, result)
             table.write(rows((50, 50)))
@@ -140,6 +148,7 @@ def test_a_rollback_that_is_paused_anywhere_never_loses_an_acknowledged_write() 
     refused = []
 
     def write_or_be_refused(table: FileTable) -> None:
+        refused.clear()
         try:
             another_writer(table)
         except ConflictError as error:
@@ -152,7 +161,6 @@ def test_a_rollback_that_is_paused_anywhere_never_loses_an_acknowledged_write() 
             assert (seen, refused) == ({1, 2, 3, 4}, [])
         else:
             assert seen == {1} if refused else seen in ({1}, {1, 4})
-        refused.clear()
 
     sweep(write_or_be_refused, lambda table: back_to_the_first(table), check)
 
@@ -297,6 +305,37 @@ def test_a_lock_does_not_hide_that_the_history_changed(tmp_path: Path, action: A
 
 
 # ---- hints
+
+
+def test_a_commit_that_came_into_a_table_made_again_stays_where_another_one_follows_it() -> None:
+    """Seed 3004121: its files were deleted below the commit that followed, and the new table could not be read."""
+    options, ends = {"bucket": "1", "write-only": "true"}, set()
+    for nth in count(1):
+        catalog = memory_catalog()
+        io = Nth(
+            catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options).store.io, 0, lambda: None
+        )
+        old = reopened(catalog.table("db.t"), io)  # type: ignore[arg-type]
+        catalog.drop_table("db.t")
+        new = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+        followed = []
+
+        def follow(new: FileTable = new, followed: list[int] = followed) -> None:
+            if new.store.snapshots.exists(1):
+                followed.append(new.write(rows((2, 2))).snapshot.id)  # type: ignore[union-attr]
+
+        io.left, io.action = nth, follow
+        with pytest.raises((GoneError, ConflictError, InvalidInputError)) as raised:
+            old.write(rows((1, 1)))
+        is_there = followed == [2]
+        assert isinstance(raised.value, GoneError) == is_there
+        new.write(rows((3, 3)))
+        assert content(new) == {**({1: 1, 2: 2} if is_there else {}), **({2: 2} if followed else {}), 3: 3}
+        check_metadata(new)
+        ends.add(is_there)
+        if io.left > 0:
+            break
+    assert ends == {True, False}
 
 
 def test_a_wrong_earliest_hint_deletes_nothing() -> None:

@@ -13,7 +13,7 @@ from filestore.compact.postpone import distribute
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
-from tests.support.faults import Nth, When
+from tests.support.faults import Disks, Nth, When
 from tests.support.roots import check_orphans_go
 from tests.support.tables import check_metadata, content, failing_at, key_table, reopened, rows
 
@@ -130,13 +130,15 @@ def test_a_fault_anywhere_loses_and_repeats_nothing(when: When) -> None:
     before.write(rows((1, 1), (2, 2)))
     distribute(before.store)
     before.write(rows((2, 3), (3, 3)))
-    old, new = {1: 1, 2: 2}, {1: 1, 2: 3, 3: 3}
+    old, new, disks = {1: 1, 2: 2}, {1: 1, 2: 3, 3: 3}, Disks()
     for fail_at in range(1, 200):
         table, again, faulty = failing_at(before, fail_at, when)
         try:
             distribute(again.store)
         except (FluvialError, OSError):
             assert faulty.calls >= fail_at
+        if not disks.is_new(table.store.io) and faulty.calls >= fail_at:
+            continue
         assert content(table) in (old, new)
         distribute(table.store)
         assert content(table) == new

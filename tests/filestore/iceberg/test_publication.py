@@ -16,11 +16,12 @@ from filestore.evolution.schema_change import AddColumn, DropColumn, RenameColum
 from filestore.iceberg import manifest_tree, manifests
 from filestore.iceberg.places import iceberg_state, metadata_directory
 from filestore.io.file_io import LocalFileIO
+from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag
 from filestore.types.data_types import DataType
-from lsm.errors import InvalidInputError, UnavailableError
+from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 from tests.support.faults import FaultyFileIO, When
 from tests.support.iceberg import iceberg_rows, live_entries, metadata_json, metadata_path, opened, own_rows, referenced
 from tests.support.tables import expire_all_but, reopened
@@ -154,6 +155,28 @@ def test_expired_snapshots_leave_nothing_behind(tmp_path: Path) -> None:
     assert [each["snapshot-id"] for each in metadata["snapshots"]] == [11, 12, 13, 14]
     files = {path.name for path in Path(metadata_directory(table.store)).iterdir()}
     assert files == {"v14.metadata.json", "version-hint.text", *referenced(metadata)}
+
+
+def test_what_dead_writers_of_metadata_left_is_found_and_nothing_else(tmp_path: Path) -> None:
+    """Issue 20 point 1: manifests that no version refers to are orphans; those of any version that is there are not."""
+    table = table_in(tmp_path, options={"metadata.iceberg.delete-after-commit.enabled": "false", "write-only": "true"})
+    for turn in range(3):
+        table.write(several([turn]))
+    directory = Path(metadata_directory(table.store))
+    used = {path.name for path in directory.iterdir()}
+    dead = {"snap-9-0-dead.avro", "dead-m0-b0-1.avro"}
+    for name in {*dead, "notes.txt"}:
+        (directory / name).write_bytes(b"x")
+    found = find_orphans(table.store, before_ms=10**15)
+    assert {Path(each.path).name for each in found} == dead
+    assert find_orphans(table.store, before_ms=0) == []
+    delete_orphans(table.store, found, progress=lambda done, of: None)
+    assert {path.name for path in directory.iterdir()} == {*used, "notes.txt"}
+    assert is_equal_at_all_snapshots(table)
+    next(directory.glob("snap-3-*")).unlink()
+    (directory / "dead-m0-b0-1.avro").write_bytes(b"x")
+    with pytest.raises(CorruptDataError, match=r"v3\.metadata\.json .* fix='delete the directory"):
+        find_orphans(table.store, before_ms=10**15)
 
 
 def test_a_rollback_is_followed(tmp_path: Path) -> None:

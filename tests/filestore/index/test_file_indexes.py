@@ -25,7 +25,7 @@ from filestore.system_tables import SYSTEM_TABLES
 from filestore.table import FileTable
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
-from tests.support.faults import MemoryFileIO, When
+from tests.support.faults import Disks, MemoryFileIO, When
 from tests.support.indexed import INDEXED, INDEXED_COLUMNS, indexed_rows
 from tests.support.roots import files_there, used_files
 from tests.support.tables import KEY_SCHEMA, content, failing_at, key_table, memory_catalog, messages_of, rows
@@ -269,12 +269,15 @@ def test_whatever_dies_no_index_is_left_that_nobody_knows(when: When) -> None:
 
     before = _key_table()
     before.write(rows((1, 1), (2, 2)))
+    disks = Disks()
     for fail_at in range(1, 400):
         table, again, faulty = failing_at(before, fail_at, when)
         try:
             work(again)
         except (FluvialError, OSError):
             assert faulty.calls >= fail_at
+        if not disks.is_new(table.store.io) and faulty.calls >= fail_at:
+            continue
         assert content(table) in ({1: 1, 2: 2}, {1: 9, 2: 2, 4: 4})
         delete_orphans(table.store, find_orphans(table.store, before_ms=10**15), progress=lambda done, of: None)
         assert files_there(table) == used_files(table)

@@ -19,7 +19,7 @@ from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import data_type_of
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, fail_points
+from tests.support.faults import Disks, FaultyFileIO, MemoryFileIO, Nth, When, fail_points
 from tests.support.roots import files_there, used_files
 from tests.support.tables import KEY_SCHEMA, WAREHOUSE, expire_all_but, key_table, key_values, rows
 
@@ -242,10 +242,13 @@ def test_a_fast_forward_that_dies_is_completed_by_the_next_call(force: bool, whe
     clean = copied(first)
     io = FaultyFileIO(clean.store.io)
     fast_forward(on(clean, io).store, "dev", force=force)
+    disks = Disks()
     for fail_at in fail_points(io, when):
         disk = copied(first)
         with suppress(FluvialError):
             fast_forward(on(disk, FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)).store, "dev", force=force)
+        if not disks.is_new(disk.store.io):
+            continue
         assert key_values(on(disk, disk.store.io)) in states, fail_at
         assert key_values(disk.on_branch("dev")) == DEV
         fast_forward(on(disk, disk.store.io).store, "dev", force=force)
@@ -411,10 +414,13 @@ def test_a_replacement_that_dies_is_completed_by_the_next_call(target: str, when
     after = key_values(on(clean, clean.store.io))
     leftovers = files_there(clean) - used_files(on(clean, clean.store.io))
     assert not leftovers
+    disks = Disks()
     for fail_at in fail_points(io, when):
         disk = copied(first)
         with suppress(FluvialError):
             replace_main(on(disk, FaultyFileIO(disk.store.io, fail_at=fail_at, when=when)).store, target)
+        if not disks.is_new(disk.store.io):
+            continue
         assert key_values(on(disk, disk.store.io)) in (before, after), fail_at
         try:
             replace_main(on(disk, disk.store.io).store, target)
@@ -474,6 +480,7 @@ def test_an_expiry_at_the_same_moment_breaks_nothing(change: str, side: str) -> 
     }
     counted = FaultyFileIO(start().store.io)
     changes[change](on(_start(), counted))
+    disks = Disks()
     for nth in range(1, counted.calls, 3):
         table = start()
 
@@ -484,6 +491,8 @@ def test_an_expiry_at_the_same_moment_breaks_nothing(change: str, side: str) -> 
 
         with suppress(ConflictError, InvalidInputError):
             changes[change](on(table, Nth(table.store.io, nth, act)))
+        if not disks.is_new(table.store.io):
+            continue
         now = on(table, table.store.io)
         for each in (now, *(now.on_branch(branch.name) for branch in list_branches(now.store))):
             for snapshot_id in each.store.snapshots.ids():

@@ -1,9 +1,12 @@
 """One rollback at a time, decided before it removes anything: of two at once, one is whole and the other is refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 
 import pytest
 
+from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.history_repair import repair_history
 from filestore.maintenance.rollback import RollbackPlan, plan_rollback, roll_back
 from filestore.maintenance.rollback_run import find_run
@@ -11,10 +14,10 @@ from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
-from lsm.errors import ConflictError, InvalidInputError
-from tests.support.faults import FaultyFileIO, Nth
+from lsm.errors import ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError
+from tests.support.faults import Disks, FaultyFileIO, Nth
 from tests.support.roots import files_there, used_files
-from tests.support.tables import check_metadata, content, copied, key_table, reopened, rows
+from tests.support.tables import KEY_SCHEMA, check_metadata, content, copied, key_table, memory_catalog, reopened, rows
 
 NOTES = "/rollback/", "/removed/"
 
@@ -93,7 +96,7 @@ def test_whatever_comes_while_a_rollback_is_paused_one_of_both_is_refused_whole(
     other: Callable[[FileTable], object],
 ) -> None:
     """The other one runs at every single operation of the rollback, to its end or to its refusal."""
-    before, outcomes = four_commits(), set()
+    before, outcomes, disks = four_commits(), set(), Disks()
     for nth in range(1, 200):
         table, answers = copied(before), []
 
@@ -118,6 +121,8 @@ def test_whatever_comes_while_a_rollback_is_paused_one_of_both_is_refused_whole(
         if not answers:
             break
         outcomes.add((is_back, answers[0]))
+        if not disks.is_new(table.store.io, is_back, answers[0]):
+            continue
         assert {*content(table)} == _expected(other, is_back=is_back, is_other_done=answers[0])
         if other is tag_four and answers[0]:
             assert {*content(table, tag="newest")} == {1, 2, 3, 4}
@@ -140,7 +145,7 @@ def _expected(other: Callable[[FileTable], object], *, is_back: bool, is_other_d
 @pytest.mark.sweep
 def test_wherever_a_rollback_dies_repair_completes_it_or_takes_it_back() -> None:
     """Commits meanwhile are refused or stay, and verify names the rollback."""
-    before, seen_actions = four_commits(), set()
+    before, seen_actions, disks = four_commits(), set(), Disks()
     for fail_at in range(1, 300):
         table = copied(before)
         dying = Dying(table.store.io, 10**9)
@@ -153,6 +158,8 @@ def test_wherever_a_rollback_dies_repair_completes_it_or_takes_it_back() -> None
             pass
         else:
             break
+        if not disks.is_new(table.store.io):
+            continue
         run = find_run(table.store)
         found = [each.check for each in verify_files(table.store, progress=lambda done, total: None)]
         assert ("rollback" in found) is (run is not None)
@@ -176,6 +183,52 @@ def test_wherever_a_rollback_dies_repair_completes_it_or_takes_it_back() -> None
     else:
         pytest.fail("the sweep did not end")
     assert seen_actions >= {"complete rollback", "take back rollback"}
+
+
+def test_a_refusal_that_leaves_something_is_none() -> None:
+    """Seed 3004600: a note could not be deleted, the rollback was refused, and no commit was possible any more."""
+    said = set()
+    for fail_at in count(1):
+        table = four_commits()
+        faulty = FaultyFileIO(table.store.io, fail_at)
+        io = Nth(faulty, 1, lambda table=table: write_five(table), of=("replace",))  # its first note
+        plan = plan_rollback(table.store, table.store.snapshots.read(2))
+        with pytest.raises((ConflictError, UnavailableError)) as raised:
+            roll_back(reopened(table, io).store, plan)  # type: ignore[arg-type]
+        if isinstance(raised.value, ConflictError):
+            assert find_run(table.store) is None
+        else:
+            list(repair_history(table.store))
+        said.add((type(raised.value), "so the refused rollback is not undone" in str(raised.value)))
+        table.write(rows((6, 6)))
+        assert {1, 2, 6} <= content(reopened(table, table.store.io)).keys()
+        if faulty.calls < fail_at:
+            break
+    assert said == {(ConflictError, False), (UnavailableError, False), (UnavailableError, True)}
+
+
+def test_a_refusal_beside_a_rename_is_none_where_the_notes_moved_with_the_table() -> None:
+    """Seed 3020531: the refused rollback looked for its notes under the former name."""
+    said = set()
+    for nth in count(1):
+        catalog = memory_catalog(MemoryFiles())
+        table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+        for key in (1, 2):
+            table.write(rows((key, key)))
+        plan = plan_rollback(table.store, table.store.snapshots.read(1))
+        io = Nth(table.store.io, 1, lambda table=table: write_five(table), of=("replace",))  # its first note
+        ending = Nth(io, nth, lambda catalog=catalog: catalog.rename_table("db.t", "db.u"))
+        with pytest.raises((ConflictError, InvalidInputError, OutcomeUnknownError, UnavailableError)) as raised:
+            roll_back(replace(table.store, io=ending), plan)
+        if ending.left > 0:
+            break
+        renamed = catalog.table("db.u")
+        if isinstance(raised.value, OutcomeUnknownError):
+            list(repair_history(renamed.store))
+        said.add(type(raised.value))
+        renamed.write(rows((6, 6)))
+        assert 6 in content(renamed)
+    assert said == {OutcomeUnknownError}
 
 
 def test_a_second_rollback_is_refused_while_the_first_one_may_be_alive() -> None:

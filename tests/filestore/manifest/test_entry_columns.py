@@ -25,7 +25,6 @@ from filestore.manifest.entry_columns import (
 from filestore.manifest.entry_rows import entry_rows
 from filestore.manifest.lists import ManifestFileMeta, describe_manifest
 from filestore.manifest.live_rows import ChosenEntries, chosen_rows, live_rows
-from filestore.manifest.manifest_cache import ManifestCache
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.types.binary_row import encode_row
 from filestore.types.data_types import parse_data_type
@@ -252,31 +251,6 @@ def test_a_damaged_manifest_is_never_other_entries(cut: int) -> None:
 
 
 # ---- the cache
-
-
-class Decoded:
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-
-
-def test_the_cache_keeps_its_bound_and_what_was_used_last() -> None:
-    cache, made = ManifestCache(100), []
-
-    def get(name: str, size_bytes: int = 40) -> None:
-        def read() -> Decoded:
-            made.append(name)
-            return Decoded(size_bytes)
-
-        cache.get(name, read)
-        assert cache.size_bytes <= 100
-
-    for name in ("a", "b", "a", "c", "a", "b"):
-        get(name)
-    assert made == ["a", "b", "c", "b"], "a was used last when c came, so b went"
-    get("large", 101)
-    get("large", 101)
-    assert made[4:] == ["large", "large"]
-    assert cache.size_bytes == 80
 
 
 def test_a_delete_after_its_add_leaves_nothing() -> None:

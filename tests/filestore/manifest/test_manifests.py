@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from filestore.format.simple_stats import EMPTY_STATS, SimpleStats
 from filestore.io.file_io import LocalFileIO, RandomNames
 from filestore.layout.paths import TablePaths
+from filestore.manifest import manifest_store
 from filestore.manifest.avro_files import avro_records
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry, live_entries
 from filestore.manifest.lists import ManifestFileMeta, describe_manifest
+from filestore.manifest.live_rows import ChosenEntries
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.schema.schema_store import SchemaStore
 from filestore.snapshot.snapshot import Snapshot
@@ -526,3 +529,34 @@ def test_external_files_lie_below_a_root_that_the_options_name(roots: list[str],
     else:
         with pytest.raises(CorruptDataError, match=r"option=data-file.external-paths .* fix="):
             store.read_manifest(meta)
+
+
+def test_a_small_manifest_is_read_by_each_table_and_decoded_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the file says meanwhile is seen, and each table decides which paths it allows."""
+    disk, decoded = MemoryFileIO(), []
+    for name in ("avro_records", "entry_columns_of"):
+        function = getattr(manifest_store, name)
+        counted = lambda *given, function=function, **more: decoded.append(1) or function(*given, **more)  # noqa: E731
+        monkeypatch.setattr(manifest_store, name, counted)
+
+    def read(store: ManifestStore) -> list[Any]:
+        (columns,) = store.read_columns([meta])
+        entries = store.entries_of([ChosenEntries(columns, np.arange(len(columns)))])
+        assert entries == store.read_manifest(meta)
+        return [entries, store.read_list(listed, size)]
+
+    first = store_of(disk, external_roots=["/mnt/decoded-once"])
+    meta = first.write_manifest([entry("decoded-once.parquet", external_path="/mnt/decoded-once/1.parquet")])
+    listed, size = first.write_list([meta])
+    found = read(first)
+    assert len(decoded) == 3  # columns, entries and the list
+    assert read(store_of(disk, external_roots=["/mnt/decoded-once", "/more"])) == found
+    assert len(decoded) == 3
+    with pytest.raises(CorruptDataError, match=r"option=data-file.external-paths .* fix="):
+        store_of(disk).read_manifest(meta)
+    with pytest.raises(CorruptDataError, match="external path is not below"):
+        read(store_of(disk))
+    path = PATHS.manifest(meta.file_name)
+    disk.files[path] = disk.files[path][:-1]
+    with pytest.raises(CorruptDataError, match="recorded size"):
+        read(store_of(disk, external_roots=["/mnt/decoded-once"]))

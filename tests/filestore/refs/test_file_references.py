@@ -25,7 +25,7 @@ from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, keeps_merge, rename_tag, replace_tag
 from tests.support.faults import MemoryFileIO
-from tests.support.roots import KnownUse, branches_of, decoding_once, files_there, used_files
+from tests.support.roots import KnownUse, branches_of, files_there, used_files
 from tests.support.rows import rows_by
 from tests.support.tables import memory_catalog
 
@@ -302,9 +302,8 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 def references_history(kind: str, seed: int, *, steps: int = 90) -> Mapping[str, int]:
     """One random history; what happened in it, and how often."""
     versioned = VersionedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
-    with decoding_once():
-        for _ in range(steps):
-            versioned.step()
+    for _ in range(steps):
+        versioned.step()
     versioned.check(again=True)
     return versioned.seen
 

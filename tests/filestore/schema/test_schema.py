@@ -218,8 +218,8 @@ def test_tables_that_we_would_read_wrongly_are_not_read(options: dict[str, str],
 
 def test_columns_that_we_do_not_know_are_neither_read_nor_written() -> None:
     body = json.loads(make().to_json())
-    body["fields"][2]["type"] = {"type": "ARRAY", "element": "VARIANT"}
-    with pytest.raises(InvalidInputError, match="column=v type=VARIANT"):
+    body["fields"][2]["type"] = {"type": "ARRAY", "element": "BLOB"}
+    with pytest.raises(InvalidInputError, match="column=v type=BLOB"):
         check_readable(TableSchema.from_json(json.dumps(body)))
 
 

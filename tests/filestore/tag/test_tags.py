@@ -17,6 +17,7 @@ from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
+from filestore.table_store import TableStore
 from filestore.tag.neighbours import next_tag, previous_tag
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import (
@@ -29,7 +30,7 @@ from filestore.tag.tags import (
     replace_tag,
 )
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
-from tests.support.faults import Nth, When, paused_before
+from tests.support.faults import Disks, Nth, When, paused_before
 from tests.support.roots import check_orphans_go, files_there, used_files
 from tests.support.tables import (
     KEY_SCHEMA,
@@ -220,7 +221,7 @@ FAULTS = (UnavailableError, OutcomeUnknownError, ConflictError, CorruptDataError
 @pytest.mark.parametrize("action", ["create", "delete", "rename", "replace"])
 def test_whatever_dies_a_tag_that_is_there_can_be_read(action: str, when: When) -> None:
     """Every operation fails once; what is not needed any more is found as orphans."""
-    before = tagged_table()
+    before, disks = tagged_table(), Disks()
     for fail_at in range(1, 200):
         table, again, faulty = failing_at(before, fail_at, when)
         try:
@@ -235,6 +236,8 @@ def test_whatever_dies_a_tag_that_is_there_can_be_read(action: str, when: When) 
                     replace_tag(again.store, "old")
         except FAULTS:
             pass
+        if not disks.is_new(table.store.io) and faulty.calls >= fail_at:
+            continue
         expected = {1: {1: 1}, 4: {1: 2, 2: 2}}
         for tag in list_tags(table.store):
             assert content(table, tag=tag.name) == expected[tag.snapshot.id]
@@ -328,6 +331,35 @@ def test_a_tag_is_of_the_snapshot_that_was_asked_for_and_of_no_other_with_its_nu
     ):
         create_tag(replace(table.store, io=io), "new", snapshot_id=3)
     assert list_tags(table.store) == []
+
+
+@pytest.mark.parametrize("change", [delete_tag, lambda store, name: rename_tag(store, name, "new")])
+def test_a_tag_whose_name_goes_while_it_is_replaced_is_refused_there_or_asked_about_here(
+    change: Callable[[TableStore, str], object],
+) -> None:
+    """Whichever wins, none hears that the name is gone while another one brings it back."""
+    table = tagged_table()
+    with (
+        paused_before(table.store.io, "write_new", lambda: change(table.store, "old")) as io,  # its pending file
+        pytest.raises(InvalidInputError, match="no such tag"),
+    ):
+        replace_tag(replace(table.store, io=io), "old")
+    assert "old" not in {tag.name for tag in list_tags(table.store)}
+    check_orphans_go(table)
+
+    table, said = tagged_table(), []
+
+    def gone() -> None:
+        with pytest.raises(OutcomeUnknownError, match="another process replaces the tag that was") as raised:
+            change(table.store, "old")
+        said.append(raised.value)
+
+    with paused_before(table.store.io, "replace", gone) as io:
+        replace_tag(replace(table.store, io=io), "old")
+    assert len(said) == 1
+    assert content(table, tag="old") == {1: 2, 2: 2}
+    delete_tag(table.store, "old")
+    check_orphans_go(table)
 
 
 # ---- beside what ends the table

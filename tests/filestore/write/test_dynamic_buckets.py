@@ -19,7 +19,7 @@ from filestore.table import FileTable
 from filestore.types.binary_row import EMPTY_ROW
 from filestore.write.dynamic_buckets import spread
 from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError
-from tests.support.faults import Nth, When
+from tests.support.faults import Disks, Nth, When
 from tests.support.roots import check_orphans_go
 from tests.support.tables import check_metadata, content, failing_at, key_table, messages_of, reopened, rows
 
@@ -127,13 +127,15 @@ def test_a_fault_anywhere_leaves_keys_and_index_together(when: When) -> None:
     before = dynamic_table()
     before.write(rows(*((key, 0) for key in range(7))))
     old = dict.fromkeys(range(7), 0)
-    new = old | dict.fromkeys(range(4, 12), 1)
+    new, disks = old | dict.fromkeys(range(4, 12), 1), Disks()
     for fail_at in range(1, 200):
         table, again, faulty = failing_at(before, fail_at, when)
         try:
             again.write(rows(*((key, 1) for key in range(4, 12))))
         except (FluvialError, OSError):
             assert faulty.calls >= fail_at
+        if not disks.is_new(table.store.io) and faulty.calls >= fail_at:
+            continue
         assert content(table) in (old, new)
         table.write(rows(*((key, 1) for key in range(4, 12))))
         assert content(table) == new

@@ -87,7 +87,10 @@ def incremental_recovery(path: Path) -> PlanFile:
 
 
 def dying_at_every_step(
-    first: PlanFile, repeated: Collection[StepKind], attempt: Callable[[PlanFile], bool]
+    first: PlanFile,
+    repeated: Collection[StepKind],
+    attempt: Callable[[PlanFile], bool],
+    kinds: Collection[StepKind] = frozenset(StepKind),
 ) -> PlanFile:
     """Carry out a plan by processes that die, each when a step is done and before that is written.
 
@@ -95,12 +98,14 @@ def dying_at_every_step(
         first: the plan.
         repeated: kinds of steps that every death repeats: a process dies at the first of them only.
         attempt: to carry it out.
+        kinds: of the steps where processes die.
 
     Returns:
         The plan when it is done.
     """
     again = [index for index, each in enumerate(first.plan.steps) if each.kind in repeated]
-    at = {("unwritten", index) for index, _ in enumerate(first.plan.steps) if index not in again[1:]}
+    dying = [index for index, each in enumerate(first.plan.steps) if each.kind in kinds]
+    at = {("unwritten", index) for index in dying if index not in again[1:]}
     died: set[tuple[str, int]] = set()
     while True:
         found = read_plan(first.path)

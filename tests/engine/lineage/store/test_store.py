@@ -75,7 +75,10 @@ def some_records(random: Random) -> LineageRecords:
         sink_tables=tables(),
         source_snapshots=snapshots(),
         sink_snapshots=snapshots(),
-        startups=tuple(JobStartup(*names(), random.randrange(2**62)) for _ in range(random.randrange(3))),
+        startups=tuple(
+            JobStartup(*names(), random.randrange(2**62), random.choice(("", "run1", "run2")))
+            for _ in range(random.randrange(3))
+        ),
     )
 
 
@@ -130,6 +133,14 @@ def test_single_records_are_stored_once(new_store: NewStore) -> None:
         LineageRecords(startups=twice, sink_tables=tuple(TableLineage("x", "db", "k", t) for t in (BEGIN, later)))
     )
     assert [each.snapshot_id for each in store.job_startups()] == [8]
+    of_runs = tuple(
+        JobStartup("j", "db", "s", each, run) for each, run in ((9, "r1"), (10, "r1"), (11, "r2"), (12, "r2"))
+    )
+    for each, expected in zip(of_runs, (9, 9, 11, 11), strict=True):
+        store.store_job_startup(each)
+        assert [startup.snapshot_id for startup in store.job_startups()] == [expected], "the first record of a start"
+    store.store(LineageRecords(startups=of_runs[:2]))
+    assert list(store.job_startups()) == [of_runs[0]]
     assert [each.create_time for each in store.sink_table_lineages()] == [BEGIN, BEGIN]
     store.close()
 

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from engine.lineage.store.connections import LineageTables
-from engine.lineage.store.entities import DataLineage, LineageRecords
+from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from filestore.catalog.sql_database import ALL_DIALECTS, SqlDatabase
 from lsm.errors import InvalidInputError
@@ -35,6 +35,8 @@ def old_tables(schema: str | None) -> sa.MetaData:
         )
         sa.Index(f"{name}_by_snapshot", table.c.database, table.c.table, table.c.snapshot_id)
         sa.Index(f"{name}_by_time", table.c.create_time)
+    names = [sa.Column(each, sa.String(255), primary_key=True) for each in ("job", "database", "table")]
+    sa.Table("job_startup", metadata, *names, sa.Column("snapshot_id", sa.BigInteger, nullable=False))
     return metadata
 
 
@@ -58,12 +60,19 @@ def test_a_store_of_the_former_version_is_taken_over(
             for each in range(3)
         ]
         for table in metadata.sorted_tables:
-            connection.execute(sa.insert(table), rows)
+            known = [{key: value for key, value in row.items() if key in table.c} for row in rows]
+            connection.execute(sa.insert(table), known if "barrier_id" in table.c else known[:1])
     for _ in range(2):
         meta = JdbcLineageMeta(database, schema)
         expected = [DataLineage("n", each, "n", "n", each + 4, TIME) for each in range(3)]
         assert list(meta.sink_data_lineages()) == expected
         assert list(meta.source_data_lineages()) == expected
+        assert list(meta.job_startups()) == [JobStartup("n", "n", "n", 4)]
+    meta.store_job_startup(JobStartup("n", "n", "n", 7, "run"))
+    with engine.begin() as connection:  # by an older process that still runs
+        startup = next(each for each in metadata.sorted_tables if each.name.endswith("job_startup"))
+        connection.execute(sa.insert(startup), {**dict.fromkeys(("job", "database", "table"), "o"), "snapshot_id": 1})
+    assert list(meta.job_startups()) == [JobStartup("n", "n", "n", 7, "run"), JobStartup("o", "o", "o", 1)]
     late = DataLineage("n", 0, "n", "n", 9, TIME, run="another", moment_ms=expected[0].moment_ms + 1)
     meta.store(LineageRecords(sink_snapshots=(late,)))
     assert len(list(meta.sink_data_lineages())) == 4

@@ -1,0 +1,118 @@
+"""What one small statement costs through ``spark.sql``, beside the same one on a Parquet table of Spark's own.
+
+The tables have ten rows, so that nothing but the statement's own cost is seen. Processor time is that of this process
+and of the JVM; round trips are the calls from here into the JVM for one statement.
+"""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import engine
+from benchmarks.harness import commit, machine
+from engine import Catalog
+from engine.runtime.spark_internals import jvm_of
+
+BUDGET_MS = 20
+STATEMENTS = {
+    "select": "SELECT id, v FROM {} WHERE id > 3",
+    "insert": "INSERT INTO {} VALUES (1, 'x')",
+    "describe": "DESCRIBE {}",
+}
+_ROWS = 10
+_RELEASE = "m\n"  # of an object that is not needed any more, at any time
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def statement_cost(spark: SparkSession, root: str, repeats: int) -> str:
+    """One JSON line; ``added_ms`` is what a statement costs more than Spark's, in wall time (median of the rounds)."""
+    engine.install(spark, Catalog(f"{root}/statements"), "bench")
+    try:
+        spark.sql("CREATE DATABASE bench.d")
+        spark.sql("CREATE TABLE bench.d.t (id BIGINT, v STRING)")
+        spark.sql(f"CREATE TABLE bench_parquet (id BIGINT, v STRING) USING parquet LOCATION '{root}/parquet'")
+        for name in ("bench.d.t", "bench_parquet"):
+            spark.sql(f"INSERT INTO {name} SELECT id, 'v' FROM range(0, {_ROWS}, 1, 1)")
+        works = {
+            case: {name: _work(spark, text.format(name)) for name in ("bench.d.t", "bench_parquet")}
+            for case, text in STATEMENTS.items()
+        }
+        by_name = {name: lambda name=name: spark.table(name).collect() for name in ("bench.d.t", "bench_parquet")}
+        cases = {case: _case(spark, pair, repeats) for case, pair in {**works, "by_name": by_name}.items()}
+    finally:
+        spark.sql("DROP TABLE IF EXISTS bench_parquet")
+        engine.uninstall(spark, "bench")
+    facts = {"benchmark": "sql_statement", "commit": commit(), "machine": machine(), "repeats": repeats}
+    facts |= {"rows": _ROWS, "peer": "Spark's Parquet table"}
+    return json.dumps({**facts, **cases})
+
+
+def _work(spark: SparkSession, text: str) -> Callable[[], object]:
+    return lambda: spark.sql(text).collect()
+
+
+def _case(spark: SparkSession, pair: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Any]:
+    walls: dict[str, list[float]] = {name: [] for name in pair}
+    processor: dict[str, list[float]] = {name: [] for name in pair}
+    trips = {}
+    for work in pair.values():
+        work()
+    for _ in range(repeats):
+        for name, work in pair.items():
+            start, used = time.perf_counter(), _processor_s(spark)
+            work()
+            walls[name].append(time.perf_counter() - start)
+            processor[name].append(_processor_s(spark) - used)
+    for name, work in pair.items():
+        with _counted_trips(spark) as count:
+            work()
+        trips[name] = sum(count)
+    ours, theirs = pair
+    over = statistics.median(walls[ours]) - statistics.median(walls[theirs])
+    over_processor = statistics.mean(processor[ours]) - statistics.mean(processor[theirs])
+    return {
+        "ms": round(statistics.median(walls[ours]) * 1000, 1),
+        "spark_ms": round(statistics.median(walls[theirs]) * 1000, 1),
+        "added_ms": round(over * 1000, 1),
+        "added_processor_ms": round(over_processor * 1000, 1),
+        "round_trips": trips[ours],
+        "spark_round_trips": trips[theirs],
+        "budget": BUDGET_MS,
+        "met": over * 1000 <= BUDGET_MS,
+    }
+
+
+def _processor_s(spark: SparkSession) -> float:
+    """Of this process and of the JVM; the second is counted in hundredths."""
+    found = Path(f"/proc/{_jvm_process(spark)}/stat").read_text().rpartition(")")[2].split()
+    return time.process_time() + (int(found[11]) + int(found[12])) / _TICKS
+
+
+def _jvm_process(spark: SparkSession) -> int:
+    return int(spark.sparkContext._gateway.proc.pid)
+
+
+@contextmanager
+def _counted_trips(spark: SparkSession) -> Iterator[list[int]]:
+    """Calls from here into the JVM; what the JVM asks back is answered by more of them."""
+    gateway, _ = jvm_of(spark)
+    count = [0]
+    client = gateway._gateway_client
+    send = client.send_command
+
+    def sent(command: str, *arguments: Any, **named: Any) -> Any:
+        count[0] += not command.startswith(_RELEASE)
+        return send(command, *arguments, **named)
+
+    client.send_command = sent
+    try:
+        yield count
+    finally:
+        client.send_command = send

@@ -1,0 +1,74 @@
+"""Names of columns in statements: whether their case counts is what the session says."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from filestore.options.parsing import boolean
+from filestore.types.data_types import DataField, walk
+from lsm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASE_KEY: Final = "spark.sql.caseSensitive"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRule:
+    """When two names are one."""
+
+    is_case_sensitive: bool = False
+
+    @classmethod
+    def of(cls, spark: "SparkSession | None") -> "CaseRule":
+        """What a session says now; without one as Spark does by itself: case does not count."""
+        return cls(spark is not None and boolean(str(spark.conf.get(CASE_KEY, "false"))))
+
+    def folded(self, name: str) -> str:
+        """What is equal for names that are one."""
+        return name if self.is_case_sensitive else name.lower()
+
+    def found(self, name: str, names: Iterable[str]) -> str | None:
+        """The one of ``names`` that is meant: the same one, else the only one that differs in case; None: none."""
+        alike = [each for each in names if self.folded(each) == self.folded(name)]
+        if name in alike:
+            return name
+        return alike[0] if len(alike) == 1 else None
+
+    def meant(self, name: str, names: Iterable[str]) -> str:
+        """As ``found``; the name itself if it is none of them."""
+        return self.found(name, names) or name
+
+    def check_distinct(self, names: Sequence[str], what: str) -> None:
+        """Refuse two names that are one.
+
+        Args:
+            names: columns, in order.
+            what: for the message, such as "the columns to fill".
+
+        Raises:
+            InvalidInputError: names both.
+        """
+        first: dict[str, str] = {}
+        for name in names:
+            before = first.setdefault(self.folded(name), name)
+            if name != before:
+                raise InvalidInputError(
+                    f"a column is named twice in {what}, because case does not count: columns={[before, name]} "
+                    f"fix='rename one of them, or set {CASE_KEY}=true'"
+                )
+        if len(first) < len(names):
+            doubled = next(name for index, name in enumerate(names) if name in names[:index])
+            raise InvalidInputError(f"a column is named twice in {what}: column={doubled}")
+
+    def check_fields(self, fields: Sequence[DataField], others: Sequence[str] = ()) -> None:
+        """Refuse columns, or fields inside one, whose names are one; ``others``: more names beside the columns.
+
+        Raises:
+            InvalidInputError: names both.
+        """
+        self.check_distinct([*(field.name for field in fields), *others], "the columns of the table")
+        for field in fields:
+            for part in walk(field.type):
+                self.check_distinct([inner.name for inner in part.fields], f"the fields of {field.name}")

@@ -1,0 +1,1 @@
+"""Statistics of a table's columns for planners, in Paimon's form."""

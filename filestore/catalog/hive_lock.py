@@ -1,0 +1,104 @@
+"""The catalog's lock as an exclusive lock of a table in a Hive metastore, which Paimon's Hive catalog takes, too.
+
+A holder that dies is forgotten by the metastore after its ``hive.txn.timeout`` (five minutes by default). So the lock
+bounds the life of its holder as well: a commit that is held up for longer may meet another one, and then only a store
+with conditional writes keeps them apart. Source: Paimon HiveCatalogLock.
+"""
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from filestore.catalog.hive_metastore import HiveMetastore
+from filestore.io.file_io import Clock
+from lsm.errors import FluvialError, UnavailableError
+from lsm.undo import undoing
+
+logger = logging.getLogger("fluvial.hive_lock")
+
+T = TypeVar("T")
+_FIRST_SLEEP_MS: Final = 50
+_GROWTH: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiveLockFactory:
+    """Locks of one metastore."""
+
+    metastore: HiveMetastore
+    user: str
+    clock: Clock
+    timeout_ms: int
+    longest_sleep_ms: int
+
+    def create(self) -> "HiveLock":
+        """A new lock; nothing is asked yet."""
+        return HiveLock(self)
+
+
+class HiveLock:
+    """An exclusive lock on a table's name."""
+
+    def __init__(self, settings: HiveLockFactory) -> None:
+        """See the settings."""
+        self._settings = settings
+
+    def run_with_lock(self, database: str, table: str, action: Callable[[], T]) -> T:
+        """What ``action`` returns or raises. Raises: UnavailableError when it did not run."""
+        lock_id = self._acquired(database, table)
+        try:
+            return action()
+        finally:
+            self._release(lock_id)
+
+    def close(self) -> None:
+        """Nothing is held between two runs."""
+
+    def _acquired(self, database: str, table: str) -> int:
+        from hive_metastore.ttypes import (
+            CheckLockRequest,
+            LockComponent,
+            LockLevel,
+            LockRequest,
+            LockState,
+            LockType,
+        )
+
+        settings, metastore = self._settings, self._settings.metastore
+        component = LockComponent(
+            type=LockType.EXCLUSIVE,
+            level=LockLevel.TABLE,
+            dbname=database,
+            tablename=table,
+            operationType=None,  # as from Java: a metastore refuses locks of an operation that is said to be unknown
+        )
+        request = LockRequest(component=[component], user=settings.user, hostname=socket.gethostname())
+        deadline_ms = settings.clock.now_ms() + settings.timeout_ms
+        answer = metastore.run("take the lock", lambda client: client.lock(request))
+        lock_id, sleep_ms = int(answer.lockid), _FIRST_SLEEP_MS
+        check = CheckLockRequest(lockid=lock_id)
+        with undoing(lambda: self._release(lock_id)):
+            while answer.state == LockState.WAITING and settings.clock.now_ms() < deadline_ms:
+                sleep_ms = min(_GROWTH * sleep_ms, settings.longest_sleep_ms)
+                settings.clock.sleep(sleep_ms / 1000)
+                answer = metastore.run("wait for the lock", lambda client: client.check_lock(check))
+            if answer.state != LockState.ACQUIRED:
+                raise UnavailableError(
+                    f"lock is held by another writer, nothing was published: table={database}.{table} "
+                    f"waited_ms={settings.timeout_ms} uri={metastore.shown} fix='SHOW LOCKS in Hive names the holder; "
+                    "a dead one goes after hive.txn.timeout if the metastore looks for such (housekeeping); or raise "
+                    "lock-acquire-timeout'"
+                )
+        return lock_id
+
+    def _release(self, lock_id: int) -> None:
+        """Give the lock back. Failing is logged, not raised: the action is done, and others only wait longer."""
+        from hive_metastore.ttypes import UnlockRequest
+
+        unlock = UnlockRequest(lockid=lock_id)
+        try:
+            self._settings.metastore.run("release the lock", lambda client: client.unlock(unlock))
+        except FluvialError as error:
+            logger.warning("lock not released, it ends by itself: lock=%d error=%s", lock_id, error)

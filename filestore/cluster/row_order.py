@@ -1,0 +1,180 @@
+"""The order that rows get: which columns decide, how, and the place of each row by a sample of all.
+
+The values of a column are replaced by their ranks in the sample, so that a curve divides rows evenly, however values
+are distributed. Places need not be exact: they decide where a row lies, never whether it is there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from filestore.cluster.curves import WORD_BITS, hilbert_places, z_places
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import NESTED_ROOTS
+from lsm.errors import InvalidInputError
+from lsm.keys.key_groups import one_chunk
+from lsm.keys.words import BoolArray, IndexArray, WordArray, leading_words, number_parts_of, stable_order
+
+MOST_SAMPLED_ROWS: Final = 1 << 16
+_MOST_COLUMNS: Final = 8
+_RANK_BITS: Final = 16
+_LEXICAL_BITS: Final = 18  # of a rank that says whether the value is in the sample
+
+
+class OrderStrategy(Enum):
+    """How several columns decide together."""
+
+    ORDER = "order"
+    ZORDER = "zorder"
+    HILBERT = "hilbert"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOrder:
+    """What a user asks for."""
+
+    columns: tuple[str, ...]
+    strategy: OrderStrategy
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, for another machine."""
+        return {"columns": list(self.columns), "strategy": self.strategy.value}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "RowOrder":
+        """The order that ``to_json`` gave."""
+        return cls(columns=tuple(body["columns"]), strategy=OrderStrategy(body["strategy"]))
+
+    @classmethod
+    def of(cls, schema: TableSchema, columns: Sequence[str], strategy: str) -> "RowOrder":
+        """The order of the rows of a table.
+
+        Raises: InvalidInputError for no, unknown, repeated, nested or too many columns, and unknown strategies.
+        """
+        names = {each.value for each in OrderStrategy}
+        if strategy not in names:
+            raise InvalidInputError(f"no such order: order_strategy={strategy} known={' | '.join(sorted(names))}")
+        if not columns or len(set(columns)) < len(columns) or len(columns) > _MOST_COLUMNS:
+            raise InvalidInputError(
+                f"rows are ordered by 1 to {_MOST_COLUMNS} different columns: order_by={','.join(columns)!r} "
+                "fix='write order_by => a,b'"
+            )
+        for name in columns:
+            if name not in schema.column_names:
+                raise InvalidInputError(
+                    f"no such column: order_by={','.join(columns)} column={name} columns={list(schema.column_names)}"
+                )
+            if name in schema.partition_keys or schema.field(name).type.root in NESTED_ROOTS:
+                raise InvalidInputError(
+                    f"rows of a partition have no order by this column: order_by={','.join(columns)} column={name} "
+                    f"type={schema.field(name).type} partition_columns={list(schema.partition_keys)} "
+                    "fix='name other columns'"
+                )
+        return cls(columns=tuple(columns), strategy=OrderStrategy(strategy))
+
+
+class RowPlaces:
+    """Places of rows, by a sample of them."""
+
+    def __init__(self, order: RowOrder, sample: pa.Table) -> None:
+        """``sample`` has the columns of the order, and at least one row."""
+        self._order = order
+        self._ranks = [_Ranks(one_chunk(sample.column(name))) for name in order.columns]
+        self._is_lexical = order.strategy is OrderStrategy.ORDER or len(order.columns) == 1
+
+    def places(self, rows: pa.Table | pa.RecordBatch) -> WordArray:
+        """(n,) the place of each row; rows of one place are neighbours unless ``exact_order`` says more."""
+        columns = [one_chunk(rows.column(name)) for name in self._order.columns]
+        if self._is_lexical:
+            return self._lexical(columns)
+        bits = min(_RANK_BITS, WORD_BITS // len(columns))
+        scaled = [ranks.of(column) for ranks, column in zip(self._ranks, columns, strict=True)]
+        coordinates = [
+            (values << np.uint64(bits)) // np.uint64(ranks.count)
+            for ranks, values in zip(self._ranks, scaled, strict=True)
+        ]
+        curve = hilbert_places if self._order.strategy is OrderStrategy.HILBERT else z_places
+        return curve(coordinates, bits)
+
+    def exact_order(self, rows: pa.Table, places: WordArray) -> IndexArray:
+        """(n,) the order of rows that have these places: by the columns themselves where their order is asked for."""
+        if not self._is_lexical:
+            return np.argsort(places, kind="stable")
+        columns = [one_chunk(rows.column(name)) for name in self._order.columns]
+        parts = [part for column in columns for part in number_parts_of(column)]
+        return stable_order(parts, rows.num_rows, presorted=False)[0]
+
+    def _lexical(self, columns: Sequence[pa.Array]) -> WordArray:
+        """A later column counts where the values of all earlier ones are in the sample: else it would mix them."""
+        found = np.zeros(len(columns[0]), np.uint64)
+        counts = np.ones(len(columns[0]), np.bool_)
+        for ranks, column in list(zip(self._ranks, columns, strict=True))[: WORD_BITS // _LEXICAL_BITS]:
+            values = ranks.of(column)
+            is_known = ranks.is_sampled(column, values)
+            found <<= np.uint64(_LEXICAL_BITS)
+            found |= np.where(counts, values * np.uint64(2) + is_known.astype(np.uint64), np.uint64(0))
+            counts &= is_known
+        return found
+
+
+class _Ranks:
+    """How many values of a sample are smaller; null is smaller than every value."""
+
+    def __init__(self, sample: pa.Array) -> None:
+        values = sample.drop_null()
+        self._is_text = pa.types.is_string(sample.type) or pa.types.is_binary(sample.type)
+        self._depth, longest = _common_bytes(values) if self._is_text else (0, 0)
+        self._is_exact = longest <= self._depth + 8 and not pa.types.is_decimal(sample.type)
+        self._ends: tuple[pa.Scalar, pa.Scalar] | None = None
+        if self._is_text and len(values):
+            ordered = values.sort()
+            self._ends = (ordered[0], ordered[-1])
+        self._sorted = np.sort(leading_words(values, self._depth))
+        self.count = len(self._sorted) + 2  # ranks are below it
+
+    def of(self, column: pa.Array) -> WordArray:
+        """(n,) the rank of each value, below ``count``."""
+        words = self._words(column)
+        found: WordArray = np.searchsorted(self._sorted, words).astype(np.uint64) + np.uint64(1)
+        if self._ends is not None:  # beyond them values do not begin with what the sample has in common
+            low, high = self._ends
+            found[_mask(pc.less(column, low))] = 1
+            found[_mask(pc.greater(column, high))] = self.count - 1
+        found[_mask(column.is_null())] = 0
+        return found
+
+    def is_sampled(self, column: pa.Array, ranks: WordArray) -> BoolArray:
+        """(n,) whether a value is one of the sample; False where that is not known."""
+        found = np.zeros(len(column), np.bool_)
+        if self._is_exact and len(self._sorted):
+            at = np.clip(ranks.astype(np.int64) - 1, 0, len(self._sorted) - 1)
+            found = self._sorted[at] == self._words(column)
+        found[_mask(column.is_null())] = True
+        return found
+
+    def _words(self, column: pa.Array) -> WordArray:
+        words = np.zeros(len(column), np.uint64)
+        valid = ~_mask(column.is_null())
+        words[valid] = leading_words(column.drop_null(), self._depth)
+        return words
+
+
+def _common_bytes(values: pa.Array) -> tuple[int, int]:
+    """How many bytes all values begin with, and the length of the longest."""
+    if not len(values):
+        return 0, 0
+    plain = values.cast(pa.binary()).sort()
+    low, high = plain[0].as_py(), plain[-1].as_py()
+    differing = (at for at, (one, two) in enumerate(zip(low, high, strict=False)) if one != two)
+    common = next(differing, min(len(low), len(high)))
+    return common, pc.max(pc.binary_length(plain)).as_py()
+
+
+def _mask(values: pa.Array) -> BoolArray:
+    found: BoolArray = values.fill_null(False).to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,1 @@
+"""Copies of a table for readers of other formats."""
