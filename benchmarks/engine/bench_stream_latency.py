@@ -19,6 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.harness import commit, machine, sized
 from engine import Catalog, Table, session, sink
@@ -101,15 +102,19 @@ def run(spark: SparkSession, table: Table, root: Path, seconds: float) -> Timeli
     until(lambda: bool(timeline.committed and timeline.seen))
     time.sleep(seconds)
     until(lambda: len(timeline.committed) >= LEAST_COMMITS)
-    queries[1].stop()
+    stop(queries[1])
     last = timeline.committed[-1][1]
     until(lambda: timeline.seen[-1][1] >= last)
-    queries[0].stop()
+    stop(queries[0])
     write.close()
-    for query in queries:
-        if query.exception() is not None:
-            raise SystemExit(str(query.exception()))
     return timeline
+
+
+def stop(query: StreamingQuery) -> None:
+    """End a query that runs. A batch that this cuts off may fail, which is no error of the query."""
+    if query.exception() is not None:
+        raise SystemExit(str(query.exception()))
+    query.stop()
 
 
 def until(condition: Callable[[], bool]) -> None:

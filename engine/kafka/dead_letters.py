@@ -81,7 +81,7 @@ class DeadLetters:
             return
         try:
             left = self._producer.flush(OPERATION_TIMEOUT_S)
-        except SystemError as error:  # what the client makes of its own fatal error: see error_of_kafka
+        except (KafkaException, SystemError) as error:  # see error_of_kafka
             raise self._error(error) from error
         if self._refusal is not None:
             raise self._error(self._refusal)

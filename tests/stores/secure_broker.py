@@ -1,6 +1,7 @@
 """A Kafka broker as companies run it: TLS with an authority of its own, logins with passwords, and access lists."""
 
 import subprocess
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -25,6 +27,7 @@ from engine.broker.broker import Broker
 from engine.broker.jars import find_java
 from tests.stores.processes import free_port
 
+_PATIENCE_S: Final = 30.0
 _STORE_PASSWORD: Final = "of-the-store"
 # Behind the broker's own settings; the last one of a name counts. The listener without TLS stays: it is the door of the
 # administrator, whom the broker calls ANONYMOUS.
@@ -85,6 +88,7 @@ class SecureBroker(Broker):
         _done(self._admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, login, password.encode())]))
         if rights:
             _done(self._admin.create_acls([_binding(user, right) for right in rights]))
+            self._await_rights(user, len(rights))
         return {
             "bootstrap.servers": self.secure_servers,
             "security.protocol": "SASL_SSL",
@@ -93,6 +97,16 @@ class SecureBroker(Broker):
             "sasl.password": password,
             "ssl.ca.location": str(self.authority),
         }
+
+    def _await_rights(self, user: str, count: int) -> None:
+        """Until the broker applies them, which it does some time after its controller has written them down."""
+        of_user = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(self._admin.describe_acls(of_user).result(30)) < count:
+            assert time.monotonic() < deadline, f"the broker does not apply the rights of {user}"
+            time.sleep(0.02)
 
     @cached_property
     def _admin(self) -> AdminClient:
