@@ -100,9 +100,8 @@ class SecureBroker(Broker):
 
     def _await_rights(self, user: str, count: int) -> None:
         """Until the broker applies them, which it does some time after its controller has written them down."""
-        of_user = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
-        )
+        kind, pattern, action = ResourceType.ANY, ResourcePatternType.ANY, AclOperation.ANY
+        of_user = AclBindingFilter(kind, None, pattern, f"User:{user}", None, action, AclPermissionType.ANY)
         deadline = time.monotonic() + _PATIENCE_S
         while len(self._admin.describe_acls(of_user).result(30)) < count:
             assert time.monotonic() < deadline, f"the broker does not apply the rights of {user}"
