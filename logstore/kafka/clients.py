@@ -285,9 +285,11 @@ def error_of_kafka(
         ConflictError, UnavailableError, InvalidInputError or CorruptDataError, as `lsm.errors` defines them.
     """
     if isinstance(error, SystemError):
-        # confluent-kafka raises its fatal error among callbacks in flush(), and Python wraps it; only fencing and
-        # missing rights were seen to do that
+        # confluent-kafka raises its fatal error among callbacks in flush(), and Python wraps it, once for each call
+        # that it passes through; only fencing and missing rights were seen to do that
         cause = error.__cause__
+        while isinstance(cause, SystemError):
+            cause = cause.__cause__
         if not (isinstance(cause, KafkaException) and is_refusal(cause.args[0])):
             return ConflictError(
                 f"{doing} cause=another writer of this bucket took over (client lost its own error: {error})"

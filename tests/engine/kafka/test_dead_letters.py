@@ -10,15 +10,15 @@ from lsm.errors import InvalidInputError
 REFUSED = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Failed to acquire idempotence PID"))
 
 
-def wrapped() -> SystemError:
-    """As Python reports an exception that a callback left behind."""
-    error = SystemError("a callback returned a result with an exception set")
-    error.__cause__ = REFUSED
+def wrapped(cause: Exception) -> SystemError:
+    """As Python reports an exception that a call left behind."""
+    error = SystemError("a call returned a result with an exception set")
+    error.__cause__ = cause
     return error
 
 
 class RefusedProducer:
-    """A client that learns in ``flush`` that it may not write; real ones raise either of two forms."""
+    """A client that learns in ``flush`` that it may not write; real ones raise any of these forms."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -32,7 +32,7 @@ class RefusedProducer:
         raise self._error
 
 
-@pytest.mark.parametrize("error", [REFUSED, wrapped()])
+@pytest.mark.parametrize("error", [REFUSED, wrapped(REFUSED), wrapped(wrapped(REFUSED))])
 def test_a_refusal_that_only_flush_reports_names_the_missing_right(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
