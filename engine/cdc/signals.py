@@ -59,7 +59,7 @@ def signals_for(sources: Sequence[SourceTable], positions: Iterable[TopicPositio
 def send_signals(properties: KafkaProperties, topic: str, signals: Sequence[SnapshotSignal]) -> None:
     """Send them and wait until they are acknowledged. Raises: FluvialError."""
     notes = ErrorNotes()
-    producer = properties.producer(notes, transactional_id=None)
+    producer = properties.plain_producer(notes)
     failed: list[KafkaException] = []
 
     def delivered(error: object, _: object) -> None:

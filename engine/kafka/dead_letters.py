@@ -79,10 +79,7 @@ class DeadLetters:
         """
         if self._producer is None:
             return
-        try:
-            left = self._producer.flush(OPERATION_TIMEOUT_S)
-        except (KafkaException, SystemError) as error:  # see error_of_kafka
-            raise self._error(error) from error
+        left = self._producer.flush(OPERATION_TIMEOUT_S)
         if self._refusal is not None:
             raise self._error(self._refusal)
         if left:
@@ -92,7 +89,7 @@ class DeadLetters:
 
     def produce(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
         """Send one letter. Raises: FluvialError."""
-        producer = self._producer = self._producer or self._properties.producer(self._notes, transactional_id=None)
+        producer = self._producer = self._producer or self._properties.plain_producer(self._notes)
         while True:
             try:
                 producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
@@ -100,11 +97,11 @@ class DeadLetters:
             except BufferError:  # the queue is full: give it time to drain
                 producer.poll(0.1)
                 continue
-            except (KafkaException, SystemError) as error:
+            except KafkaException as error:
                 raise self._error(error) from error
             return
 
-    def _error(self, error: KafkaError | KafkaException | SystemError) -> FluvialError:
+    def _error(self, error: KafkaError | KafkaException) -> FluvialError:
         needs = [topic_right("Write", str(self._topic))]
         return error_of_kafka(error, f"dead letter was refused: topic={self._topic}", self._notes, needs=needs)
 

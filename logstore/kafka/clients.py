@@ -198,6 +198,16 @@ class KafkaProperties:
         ids = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
         return self._client(self.environment.producer, {**_PRODUCER, **self.by_name, **ids, **overrides}, notes)
 
+    def plain_producer(self, notes: ErrorNotes) -> Producer:
+        """A new producer that may write a record twice, and that reports every error with the record it is of.
+
+        An idempotent one that may not write dies of a fatal error instead, which its calls raise in several forms or
+        lose (``returned NULL without setting an exception``, confluent-kafka 2.16).
+        """
+        return self._client(
+            self.environment.producer, {**_PRODUCER, **self.by_name, "enable.idempotence": False}, notes
+        )
+
     def consumer(self, notes: ErrorNotes, **overrides: Any) -> Consumer:
         """A new consumer of committed records that reports lost offsets and partition ends."""
         return self._client(self.environment.consumer, {**_CONSUMER, **self.by_name, **overrides}, notes)

@@ -143,7 +143,7 @@ def test_a_holder_that_was_taken_for_dead_finds_out_and_brings_nothing_back() ->
 
 
 def test_a_ticket_of_unknown_outcome_does_not_stand_in_its_own_way() -> None:
-    store = store_of()
+    store = store_of(**{"log.turn-lease": "100 s"})
     io = FaultyFileIO(store.io)
     asked = FileTable.open(store.name, store.paths.root, io=io, clock=SystemClock(), names=store.names).store  # type: ignore[arg-type]
     from tests.support.faults import When
@@ -151,5 +151,5 @@ def test_a_ticket_of_unknown_outcome_does_not_stand_in_its_own_way() -> None:
     io.when, io.fail_at = When.AFTER, io.calls + 1
     began_s = time.monotonic()
     with TicketQueue(asked, "a").turn(patience_s=30):
-        assert time.monotonic() - began_s < 1.0
+        assert time.monotonic() - began_s < 50, "it did not wait for a lease"
     assert left(store) == []
