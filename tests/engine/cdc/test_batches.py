@@ -21,6 +21,8 @@ from engine.cdc.state import CdcTableState, StateFiles
 from engine.kafka.offsets import OffsetRange
 from engine.lineage.lineage import lineage_of
 from engine.lineage.origins import CommitOrigin
+from engine.lineage.store.entities import LineageRecords
+from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
 from engine.write.unavailable.filling import Filling
@@ -28,6 +30,7 @@ from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
+from lsm.errors import UnavailableError
 from tests.support.cdc_job import MemoryJob, memory_job
 from tests.support.change_events import SourceTable, decimal, int32, int64, send, text, tombstone
 
@@ -452,6 +455,36 @@ def test_a_batch_is_one_barrier_of_its_job_in_all_its_tables(job: MemoryJob) -> 
     origin = CommitOrigin.of(snapshot)
     assert origin == CommitOrigin(job="shop", barrier_id=1, run="query-1")
     assert orjson.loads(snapshot.properties["fluvial.cdc-offsets"]) == {"shop.public.users": {"0": 4}}
+
+
+def test_the_lineage_of_a_batch_is_stored_in_one_transaction(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it cannot be stored, the batch ends and no table is parked; its repetition stores it."""
+    tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(5)]
+    stored: list[int] = []
+    store = JdbcLineageMeta.store
+
+    def counted(meta: JdbcLineageMeta, records: LineageRecords) -> None:
+        stored.append(len(records.sink_snapshots))
+        if len(stored) == 3:
+            raise UnavailableError("the store is away")
+        store(meta, records)
+
+    monkeypatch.setattr(JdbcLineageMeta, "store", counted)
+    job.batch(*(each.insert({"id": 1}) for each in tables))
+    job.batch(*(each.insert({"id": 2}) for each in tables[:4]))
+    assert stored == [5, 4]
+    lineage = lineage_of(job.catalog)
+    assert lineage is not None
+    job.catalog = Catalog(job.catalog.warehouse, options={"lineage.on-unavailable": "fail"})
+    job.restarted()
+    with pytest.raises(UnavailableError, match="away"):
+        job.batch(*(each.insert({"id": 3}) for each in tables[:3]))
+    assert [job.snapshots(each.name) for each in tables] == [3, 3, 3, 2, 1]
+    job.restarted()
+    job.again()
+    assert stored == [5, 4, 3, 3]
+    barriers = {(each.barrier_id, each.table) for each in lineage.meta.sink_data_lineages()}
+    assert barriers == {(batch, f"t{n}") for batch in range(3) for n in range(5 - batch)}
 
 
 def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
