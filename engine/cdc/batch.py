@@ -253,6 +253,7 @@ class CdcBatches:
                 return None
             table, after = self._tables.prepare(name, state, work.met)
             self._state.put(name, after)
+            work = work.knowing(after.sources)
             stood = self._writers.open(table)
             work.check_same_topics(stood)
             rule = self._settings.schema_changes.get("truncate", "apply")

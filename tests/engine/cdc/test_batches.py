@@ -224,6 +224,37 @@ def test_truncate_drops_what_came_before_it(job: MemoryJob) -> None:
     assert orders_of(job) == []
 
 
+def test_a_job_of_one_topic_truncates_a_table_that_was_there_before(job: MemoryJob) -> None:
+    """The way out for a table that a single query has written: it is taken over with its options and columns."""
+    rows = pa.table({"id": pa.array([1, 9], pa.int32()), "state": ["a", "z"]})
+    table = job.catalog.create_table("shop.orders", rows.schema, primary_key=["id"], options={"bucket": "2"})
+    table.append(rows)
+    events = [ORDERS.insert({"id": number, "state": "abc"[number - 1], "amount": None}) for number in (1, 2, 3)]
+    job.batch(*events[:2], ORDERS.truncate(), events[2])
+    assert orders_of(job) == [(3, "c")]
+    assert job.catalog.table("shop.orders").store.options.bucket == 2
+    job.restarted()
+    job.again()
+    assert orders_of(job) == [(3, "c")]
+
+
+def test_a_truncate_is_refused_only_where_other_source_tables_have_rows(tmp_path: Path) -> None:
+    """A rule with one name for its tables: with one source table it renames, with two it joins."""
+    naming = Naming(rules=(NameRule(source=r"public\.(orders|users)", to="all_of_them", add={"from": "{1}"}),))
+    with memory_job(tmp_path, naming=naming) as job:
+        first = USERS.insert({"id": 1, "name": "Ann"})
+        job.batch(first, USERS.truncate(), USERS.insert({"id": 2, "name": "Bob"}))
+        assert [row["id"] for row in job.rows("all_of_them")] == [2]
+        job.batch(USERS.truncate())
+        assert job.rows("all_of_them") == []
+        other = replace(USERS, name="orders")
+        job.batch(first, other.insert({"id": 3, "name": "Cem"}))
+        parked = job.batch(USERS.truncate()).tables["all_of_them"].parked
+        assert parked is not None
+        assert "one of several source tables was truncated: table=all_of_them source=public.users" in parked
+        assert {row["id"] for row in job.rows("all_of_them")} == {1, 3}
+
+
 # ---- names, added columns, kinds of deletes, tables without a key
 
 
