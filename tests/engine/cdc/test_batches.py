@@ -538,6 +538,19 @@ def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monke
     assert again == {0: [0, 0], 2000: [0, 2], 10**6: [0]}
 
 
+def test_all_topics_are_read_by_as_many_consumers_as_threads(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C: with one thread one consumer, in all batches of a run."""
+    tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(5)]
+    made, new_consumer = list[Any](), KafkaProperties.consumer
+    monkeypatch.setattr(
+        KafkaProperties, "consumer", lambda *given, **more: made.append(new_consumer(*given, **more)) or made[-1]
+    )
+    for id_ in (1, 2):
+        job.batch(*(each.insert({"id": id_}) for each in tables))
+    assert [job.rows(each.name) for each in tables] == [[{"id": 1}, {"id": 2}]] * 5
+    assert len(made) == 1
+
+
 def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """C: of 40 tables 2 have records; the others are neither opened nor looked at."""
     tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(40)]
