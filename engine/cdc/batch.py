@@ -28,9 +28,11 @@ from engine.cdc.state import RESNAPSHOT, AwaitedSnapshot, CdcTableState, Parked,
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
 from engine.cdc.writers import LocalTables, TableRunner, Writers
 from engine.kafka.offsets import OffsetRange, TopicPosition
+from engine.lineage.lineage import Collected, collecting, store_collected
 from engine.runtime.metrics import record_changes
 from engine.runtime.steps import Observer, ignore
 from engine.table import Table
+from logstore.log.kept_consumers import IdleConsumers
 from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError, TakenOverError, UnavailableError
 
 logger = logging.getLogger("fluvial.cdc")
@@ -90,6 +92,7 @@ class CdcBatches:
             self._settings, runner or LocalTables(), commit_user=commit_user, run_id=run_id, observe=observe
         )
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fluvial-cdc")
+        self._consumers = IdleConsumers(threads)
         self._keeps = runner is None or isinstance(runner, LocalTables)
         self._bad: dict[str, deque[tuple[float, int]]] = {}
         self._last: BatchReport | None = None
@@ -124,7 +127,7 @@ class CdcBatches:
         works = work_by_table(scans, self._settings.naming)
         for name in sorted({each.table for each in requests}):
             self._let_go_on(name, ranges, works, [each for each in requests if each.table == name])
-        reports = self._all(lambda work: self._one(work, batch_id, requests), works.values())
+        reports = self._written_together(works.values(), batch_id, requests)
         self._writers.close_idle()
         if decision is not None and not requests:
             self._tag(decision, scans)
@@ -154,6 +157,7 @@ class CdcBatches:
         """Wait for what runs beside the batches."""
         self._writers.close()
         self._pool.shutdown()
+        self._consumers.close()
 
     def _tag(self, decision: CutDecision, scans: Sequence[RangeScan]) -> None:
         """Leave a tag over all tables, unless one waits or the connector still takes its first look."""
@@ -177,7 +181,7 @@ class CdcBatches:
             self._tagged_ms = self._now_ms()
 
     def _scans(self, ranges: Iterable[OffsetRange], budget: Budget | None) -> list[RangeScan]:
-        return self._all(lambda each: scan_range(self._settings, each, budget), ranges)
+        return self._all(lambda each: scan_range(self._settings, each, budget, self._consumers), ranges)
 
     def _all(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do all, in threads; the first error counts once all have ended."""
@@ -210,6 +214,21 @@ class CdcBatches:
         found = work_by_table(self._scans(waiting, None), self._settings.naming).get(name)
         works[name] = found or TableWork(name=name)
 
+    def _written_together(
+        self, works: Iterable[TableWork], batch_id: int, requests: Sequence[Request]
+    ) -> list[TableReport | None]:
+        """All tables; their lineage is stored in one transaction, also when one of them ends the batch."""
+        collected: Collected = []
+
+        def one(work: TableWork) -> TableReport | None:
+            with collecting(collected):
+                return self._one(work, batch_id, requests)
+
+        try:
+            return self._all(one, works)
+        finally:
+            store_collected(collected)
+
     def _one(self, work: TableWork, batch_id: int, requests: Sequence[Request]) -> TableReport | None:
         """One table of a batch, from its schema to its commit; a failure parks it."""
         name, state = work.name, self._state.table(work.name)
@@ -234,6 +253,7 @@ class CdcBatches:
                 return None
             table, after = self._tables.prepare(name, state, work.met)
             self._state.put(name, after)
+            work = work.knowing(after.sources)
             stood = self._writers.open(table)
             work.check_same_topics(stood)
             rule = self._settings.schema_changes.get("truncate", "apply")

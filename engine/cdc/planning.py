@@ -1,6 +1,6 @@
 """What a batch does to each table: from scanned ranges and known states to the work by table. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ class Share:
     scan: RangeScan
     found: ScannedTable
     repeated: tuple[Repeated, ...] = ()  # changes that the table has already
+    has_others: bool = False  # other source tables have rows in the table
 
     def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["Share", Mark | None]:
         """This share without the parts and truncates of repeated changes, and the table's mark after it."""
@@ -54,7 +55,7 @@ class Share:
             raise InvalidInputError(
                 f"the source table was truncated: {where} schema-changes.truncate=fail fix=set it to apply or ignore"
             )
-        if self.target.joins:
+        if self.has_others:
             raise InvalidInputError(
                 f"one of several source tables was truncated: table={self.target.table} {where} "
                 f"fix='delete its rows in {self.target.table}, then fluvial cdc skip {self.target.table} "
@@ -117,6 +118,11 @@ class TableWork:
     def ends(self) -> dict[TopicPosition, int]:
         """The next offset after each range."""
         return {_position(share.scan.source): share.scan.source.end_offset for share in self.shares}
+
+    def knowing(self, sources: Iterable[SourceTable]) -> "TableWork":
+        """The work for a table with rows of these source tables."""
+        known = {*sources, *(each.source for each in self.shares)}
+        return replace(self, shares=[replace(each, has_others=known != {each.source}) for each in self.shares])
 
     def is_truncated(self, stood: Mapping[TopicPosition, int], *, rule: str) -> bool:
         """Whether a truncate of this batch lies behind the position of the table."""

@@ -2,7 +2,9 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, replace
 from functools import cached_property
 from itertools import chain
@@ -117,6 +119,10 @@ class Lineage:
         kept = self.wanted(records)
         if not kept:
             return
+        collected = _collected.get()
+        if collected is not None:
+            collected.append((self, kept))
+            return
         policy = self._policy
         sleep_s = 0.1
         while True:
@@ -214,6 +220,30 @@ class Lineage:
         return open_warehouse(
             self.settings.warehouse, CatalogOptions.parse(self.settings.options), environment=os.environ
         ).io
+
+
+Collected = list[tuple[Lineage, LineageRecords]]
+_collected: ContextVar[Collected | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collecting(into: Collected) -> Iterator[None]:
+    """Within the block, what this thread stores waits for ``store_collected``: many commits become one transaction.
+
+    For a job that reports its commits again when it ends in between, as a batch of several tables does. Several threads
+    may have one list.
+    """
+    token = _collected.set(into)
+    try:
+        yield
+    finally:
+        _collected.reset(token)
+
+
+def store_collected(collected: Collected) -> None:
+    """Store it, in one transaction for each catalog. Raises: see ``Lineage.store``."""
+    for lineage in dict.fromkeys(lineage for lineage, _ in collected):
+        lineage.store(merged_lineage([records for each, records in collected if each is lineage]))
 
 
 def lineage_of(catalog: OpenCatalog) -> Lineage | None:

@@ -1,7 +1,7 @@
-"""Consumers that stay where a range of the log ended, for a reader that follows it.
+"""Consumers that outlive a range of the log: a new one has threads to start and brokers to connect to.
 
-A new consumer needs some tens of milliseconds until its first record. One that is kept has connections, and fetches
-what comes next while the reader works: when it is wanted, it is mostly here already.
+For a reader that follows a few buckets they stay where their ranges ended, and fetch what comes next while the reader
+works: when it is wanted, it is mostly here already. For a reader of many topics they are idle between two ranges.
 """
 
 import threading
@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 from logstore.kafka.clients import ErrorNotes
 
 _MOST: Final = 16  # each has threads and connections, and holds what it fetched ahead
+_LOOK_S: Final = 5.0
 _PATIENT: Final[Mapping[str, Any]] = {"fetch.wait.max.ms": 250}
 """A fetch returns with the first byte; an idle reader asks four times a second."""
 
@@ -27,6 +28,7 @@ class KeptConsumer:
     notes: ErrorNotes
     end_offset: int | None = None  # of the range that it has read; None: it has read nothing
     ahead: list[Any] = field(default_factory=list)  # messages behind that range which it has returned already
+    topics: set[str] = field(default_factory=set)  # that it has read
 
 
 class KeptConsumers:
@@ -75,5 +77,52 @@ class KeptConsumers:
             self._is_closed = True
             dropped = list(self._by_bucket.values())
             self._by_bucket.clear()
+        for each in dropped:
+            each.consumer.close()
+
+
+class IdleConsumers:
+    """Consumers that fetch nothing between two ranges, and read any bucket next. Thread-safe; close it."""
+
+    properties: Final[Mapping[str, Any]] = {}
+
+    def __init__(self, most: int) -> None:
+        """None yet; so many stay, which is the number of ranges that are read at a time."""
+        self._most = most
+        self._lock = threading.Lock()
+        self._idle: list[KeptConsumer] = []
+
+    def take(self, topic: str, bucket: int, start_offset: int) -> KeptConsumer | None:
+        """One of them, which the caller has from now on and assigns to the bucket; None: all are in use."""
+        with self._lock:
+            found = self._idle.pop() if self._idle else None
+        if found is None:
+            return None
+        found.notes.forget()
+        if topic not in found.topics:
+            try:
+                found.consumer.list_topics(topic, timeout=_LOOK_S)  # by itself it looks for new ones once in a second
+            except KafkaException:
+                found.consumer.close()  # a new one finds out why
+                return None
+        return found
+
+    def put(self, topic: str, bucket: int, kept: KeptConsumer, *, end_offset: int) -> None:
+        """Keep a consumer that has read a range, without what it has fetched behind it."""
+        kept.topics.add(topic)
+        kept.consumer.unassign()
+        kept.end_offset, kept.ahead = None, []
+        with self._lock:
+            is_kept = len(self._idle) < self._most
+            if is_kept:
+                self._idle.append(kept)
+        if not is_kept:
+            kept.consumer.close()
+
+    def close(self) -> None:
+        """Close the idle ones, and those that are still in use when they come back."""
+        with self._lock:
+            self._most = 0
+            dropped, self._idle = self._idle, []
         for each in dropped:
             each.consumer.close()

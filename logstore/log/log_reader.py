@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from logstore.kafka.clients import NEW_LOG, OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
-from logstore.log.kept_consumers import KeptConsumer, KeptConsumers
+from logstore.log.kept_consumers import IdleConsumers, KeptConsumer, KeptConsumers
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, UnavailableError
 
@@ -61,7 +61,7 @@ def read_range(
     batch_rows: int = LOG_BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     timeout_s: float = OPERATION_TIMEOUT_S,
-    kept: KeptConsumers | None = None,
+    kept: KeptConsumers | IdleConsumers | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Committed records of one bucket in offset order, as non-empty batches.
 
@@ -77,7 +77,7 @@ def read_range(
         batch_rows: maximum rows of a batch.
         batch_bytes: a batch ends after the row that reaches it, or a little later when rows are small.
         timeout_s: maximum time without progress.
-        kept: of a reader that follows the topic: its consumer is taken from there, and left there behind the range.
+        kept: of a reader of many ranges: its consumer is taken from there, and left there behind the range.
 
     Raises:
         RecordsLostError: the first offset is lost (retention) or was never written. Names bucket, wanted and earliest

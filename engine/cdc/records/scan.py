@@ -27,6 +27,7 @@ from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.json.arrow_bytes import flags
 from logstore.json.reading import BadRecord
+from logstore.log.kept_consumers import IdleConsumers
 from logstore.log.log_reader import OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
 
@@ -148,12 +149,13 @@ def declared_parts(settings: CdcSettings) -> Declared:
     return declared
 
 
-def read_chunks(settings: CdcSettings, source: OffsetRange) -> Iterator[Chunk]:
+def read_chunks(settings: CdcSettings, source: OffsetRange, consumers: IdleConsumers | None = None) -> Iterator[Chunk]:
     """The records of a range, routed. Raises: FluvialError, see ``read_range``."""
     split, declared = split_of(settings), declared_parts(settings)
     wanted = LogRange(bucket=source.partition, start_offset=source.start_offset, end_offset=source.end_offset)
     columns = ["offset", "key", "value", OLD_KEY.name]
-    for records in read_range(settings.properties, topic=source.topic, log_range=wanted, columns=columns):
+    found = read_range(settings.properties, topic=source.topic, log_range=wanted, columns=columns, kept=consumers)
+    for records in found:
         routed = route(records["key"], records["value"], split=split, declared=declared)
         yield Chunk(records.drop_columns(["value"]), routed, records["offset"][-1].as_py() + 1)
 
@@ -165,20 +167,23 @@ def raw_record(settings: CdcSettings, source: OffsetRange, offset: int) -> pa.Re
     return found
 
 
-def scan_range(settings: CdcSettings, source: OffsetRange, budget: Budget | None = None) -> RangeScan:
+def scan_range(
+    settings: CdcSettings, source: OffsetRange, budget: Budget | None = None, consumers: IdleConsumers | None = None
+) -> RangeScan:
     """Look at a range.
 
     Args:
         settings: of the job.
         source: the range.
         budget: for records to keep; None: none are.
+        consumers: of the job, one of which reads; None: a new one.
 
     Raises:
         UnavailableError: the brokers do not answer.
     """
     found, keeps = RangeScan(source=source), budget is not None
     try:
-        for chunk in read_chunks(settings, source):
+        for chunk in read_chunks(settings, source, consumers):
             offsets = chunk.records["offset"].to_numpy()
             has_old_keys = chunk.records[OLD_KEY.name].null_count < len(offsets)
             for piece in chunk.routed.pieces:

@@ -38,6 +38,23 @@ ROW_KEY: Final = "row_key"
 _UNKNOWN: Final[sa.ColumnElement[str]] = sa.literal_column("''")  # MySQL's client takes no parameters there
 _ORDER: Final = ("job", "barrier_id", "database", "table", "run", "table_id")
 
+_TO_BE_CHECKED_AGAIN: Final = (
+    sa.update(CHECKED)
+    .where(
+        CHECKED.c.database == sa.bindparam("of_database"),
+        CHECKED.c.table == sa.bindparam("of_table"),
+        CHECKED.c.snapshot_id >= sa.bindparam("of_snapshot"),
+        ~sa.select(SINK_SNAPSHOTS.c.row_key)
+        .where(
+            SINK_SNAPSHOTS.c.row_key == sa.bindparam("of_key"),
+            SINK_SNAPSHOTS.c.snapshot_id == sa.bindparam("of_snapshot"),
+            SINK_SNAPSHOTS.c.identity == sa.bindparam("of_identity"),
+        )
+        .exists(),
+    )
+    .values(snapshot_id=0, identity="")
+)
+
 
 class JdbcLineageMeta:
     """See ``LineageMeta``. Picklable."""
@@ -168,18 +185,18 @@ class JdbcLineageMeta:
 
     def _check_again(self, connection: sa.Connection, written: Iterable[DataLineage]) -> None:
         """Let a late row be compared with the snapshot files: records may have waited while the table went back."""
-        for each in written:
-            known = sa.select(SINK_SNAPSHOTS.c.row_key).where(
-                SINK_SNAPSHOTS.c.row_key == row_key(each),
-                SINK_SNAPSHOTS.c.snapshot_id == each.snapshot_id,
-                SINK_SNAPSHOTS.c.identity == each.identity,
-            )
-            is_checked = sa.and_(
-                CHECKED.c.database == each.database,
-                CHECKED.c.table == each.table,
-                CHECKED.c.snapshot_id >= each.snapshot_id,
-            )
-            connection.execute(sa.update(CHECKED).where(is_checked, ~known.exists()).values(snapshot_id=0, identity=""))
+        rows = [
+            {
+                "of_key": row_key(each),
+                "of_database": each.database,
+                "of_table": each.table,
+                "of_snapshot": each.snapshot_id,
+                "of_identity": each.identity,
+            }
+            for each in written
+        ]
+        if rows:
+            connection.execute(_TO_BE_CHECKED_AGAIN, rows)
 
     def _add(self, connection: sa.Connection, table: sa.Table, entities: Iterable[Any]) -> None:
         keys = [column.name for column in table.primary_key]

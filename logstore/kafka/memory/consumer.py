@@ -37,6 +37,12 @@ class MemoryConsumer:
         self._place, self._position, self._ended_at = (wanted.topic, wanted.partition), wanted.offset, -1
         self._fetched.clear()
 
+    def unassign(self) -> None:
+        """Fetch nothing until the next position is assigned."""
+        self._check_open()
+        self._place = None
+        self._fetched.clear()
+
     def poll(self, timeout: float = -1) -> Message | None:
         """The next record, the end of the partition, or an error as a message; None: nothing came in time."""
         self._check_open()

@@ -21,6 +21,8 @@ from engine.cdc.state import CdcTableState, StateFiles
 from engine.kafka.offsets import OffsetRange
 from engine.lineage.lineage import lineage_of
 from engine.lineage.origins import CommitOrigin
+from engine.lineage.store.entities import LineageRecords
+from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
 from engine.write.unavailable.filling import Filling
@@ -28,6 +30,7 @@ from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
+from lsm.errors import UnavailableError
 from tests.support.cdc_job import MemoryJob, memory_job
 from tests.support.change_events import SourceTable, decimal, int32, int64, send, text, tombstone
 
@@ -219,6 +222,37 @@ def test_truncate_drops_what_came_before_it(job: MemoryJob) -> None:
     assert orders_of(job) == [(3, "c")]
     job.batch(ORDERS.truncate())
     assert orders_of(job) == []
+
+
+def test_a_job_of_one_topic_truncates_a_table_that_was_there_before(job: MemoryJob) -> None:
+    """The way out for a table that a single query has written: it is taken over with its options and columns."""
+    rows = pa.table({"id": pa.array([1, 9], pa.int32()), "state": ["a", "z"]})
+    table = job.catalog.create_table("shop.orders", rows.schema, primary_key=["id"], options={"bucket": "2"})
+    table.append(rows)
+    events = [ORDERS.insert({"id": number, "state": "abc"[number - 1], "amount": None}) for number in (1, 2, 3)]
+    job.batch(*events[:2], ORDERS.truncate(), events[2])
+    assert orders_of(job) == [(3, "c")]
+    assert job.catalog.table("shop.orders").store.options.bucket == 2
+    job.restarted()
+    job.again()
+    assert orders_of(job) == [(3, "c")]
+
+
+def test_a_truncate_is_refused_only_where_other_source_tables_have_rows(tmp_path: Path) -> None:
+    """A rule with one name for its tables: with one source table it renames, with two it joins."""
+    naming = Naming(rules=(NameRule(source=r"public\.(orders|users)", to="all_of_them", add={"from": "{1}"}),))
+    with memory_job(tmp_path, naming=naming) as job:
+        first = USERS.insert({"id": 1, "name": "Ann"})
+        job.batch(first, USERS.truncate(), USERS.insert({"id": 2, "name": "Bob"}))
+        assert [row["id"] for row in job.rows("all_of_them")] == [2]
+        job.batch(USERS.truncate())
+        assert job.rows("all_of_them") == []
+        other = replace(USERS, name="orders")
+        job.batch(first, other.insert({"id": 3, "name": "Cem"}))
+        parked = job.batch(USERS.truncate()).tables["all_of_them"].parked
+        assert parked is not None
+        assert "one of several source tables was truncated: table=all_of_them source=public.users" in parked
+        assert {row["id"] for row in job.rows("all_of_them")} == {1, 3}
 
 
 # ---- names, added columns, kinds of deletes, tables without a key
@@ -454,6 +488,36 @@ def test_a_batch_is_one_barrier_of_its_job_in_all_its_tables(job: MemoryJob) -> 
     assert orjson.loads(snapshot.properties["fluvial.cdc-offsets"]) == {"shop.public.users": {"0": 4}}
 
 
+def test_the_lineage_of_a_batch_is_stored_in_one_transaction(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it cannot be stored, the batch ends and no table is parked; its repetition stores it."""
+    tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(5)]
+    stored: list[int] = []
+    store = JdbcLineageMeta.store
+
+    def counted(meta: JdbcLineageMeta, records: LineageRecords) -> None:
+        stored.append(len(records.sink_snapshots))
+        if len(stored) == 3:
+            raise UnavailableError("the store is away")
+        store(meta, records)
+
+    monkeypatch.setattr(JdbcLineageMeta, "store", counted)
+    job.batch(*(each.insert({"id": 1}) for each in tables))
+    job.batch(*(each.insert({"id": 2}) for each in tables[:4]))
+    assert stored == [5, 4]
+    lineage = lineage_of(job.catalog)
+    assert lineage is not None
+    job.catalog = Catalog(job.catalog.warehouse, options={"lineage.on-unavailable": "fail"})
+    job.restarted()
+    with pytest.raises(UnavailableError, match="away"):
+        job.batch(*(each.insert({"id": 3}) for each in tables[:3]))
+    assert [job.snapshots(each.name) for each in tables] == [3, 3, 3, 2, 1]
+    job.restarted()
+    job.again()
+    assert stored == [5, 4, 3, 3]
+    barriers = {(each.barrier_id, each.table) for each in lineage.meta.sink_data_lineages()}
+    assert barriers == {(batch, f"t{n}") for batch in range(3) for n in range(5 - batch)}
+
+
 def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are the same for any memory; only what does not fit is read twice, bad records as they were."""
     reads: list[LogRange] = []
@@ -472,6 +536,19 @@ def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monke
             assert [row["id"] for row in job.rows("users")] == [*range(6)], memory
         again[memory] = [each.start_offset for each in reads]
     assert again == {0: [0, 0], 2000: [0, 2], 10**6: [0]}
+
+
+def test_all_topics_are_read_by_as_many_consumers_as_threads(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C: with one thread one consumer, in all batches of a run."""
+    tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(5)]
+    made, new_consumer = list[Any](), KafkaProperties.consumer
+    monkeypatch.setattr(
+        KafkaProperties, "consumer", lambda *given, **more: made.append(new_consumer(*given, **more)) or made[-1]
+    )
+    for id_ in (1, 2):
+        job.batch(*(each.insert({"id": id_}) for each in tables))
+    assert [job.rows(each.name) for each in tables] == [[{"id": 1}, {"id": 2}]] * 5
+    assert len(made) == 1
 
 
 def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,29 @@ _CHANGES = (
 )
 
 
+def _more_changes(number: int) -> list[tuple[str, ...]]:
+    """As many changes as a further round has strikes; each is one that a killed connector may publish again."""
+    return [
+        (
+            f"ALTER TABLE orders ADD COLUMN r{number} int NOT NULL DEFAULT {number}",
+            f"INSERT INTO orders (id, r{number}) VALUES ({200 + number}, 0)",
+            "DELETE FROM large WHERE id = 3",
+            f"INSERT INTO large (id, v, t) VALUES (3, {number}, 'again')",
+        ),
+        (f"CREATE TABLE late_{number} (id int PRIMARY KEY, v text)", f"INSERT INTO late_{number} VALUES (1, 'late')"),
+        ("UPDATE large SET v = v + 1", "UPDATE parts SET v = v || 'x'", "UPDATE parts SET k = 3 - k WHERE id = 2"),
+        (
+            "TRUNCATE pairs",
+            "INSERT INTO pairs VALUES ('x', 1, 1), ('x', 2, 2)",
+            "BEGIN",
+            "UPDATE pairs SET a = 3 WHERE a = 1",
+            "UPDATE pairs SET a = 1 WHERE a = 2",
+            "UPDATE pairs SET a = 2 WHERE a = 3",
+            "COMMIT",
+        ),
+    ]
+
+
 class Job:
     """``fluvial cdc run`` on a file; started again when it has ended, as a service would be."""
 
@@ -142,15 +165,18 @@ def job(tmp_path: Path, postgres_source: PostgresSource) -> Iterator[Job]:
         yield made
 
 
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_a_database_is_equal_after_kills_of_all_around_it(
     job: Job,
     postgres_source: PostgresSource,
     broker: Broker,
     tmp_path: Path,
     fluvial: Callable[..., tuple[int, str, str]],
+    rounds: int,
 ) -> None:
     """A, B, D, E: under load, kill -9 of driver, worker, broker and Connect between changes of all kinds.
 
+    Each of them once; three times, as the specification has it, with ``make soak``.
     Each cut has pgbench's sums; a table that cannot be read waits, the others do not; resumed, it lacks nothing.
     """
     source, chance = postgres_source, random.Random(SEED)
@@ -178,6 +204,7 @@ def test_a_database_is_equal_after_kills_of_all_around_it(
         return {each["table"]: each for each in json.loads(out)["tables"]}
 
     strikes: list[Callable[[], None]] = [job.kill_worker, kill_broker, kill_connector]
+    more = [*strikes, lambda: kill_driver("null")]
     chance.shuffle(strikes)
     load = source.pgbench_command("-n", "-T", "600", "-c", "2", "-R", "8", "-f", str(script))
     with subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
@@ -198,6 +225,11 @@ def test_a_database_is_equal_after_kills_of_all_around_it(
             kill_driver("null")
             assert fluvial("cdc", "resume", "dated", str(job.file))[0] == 0
             job.awaited(2)
+            for number in range(1, rounds):
+                for changes, strike in zip(_more_changes(number), chance.sample(more, len(more)), strict=True):
+                    source.execute(*changes)
+                    strike()
+                    job.awaited(2)
         finally:
             running.kill()
     source.records()

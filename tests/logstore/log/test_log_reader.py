@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.log.kept_consumers import IdleConsumers
 from logstore.log.log_reader import LOG_SCHEMA, RecordsLostError, _Reading, read_range
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, UnavailableError
@@ -180,6 +181,36 @@ def test_what_was_read_before_a_loss_is_returned_before_the_error(
     assert [batch["offset"].to_pylist() for batch in found] == [[2]]
     lost: RecordsLostError = pickle.loads(pickle.dumps(caught.value))
     assert (lost.wanted_offset, lost.earliest_offset, lost.end_offset) == (3, 6, 11)
+
+
+def test_one_idle_consumer_reads_ranges_of_many_topics(
+    kafka: KafkaProperties, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each range has its own records only, also where the one before was fetched far beyond its end, or failed."""
+    topics, made, new_consumer = [new_topic(), new_topic()], list[Any](), KafkaProperties.consumer
+    monkeypatch.setattr(
+        KafkaProperties, "consumer", lambda *given, **more: made.append(new_consumer(*given, **more)) or made[-1]
+    )
+    for number, topic in enumerate(topics):
+        written = Transactions(kafka, topic)
+        written.commit(10_000 * number, 2000)
+        written.client.close()
+    consumers = IdleConsumers(1)
+    for start in (0, 700, 100, 1400):
+        for number, topic in enumerate(topics):
+            wanted = LogRange(bucket=0, start_offset=start, end_offset=start + 300)
+            found = pa.Table.from_batches(read_range(kafka, topic=topic, log_range=wanted, kept=consumers))
+            assert numbers(found) == [10_000 * number + each for each in range(start, start + 300)], (topic, start)
+    assert len(made) == 1
+    lost = LogRange(bucket=0, start_offset=5000, end_offset=5001)
+    with pytest.raises(RecordsLostError, match="wanted_offset=5000"):
+        list(read_range(kafka, topic=topics[0], log_range=lost, kept=consumers))
+    again = LogRange(bucket=0, start_offset=1999, end_offset=2001)
+    assert numbers(pa.Table.from_batches(read_range(kafka, topic=topics[0], log_range=again, kept=consumers))) == [1999]
+    assert len(made) == 2  # the one that failed is closed
+    consumers.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        made[-1].poll(0)
 
 
 def test_a_log_that_is_shorter_than_it_was_is_an_error(
