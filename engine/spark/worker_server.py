@@ -131,7 +131,7 @@ class WorkerServer:
                     self._report()
                 elif key.fileobj is self._listening:
                     client, _ = self._listening.accept()
-                    with contextlib.suppress(OSError, ValueError):
+                    with contextlib.suppress(OSError, ValueError, struct.error):  # a client that was killed
                         work = self._answer(client)
                         if work is not None:
                             return work
@@ -144,7 +144,7 @@ class WorkerServer:
         client.settimeout(_PATIENCE_S)
         streams, request = _received(client)
         try:
-            work = self._works.get(request["module"])
+            work = self._works.get(request.get("module", ""))
             if (
                 work is None
                 or len(streams) != _STREAMS
@@ -169,10 +169,10 @@ class WorkerServer:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
-        for each in (self._listening, self._ended, self._wakes, *self._clients.values()):
-            each.close()
-        for number, each in enumerate(streams):
-            os.dup2(each, number)
+        for opened in (self._listening, self._ended, self._wakes, *self._clients.values()):
+            opened.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
         with contextlib.suppress(OSError):
             os.chdir(request["directory"])
         os.environ.clear()

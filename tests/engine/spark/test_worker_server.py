@@ -71,8 +71,8 @@ def environment(**more: str) -> dict[str, str]:
 
 @contextmanager
 def asked(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, text=True, **pipes, **options) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, **options) as process:
         yield process
         process.kill()
 
@@ -121,6 +121,15 @@ def test_a_server_that_is_asked_in_vain_or_has_ended_leaves_the_start_to_python(
         assert "Namespaces" in done.stdout
 
 
+def test_a_client_that_is_cut_off_disturbs_no_other(server: subprocess.Popen[bytes]) -> None:
+    for part in (b"", b"\0", b"\0\0\0\2{", b"\0\0\0\2{}", b"\0\0\0\2no"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(server.args[-1]))  # type: ignore[index]
+            client.sendall(part)
+    with asked(of_client(server, "exit", "5"), env=environment()) as process:
+        assert process.wait(60) == 5
+
+
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     script = f"""
 import os, sys
@@ -145,9 +154,9 @@ os.kill(os.getpid(), {int(signal.SIGKILL)})
     [
         ({}, True),
         ({"SPARK_BUFFER_SIZE": "1", "PYTHON_WORKER_FACTORY_PORT": "1", "PYTHONUNBUFFERED": "YES"}, True),
-        ({"PYTHONPATH": f"{SPARK_HOME}/python/lib/pyspark.zip:{SPARK_HOME}/jars/a.jar:/home"}, True),
-        ({"PYTHONPATH": "/users:/home"}, False),
-        ({"PYTHONPATH": "/home/users.zip:/home"}, False),
+        ({"PYTHONPATH": f"{SPARK_HOME}/python/lib/pyspark.zip:{SPARK_HOME}/jars/a.jar:/mine"}, True),
+        ({"PYTHONPATH": "/users:/mine"}, False),
+        ({"PYTHONPATH": "/mine/users.zip:/mine"}, False),
         ({"PYTHONHASHSEED": "1"}, False),
         ({"OMP_NUM_THREADS": "1"}, True),
         ({"OMP_NUM_THREADS": "4"}, False),
@@ -156,7 +165,7 @@ os.kill(os.getpid(), {int(signal.SIGKILL)})
     ],
 )
 def test_an_environment_that_acts_on_imports_is_refused(change: dict[str, str | None], expected: bool) -> None:
-    own = {"HOME": "/root", "PYTHONPATH": "/home", "PYTHONHASHSEED": "0"}
+    own = {"HOME": "/mine", "PYTHONPATH": "/mine", "PYTHONHASHSEED": "0"}
     wanted = {key: value for key, value in (own | change).items() if value is not None}
     assert may_fork(wanted, own, SPARK_HOME) is expected
 
