@@ -19,7 +19,8 @@ from engine.kafka.source import KafkaSource
 from engine.runtime.spark_internals import hadoop_setting, has_context, start_jvm
 from engine.spark.class_archive import class_sharing
 from engine.spark.data_source import FluvialDataSource
-from engine.spark.worker_python import set_worker_python
+from engine.spark.worker_python import LAUNCHER, set_worker_python
+from engine.spark.worker_server import start_worker_server
 
 REDACTED: Final = (
     "(?i)secret|passw|passphrase|token|credential|jaas|private|user[._-]?info|access[._-]?key|account[._-]key|api_?key"
@@ -100,6 +101,8 @@ def session(
     # Workers take the interpreter and module path from the environment of the JVM, so both are set before it starts.
     set_worker_python(given)
     _make_importable()
+    if os.environ["PYSPARK_PYTHON"] == LAUNCHER:
+        start_worker_server(os.environ)  # it imports while the JVM starts
     given["spark.app.name"] = app_name
     # Once the JVM runs, the settings of spark-defaults.conf and spark-submit can be read.
     with class_sharing():

@@ -18,6 +18,7 @@ from engine.runtime import stream_worker
 from engine.runtime.hidden_pandas import STREAM_RUNNER
 from engine.runtime.installed_pyspark import prefer_installed_pyspark
 from engine.spark.worker_python import LAUNCHER, set_worker_python
+from engine.spark.worker_server import ADDRESS
 
 ROOT = Path(__file__).resolve().parents[3]
 SECRET: Final = "a secret ä"
@@ -35,7 +36,8 @@ def spark_side() -> Iterator[socket.socket]:
 
 def environment(listening: socket.socket) -> dict[str, str]:
     address = {"PYTHON_WORKER_FACTORY_PORT": str(listening.getsockname()[1]), "PYTHON_WORKER_FACTORY_SECRET": SECRET}
-    return {**os.environ, **address, "FLUVIAL_WORKER_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    alone = {ADDRESS: "", "FLUVIAL_WORKER_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **address, **alone}
 
 
 @contextmanager
@@ -140,7 +142,7 @@ def test_six_sources_that_start_at_once_on_a_busy_machine_connect(spark_side: so
     ],
 )
 def test_all_else_is_passed_to_the_interpreter(arguments: list[str], run: str) -> None:
-    environment = {**os.environ, "FLUVIAL_WORKER_PYTHON": "/bin/echo"}
+    environment = {**os.environ, ADDRESS: "", "FLUVIAL_WORKER_PYTHON": "/bin/echo"}
     done = subprocess.run([LAUNCHER, *arguments], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(run)
 

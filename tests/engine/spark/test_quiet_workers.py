@@ -36,7 +36,7 @@ for path in Path("/proc").glob("[0-9]*"):
             commands.append((path / "cmdline").read_text().split("\\0")[1:-1])
     except OSError:
         pass
-print(["-m", "engine.runtime.stream_worker"] in commands, query.exception())
+print(["-m", "engine.runtime.stream_worker"] in [each[-2:] for each in commands], query.exception())
 query.stop()
 spark.stop()
 """

@@ -130,11 +130,14 @@ def killed_at_the_end(trees: Iterable[Tree]) -> Iterator[None]:
 
 
 def until(condition: Callable[[], bool], seconds: float, said: Callable[[], str]) -> None:
-    """Wait. Raises: AssertionError with what the caller says."""
+    """Wait; a condition that takes long is asked less often. Raises: AssertionError with what the caller says."""
     deadline = time.monotonic() + seconds
+    asked = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, said()
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < deadline, said()
+        time.sleep(max(0.02, 2 * (now - asked)))
+        asked = time.monotonic()
 
 
 def python(module: str, *arguments: str) -> list[str]:
