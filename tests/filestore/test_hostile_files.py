@@ -15,6 +15,7 @@ from tests.support.hostile_table import OPERATIONS, ORDERS, metadata, one_of_a_k
 from tests.support.tables import reopened
 
 
+@pytest.mark.sweep
 def test_the_table_has_a_file_of_every_kind() -> None:
     """And all operations work on it unedited: else the sweep below would show nothing."""
     table = whole()
@@ -52,6 +53,7 @@ def test_no_name_leads_out_of_the_table(value: str) -> None:
     assert found == {}
 
 
+@pytest.mark.sweep
 def test_the_fuzzer_counts_what_each_reader_did() -> None:
     """Of a few edits: all that was asked for was done, and some of it refused."""
     counts = fuzzed(kinds=2, values=HOSTILE[:1])

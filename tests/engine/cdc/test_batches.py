@@ -474,6 +474,7 @@ def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monke
     assert again == {0: [0, 0], 2000: [0, 2], 10**6: [0]}
 
 
+@pytest.mark.sweep
 def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """C: of 40 tables 2 have records; the others are neither opened nor looked at."""
     tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(40)]
