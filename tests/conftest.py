@@ -103,13 +103,9 @@ def _turn(item: pytest.Item) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: no collection of garbage looks through it again.
-
-    What tests make is young for longer than Python has it, which takes a tenth less processor time.
-    """
+    """What was imported and collected stays to the end: no collection of garbage looks through it again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
     gc.enable()
 
 
