@@ -42,6 +42,9 @@ FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
 FETCH_FLINK := from tests.peers.flink import flink_jars; flink_jars()
 FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars()
 
+# compiled modules and rewritten asserts are kept, also where the environment says otherwise: see tests/conftest.py
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv venv-peers venv-dbt venv-bench venv-older jars jars-peers test test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job lint audit format clean

@@ -23,6 +23,7 @@ pytest_plugins = [
 ]
 
 
+gc.disable()  # until everything is imported and collected: nothing of it is garbage
 class_archive.use()
 
 # Compiled modules are kept, also where the environment says otherwise: to compile and to rewrite the asserts of every
@@ -105,6 +106,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: no collection of garbage looks through it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -50,6 +50,7 @@ def prose(text: str) -> str:
     return re.sub(r"`[^`\n]*`", "``", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("page", TOURS)
 def test_the_examples_run_word_for_word(page: str, tmp_path: Path) -> None:
     """FL-02, FL-82, TAG-01, TAG-02."""

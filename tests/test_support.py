@@ -1,6 +1,7 @@
 """What tests share has one home, checked as a property of the tests."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -51,3 +52,13 @@ def test_support_says_what_it_is_for(name: str) -> None:
     assert ast.get_docstring(tree), name
     public = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"]
     assert [node.name for node in public if not ast.get_docstring(node)] == []
+
+
+def test_clients_of_brokers_are_silent() -> None:
+    """librdkafka prints what it meets, such as a broker that a test stopped, into the middle of a run."""
+    loud = [
+        path.relative_to(TESTS).as_posix()
+        for path in sorted(TESTS.rglob("*.py"))
+        if re.search(r"(?<!\w)(Producer|Consumer|AdminClient)\(\s*\{", path.read_text())
+    ]
+    assert loud == []

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from engine import Catalog, Table, sql
@@ -24,6 +23,7 @@ from logstore.offsets import LogRange
 from lsm.errors import FluvialError
 from lsm.row_kind import RowKind
 from tests.peers.agreement import Agreement
+from tests.support.clients import quiet_producer
 from tests.support.logs import visible_ends, without_notes
 from tests.support.retention import ForgetfulBroker
 from tests.support.rows import id_rows
@@ -186,7 +186,7 @@ def test_a_day_with_everything_at_once_ends_with_one_truth(
             topic = str(day.table().options.log_topic)
             day.is_broken = True
             if mistake == "record":
-                producer = Producer({"bootstrap.servers": servers})
+                producer = quiet_producer(servers)
                 producer.produce(topic, b"x", partition=0)
                 assert producer.flush(20) == 0
             else:

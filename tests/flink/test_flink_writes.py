@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from engine import Catalog
 from engine.broker.broker import Broker
@@ -13,6 +12,7 @@ from filestore.evolution.schema_change import SetOption
 from lsm.errors import CorruptDataError
 from tests.flink.flink_tables import State, by_key, flink_table, in_table, put_rows
 from tests.peers.flink import Change, Flink, rows_of_changes
+from tests.support.clients import quiet_producer
 from tests.support.streams import Query, Rows
 
 
@@ -133,7 +133,7 @@ def test_a_log_with_records_of_no_snapshot_is_replaced_by_one_command(
     turns = Turns(catalog, flink, tmp_path)
     turns.put_rows({1: "a", 2: "a"})
     turns.insert({3: "flink"})
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = quiet_producer(broker.bootstrap_servers)
     for bucket in range(2):
         value = b'{"before":null,"after":{"id":1,"v":"lost"},"op":"c"}'
         producer.produce(turns.table.log.topic, value, key=b'{"id":1}', partition=bucket)

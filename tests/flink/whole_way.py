@@ -26,6 +26,7 @@ from engine.table import Table
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from tests.peers.flink import Flink, FlinkJob
+from tests.support.clients import quiet_producer
 from tests.support.kills.processes import REPOSITORY, Tree
 
 SCHEMAS: Final = {
@@ -63,7 +64,7 @@ class ShopSource:
 
     def change(self, count: int) -> None:
         """Make so many changes, one in eight of a customer, one in ten a deletion."""
-        producer = Producer({"bootstrap.servers": self.brokers})
+        producer = quiet_producer(self.brokers)
         for _ in range(count):
             is_customer = self.chance.random() < 1 / 8
             name, rows, keys = ("customers", self.customers, 20) if is_customer else ("orders", self.orders, 300)

@@ -39,6 +39,7 @@ def test_a_signal_ends_it_with_what_was_done(ending: signal.Signals) -> None:
     assert (found["histories"], found["failed"], found["next"]) == (1, [], 8)
 
 
+@pytest.mark.sweep
 def test_one_history_is_repeated_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "references pl", "--first", "3", "--count", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["by_kind"] == {"references plain": 1}

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from engine import Catalog
 from engine.broker.broker import Broker
@@ -25,6 +25,7 @@ from tests.soak.page import soak_page
 from tests.soak.samples import ALLOWED, OUTLIVE, sample
 from tests.soak.slopes import leaks, slope_of
 from tests.soak.strikes import FATAL, PASSING, Strikes
+from tests.support.clients import quiet_admin
 from tests.support.kills.oracle import Change, committed_records
 from tests.support.kills.processes import REPOSITORY
 
@@ -38,7 +39,7 @@ class Soak:
 
     def __init__(self, home: Path, broker: Broker, *, seed: int, rate: int, freeze_s: float) -> None:
         servers = broker.bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self.admin = quiet_admin(servers)
         self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
         self.home, self.broker, self.servers = home, broker, servers
         self.feed = Feed(servers, seed=seed, rate=rate)

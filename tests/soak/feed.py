@@ -6,8 +6,7 @@ import threading
 import time
 from typing import Any, Final
 
-from confluent_kafka import Producer
-
+from tests.support.clients import quiet_producer
 from tests.support.kills.oracle import DELETES, Change, last_changes
 
 TOPIC: Final = "changes"
@@ -22,14 +21,11 @@ class Feed:
         """``rate``: changes a second."""
         self.changes: list[Change] = []
         self._chance, self._rate, self._keys = random.Random(seed), rate, keys
-        self._producer = Producer(
-            {
-                "bootstrap.servers": servers,
-                "enable.idempotence": True,
-                "log_level": 0,  # outages are the point
-                "message.timeout.ms": 3_600_000,  # longer than any outage of a run
-                "queue.buffering.max.messages": 2_000_000,
-            }
+        self._producer = quiet_producer(
+            servers,
+            enable__idempotence=True,
+            message__timeout__ms=3_600_000,  # longer than any outage of a run, which are the point
+            queue__buffering__max__messages=2_000_000,
         )
         self._rows: dict[int, Change] = {}
         self._end = threading.Event()

@@ -17,6 +17,7 @@ from sqlalchemy import make_url
 
 from tests.stores.kafka_connect import KafkaConnect
 from tests.stores.postgres import programs
+from tests.support.clients import quiet_consumer
 
 _WAIT_S: Final = 60
 _COMMON: Final = {
@@ -262,15 +263,7 @@ class MariaDbSource(ChangeSource):
 
 @contextmanager
 def _reading(brokers: str) -> Iterator[Consumer]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": brokers,
-            "group.id": "reads-all",
-            "enable.auto.commit": False,
-            "log_level": 0,
-            "fetch.wait.max.ms": 10,
-        }
-    )
+    consumer = quiet_consumer(brokers, fetch__wait__max__ms=10)
     try:
         yield consumer
     finally:

@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 from engine.broker.broker import Broker
 from engine.broker.jars import find_java
 from tests.stores.processes import free_port
+from tests.support.clients import quiet_admin
 
 _PATIENCE_S: Final = 30.0
 _STORE_PASSWORD: Final = "of-the-store"
@@ -109,7 +110,7 @@ class SecureBroker(Broker):
 
     @cached_property
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        return quiet_admin(self.bootstrap_servers)
 
     def _prepare(self) -> int:
         plain_port = super()._prepare()

@@ -2,10 +2,9 @@
 
 from uuid import uuid4
 
-from confluent_kafka import Producer
-
 from engine import Table
 from engine.broker.broker import Broker
+from tests.support.clients import quiet_producer
 from tests.support.logs import wait_for_log
 
 
@@ -15,7 +14,7 @@ def abort_in_log(table: Table, bucket: int = 0, count: int = 3) -> None:
     assert log is not None
     end = table.log_end_offsets()[bucket]
     servers = log.properties.by_name["bootstrap.servers"]
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"aborted-{uuid4().hex}"})
+    producer = quiet_producer(servers, transactional__id=f"aborted-{uuid4().hex}")
     producer.init_transactions(30)
     producer.begin_transaction()
     for _ in range(count):

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from engine import Table
 from engine.spark.data_source import FluvialDataSource
 from engine.stream.reader import HybridStreamReader
+from tests.support.clients import delete_records
 from tests.support.option_keys import dotted
 from tests.support.rows import id_rows
 
@@ -152,6 +151,4 @@ def forget_log(table: Table, bucket: int = 0, before: int = -1) -> None:
     """Retention removes the records of a bucket before an offset; -1: all."""
     log = table.log
     assert log is not None
-    admin = AdminClient({"bootstrap.servers": log.properties.by_name["bootstrap.servers"]})
-    [future] = admin.delete_records([TopicPartition(log.topic, bucket, before)]).values()
-    future.result(30)
+    delete_records(log.properties.by_name["bootstrap.servers"], log.topic, {bucket: before})

@@ -5,8 +5,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from engine import Table
 from engine.log.table_log import TableLog
@@ -14,6 +12,7 @@ from engine.request.writer_options import WriterOptions
 from engine.runtime.steps import Step, StepEvent
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter
+from tests.support.clients import delete_records
 from tests.support.logs import wait_for_log
 
 Change = tuple[str, int, str | None]
@@ -83,10 +82,7 @@ def forget_after(table: Table, snapshot_id: int) -> None:
 def lose_log_before(table: Table, before_offsets: Mapping[int, int]) -> None:
     """Delete the oldest records of the log, as retention does."""
     assert table.log is not None
-    admin = AdminClient({"bootstrap.servers": table.log.properties.by_name["bootstrap.servers"]})
-    spots = [TopicPartition(table.log.topic, bucket, offset) for bucket, offset in before_offsets.items()]
-    for future in admin.delete_records(spots).values():
-        future.result(30)
+    delete_records(table.log.properties.by_name["bootstrap.servers"], table.log.topic, before_offsets)
 
 
 def by_key(rows: pa.Table) -> dict[int, str | None]:

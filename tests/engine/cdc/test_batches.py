@@ -551,6 +551,7 @@ def test_all_topics_are_read_by_as_many_consumers_as_threads(job: MemoryJob, mon
     assert len(made) == 1
 
 
+@pytest.mark.sweep
 def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """C: of 40 tables 2 have records; the others are neither opened nor looked at."""
     tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(40)]

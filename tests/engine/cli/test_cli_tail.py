@@ -70,6 +70,7 @@ def test_wrong_requests(table: Table, fluvial: Run, tmp_path: Path, arguments: t
     assert said in err
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("ending", ["Ctrl-C", "closed pipe"])
 def test_a_following_command_ends_cleanly(table: Table, tmp_path: Path, ending: str) -> None:
     """Idle, with all that was printed in the pipe; no traceback."""

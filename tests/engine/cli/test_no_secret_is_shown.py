@@ -259,6 +259,7 @@ PUBLIC = ["Snapshot.properties", "Committable.properties", "CommitTime.propertie
 NAMES = {"options", "properties", "conf", "given", "settings", "by_name", "secrets", "texts", "url", "uri", "password"}
 
 
+@pytest.mark.sweep
 def test_objects_with_options_do_not_show_them() -> None:
     """A data class with texts by key leaves them out of its repr."""
     found = [

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from engine.kafka.options import SourceValues
 from engine.request.place_options import PlaceOptions, RowOptions
 from engine.request.writer_options import WriterOptions
@@ -35,6 +37,7 @@ def named(path: Path) -> Iterator[str]:
                 yield from (word for word in WORD.findall(text) if word.split(".")[0] in GROUPS)
 
 
+@pytest.mark.sweep
 def test_errors_name_options_that_exist() -> None:
     suffixes = tuple(f".{suffix}" for suffix in FieldOptions.declared)
     found = {
@@ -48,6 +51,7 @@ def test_errors_name_options_that_exist() -> None:
     assert found == set()
 
 
+@pytest.mark.sweep
 def test_the_words_of_a_message_are_found() -> None:
     """Else the test above looks at nothing."""
     words = {word for path in (ROOT / "filestore").rglob("*.py") for word in named(path)}

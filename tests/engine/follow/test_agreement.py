@@ -98,6 +98,7 @@ class Follower:
                     return
 
 
+@pytest.mark.sweep
 @settings(law, max_examples=10)
 @given(steps, st.data())
 def test_every_way_gives_the_same_table(

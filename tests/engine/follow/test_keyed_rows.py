@@ -16,6 +16,7 @@ from engine.follow.row_chunk import RowChunk
 SCHEMA = pa.schema([("k", pa.int64()), ("d", pa.string()), ("v", pa.int64())])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("key", [["k"], ["d", "k"]])
 def test_equal_to_a_dictionary(key: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand batches, compacted often; rows taken before do not change."""

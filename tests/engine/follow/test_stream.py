@@ -55,6 +55,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
 
 
+@pytest.mark.sweep
 @settings(law, max_examples=10)
 @given(operations, st.data())
 def test_a_program_that_ends_anywhere_gets_each_change_once(

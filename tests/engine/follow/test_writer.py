@@ -149,6 +149,7 @@ def test_a_row_that_cannot_be_held_takes_no_other_with_it(catalog: Catalog) -> N
     assert sorted(content(table.files)) == [1, 3]
 
 
+@pytest.mark.sweep
 def test_a_second_writer_of_the_name_takes_over(catalog: Catalog) -> None:
     table = catalog.create_table("db.two", ID_SCHEMA)
     first = table.writer("w", max_delay_s=0)

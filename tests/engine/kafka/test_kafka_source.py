@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +36,7 @@ from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
+from tests.support.clients import delete_records, quiet_consumer
 
 Record = tuple[bytes | None, bytes | None]
 BROKERS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
@@ -216,13 +216,11 @@ class Topic:
 
     def forget(self, partition: int, before_offset: int) -> None:
         """Delete the oldest records, as retention does."""
-        admin = AdminClient({"bootstrap.servers": self.options["kafka.bootstrap.servers"]})
-        [future] = admin.delete_records([TopicPartition(self.name, partition, before_offset)]).values()
-        future.result(30)
+        delete_records(self.options["kafka.bootstrap.servers"], self.name, {partition: before_offset})
 
     def records(self) -> list[Any]:
         """What is in partition 0, with headers."""
-        consumer = Consumer({"bootstrap.servers": self.options["kafka.bootstrap.servers"], "group.id": "test"})
+        consumer = quiet_consumer(self.options["kafka.bootstrap.servers"])
         consumer.assign([TopicPartition(self.name, 0, 0)])
         _, end = consumer.get_watermark_offsets(TopicPartition(self.name, 0), timeout=30)
         found = consumer.consume(end, 30)

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
@@ -24,6 +23,7 @@ from filestore.table import FileTable
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
+from tests.support.clients import quiet_admin, quiet_producer
 from tests.support.faults import FaultyFileIO, When, fail_points
 from tests.support.logs import log_changes
 from tests.support.streams import content, fold, ids, query, rows
@@ -70,13 +70,13 @@ Spoil = Callable[[Broker, str], None]
 
 
 def stray_record(broker: Broker, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = quiet_producer(broker.bootstrap_servers)
     producer.produce(topic, b"x", partition=0)
     assert producer.flush(20) == 0
 
 
 def more_partitions(broker: Broker, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = quiet_admin(broker.bootstrap_servers)
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
 
 

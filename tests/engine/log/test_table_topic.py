@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from engine import Catalog, Table
@@ -21,6 +20,7 @@ from logstore.log import log_writer
 from logstore.log.marker import read_tail
 from logstore.log.topic_claim import claim_topic
 from lsm.errors import CorruptDataError, InvalidInputError
+from tests.support.clients import delete_records
 from tests.support.logs import log_changes, wait_for_log, write_without_commit
 from tests.support.rows import id_rows
 from tests.support.streams import Query, fold, forget_log, ids
@@ -194,7 +194,7 @@ def test_a_topic_that_cannot_be_claimed_is_left_as_it_is(
     for name in (used, expired):
         stray(kafka, name, 1)
     eventually(lambda: topics.end_offsets(expired, [1]), {1: 1})
-    delete_records(kafka, expired, 1)
+    delete_records(kafka.by_name["bootstrap.servers"], expired, {1: -1})
     of_table = topic_of(new_table(warehouse, options={"bucket": "2", "log.kafka.topic": new_topic(2)}))
     for name, words in (
         (used, r"was written to.*end_offsets=\{1: 1\}.*fix=choose another log\.kafka\.topic"),
@@ -337,7 +337,7 @@ def fallen_ill(
     topic = topic_of(table)
     stray(kafka, topic, 1)
     yield "stray record", "last record of the log has no marker"
-    delete_records(kafka, topic, 1)
+    delete_records(kafka.by_name["bootstrap.servers"], topic, {1: -1})
     yield "mended", ""
     admin = kafka.admin(ErrorNotes())
     (future,) = admin.create_partitions([NewPartitions(topic, 3)]).values()
@@ -385,9 +385,3 @@ def stray(kafka: KafkaProperties, topic: str, bucket: int, value: bytes = b"x") 
     producer.produce(topic, value, partition=bucket)
     assert producer.flush(20) == 0
     producer.close()
-
-
-def delete_records(kafka: KafkaProperties, topic: str, bucket: int) -> None:
-    admin = kafka.admin(ErrorNotes())
-    (future,) = admin.delete_records([TopicPartition(topic, bucket, -1)]).values()
-    future.result(30)

@@ -108,6 +108,7 @@ def test_a_table_that_cannot_be_read_is_down_and_hides_no_other(table: Table) ->
     assert of(found, "fluvial_table_up", table="db.metered") == 1
 
 
+@pytest.mark.sweep
 def test_batches_and_compactions_are_counted(table: Table) -> None:
     """What this process committed: rows, bytes, files, seconds; compactions beside it."""
     labels = {"table": "db.metered"}

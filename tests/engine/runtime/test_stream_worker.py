@@ -120,6 +120,7 @@ def test_connecting_takes_little_more_than_starting_python(spark_side: socket.so
     assert used[1] < 4 * used[0]
 
 
+@pytest.mark.sweep
 def test_six_sources_that_start_at_once_on_a_busy_machine_connect(spark_side: socket.socket) -> None:
     spark_side.settimeout(10)  # Spark's limit
     with ExitStack() as running:

@@ -96,6 +96,7 @@ def rows_of_version(changes: Counter[Change], up_to: int) -> Counter[Change]:
     return Counter({row: count for row, count in rows.items() if count})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_batch_stream_and_difference_fold_to_equal_rows_at_every_version(tmp_path: Path, kind: str, seed: int) -> None:

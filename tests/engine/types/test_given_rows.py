@@ -140,6 +140,7 @@ def test_a_stream_that_fails_leaves_nothing_visible(table: Table) -> None:
     assert not [path for path in Path(table.store.paths.root).rglob("data-*")]
 
 
+@pytest.mark.sweep
 def test_a_stream_larger_than_the_buffer_is_written_in_bounded_memory(tmp_path: Path) -> None:
     """96 MB of rows with a buffer of 4 MB; each batch is 4 MB."""
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])

@@ -81,6 +81,7 @@ def test_literals() -> None:
     assert statistics_of(table.store, newest_snapshot(table)) == found
 
 
+@pytest.mark.sweep
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 8), st.none() | st.integers(-50, 50)), min_size=1, max_size=40))
 def test_merged_rows_are_what_is_described(pairs: list[tuple[int, int | None]]) -> None:

@@ -71,6 +71,7 @@ def clustered(rows: pa.Table, order: RowOrder, *, budget_bytes: int, step: int =
     return pa.concat_tables([rows.slice(0, 0), *found])
 
 
+@pytest.mark.sweep
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(VALUES, min_size=1, max_size=60),

@@ -307,6 +307,7 @@ def test_a_lock_does_not_hide_that_the_history_changed(tmp_path: Path, action: A
 # ---- hints
 
 
+@pytest.mark.sweep
 def test_a_commit_that_came_into_a_table_made_again_stays_where_another_one_follows_it() -> None:
     """Seed 3004121: its files were deleted below the commit that followed, and the new table could not be read."""
     options, ends = {"bucket": "1", "write-only": "true"}, set()

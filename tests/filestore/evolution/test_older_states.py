@@ -341,6 +341,7 @@ def schema_history(seed: int, *, steps: int = 18) -> Mapping[str, int]:
     return made.seen
 
 
+@pytest.mark.sweep
 def test_a_table_goes_back_across_all_that_changes_no_value() -> None:
     """Issue 16 point 1: random histories of writes, changes of the schema, tags, savepoints, expiry and going back."""
     seen = {"restored": 0, "refused": 0, "altered": 0}

@@ -244,6 +244,7 @@ class FilesOfADead:
         return call
 
 
+@pytest.mark.sweep
 @FORMATS
 def test_killed_at_every_call_the_copy_is_the_old_or_the_new_state_and_the_next_run_completes_it(
     export: Export, tmp_path: Path

@@ -56,6 +56,7 @@ def is_equal_at_all_snapshots(table: FileTable) -> bool:
     return all(iceberg_rows(table, each) == own_rows(table, each, tag=tags.get(each)) for each in shown)
 
 
+@pytest.mark.sweep
 def test_an_append_table_is_the_same_at_every_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 20 point 1: a random history; each snapshot is Iceberg's with its id, tags are refs, as pyiceberg reads."""
     choice = random.Random(20)
@@ -250,6 +251,7 @@ def test_commits_without_metadata_are_caught_up_with_one_by_one(
     assert is_equal_at_all_snapshots(table)
 
 
+@pytest.mark.sweep
 def test_a_commit_costs_the_same_in_a_small_and_a_large_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 20 point 1: a commit that replaces files of one bucket reads and writes metadata of a few manifests."""
     for module in (manifests, manifest_tree):

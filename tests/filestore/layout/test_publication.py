@@ -81,6 +81,30 @@ def test_writers_wait_for_the_rest_of_a_branch_until_the_same_call_completes_it(
     assert not [*verify_files(table.store, progress=lambda done, of: None)]
 
 
+def test_wherever_the_repeat_of_a_dead_one_dies_too_writers_still_wait() -> None:
+    """It does not announce itself: its own first snapshot is the second of the branch, which main does not have yet."""
+    before = announced_table()
+    before.on_branch("dev").write(rows((4, 40)))
+    died(before)
+    waited, disks = 0, Disks()
+    for fail_at in count(1):
+        table, failing, faulty = failing_at(before, fail_at, When.BEFORE)
+        with suppress(UnavailableError, OutcomeUnknownError):
+            fast_forward(failing.store, "dev")
+        if faulty.calls < fail_at:
+            break
+        if not disks.is_new(table.store.io):
+            continue
+        try:
+            table.write(rows((9, 90)))
+        except ConflictError:
+            waited += 1
+            fast_forward(table.store, "dev")
+            table.write(rows((9, 90)))
+        assert key_values(table) == [(1, 10), (2, 20), (3, 30), (4, 40), (9, 90)], f"fail_at={fail_at}"
+    assert waited >= 2
+
+
 def test_the_first_number_decides() -> None:
     table = announced_table()
     died(table, published=False)
@@ -157,6 +181,7 @@ def test_wherever_a_fast_forward_dies_a_schema_change_leaves_all_of_the_branch_o
     assert {(("later",), 1), (("own", "second"), 2)} <= seen
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("comes", ["a commit", "a commit with the new schema"])
 def test_a_refused_fast_forward_leaves_no_schema_version(comes: str) -> None:
     """A writer of main comes between the branch's schemas and its first snapshot: main keeps the columns it had.

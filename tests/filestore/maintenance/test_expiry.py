@@ -89,6 +89,7 @@ def test_what_is_old_goes_between_the_least_and_the_most(
     assert end(ages, **more) == expected
 
 
+@pytest.mark.sweep
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=12).map(lambda ages: sorted(ages, reverse=True)),
     st.integers(1, 6), st.integers(0, 8), st.integers(1, 6), st.none() | st.integers(1, 14),
@@ -389,6 +390,7 @@ def files_of_branches() -> dict[str, bytes]:
     return dict(table.store.io.files)  # type: ignore[attr-defined]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("first", ["dev", "main"])
 def test_branches_expire_side_by_side_and_no_one_says_corrupt(first: str) -> None:
     """versions.md M5: an expiry deletes lists before snapshot files, and those of other branches did not find them."""

@@ -185,6 +185,7 @@ def test_wherever_a_rollback_dies_repair_completes_it_or_takes_it_back() -> None
     assert seen_actions >= {"complete rollback", "take back rollback"}
 
 
+@pytest.mark.sweep
 def test_a_refusal_that_leaves_something_is_none() -> None:
     """Seed 3004600: a note could not be deleted, the rollback was refused, and no commit was possible any more."""
     said = set()

@@ -123,6 +123,7 @@ def test_bytes_that_look_like_the_start_of_an_entry_are_none() -> None:
     assert entries_at(columns_in(manifest(written))) == written
 
 
+@pytest.mark.sweep
 def test_many_entries_are_read_in_pieces() -> None:
     written = [add(file(f"f{n}", deletes=n), bucket=n % 7) for n in range(20_000)]
     columns = columns_in(manifest(written))
@@ -179,6 +180,7 @@ def store_of(disk: MemoryFileIO) -> ManifestStore:
     return ManifestStore(disk, PATHS, CountedNames(), partition_types=(STRING,), external_roots=["/elsewhere"])
 
 
+@pytest.mark.sweep
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.lists(any_entries(partition=st.sampled_from(PARTITIONS)), min_size=1, max_size=9))
 def test_copies_are_byte_for_byte_what_a_writer_of_entries_writes(written: list[ManifestEntry]) -> None:

@@ -45,6 +45,7 @@ def test_directories_below_the_table_are_fine(value: str) -> None:
     assert TableOptions.parse({"data-file.path-directory": value}).data_file_directory == value
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("key", ["data-file.prefix", "changelog-file.prefix"])
 def test_a_table_of_others_with_such_a_value_is_read_and_not_written(key: str, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))

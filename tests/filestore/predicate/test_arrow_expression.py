@@ -77,6 +77,7 @@ EXPRESSIONS = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.sweep
 @settings(max_examples=250, deadline=None)
 @given(EXPRESSIONS)
 def test_the_rows_are_those_of_arrow(expression: pc.Expression) -> None:

@@ -111,7 +111,7 @@ class VersionedTable:
     def actions(self) -> Mapping[Callable[[FileTable], None], int]:
         """What may happen, and how often."""
         return {
-            self.write: 10, self.compact: 5, self.drop_partition: 1, self.tag: 3, self.delete_tag: 2,
+            self.write: 10, self.compact: 5, self.drop_partition: 1, self.tag: 4, self.delete_tag: 4,
             self.rename_tag: 1, self.make_branch: 1, self.consume: 1, self.expire: 6,
             self.save: 2, self.delete_savepoint: 4,
         }  # fmt: skip

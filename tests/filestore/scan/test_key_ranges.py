@@ -48,6 +48,7 @@ def rows_in(table: FileTable, split: DataSplit) -> pa.Table:
     return pa.Table.from_batches(read_split(table, split))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_ranges_of_a_bucket_are_the_whole_and_share_no_row(engine: str) -> None:
     """FL-80, issue 20 point 8: rows of all splits are those that a full compaction leaves; ranges of keys are apart."""

@@ -233,6 +233,7 @@ def seconds(action: Callable[[], object]) -> float:
     return min(times)
 
 
+@pytest.mark.sweep
 def test_ten_times_the_files_cost_a_plan_of_one_bucket_at_most_three_times_as_much() -> None:
     """2,000 and 20,000 live files of one manifest, decoded before: what stays is looking at columns."""
     times = {}
@@ -285,6 +286,7 @@ def test_a_snapshot_that_expired_meanwhile_is_a_conflict() -> None:
         numbers(partition_of(store, "p0001"), 1)
 
 
+@pytest.mark.sweep
 def test_a_commit_costs_as_much_with_many_snapshots_as_with_few() -> None:
     """Issue 17 item 5: what a write opens, lists and creates, while manifests are merged now and then."""
     options = {"write-only": "true", "snapshot.num-retained.min": "1000", "snapshot.num-retained.max": "1000"}

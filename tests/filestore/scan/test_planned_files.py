@@ -56,6 +56,7 @@ FILES = st.lists(
 )
 
 
+@pytest.mark.sweep
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(FILES, st.integers(1, 5), st.sampled_from([None, "dt = 'a'", "dt IS NULL"]))
 @example([("a", 0, 1, (0, 9), 0, 50), ("a", 0, 1, (10, 9), 0, 51), ("a", 0, 0, (15, 1), 0, 1)], 1, None)

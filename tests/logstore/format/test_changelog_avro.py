@@ -105,6 +105,7 @@ def test_numbers_are_those_of_fastavro(numbers: list[int]) -> None:
 # ---- rows
 
 
+@pytest.mark.sweep
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), chunk=st.sampled_from([2, 8192]))
 def test_rows_of_any_types_are_read_as_they_were_written(data: st.DataObject, chunk: int) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException
 
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
@@ -17,6 +16,7 @@ from logstore.log.kept_consumers import IdleConsumers
 from logstore.log.log_reader import LOG_SCHEMA, RecordsLostError, _Reading, read_range
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, UnavailableError
+from tests.support.clients import delete_records
 
 pytestmark = pytest.mark.broker
 
@@ -148,8 +148,7 @@ def test_lost_records_are_an_error_with_both_offsets_and_the_fix(
     kafka: KafkaProperties, broker: Broker, topic: str, producer: Transactions
 ) -> None:
     producer.commit(0, 10)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0, 6)].result(20)
+    delete_records(broker.bootstrap_servers, topic, {0: 6})
     with pytest.raises(
         RecordsLostError, match=r"bucket=0 .*wanted_offset=2 earliest_offset=6 .*retention.*log\.retention"
     ) as caught:
@@ -170,8 +169,7 @@ def test_what_was_read_before_a_loss_is_returned_before_the_error(
         messages = next(read(reading))
         reading._next_offset = messages[0].offset() + 1
         yield messages[:1]
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0, 6)].result(20)
+        delete_records(broker.bootstrap_servers, topic, {0: 6})
         raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))
 
     monkeypatch.setattr(_Reading, "records", cut)

@@ -6,8 +6,7 @@ from unittest.mock import create_autospec
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from logstore.log.marker import (
     read_tail,
 )
 from lsm.errors import CorruptDataError, UnavailableError
+from tests.support.clients import delete_records
 
 law = settings(max_examples=100, deadline=None, derandomize=True)
 
@@ -189,7 +189,6 @@ def test_a_log_whose_records_all_expired_still_follows_its_snapshot(
     topic = new_topic()
     target = LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=0)
     slices = []
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for batch in range(2):
         with BucketLogWriter(target) as writer:
             assert writer.fence() is None
@@ -198,8 +197,7 @@ def test_a_log_whose_records_all_expired_still_follows_its_snapshot(
             writer.append(None, pa.array([b"a", b"b"]))
             slices.append(writer.commit(b""))
         fence_all([target])  # the commit's own marker is written, so that it can expire as well
-        everything = TopicPartition(topic, 0, -1)
-        admin.delete_records([everything])[everything].result(20)
+        delete_records(broker.bootstrap_servers, topic, {0: -1})
     assert slices[1].start_offset > slices[0].end_offset
 
 
@@ -220,9 +218,7 @@ def test_the_marker_of_any_batch_is_found_by_its_end(
     assert [each and (each.batch, each.start_offset, each.end_offset) for each in found] == [
         (batch, each.start_offset, each.end_offset) for batch, each in enumerate(slices)
     ]
-    removed = TopicPartition(topic, 0, slices[0].end_offset)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_records([removed])[removed].result(20)
+    delete_records(broker.bootstrap_servers, topic, {0: slices[0].end_offset})
     assert read_marker(kafka, topic=topic, bucket=0, end_offset=slices[0].end_offset) is None
     with pytest.raises(CorruptDataError, match="no marker"):
         read_marker(kafka, topic=topic, bucket=0, end_offset=slices[2].end_offset - 1)

@@ -188,6 +188,7 @@ def test_a_merge_equals_a_dictionary(data: st.DataObject) -> None:
     assert found == [newest[key][1] for key in sorted(newest) if not (drop_deletes and newest[key][2] % 2)]
 
 
+@pytest.mark.sweep
 @LAWS
 @given(
     st.lists(st.lists(st.integers(0, 200), max_size=60), min_size=1, max_size=6),

@@ -16,7 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+
+from tests.support.clients import quiet_consumer
 
 DELETES = 0.15
 _READ_S = 90.0
@@ -95,15 +97,7 @@ def committed_records(servers: str, topic: str, ends: Mapping[int, int]) -> dict
         topic: the topic.
         ends: of each partition, the offset behind the last record that must be there.
     """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "oracle",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
+    consumer = quiet_consumer(servers, isolation__level="read_committed", enable__partition__eof=True)
     partitions = range(len(consumer.list_topics(topic, timeout=30).topics[topic].partitions))
     found: dict[int, list[Change]] = {each: [] for each in partitions}
     reached = dict.fromkeys(partitions, 0)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,7 @@ def transactions_of(sizes: Sequence[int]) -> list[Change]:
     ]
 
 
+@pytest.mark.sweep
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
     stops=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=4),
@@ -90,6 +92,7 @@ def test_each_change_is_kept_once_however_often_a_connector_is_killed(
     assert kept(published, cuts) == changes
 
 
+@pytest.mark.sweep
 @given(cuts=st.lists(st.integers(0, 60), max_size=5))
 def test_a_restored_database_counts_from_the_beginning(cuts: list[int]) -> None:
     """Its positions are lower, but its changes are younger than all before: none is a repeated one."""

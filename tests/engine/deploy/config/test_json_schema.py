@@ -71,6 +71,7 @@ def written_jobs() -> dict[str, str]:
 WRITTEN = written_jobs()
 
 
+@pytest.mark.sweep
 def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert len(WRITTEN) > 5

@@ -8,7 +8,6 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from confluent_kafka import Producer
 
 from engine.broker.broker import Broker
 from engine.deploy.checks import check_job
@@ -16,6 +15,7 @@ from engine.deploy.config.job_config import JobConfig, parse_job
 from engine.deploy.config.json_schema import job_schema
 from engine.deploy.config.topic_job import topic_job
 from lsm.errors import InvalidInputError
+from tests.support.clients import quiet_producer
 
 Rows = list[tuple[Any, Any]]
 
@@ -75,7 +75,7 @@ def test_the_command_reads_a_topic(
     broker: Broker, new_topic: Callable[..., str], tmp_path: Path, fluvial: Callable[..., tuple[int, str, str]]
 ) -> None:
     topic = new_topic(bucket_count=1)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = quiet_producer(broker.bootstrap_servers)
     for number in range(3):
         producer.produce(topic, json.dumps({"id": number, "v": "x"}), key=json.dumps({"id": number}))
     assert producer.flush(30) == 0

@@ -83,6 +83,7 @@ def without_jobs(path: Path, home: Path, **given: Any) -> PlanFile:
     return file
 
 
+@pytest.mark.sweep
 def test_a_publication_that_dies_at_every_step_shows_each_table_whole_and_ends_with_all(
     shop: tuple[Catalog, Path], tmp_path: Path
 ) -> None:

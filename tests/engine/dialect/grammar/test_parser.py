@@ -357,6 +357,7 @@ def test_show_tables() -> None:
     assert tree_of("SHOW TABLES FROM shop LIKE 'a*'") == ShowTables(database=("shop",), pattern="a*")
 
 
+@pytest.mark.sweep
 def test_a_statement_that_would_take_seconds_to_read_is_refused_with_the_way_out() -> None:
     """IN lists of 200,000 values took four seconds here, and again in Spark."""
     for count, size in (

@@ -123,6 +123,7 @@ def test_tables_that_tasks_cannot_write_are_known(tmp_path: Path) -> None:
     assert WrittenTable.of(parted_table(tmp_path, key=[], bucket="-1").files, has_log=False).obstacle is None
 
 
+@pytest.mark.sweep
 def test_a_task_looks_ahead_as_far_as_its_memory_allows(tmp_path: Path) -> None:
     """What it read is written first, whichever way; the rest is not read before the choice."""
     table = parted_table(tmp_path, key=[], bucket="-1", **{"write-buffer-size": "8 mb"})
@@ -159,6 +160,7 @@ ENGINES: Mapping[str, Mapping[str, str]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_key_gets_its_rows_in_the_order_of_tasks_whoever_writes(tmp_path: Path, engine: str) -> None:
     """The oracle is one process that gets all rows in that order."""
@@ -280,6 +282,7 @@ STEPS = (
 )  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(6))
 def test_batches_whose_attempts_stop_anywhere_land_once(tmp_path: Path, way: str, seed: int) -> None:

@@ -75,6 +75,7 @@ def written_files(table: FileTable) -> set[str]:
 CHANGE = st.tuples(st.integers(0, 12), st.integers(0, 99), st.sampled_from(["+I", "+U", "-D", "-U"]))
 
 
+@pytest.mark.sweep
 @given(
     batches=st.lists(st.lists(CHANGE, max_size=20), min_size=1, max_size=6),
     buckets=st.sampled_from(["1", "2", "5", "-1"]),

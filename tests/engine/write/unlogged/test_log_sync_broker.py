@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
@@ -14,6 +14,7 @@ from filestore.changelog.log_gap import log_gap
 from filestore.evolution.schema_change import SetOption
 from lsm.errors import ConflictError
 from tests.stores.schema_registry import SchemaRegistryServer
+from tests.support.clients import quiet_admin
 from tests.support.logs import changes_by_bucket, folded, log_changes, wait_for_log
 from tests.support.rows import id_rows
 from tests.support.streams import content, fold, query
@@ -109,7 +110,7 @@ def test_a_compacted_topic_takes_differences_and_no_control_record(
     assert table.log is not None
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     wanted = ConfigResource(ResourceType.TOPIC, table.log.topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = quiet_admin(broker.bootstrap_servers)
     for future in admin.incremental_alter_configs([wanted]).values():
         future.result(30)
     table.overwrite(id_rows([3], "new"))
