@@ -131,10 +131,10 @@ def source_scan(frame: "DataFrame", query_id: str | None) -> SourceScan | None:
     partitions = [planned.apply(number) for number in range(planned.size())]
     if any(each.getClass().getSimpleName() != "PythonStreamingInputPartition" for each in partitions):
         return None
-    options = relation.relation().extraOptions().asCaseSensitiveMap()
+    given_options = relation.relation().options().asCaseSensitiveMap()
     return SourceScan(
-        source=relation.relation().sourceName(),
-        options={key: options[key] for key in options},
+        source=relation.relation().table().name(),
+        options={key: given_options[key] for key in given_options},
         partitions=[bytes(each.pickedPartition()) for each in partitions],
         row_metric=scan.metrics().apply("numOutputRows"),
     )

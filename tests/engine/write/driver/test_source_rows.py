@@ -1,6 +1,7 @@
 """Micro-batches that the driver reads from Kafka itself: the rows, positions and progress that Spark's way gives."""
 
 import json
+import logging
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from engine import Catalog, sink
 from engine.kafka.offsets import OffsetRange
@@ -104,6 +106,7 @@ def test_the_driver_reads_what_spark_would_and_spark_runs_no_job(
 def test_what_is_too_large_goes_to_tasks_and_leaves_the_same_table(
     spark: SparkSession, tmp_path: Path, changes: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "fluvial.sink")
     found = Run(spark, tmp_path, changes, **{"write-buffer-size": "1 kb"})
     assert "too large for the driver" in caplog.text
     newest = {number % KEYS: number for number in range(CHANGES)}
@@ -156,7 +159,7 @@ def test_rows_come_in_the_order_of_partitions_and_offsets_within_a_limit(changes
     ranges = [OffsetRange(topic=topic, partition=part, start_offset=2, end_offset=40) for part in (2, 0)]
     parts = [pickle.dumps(InputPartition((each, None))) for each in ranges]
     scan = SourceScan(source=source_rows.SOURCE_NAME, options=changes, partitions=parts, row_metric=metric)
-    schema = T.StructType.fromDDL(COLUMNS)
+    schema = from_arrow_schema(SCHEMA).add("_row_kind", T.StringType())
     found = source_rows.read_rows(scan, schema, threads=2, most_bytes=1 << 20)
     assert found is not None
     numbers = [[n for n in range(CHANGES) if n % KEYS % PARTITIONS == part][2:40] for part in (2, 0)]
