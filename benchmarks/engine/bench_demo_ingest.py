@@ -55,15 +55,21 @@ def place_of(command: list[str]) -> str:
     return "jvm" if command and command[0].endswith("java") else "workers"
 
 
-def cpu_seconds() -> dict[str, float]:
-    """Processor time until now, of this process and of all below it; what has ended counts for its parent."""
-    found = {"driver": time.process_time(), "workers": 0.0, "jvm": 0.0, "broker": 0.0}
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            times = process.cpu_times()
-            seconds = times.user + times.system + times.children_user + times.children_system
-            found[place_of(process.cmdline())] += seconds
-    return found
+class Spent:
+    """Processor time of this process and of all below it, also of those that have ended."""
+
+    def __init__(self) -> None:
+        self._by_process: dict[int, tuple[str, float]] = {}
+
+    def until_now(self) -> dict[str, float]:
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                self._by_process[process.pid] = (place_of(process.cmdline()), times.user + times.system)
+        found = {"driver": time.process_time(), "workers": 0.0, "jvm": 0.0, "broker": 0.0}
+        for place, seconds in self._by_process.values():
+            found[place] += seconds
+        return found
 
 
 def ingested(root: str, servers: str, batch_rows: int) -> list[Moment]:
@@ -72,9 +78,10 @@ def ingested(root: str, servers: str, batch_rows: int) -> list[Moment]:
     overrides = [f"pipelines.flights.source.options.maxOffsetsPerTrigger={batch_rows}"]
     job = load_job(str(REPOSITORY / CONFIG), overrides=overrides, environment={**os.environ, **environment})
     moments: list[Moment] = []
+    spent = Spent()
 
     def note(progress: PipelineProgress) -> None:
-        moments.append(Moment(time.perf_counter(), progress.row_count, cpu_seconds()))
+        moments.append(Moment(time.perf_counter(), progress.row_count, spent.until_now()))
 
     spark = session(job.name, job.spark.master, job.spark.conf)
     run_job(job, spark=spark, on_progress=note)
