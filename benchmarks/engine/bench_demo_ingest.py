@@ -74,7 +74,11 @@ class Spent:
 
 def ingested(root: str, servers: str, batch_rows: int) -> list[Moment]:
     """The moments at which the job's batches ended."""
-    environment = {"DEMO_WAREHOUSE": f"{root}/warehouse", "DEMO_CHECKPOINT": f"{root}/checkpoint", "DEMO_KAFKA": servers}
+    environment = {
+        "DEMO_WAREHOUSE": f"{root}/warehouse",
+        "DEMO_CHECKPOINT": f"{root}/checkpoint",
+        "DEMO_KAFKA": servers,
+    }
     overrides = [f"pipelines.flights.source.options.maxOffsetsPerTrigger={batch_rows}"]
     job = load_job(str(REPOSITORY / CONFIG), overrides=overrides, environment={**os.environ, **environment})
     moments: list[Moment] = []

@@ -91,7 +91,9 @@ def filled(root: str, name: str, case: Case, rows: int, options: Mapping[str, st
 def raw(spark: SparkSession, table: Table) -> DataFrame:
     store = table.store
     files = [
-        store.file_path(split.partition, split.bucket, file) for split in table.read().plan().splits for file in split.files
+        store.file_path(split.partition, split.bucket, file)
+        for split in table.read().plan().splits
+        for file in split.files
     ]
     return spark.read.schema(spark_schema(table.schema.fields)).parquet(*files)
 
@@ -118,7 +120,9 @@ def measured(spark: SparkSession, table: Table, case: Case, repeats: int, warm_u
         statistics.median(own[at] / max(other[at], 1e-3) for own, other in zip(*found.values(), strict=True))
         for at in (0, 1)
     )
-    medians = {name: [round(statistics.median(part), 3) for part in zip(*times, strict=True)] for name, times in found.items()}
+    medians = {
+        name: [round(statistics.median(part), 3) for part in zip(*times, strict=True)] for name, times in found.items()
+    }
     facts = {"cost_to_parquet": round(cost, 2), "cpu_cost_to_parquet": round(cpu_cost, 2)}
     return {**facts, "seconds_and_cpu_seconds": medians, "budget": BUDGET, "met": cost <= BUDGET}
 
