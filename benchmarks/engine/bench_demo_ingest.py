@@ -1,7 +1,7 @@
-"""What ``make demo`` ingests: Debezium changes of 19 columns in JSON, from Kafka into a log and the files of 48 buckets.
+"""What ``make demo`` ingests: Debezium changes of 19 columns in JSON, from Kafka into a log and files of 48 buckets.
 
-The job of ``conf/flights.yaml`` as it is, behind Spark's start. Measured are its batches behind the first two, so all is
-warm; ``cpu_seconds`` says where the time of these is: this process (decoding and writing where it does both), Python
+The job of ``conf/flights.yaml`` as it is, behind Spark's start. Measured are its batches behind the first two, so all
+is warm; ``cpu_us_per_change`` says where their time is: this process (decoding and writing where it does both), Python
 workers, the JVM and the broker. The peer consumes and decodes the same records and does nothing else, in one thread.
 Budget: 100,000 changes a second on 2 cores.
 

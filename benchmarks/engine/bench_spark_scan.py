@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -102,7 +101,7 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
     """Seconds on the clock, and of all processes."""
     start, spent = time.perf_counter(), cpu_ms()
     work()
-    return time.perf_counter() - start, (cpu_ms() - spent) / 1000
+    return time.perf_counter() - start, max(cpu_ms() - spent, 0.0) / 1000
 
 
 def measured(spark: SparkSession, table: Table, case: Case, repeats: int, warm_ups: int) -> dict[str, object]:

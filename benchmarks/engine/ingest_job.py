@@ -1,14 +1,15 @@
 """The whole ingest as Fluvial does it, as a process of its own: run by bench_ingest.py.
 
-usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT] [--writer format | bare | bare-tasks]
-           [--master MASTER] [--files N] [--files-by auto]
+usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT]
+           [--writer format | bare | bare-tasks] [--master MASTER] [--files N] [--files-by auto]
 
 The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch, or ``--files``, into a
 key table, with compaction. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
 ``writeStream.format("fluvial")`` instead of the sink; with ``--writer bare`` a session of plain PySpark only takes each
 batch to the driver, with ``toArrow``, and writes nothing; with ``--writer bare-tasks`` it spreads the rows by key, and
-each task takes its rows as Arrow and writes them sorted into one Parquet file: no table, no commit, no compaction. Prints one JSON line; ``cpu_seconds`` are those of the query,
-of executors with their Python workers, and of all other processes of the job.
+each task takes its rows as Arrow and writes them sorted into a Parquet file: no table, no commit, no compaction. Prints
+one JSON line; ``cpu_seconds`` are those of the query, of executors with their Python workers, and of all other
+processes of the job.
 """
 
 import argparse

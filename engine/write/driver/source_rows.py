@@ -1,14 +1,15 @@
 """The rows of a micro-batch from Kafka, read and decoded in threads of this process, without Spark between.
 
-Where a batch is what ``fluvial-kafka`` gives, as it is, Spark would turn each row from Arrow into its own form and back,
-which takes more time than all else that is done with it. So the ranges that Spark planned are read here, by the code
-that its tasks run. The query's progress counts these rows as it counts those.
+Where a batch is what ``fluvial-kafka`` gives, as it is, Spark would turn each row from Arrow into its own form and
+back, which takes more time than all else that is done with it. So the ranges that Spark planned are read here, by the
+code that its tasks run. The query's progress counts these rows as it counts those.
 """
 
 import pickle
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -19,9 +20,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from engine.runtime.spark_internals import SourceScan, source_scan
 from engine.types.rows import UNAVAILABLE_COLUMN
 
-SOURCE_NAME = "fluvial-kafka"
-_QUERY_ID = "sql.streaming.queryId"
-_SAME_IN_SPARK = (
+SOURCE_NAME: Final = "fluvial-kafka"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_SAME_IN_SPARK: Final = (
     T.BooleanType,
     T.ByteType,
     T.ShortType,
