@@ -5,6 +5,7 @@ import logging
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -52,7 +53,7 @@ def change(number: int) -> bytes:
 @pytest.fixture(scope="module")
 def changes(kafka: KafkaProperties, topics: LogTopics) -> dict[str, str]:
     """Options of a source with changes in three partitions, those of a key in one."""
-    topic = "source-rows"
+    topic = f"source-rows-{uuid4()}"  # fixtures of a module may be made again
     topics.create_topic(topic, bucket_count=PARTITIONS)
     producer = kafka.producer(ErrorNotes(), transactional_id=None)
     for number in range(CHANGES):
