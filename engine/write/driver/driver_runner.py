@@ -54,7 +54,7 @@ class DriverRunner:
         self._partition_bytes = min(max(heap_bytes(spark) // (_HEAP_SHARE * self._cores), _LEAST_BYTES), _MOST_BYTES)
         self._tasks = SparkRunner(spark, refuse=refuse)
         self._turns = Turns()
-        self._may_be_source = True
+        self._reads_source: bool | None = None  # None: not known yet
 
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
         """See ``Runner``."""
@@ -88,8 +88,10 @@ class DriverRunner:
     def _rows(self, spec: BatchSpec, rows: DataFrame, most_bytes: int) -> list[pa.RecordBatch] | None:
         """All rows of a batch; None: they are too large."""
         asked = aligned(rows, spec.table.schema)
-        scan = scan_of(rows) if self._may_be_source and asked is rows else None
-        self._may_be_source = scan is not None  # a query's plan does not change
+        scan = scan_of(rows) if self._reads_source is not False and asked is rows else None
+        if self._reads_source is None and scan is not None:
+            logger.info("the driver reads and decodes %s itself: table=%s", scan.source, spec.table.name)
+        self._reads_source = scan is not None  # a query's plan does not change
         if scan is not None:
             return read_rows(scan, rows.schema, threads=self._cores, most_bytes=most_bytes)
         return collect_rows(asked, most_bytes=most_bytes, most_partition_bytes=self._partition_bytes)

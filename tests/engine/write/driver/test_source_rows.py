@@ -110,6 +110,7 @@ def test_what_is_too_large_goes_to_tasks_and_leaves_the_same_table(
     caplog.set_level(logging.INFO, "fluvial.sink")
     found = Run(spark, tmp_path, changes, **{"write-buffer-size": "1 kb"})
     assert "too large for the driver" in caplog.text
+    assert caplog.text.count("the driver reads and decodes fluvial-kafka itself: table=d.t") == 1
     newest = {number % KEYS: number for number in range(CHANGES)}
     expected = {key: number for key, number in newest.items() if number % 11}
     assert dict(zip(found.rows["id"].to_pylist(), found.rows["v"].to_pylist(), strict=True)) == expected
