@@ -81,6 +81,7 @@ def show(lines: list[dict[str, Any]]) -> None:
                         "times_as_fast_as_pypaimon",
                         "ratio",
                         "beyond_floor_ms",
+                        "p50_ms",
                     )
                     if key in facts
                 ),

@@ -2,7 +2,8 @@
 
 One query writes Spark's rate source into a table with a log, the other reads it with ``readStream.format("fluvial")``
 into ``foreachBatch``. The latency of a row is the time from the return of the commit that made it visible to the
-moment when the reader's function has it; beside it the time between two commits. Budget: the median is under a second.
+moment when the reader's function has it; beside it the time between two commits. Budgets: p50 60 ms, p99
+150 ms.
 
 usage: python -m benchmarks stream_latency [--quick | --tiny]
 """
@@ -26,7 +27,7 @@ from engine import Catalog, Table, session, sink
 from engine.broker.broker import Broker
 from engine.spark.session import checkpoint_settings
 
-BUDGET_S = 1.0
+BUDGET_MS, BUDGET_P99_MS = 60, 150
 ROWS_PER_S = 1000
 BUCKETS = 2
 PATIENCE_S = 60.0
@@ -134,7 +135,7 @@ def main() -> None:
     commits = [moment for _, _, moment in timeline.committed]
     intervals = [later - earlier for earlier, later in pairwise(commits)]
     spark.stop()
-    median = statistics.median(found)
+    p50_ms, p99_ms = round(statistics.median(found) * 1000), round(found[int(len(found) * 0.99)] * 1000)
     print(
         json.dumps(
             {
@@ -145,11 +146,12 @@ def main() -> None:
                 "rows_per_s": ROWS_PER_S,
                 "peer": "the writer's own interval between commits",
                 "peer_p50_ms": round(statistics.median(intervals) * 1000),
-                "p50_ms": round(median * 1000),
+                "p50_ms": p50_ms,
                 "p90_ms": round(found[int(len(found) * 0.9)] * 1000),
-                "p99_ms": round(found[int(len(found) * 0.99)] * 1000),
-                "budget": BUDGET_S,
-                "met": median < BUDGET_S,
+                "p99_ms": p99_ms,
+                "budget": BUDGET_MS,
+                "budget_p99_ms": BUDGET_P99_MS,
+                "met": p50_ms <= BUDGET_MS and p99_ms <= BUDGET_P99_MS,
             }
         )
     )

@@ -1,13 +1,15 @@
 """The whole ingest as Fluvial does it, as a process of its own: run by bench_ingest.py.
 
-usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT] [--writer format | bare]
-           [--master MASTER] [--files N] [--files-by auto]
+usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT]
+           [--writer format | bare | bare-tasks] [--master MASTER] [--files N] [--files-by auto]
 
 The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch, or ``--files``, into a
 key table, with compaction. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
 ``writeStream.format("fluvial")`` instead of the sink; with ``--writer bare`` a session of plain PySpark only takes each
-batch to the driver, with ``toArrow``, and writes nothing. Prints one JSON line; ``cpu_seconds`` are those of the query,
-of executors with their Python workers, and of all other processes of the job.
+batch to the driver, with ``toArrow``, and writes nothing; with ``--writer bare-tasks`` it spreads the rows by key, and
+each task takes its rows as Arrow and writes them sorted into a Parquet file: no table, no commit, no compaction. Prints
+one JSON line; ``cpu_seconds`` are those of the query, of executors with their Python workers, and of all other
+processes of the job.
 """
 
 import argparse
@@ -15,9 +17,14 @@ import contextlib
 import json
 import os
 import time
+import uuid
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -31,6 +38,7 @@ CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
+BARE = ("bare", "bare-tasks")
 
 
 def main() -> None:
@@ -40,12 +48,12 @@ def main() -> None:
     parser.add_argument("--buckets", type=int, default=2)
     parser.add_argument("--bootstrap")
     parser.add_argument("--table", default="bench.t")
-    parser.add_argument("--writer", choices=["sink", "format", "bare"], default="sink")
+    parser.add_argument("--writer", choices=["sink", "format", *BARE], default="sink")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--files", default="1")
     parser.add_argument("--files-by", default="auto")
     args = parser.parse_args()
-    print(json.dumps(bare(args) if args.writer == "bare" else fluvial(args)))
+    print(json.dumps(bare(args) if args.writer in BARE else fluvial(args)))
 
 
 def fluvial(args: argparse.Namespace) -> dict[str, object]:
@@ -76,16 +84,30 @@ def fluvial(args: argparse.Namespace) -> dict[str, object]:
 
 
 def bare(args: argparse.Namespace) -> dict[str, object]:
-    """To the driver, and nowhere else."""
-    builder = SparkSession.builder.master("local[2]")
+    """To the driver, or to files of tasks, and nowhere else."""
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    builder = SparkSession.builder.master(args.master)
     for key, value in CONF.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    started = time.perf_counter()
-    query = run(changes(spark, args).foreachBatch(take), args)
+    work = take if args.writer == "bare" else partial(write_files, f"{args.work}/files", args.buckets)
+    before, started = cpu_seconds(), time.perf_counter()
+    query = run(changes(spark, args).foreachBatch(work), args)
     seconds = time.perf_counter() - started
+    spent = {place: round(now - before[place], 2) for place, now in cpu_seconds().items()}
     spark.stop()
-    return {"seconds": seconds, "batch_seconds": batch_seconds(query), "rows_in_table": None}
+    figures = {"seconds": seconds, "batch_seconds": batch_seconds(query), "rows_in_table": None}
+    return figures | {"cpu_seconds": spent}
+
+
+def write_files(directory: str, count: int, frame: DataFrame, _: int) -> None:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = pa.Table.from_batches(batches).sort_by("id")
+        os.makedirs(directory, exist_ok=True)
+        pq.write_table(rows, f"{directory}/{uuid.uuid4()}.parquet", compression="zstd")
+        yield pa.RecordBatch.from_pydict({"rows": [rows.num_rows]})
+
+    frame.repartition(count, "id").mapInArrow(write, "rows long").collect()
 
 
 def take(frame: DataFrame, _: int) -> None:

@@ -215,13 +215,14 @@ def aligned(frame: DataFrame, schema: TableSchema) -> DataFrame:
     columns_given = frame.schema
     check_frame(columns_given, schema)
     given = {field.name: field.dataType for field in columns_given.fields}
-    wanted = [*schema.column_names, *([ROW_KIND_COLUMN] if ROW_KIND_COLUMN in given else [])]
+    beside = [name for name in BESIDE_ROWS if name in given and name not in schema.column_names]
+    wanted = [*schema.column_names, *beside]
     if columns_given.names == wanted and all(
         is_same_type(given[field.name], spark_type(field.type)) for field in schema.fields
     ):
         return frame  # a selection of what is there only costs planning
     columns = [_aligned_column(field, given.get(field.name)) for field in schema.fields]
-    columns += [F.col(name) for name in BESIDE_ROWS if name in given and name not in schema.column_names]
+    columns += [F.col(name) for name in beside]
     return frame.select(*columns)
 
 

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -134,11 +135,33 @@ def _build_in(predicate: In, column: Any, arrow: pa.DataType) -> Any:
         found = pc.or_kleene(found, pc.is_nan(column)) if has_nan else found
     else:
         values = predicate.prepared(f"set of {arrow}", lambda values: pa.array(values, type=arrow))
+        rising = _in_rising(predicate, column, values)
+        if rising is not None:
+            return rising
         found = pc.is_in(column, value_set=values)
     null = pa.scalar(None, pa.bool_())
     if predicate.has_null:
         return _call(pc.if_else, pc.coalesce(found, _like(found, False)), pa.scalar(True), null)
     return _call(pc.if_else, pc.is_valid(column), found, null)
+
+
+def _in_rising(predicate: In, column: Any, values: pa.Array) -> pa.BooleanArray | None:
+    """The outcome for integers that rise, as those of a key do in its files: found by bisection; None: they do not."""
+    if not isinstance(column, pa.Array) or not pa.types.is_integer(column.type) or not len(column):
+        return None
+    if predicate.has_null or column.null_count:
+        return None
+    numbers = column.to_numpy()
+    if numbers[0] > numbers[-1] or (numbers[1:] < numbers[:-1]).any():
+        return None
+    wanted = predicate.prepared(f"rising {column.type}", lambda _: np.unique(values.to_numpy()))
+    low, high = np.searchsorted(wanted, numbers[0], "left"), np.searchsorted(wanted, numbers[-1], "right")
+    starts, stops = (np.searchsorted(numbers, wanted[low:high], side) for side in ("left", "right"))
+    is_there = starts < stops
+    steps = np.zeros(len(numbers) + 1, np.int8)
+    steps[starts[is_there]] += 1
+    steps[stops[is_there]] -= 1
+    return pa.array(np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_))
 
 
 def _float_set(values: Sequence[float]) -> tuple[pa.DoubleArray, bool]:

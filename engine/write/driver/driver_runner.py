@@ -19,12 +19,14 @@ from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult
 from engine.write.driver.bucket_threads import compact_in_threads, write_in_threads
 from engine.write.driver.frame_rows import collect_rows
+from engine.write.driver.source_rows import read_rows, scan_of
 from engine.write.local_merge import LocalMerge
 from engine.write.spark_runner import SparkRunner, losing_as_conflict
 from engine.write.unavailable.filling import Refuse
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.options.table.common import MIB
+from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from logstore.format.source.old_keys import is_old_key
 
@@ -52,6 +54,7 @@ class DriverRunner:
         self._partition_bytes = min(max(heap_bytes(spark) // (_HEAP_SHARE * self._cores), _LEAST_BYTES), _MOST_BYTES)
         self._tasks = SparkRunner(spark, refuse=refuse)
         self._turns = Turns()
+        self._reads_source: bool | None = None  # None: not known yet
 
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
         """See ``Runner``."""
@@ -61,9 +64,7 @@ class DriverRunner:
         threads = max(1, min(self._cores, options.bucket))
         most_bytes: int = options.write_buffer_bytes * threads
         with losing_as_conflict(spec):
-            found = collect_rows(
-                aligned(rows, spec.table.schema), most_bytes=most_bytes, most_partition_bytes=self._partition_bytes
-            )
+            found = self._rows(spec, rows, most_bytes)
         if found is None:
             count = self._turns.hand_over()
             logger.info(
@@ -74,6 +75,7 @@ class DriverRunner:
         self._turns.keep()
         count = sum(batch.num_rows for batch in found)
         spec.observe(StepEvent(step=Step.ROWS_COLLECTED, batch_id=spec.batch_id, facts={"rows": count}))
+        found = without_empty_marks(found, spec.table.schema)
         has_gaps = bool(found) and UNAVAILABLE_COLUMN in found[0].schema.names
         if not has_gaps:  # a row with gaps needs those before it
             local = LocalMerge.of(spec.table.store, has_log=spec.log is not None)
@@ -83,9 +85,36 @@ class DriverRunner:
         is_alone = is_tiny or (has_gaps and _has_old_keys(found))
         return write_in_threads(spec, found, most_threads=1 if is_alone else threads)
 
+    def _rows(self, spec: BatchSpec, rows: DataFrame, most_bytes: int) -> list[pa.RecordBatch] | None:
+        """All rows of a batch; None: they are too large."""
+        asked = aligned(rows, spec.table.schema)
+        scan = scan_of(rows) if self._reads_source is not False and asked is rows else None
+        if self._reads_source is None and scan is not None:
+            logger.info("the driver reads and decodes %s itself: table=%s", scan.source, spec.table.name)
+        self._reads_source = scan is not None  # a query's plan does not change
+        if scan is not None:
+            return read_rows(scan, rows.schema, threads=self._cores, most_bytes=most_bytes)
+        return collect_rows(asked, most_bytes=most_bytes, most_partition_bytes=self._partition_bytes)
+
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """See ``Runner``."""
         return compact_in_threads(store, tasks, most_threads=self._cores - 1)
+
+
+def without_empty_marks(batches: list[pa.RecordBatch], schema: TableSchema) -> list[pa.RecordBatch]:
+    """The batches without ``_unavailable``, where no row lacks a value: then no row needs those before it.
+
+    Args:
+        batches: with the same columns.
+        schema: of the table, which may have a column of this name. With it a delete may lack NOT NULL columns.
+    """
+    if not batches or UNAVAILABLE_COLUMN in schema.column_names or UNAVAILABLE_COLUMN not in batches[0].schema.names:
+        return batches
+    if any(not field.type.nullable and field.name not in schema.primary_keys for field in schema.fields):
+        return batches
+    if any(each.column(UNAVAILABLE_COLUMN).null_count < each.num_rows for each in batches):
+        return batches
+    return [each.drop_columns([UNAVAILABLE_COLUMN]) for each in batches]
 
 
 def _has_old_keys(batches: Sequence[pa.RecordBatch]) -> bool:

@@ -453,3 +453,13 @@ def test_the_prefix_of_a_pattern_ends_at_its_first_wildcard() -> None:
 
 def test_arrow_fields_of_the_sample_are_those_of_the_schema() -> None:
     assert arrow_schema(SALES.fields).names == list(SALES.column_names)
+
+
+@given(st.lists(st.integers(-40, 40), max_size=60), st.sets(st.integers(-50, 50)), st.booleans())
+def test_a_list_of_values_finds_the_same_rows_in_numbers_that_rise(
+    numbers: list[int], values: set[int], rise: bool
+) -> None:
+    """By bisection there, by hashes elsewhere; the oracle is a set."""
+    column = pa.array(sorted(numbers) if rise else numbers, pa.int32())
+    found = filter_mask(In(column="id", values=tuple(values)), pa.record_batch({"id": column}))
+    assert found.to_pylist() == [number in values for number in column.to_pylist()]
