@@ -122,7 +122,7 @@ class FileTable(TableView):
 
     def new_scan(self) -> TableScan:
         """Plans reads."""
-        return TableScan(self.store)
+        return TableScan(self.store, cuts_keys=True)
 
     def new_write(
         self,
