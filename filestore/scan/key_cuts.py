@@ -30,7 +30,7 @@ _LEAST_RANGE: Final = 4  # times the bytes that the tasks on both sides of a cut
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class KeyStretch:
     """Rows that follow each other in a file: from where they begin, to where they end, prefixes of keys."""
 
     low: KeyTuple  # internal values
@@ -46,7 +46,7 @@ class RangeOfFiles:
     span: KeySpan
 
 
-def key_ranges_of(
+def section_ranges(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], *, target_bytes: int
 ) -> list[RangeOfFiles]:
     """Ranges of keys of files that overlap, in key order; [] when they are better read by one task.
@@ -70,7 +70,7 @@ def key_ranges_of(
     return _ranges(store, files, stretches, cuts)
 
 
-def chosen_cuts(stretches: Sequence[Stretch], count: int) -> list[KeyTuple]:
+def chosen_cuts(stretches: Sequence[KeyStretch], count: int) -> list[KeyTuple]:
     """At most ``count - 1`` keys, ascending, that cut the stretches into ranges of about equal bytes.
 
     Each is where a stretch begins; of those near enough the one inside of the fewest bytes of others, which the tasks
@@ -101,7 +101,7 @@ def chosen_cuts(stretches: Sequence[Stretch], count: int) -> list[KeyTuple]:
 class _Sums:
     """Bytes of stretches on the sides of a key."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[KeyStretch]) -> None:
         self._starts = sorted((_order(each.low), each.size_bytes) for each in stretches)
         self._ends = sorted((_order(each.high), each.size_bytes) for each in stretches)
         self._started = [0.0, *accumulate(size for _, size in self._starts)]
@@ -136,23 +136,23 @@ def _large(files: Sequence[DataFileMeta], spared: int) -> list[DataFileMeta]:
 
 def _stretches(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], large: Sequence[DataFileMeta]
-) -> list[Stretch]:
+) -> list[KeyStretch]:
     """The row groups of the large files; every other file as a whole."""
 
-    def groups_of(file: DataFileMeta) -> tuple[str, list[Stretch]]:
+    def groups_of(file: DataFileMeta) -> tuple[str, list[KeyStretch]]:
         return file.file_name, _groups(store, store.file_path(partition, bucket, file), file)
 
     with ThreadPoolExecutor(max(min(_FOOTERS_AT_ONCE, len(large)), 1), thread_name_prefix="fluvial-footers") as pool:
-        known: Mapping[str, list[Stretch]] = dict(pool.map(groups_of, large))
+        known: Mapping[str, list[KeyStretch]] = dict(pool.map(groups_of, large))
     return [each for file in files for each in known.get(file.file_name) or [_whole(store, file)]]
 
 
-def _whole(store: TableStore, file: DataFileMeta) -> Stretch:
+def _whole(store: TableStore, file: DataFileMeta) -> KeyStretch:
     low, high = (tuple(store.values_of_key(key)) for key in (file.min_key, file.max_key))
-    return Stretch(low, high, file.size_bytes)
+    return KeyStretch(low, high, file.size_bytes)
 
 
-def _groups(store: TableStore, path: str, file: DataFileMeta) -> list[Stretch]:
+def _groups(store: TableStore, path: str, file: DataFileMeta) -> list[KeyStretch]:
     """[] where the footer does not say enough: whoever reads the rows reports what is wrong with a file."""
     fields = store.schema_of(file.schema_id).key_fields
     if tuple(field.type for field in fields) != store.key_types:
@@ -161,7 +161,7 @@ def _groups(store: TableStore, path: str, file: DataFileMeta) -> list[Stretch]:
         groups = group_ranges(source, fields)
         rows = sum(count for _, count in groups) or 1
         found = [
-            Stretch(
+            KeyStretch(
                 _prefix([ranges.get(field.name) for field in fields], is_low=True),
                 _prefix([ranges.get(field.name) for field in fields], is_low=False),
                 file.size_bytes * count / rows,
@@ -185,7 +185,7 @@ def _prefix(ranges: Sequence[ColumnRange | None], *, is_low: bool) -> KeyTuple:
 
 
 def _ranges(
-    store: TableStore, files: Sequence[DataFileMeta], stretches: Sequence[Stretch], cuts: Sequence[KeyTuple]
+    store: TableStore, files: Sequence[DataFileMeta], stretches: Sequence[KeyStretch], cuts: Sequence[KeyTuple]
 ) -> list[RangeOfFiles]:
     sums = _Sums(stretches)
     found = []

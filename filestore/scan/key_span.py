@@ -58,9 +58,9 @@ class KeyBounds:
         low, high = known.min, known.max
         if isinstance(low, float):
             low, high = low or -0.0, high or 0.0
-        if self._low is not None and not known.may_hold_nan and comparable(high) < self._low[0]:  # type: ignore[operator]
+        if self._low is not None and not known.may_hold_nan and comparable(high) < self._low[0]:
             return False
-        return self._high is None or bool(comparable(low) <= self._high[0])  # type: ignore[operator]
+        return self._high is None or bool(comparable(low) <= self._high[0])
 
     def inside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch in key order that are inside, without a copy."""

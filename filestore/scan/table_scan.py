@@ -22,7 +22,7 @@ from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.scan.file_groups import PlannedBucket, grouped_files
-from filestore.scan.key_cuts import RangeOfFiles, key_ranges_of
+from filestore.scan.key_cuts import RangeOfFiles, section_ranges
 from filestore.scan.key_span import KeySpan
 from filestore.scan.planned_files import BLOCK_FILES, FileBlocks, PlannedFiles
 from filestore.scan.pruning import Pruner
@@ -252,4 +252,4 @@ class TableScan:
         if not self._cuts_keys:
             return []
         target_bytes = self._limits.target_bytes
-        return key_ranges_of(self._table, place.partition, place.bucket, files, target_bytes=target_bytes)
+        return section_ranges(self._table, place.partition, place.bucket, files, target_bytes=target_bytes)
