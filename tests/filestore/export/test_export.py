@@ -15,12 +15,14 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 from filestore.branch.branches import create_branch
 from filestore.evolution.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange, SetOption
 from filestore.export import parts
 from filestore.export.delta import export_delta
 from filestore.export.delta_log import read_log
+from filestore.export.iceberg import export_iceberg
 from filestore.export.parquet import export_parquet
 from filestore.export.parts import open_state
 from filestore.export.result import Exported, ExportPlace
@@ -35,7 +37,9 @@ from tests.support.tables import expire_all_but, key_table, memory_catalog, rows
 
 DAY_MS = 86_400_000
 Export = Callable[..., Exported]
-FORMATS = pytest.mark.parametrize("export", [export_delta, export_parquet], ids=["delta", "parquet"])
+FORMATS = pytest.mark.parametrize(
+    "export", [export_delta, export_parquet, export_iceberg], ids=["delta", "parquet", "iceberg"]
+)
 
 
 def place_of(root: Path, io: FileIO | None = None, **more: Any) -> ExportPlace:
@@ -51,10 +55,17 @@ def sorted_table(found: pa.Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
 
 
+def iceberg_copy(root: Path) -> StaticTable:
+    version = (root / "metadata" / "version-hint.text").read_text()
+    return StaticTable.from_metadata(str(root / "metadata" / f"v{version}.metadata.json"))
+
+
 def copied(export: Export, root: Path) -> pa.Table | None:
     """What the other library reads; None: there is no copy."""
     if export is export_delta:
         return pa.table(DeltaTable(str(root)).to_pyarrow_table()) if DeltaTable.is_deltatable(str(root)) else None
+    if export is export_iceberg:
+        return iceberg_copy(root).scan().to_arrow() if (root / "metadata" / "version-hint.text").exists() else None
     return ds.dataset(str((root / "current").resolve())).to_table() if (root / "current").exists() else None
 
 
@@ -211,11 +222,21 @@ def test_columns_of_every_type_the_format_has(export: Export, tmp_path: Path) ->
     check(export, tmp_path / "copy", table)
 
 
-def test_a_type_that_delta_has_not_is_named_before_anything_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("export", "problem"),
+    [
+        (export_delta, r"no such type: column=at type=time32\[ms\] fix='export as parq"),
+        (export_iceberg, r"no Iceberg type: column=at type=TIME\(\d\) fix='export as parq"),
+    ],
+    ids=["delta", "iceberg"],
+)
+def test_a_type_that_the_format_has_not_is_named_before_anything_is_written(
+    export: Export, problem: str, tmp_path: Path
+) -> None:
     columns = pa.schema([pa.field("id", pa.int64()), pa.field("at", pa.time32("ms"))])
     table = memory_catalog().create_table("db.t", columns, primary_key=["id"], options={"bucket": "1"})
-    with pytest.raises(InvalidInputError, match=r"no such type: column=at type=time32\[ms\] fix='export as parq"):
-        exported(export_delta, table, place_of(tmp_path / "copy"))
+    with pytest.raises(InvalidInputError, match=problem):
+        exported(export, table, place_of(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists()
 
 
@@ -289,6 +310,9 @@ def test_a_reader_of_an_older_state_keeps_its_files_until_the_retention(export: 
     exported(export, table, place_of(root))
     if export is export_delta:
         reader, old = DeltaTable(str(root)), lambda: pa.table(reader.to_pyarrow_table())
+    elif export is export_iceberg:
+        table_of_reader = iceberg_copy(root)
+        old = lambda: table_of_reader.scan().to_arrow()  # noqa: E731
     else:
         state = (root / "current").resolve()
         old = lambda: ds.dataset(str(state)).to_table()  # noqa: E731
@@ -300,7 +324,7 @@ def test_a_reader_of_an_older_state_keeps_its_files_until_the_retention(export: 
     done = exported(export, table, place_of(root, clock=ManualClock(now + 2 * DAY_MS)))
     assert done.deleted == 1
     check(export, root, table)
-    with pytest.raises(OSError, match=r"(part|state)-"):
+    with pytest.raises(OSError, match=r"(part|state|snap)-"):
         old()
     exported(export, table, place_of(root), "1")  # what was deleted is written again
     check(export, root, table, "1")
