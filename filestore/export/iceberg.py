@@ -152,7 +152,7 @@ def _table(place: ExportPlace, version: int, metadata: TableMetadata) -> Table:
         metadata=metadata,
         metadata_location=_version_path(place, version),
         io=FilesOfIceberg(place.io),
-        catalog=None,  # type: ignore[arg-type]
+        catalog=None,
     )
 
 

@@ -31,7 +31,7 @@ from filestore.read.split_read import read_split
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type
-from lsm.errors import ConflictError, InvalidInputError, UnavailableError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from tests.support.faults import ManualClock, MemoryFileIO
 from tests.support.tables import expire_all_but, key_table, memory_catalog, rows
 
@@ -343,16 +343,54 @@ def test_a_copy_belongs_to_one_table(export: Export, tmp_path: Path) -> None:
     check(export, tmp_path / "copy", tables[0])
 
 
-def test_of_two_exports_to_delta_one_commits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("export", [export_delta, export_iceberg], ids=["delta", "iceberg"])
+def test_of_two_exports_one_commits(export: Export, tmp_path: Path) -> None:
     """The slower one says so, and the copy is the faster one's."""
     table = key_table(bucket="1")
     table.write(rows((1, 10)))
     table.write(rows((2, 20)))
     place = place_of(tmp_path / "copy")
-    faster = lambda done, of: exported(export_delta, table, place) if done == 0 else None  # noqa: E731
-    with pytest.raises(ConflictError, match="another export or engine has written"):
-        export_delta(open_state(table, "1"), place, faster)  # type: ignore[arg-type]
-    check(export_delta, tmp_path / "copy", table)
+    faster = lambda done, of: exported(export, table, place) if done == 0 else None  # noqa: E731
+    with pytest.raises(ConflictError, match=r"another export .*has written"):
+        export(open_state(table, "1"), place, faster)
+    check(export, tmp_path / "copy", table)
+
+
+def test_an_iceberg_copy_keeps_states_and_the_ids_of_columns(tmp_path: Path) -> None:
+    """States by snapshot while they are retained, statistics of files, and a renamed column of the same id."""
+    catalog, place = memory_catalog(), place_of(tmp_path / "copy")
+    table = catalog.create_table("db.t", rows().schema, primary_key=["id"], options={"bucket": "1"})
+    table.write(rows((1, 10), (2, 20)))
+    exported(export_iceberg, table, place)
+    table.write(rows((1, 11)))
+    exported(export_iceberg, table, place)
+    catalog.alter_table("db.t", [RenameColumn(("v",), "x")])
+    table = catalog.table("db.t")
+    table.write(pa.table({"id": [3], "x": [30]}))
+    exported(export_iceberg, table, place)
+    copy = iceberg_copy(tmp_path / "copy")
+    states = [each.snapshot_id for each in copy.snapshots()]
+    shown = [sorted_table(copy.scan(snapshot_id=each).to_arrow()) for each in states]
+    assert shown == [[(1, 10), (2, 20)], [(1, 11), (2, 20)], [(1, 11), (2, 20), (3, 30)]]
+    assert [field.name for field in copy.schema().fields] == ["id", "x"]
+    assert copy.schemas()[0].find_field("v").field_id == copy.schema().find_field("x").field_id
+    assert [file.file.record_count for file in copy.scan(row_filter="x > 11").plan_files()] == [3]
+    assert not list(copy.scan(row_filter="x > 30").plan_files())  # by statistics
+    assert copy.metadata.snapshots[-1].summary["fluvial.snapshot"] == "3"
+
+
+def test_an_iceberg_copy_in_an_object_store() -> None:
+    table, io = key_table(bucket="1"), MemoryFileIO()
+    table.write(rows((1, 10)))
+    place = ExportPlace(io=io, root="s3://bucket/copy", clock=ManualClock(), retain_ms=DAY_MS)
+    assert exported(export_iceberg, table, place).rows == 1
+    assert exported(export_iceberg, table, place).kept == 1
+    names = {path.removeprefix("s3://bucket/copy/") for path in io.files}
+    assert {"metadata/v1.metadata.json", "metadata/version-hint.text"} <= names
+    assert "metadata/v2.metadata.json" not in names
+    io.files["s3://bucket/copy/metadata/v1.metadata.json"] = b"{"
+    with pytest.raises(CorruptDataError, match=r"metadata cannot be read: path=s3://bucket/copy version=1"):
+        exported(export_iceberg, table, place)
 
 
 def test_a_copy_in_an_object_store_is_a_delta_table_and_no_parquet_directory() -> None:
