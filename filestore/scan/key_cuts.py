@@ -153,7 +153,7 @@ def _whole(store: TableStore, file: DataFileMeta) -> KeyStretch:
 
 
 def _groups(store: TableStore, path: str, file: DataFileMeta) -> list[KeyStretch]:
-    """[] where the footer does not say enough: whoever reads the rows reports what is wrong with a file."""
+    """[] where the footer does not say enough: a reader of the rows reports what is wrong with a file."""
     fields = store.schema_of(file.schema_id).key_fields
     if tuple(field.type for field in fields) != store.key_types:
         return []
