@@ -11,7 +11,7 @@ from functools import cached_property
 from http.client import HTTPException
 from typing import Any, Final, NoReturn
 from urllib.error import HTTPError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from filestore.catalog.table_names import database_below
@@ -50,11 +50,11 @@ class RestServer:
         found = self._get("/v1/config", {"warehouse": self.warehouse}) or {}
         settings = {**(found.get("defaults") or {}), **(found.get("overrides") or {})}
         prefix = settings.get("prefix")
-        return f"/v1/{quote(prefix, safe='')}" if prefix else "/v1"
+        return f"/v1/{quote_plus(prefix)}" if prefix else "/v1"
 
     def get(self, *names: str, **query: str) -> Json | None:
         """What is under a path of names; None: there is nothing. Raises: InvalidInputError, UnavailableError."""
-        return self._get(self._prefix + "".join(f"/{quote(name, safe='')}" for name in names), query)
+        return self._get(self._prefix + "".join(f"/{quote_plus(name)}" for name in names), query)
 
     def listed(self, key: str, *names: str) -> Iterator[str] | None:
         """Names on all pages of a list; None: there is no such list."""

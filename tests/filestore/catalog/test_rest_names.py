@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote_plus, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -41,7 +41,7 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        names = [unquote(each) for each in parts.path.split("/") if each]
+        names = [unquote_plus(each) for each in parts.path.split("/") if each]
         query = parse_qs(parts.query)
         if self.headers["Authorization"] != f"Bearer {TOKEN}":
             self.answer(401, {"message": "no such token", "code": 401})
@@ -73,6 +73,14 @@ class Answers(BaseHTTPRequestHandler):
         if not served.table_exists(name):
             return None
         table = served.table(name)
+        if names[4:] == ["snapshot"]:
+            newest = table.store.snapshots.latest()
+            assert newest is not None
+            shown = json.loads(Path(table.store.paths.snapshot(newest.id)).read_bytes())
+            sizes = {"recordCount": 2, "fileSizeInBytes": 1, "fileCount": 2, "lastFileCreationTime": 1}
+            return {"snapshot": {"snapshot": shown, **sizes}}
+        if names[4:]:
+            return None
         stored = json.loads(Path(table.store.paths.schema(table.schema.id)).read_bytes())
         keys = ("fields", "partitionKeys", "primaryKeys", "options", "comment")
         schema = {key: stored.get(key) for key in keys}
