@@ -18,28 +18,31 @@ from filestore.catalog.table_names import database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError, UnavailableError
+from lsm.secret_names import shown_address
 
 READ_ONLY: Final = "a REST catalog is only read, its server commits: metastore=rest fix='write by an engine of Paimon'"
 _TIMEOUT_S: Final = 60.0
 _MISSING: Final = 404
 _DENIED: Final = frozenset({401, 403})
 _OWN_TYPES: Final = frozenset({None, "table"})  # others are not in Paimon's layout
-Json = dict[str, Any]
+_Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RestServer:
-    """A server, asked anew each time. It can be pickled."""
+    """A server, asked each time. It can be pickled."""
 
-    uri: str
+    uri: str = field(repr=False)  # may have a login
     warehouse: str  # its name there
     token: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, uri: str | None, *, warehouse: str, provider: str | None, token: str | None) -> "RestServer":
         """By options; nothing is asked. Raises: InvalidInputError."""
-        if uri is None or urlsplit(uri).scheme not in ("http", "https") or not urlsplit(uri).hostname:
-            raise InvalidInputError(f"metastore=rest needs its server: uri={uri} fix='set uri=https://host:port'")
+        parts = urlsplit(uri or "")
+        if uri is None or parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            shown = None if uri is None else shown_address(uri)
+            raise InvalidInputError(f"metastore=rest needs its server: uri={shown} fix='set uri=https://host:port'")
         if (provider is None) != (token is None):
             raise InvalidInputError("token.provider and token go together: fix='set token.provider=bear and token'")
         return cls(uri.rstrip("/"), warehouse, token)
@@ -52,7 +55,7 @@ class RestServer:
         prefix = settings.get("prefix")
         return f"/v1/{quote_plus(prefix)}" if prefix else "/v1"
 
-    def get(self, *names: str, **query: str) -> Json | None:
+    def get(self, *names: str, **query: str) -> _Json | None:
         """What is under a path of names; None: there is nothing. Raises: InvalidInputError, UnavailableError."""
         return self._get(self._prefix + "".join(f"/{quote_plus(name)}" for name in names), query)
 
@@ -61,7 +64,7 @@ class RestServer:
         first = self.get(*names)
         return None if first is None else self._pages(first, key, names)
 
-    def _pages(self, page: Json, key: str, names: tuple[str, ...]) -> Iterator[str]:
+    def _pages(self, page: _Json, key: str, names: tuple[str, ...]) -> Iterator[str]:
         while True:
             yield from page.get(key) or []
             token = page.get("nextPageToken")
@@ -69,14 +72,14 @@ class RestServer:
                 return
             page = self.get(*names, pageToken=token) or {}
 
-    def _get(self, path: str, query: Mapping[str, str]) -> Json | None:
+    def _get(self, path: str, query: Mapping[str, str]) -> _Json | None:
         url = f"{self.uri}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
             with urlopen(Request(url, headers=headers), timeout=_TIMEOUT_S) as answer:
-                found: Json = json.loads(answer.read())
+                found: _Json = json.loads(answer.read())
                 return found
         except HTTPError as error:
             with error:
@@ -136,7 +139,7 @@ class RestNames:
         found = self._table(database, table)
         return f"{self.database_path(database)}/{table}" if found is None else warehouse_path(found["path"])
 
-    def _table(self, database: str, table: str) -> Json | None:
+    def _table(self, database: str, table: str) -> _Json | None:
         found = self.server.get("databases", database, "tables", table)
         options = ((found or {}).get("schema") or {}).get("options") or {}
         return found if found is not None and options.get("type") in _OWN_TYPES and found.get("path") else None

@@ -185,6 +185,7 @@ def test_answers_that_are_none(server: tuple[FileCatalog, str], monkeypatch: pyt
     for options, problem in [
         (options_of(uri, token="other"), r"refuses the login: .*status=401.*no such token.*fix='set token'"),
         (options_of("thrift://h:1"), r"metastore=rest needs its server: uri=thrift://h:1 fix="),
+        (options_of(uri.replace("//", "//u:pw@")), r"needs its server: uri=http://\S*127\S+ fix="),
         ({"metastore": "rest", "uri": uri, "token": "x"}, r"token\.provider and token go together"),
         (options_of(uri, **{"lock.enabled": "true"}), r"has no lock: .*fix='leave it out'"),
     ]:
