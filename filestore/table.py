@@ -22,10 +22,11 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.log_login import login_for
-from filestore.read.side_by_side import batches_of_all
+from filestore.read.side_by_side import batches_of_all, sharing_memory
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
 from filestore.scan.bucket_numbers import BucketNumbers
+from filestore.scan.data_split import DataSplit
 from filestore.scan.table_scan import Filter, Plan, TableScan
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.validation import check_readable
@@ -122,7 +123,7 @@ class FileTable(TableView):
 
     def new_scan(self) -> TableScan:
         """Plans reads."""
-        return TableScan(self.store)
+        return TableScan(self.store, cuts_keys=True)
 
     def new_write(
         self,
@@ -350,10 +351,16 @@ class TableRead:
         names = self.table.schema.column_names if columns is None else columns
         schema = pa.schema([self.table.schema.arrow_field(name) for name in names])
         plan = self.plan(filter)
+
+        def reader(table: TableView) -> Callable[[DataSplit], Iterator[pa.RecordBatch]]:
+            return lambda split: read_split(table, split, columns=columns, filter=plan.filter)
+
+        has_spans = any(split.span is not None for split in plan.splits)
         batches = batches_of_all(
             plan.splits,
-            lambda split: read_split(self.table, split, columns=columns, filter=plan.filter),
+            reader(self.table),
             is_raw=lambda split: not split.needs_merge,
+            sharing=(lambda threads: reader(sharing_memory(self.table, threads))) if has_spans else None,
         )
         return pa.Table.from_batches(batches, schema=schema)
 

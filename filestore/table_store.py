@@ -284,7 +284,11 @@ class TableStore:
 
     def key_of(self, key: bytes) -> KeyTuple:
         """A file's first or last key as something that Python compares in key order."""
-        return tuple(comparable(value) for value in decode_row(key, self.key_types))
+        return tuple(map(comparable, self.values_of_key(key)))
+
+    def values_of_key(self, key: bytes) -> tuple[object, ...]:
+        """Internal values of a file's first or last key."""
+        return decode_row(key, self.key_types)
 
     def keys_of(self, keys: Sequence[bytes]) -> list[KeyTuple]:
         """``key_of`` of many."""

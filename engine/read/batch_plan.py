@@ -76,15 +76,17 @@ def plan_state(
     )
 
 
-def _scan(state: ReadState) -> TableScan:
+def _scan(state: ReadState, *, cuts_keys: bool) -> TableScan:
     # with the log a read is as new as the newest write, also where files alone wait for a compaction
-    return TableScan(state.table.store, all_levels=state.served.source is StateSource.SNAPSHOT_AND_LOG)
+    all_levels = state.served.source is StateSource.SNAPSHOT_AND_LOG
+    return TableScan(state.table.store, all_levels=all_levels, cuts_keys=cuts_keys)
 
 
 def _of_files(state: ReadState, filter: Predicate | None) -> list[Piece]:
     if state.snapshot is None:
         return []
-    return [FilePiece(split) for split in _scan(state).plan(snapshot=state.snapshot, filter=filter).splits]
+    splits = _scan(state, cuts_keys=True).plan(snapshot=state.snapshot, filter=filter).splits
+    return [FilePiece(split) for split in splits]
 
 
 def _with_tails(state: ReadState, filter: Predicate | None) -> list[Piece]:
@@ -96,7 +98,7 @@ def _with_tails(state: ReadState, filter: Predicate | None) -> list[Piece]:
     under: Sequence[DataSplit] = ()
     if state.snapshot is not None and ranges:
         by_key = on_columns_only(filter, table.schema.primary_keys)
-        under = _scan(state).plan(snapshot=state.snapshot, filter=by_key, buckets=buckets).splits
+        under = _scan(state, cuts_keys=False).plan(snapshot=state.snapshot, filter=by_key, buckets=buckets).splits
     expires = RowExpiry.of(table.schema, table.options) is not None
     moment_ms = table.store.clock.now_ms() if state.served.as_of_ms is None else state.served.as_of_ms
     tails = [

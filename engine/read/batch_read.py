@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.predicate.given_filter import GivenFilter, given_filter, predicate_of
 from filestore.predicate.predicate import Predicate
-from filestore.read.side_by_side import batches_of_all
+from filestore.read.side_by_side import batches_of_all, sharing_memory
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 
@@ -99,8 +100,12 @@ class BatchRead(ArrowRows):
         """The rows that match, in memory; see ``to_batches``."""
         names = self.schema_of(columns).names
         given, plan, read = self._opened(names, filter)
+        has_spans = any(piece.own_split is not None and piece.own_split.span is not None for piece in plan.pieces)
         batches = batches_of_all(
-            plan.pieces, read, is_raw=lambda piece: piece.own_split is not None and not piece.own_split.needs_merge
+            plan.pieces,
+            read,
+            is_raw=lambda piece: piece.own_split is not None and not piece.own_split.needs_merge,
+            sharing=(lambda threads: replace(read, table=sharing_memory(read.table, threads))) if has_spans else None,
         )
         kept = (rows for batch in batches for rows in given.of(batch, names))
         return pa.Table.from_batches(kept, schema=self.schema_of(columns))

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
+from filestore.catalog.read_only_files import ReadOnlyFiles
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
@@ -80,6 +81,8 @@ class FileCatalog:
         self._names = names or RandomNames()
         metastore = open_metastore(self.options, place, self._clock)
         self._tables, self._registry = metastore.names, metastore.registry
+        if metastore.read_only is not None:
+            self._io = ReadOnlyFiles(self._io, metastore.read_only)
         self._lock_factory = lock_factory or metastore.lock_factory
 
     @property

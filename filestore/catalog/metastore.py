@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from filestore.catalog.rest_names import READ_ONLY, RestNames, RestServer
 from filestore.catalog.table_names import DirectoryNames, TableNames
 from filestore.catalog.warehouse import Warehouse
 from filestore.io.commit_lock import CatalogLockFactory
@@ -19,6 +20,7 @@ class Metastore:
     names: TableNames
     lock_factory: CatalogLockFactory | None  # None: exclusive creation of files is enough
     registry: TableRegistry | None = None  # what follows schemas and commits
+    read_only: str | None = None  # why nothing may be written; None: it may
 
 
 def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metastore:
@@ -31,7 +33,7 @@ def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) 
         if options.uri is not None or options.lock_enabled:
             raise InvalidInputError(
                 "uri and lock.enabled are for names in a database: metastore=filesystem "
-                "fix='set metastore=jdbc or metastore=hive'"
+                "fix='set metastore=jdbc, hive or rest'"
             )
         return Metastore(names=DirectoryNames(warehouse.root, warehouse.io), lock_factory=None)
     uri = options.uri
@@ -40,6 +42,8 @@ def open_metastore(options: CatalogOptions, warehouse: Warehouse, clock: Clock) 
             f"lock is another metastore's: lock.type={options.lock_type} metastore={options.metastore} "
             f"fix='set lock.type={options.metastore}, or leave it out'"
         )
+    if options.metastore == "rest":
+        return _rest(options, warehouse)
     if options.metastore == "hive":
         return _hive(options, warehouse, clock)
     if uri is None:
@@ -90,3 +94,15 @@ def _hive(options: CatalogOptions, warehouse: Warehouse, clock: Clock) -> Metast
         lock_factory=factory if _locks(options, warehouse) else None,
         registry=HiveRegistry(names=names),
     )
+
+
+def _rest(options: CatalogOptions, warehouse: Warehouse) -> Metastore:
+    if options.lock_enabled:
+        raise InvalidInputError("a REST catalog has no lock: lock.enabled=true metastore=rest fix='leave it out'")
+    server = RestServer.of(
+        options.uri,
+        warehouse=options.rest_warehouse or warehouse.root,
+        provider=options.token_provider,
+        token=options.token,
+    )
+    return Metastore(names=RestNames(server=server, root=warehouse.root), lock_factory=None, read_only=READ_ONLY)

@@ -3,7 +3,7 @@
 Positions count all rows of the file from 0, including deleted ones. Row groups without a wanted row are not read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,8 @@ from filestore.table_store import TableStore
 from lsm.keys.key_groups import one_chunk
 from lsm.keys.key_lookup import sorted_rows_with_keys
 from lsm.keys.keys import internal_value
+
+RangeTest = Callable[[Mapping[str, ColumnRange]], bool]
 
 _NAMED_KEYS: Final = 256  # up to this many keys are tested one by one, more as a range from first to last
 
@@ -99,10 +101,16 @@ def rows_not_at(
     *,
     with_system: bool,
     span: Predicate | None = None,
+    may_hold: RangeTest | None = None,
     limit: BatchLimit = USUAL_BATCH,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a file except at ascending positions; rows that do not match ``span`` may be missing too."""
-    rows = numbered_rows(store, partition, bucket, file, columns, with_system=with_system, span=span, limit=limit)
+    """All rows of a file except at ascending positions; those for which ``span`` is not true may be missing too.
+
+    So may row groups of which ``may_hold`` says that they are not wanted, by ranges of the columns.
+    """
+    rows = numbered_rows(
+        store, partition, bucket, file, columns, with_system=with_system, span=span, may_hold=may_hold, limit=limit
+    )
     for numbers, batch in rows:
         inside = _between(positions, int(numbers[0]), int(numbers[-1]) + 1)
         kept = np.ones(batch.num_rows, np.bool_)
@@ -124,6 +132,7 @@ def numbered_rows(
     *,
     with_system: bool,
     span: Predicate | None = None,
+    may_hold: RangeTest | None = None,
     wanted: Positions | None = None,
     limit: BatchLimit = USUAL_BATCH,
 ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
@@ -137,6 +146,7 @@ def numbered_rows(
         columns: columns in output order, including those tested by ``span``.
         with_system: append ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND``.
         span: rows for which it is not true may be missing.
+        may_hold: whether a row group with these ranges of the columns may hold a row that is wanted.
         wanted: rows at other positions may be missing; ascending.
         limit: of a batch.
     """
@@ -149,6 +159,8 @@ def numbered_rows(
         if wanted is not None and len(_between(wanted, first, tested_rows)) == 0:
             return False
         if span is not None and not may_match(span, ranges, row_count):
+            return False
+        if may_hold is not None and not may_hold(ranges):
             return False
         groups.append(np.arange(first, tested_rows))
         return True

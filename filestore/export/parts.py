@@ -166,6 +166,7 @@ def _name(table: str, split: DataSplit) -> str:
         [entry.to_json() for entry in split.deletion_vectors],
         split.needs_merge,
         split.expiry_moment_ms,
+        *(() if split.span is None else (split.span.to_json(),)),
     ]
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:32]
     return f"{PART_PREFIX}{digest}{PART_SUFFIX}"

@@ -187,6 +187,20 @@ def missing_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> dict[s
     return collector.ranges()
 
 
+def group_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> list[tuple[dict[str, ColumnRange], int]]:
+    """Ranges of columns and number of rows of each row group, by the footer alone; see ``interface.KeepRows``."""
+    file = _open(source, fields, verify=False)
+    metadata = file.metadata
+    groups = range(metadata.num_row_groups)
+    ranges = _ranges_by_group(metadata, _trusted(file.schema_arrow, fields), groups)
+    return [(found, metadata.row_group(index).num_rows) for index, found in zip(groups, ranges, strict=True)]
+
+
+def _trusted(arrow: pa.Schema, fields: Sequence[DataField]) -> list[DataField]:
+    """Columns whose statistics are of the type that the schema says."""
+    return [f for f in fields if f.name in arrow.names and arrow.field(f.name).type == arrow_type(f.type)]
+
+
 def read_parquet(
     source: pa.NativeFile,
     fields: Sequence[DataField],
@@ -209,8 +223,7 @@ def read_parquet(
     metadata = file.metadata
     row_groups: Sequence[int] = range(metadata.num_row_groups)
     if keep is not None:
-        trusted = [f for f in keep_fields if f.name in arrow.names and arrow.field(f.name).type == arrow_type(f.type)]
-        ranges = _ranges_by_group(metadata, trusted, row_groups)
+        ranges = _ranges_by_group(metadata, _trusted(arrow, keep_fields), row_groups)
         row_groups = [i for i in row_groups if keep(ranges[i], metadata.row_group(i).num_rows)]
 
     def reopen(dictionaries: Collection[str]) -> pq.ParquetFile:

@@ -62,17 +62,20 @@ class CatalogOptions(OptionValues):
 
     metastore = Option(
         "metastore",
-        choice("filesystem", "jdbc", "hive"),
+        choice("filesystem", "jdbc", "hive", "rest"),
         "filesystem",
-        "Where names are kept: directories, a database, or a Hive metastore.",
+        "Where names are kept: directories, a database, a Hive metastore, Paimon's REST catalog (read only).",
     )
     uri = Option(
         "uri",
         text,
         None,
         "Database of metastore=jdbc: sqlite:///file, postgresql+psycopg://user@host/db, jdbc:...; of metastore=hive: "
-        "thrift://host:9083, several with commas.",
+        "thrift://host:9083, several with commas; of metastore=rest: https://host:port.",
     )
+    rest_warehouse = Option("rest.warehouse", text, None, "Name of the warehouse on that server; default: its address.")
+    token_provider = Option("token.provider", choice("bear"), None, "How that server is shown who asks.")
+    token = Option("token", verbatim, None, "Bearer token for it.", secret=True)
     catalog_key = Option("catalog-key", text, "jdbc", "Name of this catalog among those that share a database.")
     jdbc_user = Option("jdbc.user", text, None, "User of the database.")
     jdbc_password = Option("jdbc.password", verbatim, None, "Password of the database.", secret=True)

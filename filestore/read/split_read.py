@@ -12,16 +12,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from filestore.datafile.data_file import read_data_file
+from filestore.datafile.data_file import open_data_file, read_data_file
 from filestore.datafile.row_positions import rows_at, rows_not_at
 from filestore.format.interface import USUAL_BATCH, BatchLimit
+from filestore.format.statistics import ColumnRange
 from filestore.index.deletion_vectors import Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, stored_may_match, uses_indexes
 from filestore.manifest.entries import DataFileMeta
-from filestore.predicate.evaluation import filter_mask
+from filestore.predicate.evaluation import filter_mask, may_match
 from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate, columns_of, on_columns_only
 from filestore.scan.data_split import DataSplit
+from filestore.scan.key_span import KeyBounds
 from filestore.scan.row_expiry import RowExpiry, not_expired
 from filestore.scan.table_scan import Filter
 from filestore.schema.merge_engine import columns_to_merge, merge_function
@@ -59,6 +61,7 @@ class BucketFiles:
     files: Sequence[DataFileMeta]
     deleted: Mapping[str, Positions] = field(default_factory=dict)  # deleted positions by file name
     chosen: Mapping[str, Positions] = field(default_factory=dict)  # the only positions to read, by file name
+    bounds: KeyBounds | None = None  # the only keys to read
 
     def read(
         self,
@@ -88,6 +91,9 @@ class BucketFiles:
         positions = self.deleted.get(file.file_name)
         if not may_hold_rows(table, self.partition, self.bucket, file, filter):
             return
+        if self.bounds is not None:
+            yield from self._inside(self.bounds, file, columns, with_system=with_system, filter=filter, limit=limit)
+            return
         if positions is not None:
             place = (table, self.partition, self.bucket, file)
             # positions count also rows that the filter drops
@@ -106,6 +112,52 @@ class BucketFiles:
             limit=limit,
             verify=table.options.read_verify_checksums,
         )
+
+    def _inside(
+        self,
+        bounds: KeyBounds,
+        file: DataFileMeta,
+        columns: Sequence[str],
+        *,
+        with_system: bool,
+        filter: Predicate | None,
+        limit: BatchLimit,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one file within bounds; ``columns`` have the key."""
+        table, positions = self.table, self.deleted.get(file.file_name)
+        if positions is None:
+            rows = open_data_file(
+                table.io,
+                table.file_path(self.partition, self.bucket, file),
+                file,
+                file_schema=table.schema_of(file.schema_id),
+                read_schema=table.schema,
+                columns=columns,
+                with_system=with_system,
+                keep=partial(_may_be_inside, bounds, filter),
+                tested={*table.schema.trimmed_primary_keys, *_columns_of(filter)},
+                limit=limit,
+                verify=table.options.read_verify_checksums,
+            )
+        else:
+            rows = rows_not_at(
+                table,
+                self.partition,
+                self.bucket,
+                file,
+                positions,
+                columns,
+                with_system=with_system,
+                span=filter,
+                may_hold=bounds.may_hold,
+                limit=limit,
+            )
+        for batch in rows:
+            found = bounds.inside(batch)
+            if found.num_rows:
+                yield _matching(found, filter)
+            if bounds.ends_in(batch):
+                return
 
     def sections(self) -> list[list[SortedRun]]:
         """The runs to merge, section by section in key order, oldest run first."""
@@ -156,6 +208,12 @@ class BucketFiles:
             drop_deletes=drop_deletes,
             section_bytes=section_bytes,
         )
+
+
+def _may_be_inside(
+    bounds: KeyBounds, filter: Predicate | None, ranges: Mapping[str, ColumnRange], row_count: int
+) -> bool:
+    return bounds.may_hold(ranges) and (filter is None or may_match(filter, ranges, row_count))
 
 
 def may_hold_rows(
@@ -235,7 +293,10 @@ def _raw_rows(
 
 def _files_of(store: TableStore, split: DataSplit) -> BucketFiles:
     deleted = read_deletion_vectors(store, split.deletion_vectors)
-    return BucketFiles(table=store, partition=split.partition, bucket=split.bucket, files=split.files, deleted=deleted)
+    bounds = None if split.span is None else KeyBounds(store, split.span)
+    return BucketFiles(
+        table=store, partition=split.partition, bucket=split.bucket, files=split.files, deleted=deleted, bounds=bounds
+    )
 
 
 def _merged_rows(

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
+from filestore.scan.key_span import KeySpan
 
 _SPLIT_BYTES: Final = 500
 _FILE_BYTES: Final = 3000
@@ -34,16 +35,20 @@ class DataSplit:
     needs_merge: bool
     deletion_vectors: tuple[IndexManifestEntry, ...] = ()  # of these files only
     expiry_moment_ms: int | None = None  # hide rows expired at this time; None: no rows are expired
+    span: KeySpan | None = None  # only these keys, of files that other splits read too; None: all rows of the files
 
     @property
     def size_bytes(self) -> int:
-        """Total size of the files."""
-        return sum(file.size_bytes for file in self.files)
+        """Total size of the files; about that of the rows inside a span."""
+        return self._part(sum(file.size_bytes for file in self.files))
 
     @property
     def row_count(self) -> int:
-        """Number of physical rows of the files."""
-        return sum(file.row_count for file in self.files)
+        """Number of physical rows of the files; about that of the rows inside a span."""
+        return self._part(sum(file.row_count for file in self.files))
+
+    def _part(self, of_files: int) -> int:
+        return of_files if self.span is None else round(of_files * self.span.share)
 
     def to_json(self) -> str:
         """One line of JSON; bytes are base64."""
@@ -57,6 +62,7 @@ class DataSplit:
             "needsMerge": self.needs_merge,
             "deletionVectors": [entry.to_json() for entry in self.deletion_vectors],
             "expiryMomentMs": self.expiry_moment_ms,
+            "span": None if self.span is None else self.span.to_json(),
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -74,6 +80,7 @@ class DataSplit:
             needs_merge=body["needsMerge"],
             deletion_vectors=tuple(IndexManifestEntry.from_json(each) for each in body["deletionVectors"]),
             expiry_moment_ms=body["expiryMomentMs"],
+            span=None if body["span"] is None else KeySpan.from_json(body["span"]),
         )
 
 

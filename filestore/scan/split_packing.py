@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from filestore.manifest.entries import DataFileMeta
+from filestore.scan.key_cuts import RangeOfFiles
+from filestore.scan.key_span import KeySpan
 from lsm.keys.keys import KeyTuple
 from lsm.levels import SortedFile, sections
 
@@ -28,6 +30,7 @@ class Pack:
 
     files: tuple[DataFileMeta, ...]
     is_raw: bool  # files need no merge: no duplicate keys, no deletes
+    span: KeySpan | None = None  # only these keys
 
 
 def pack_plain(files: Iterable[DataFileMeta], limits: PackLimits) -> list[Pack]:
@@ -54,6 +57,7 @@ def pack_sorted(
     sorted_file: Callable[[DataFileMeta], SortedFile],
     keep: Callable[[DataFileMeta], bool],
     limits: PackLimits,
+    cut: Callable[[Sequence[DataFileMeta]], Sequence[RangeOfFiles]] = lambda _: (),
 ) -> list[Pack]:
     """Pack the files of one bucket of a table with a primary key.
 
@@ -67,6 +71,7 @@ def pack_sorted(
         sorted_file: converts file metadata for the LSM tree; called only for files that share keys with others.
         keep: whether the file, considered alone, may hold wanted rows; called only where no other file has its keys.
         limits: size limits of the splits.
+        cut: ranges of keys of a section that is merged, each a pack of its own; () leaves it whole.
     """
     plain: list[list[DataFileMeta]] = []
     merged: list[list[DataFileMeta]] = []
@@ -82,7 +87,24 @@ def pack_sorted(
     if merged and sum(_weight(group, limits) for group in plain) <= limits.open_cost_bytes:
         plain, merged = [], [*merged, *plain]
     raw = [Pack(files=tuple(group), is_raw=True) for group in _packed(plain, limits)]
-    return [*raw, *(Pack(files=tuple(group), is_raw=False) for group in _packed(merged, limits))]
+    return [*raw, *_packed_or_cut(merged, limits, cut)]
+
+
+def _packed_or_cut(
+    merged: Iterable[list[DataFileMeta]],
+    limits: PackLimits,
+    cut: Callable[[Sequence[DataFileMeta]], Sequence[RangeOfFiles]],
+) -> Iterator[Pack]:
+    whole: list[list[DataFileMeta]] = []
+    for group in merged:
+        found = cut(group)
+        if not found:
+            whole.append(group)
+            continue
+        yield from (Pack(files=tuple(files), is_raw=False) for files in _packed(whole, limits))
+        whole = []
+        yield from (Pack(files=each.files, is_raw=False, span=each.span) for each in found)
+    yield from (Pack(files=tuple(files), is_raw=False) for files in _packed(whole, limits))
 
 
 def _sections(

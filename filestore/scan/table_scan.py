@@ -8,7 +8,7 @@ KeyValueFileStoreScan, SnapshotReader.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import Final
 
@@ -22,6 +22,8 @@ from filestore.predicate.given_filter import predicate_of
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.scan.file_groups import PlannedBucket, grouped_files
+from filestore.scan.key_cuts import RangeOfFiles, section_ranges
+from filestore.scan.key_span import KeySpan
 from filestore.scan.planned_files import BLOCK_FILES, FileBlocks, PlannedFiles
 from filestore.scan.pruning import Pruner
 from filestore.scan.row_expiry import may_expire, moment_of
@@ -30,6 +32,7 @@ from filestore.scan.split_packing import KeyRange, Pack, PackLimits, pack_plain,
 from filestore.schema.row_counts import seen_schema
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
+from lsm.keys.words import IndexArray
 
 Filter = Predicate | str | None
 
@@ -48,14 +51,17 @@ class Plan:
 class TableScan:
     """Plans scans of one table, with the schema that it was opened with."""
 
-    def __init__(self, store: TableStore, *, all_levels: bool = False) -> None:
+    def __init__(self, store: TableStore, *, all_levels: bool = False, cuts_keys: bool = False) -> None:
         """Create a scan.
 
         Args:
             store: the table.
             all_levels: include level-0 rows that scans otherwise skip until compaction, for merging with newer rows.
+            cuts_keys: read large sections that are merged by several splits, each with a span of keys; for readers to
+                whom a split is its rows, not its files.
         """
         self._table = store
+        self._cuts_keys = cuts_keys
         self._all_levels = all_levels
 
     def plan(
@@ -134,7 +140,8 @@ class TableScan:
         for (partition, bucket), group in by_bucket.items():
             index = indexes.get((partition, bucket), ())
             with_vectors = {each.data_file_name for entry in index for each in entry.index_vectors}
-            for pack in self._packs([entry.file for entry in group], pruner, with_vectors, key_ranges):
+            place = PlannedBucket(partition, bucket, group[0].total_buckets)
+            for pack in self._packs(place, [entry.file for entry in group], pruner, with_vectors, key_ranges):
                 vectors = vectors_of(pack.files, index)
                 expires = moment_ms is not None and (not pack.is_raw or may_expire(self._table, pack.files, moment_ms))
                 splits.append(
@@ -148,6 +155,7 @@ class TableScan:
                         needs_merge=not pack.is_raw,
                         deletion_vectors=vectors,
                         expiry_moment_ms=moment_ms if expires else None,
+                        span=pack.span,
                     )
                 )
         return splits
@@ -158,32 +166,36 @@ class TableScan:
         """``_splits`` of files that no filter prunes, none with expired rows: only what is merged becomes objects."""
         table, indexes = self._table, deletion_indexes(self._table, snapshot)
         groups = grouped_files(table, parts, merges=self._merges)
-        files, order = FileBlocks(table.manifests.entries_of, parts, groups.order), groups.order.copy()
+        files = FileBlocks(table.manifests.entries_of, parts, groups.order)
         weights = np.maximum(groups.sizes, self._limits.open_cost_bytes).tolist()
-        packs: list[tuple[int, int, PlannedBucket, bool, tuple[IndexManifestEntry, ...]]] = []
-        first = 0
+        packs: list[tuple[int, int, PlannedBucket, bool, tuple[IndexManifestEntry, ...], KeySpan | None]] = []
+        order: list[IndexArray] = []  # of the files of the packs; one that several read is there as often
+        first = at = 0
         for place, end, is_plain in zip(groups.places, groups.ends.tolist(), groups.is_plain.tolist(), strict=True):
             index = indexes.get((place.partition, place.bucket), ())
             if is_plain and not index:
-                packs += [(*each, place, True, ()) for each in packed_ranges(weights, first, end, self._limits)]
-                first = end
+                shift = at - first
+                ranges_of = packed_ranges(weights, first, end, self._limits)
+                packs += [(start + shift, stop + shift, place, True, (), None) for start, stop in ranges_of]
+                order.append(groups.order[first:end])
+                at, first = at + end - first, end
                 continue
             here = files.between(first, end)
             known = {id(file): number for number, file in enumerate(here, first)}
             bounds = zip(groups.firsts[first:end].tolist(), groups.lasts[first:end].tolist(), strict=True)
             ranges = {file.file_name: ((low,), (high,)) for file, (low, high) in zip(here, bounds, strict=True)}
             with_vectors = {each.data_file_name for entry in index for each in entry.index_vectors}
-            for pack in self._packs(here, pruner, with_vectors, ranges):
-                stop = first + len(pack.files)
-                order[first:stop] = groups.order[[known[id(file)] for file in pack.files]]
-                packs.append((first, stop, place, pack.is_raw, vectors_of(pack.files, index)))
-                first = stop
+            for pack in self._packs(place, here, pruner, with_vectors, ranges):
+                stop = at + len(pack.files)
+                order.append(groups.order[[known[id(file)] for file in pack.files]])
+                packs.append((at, stop, place, pack.is_raw, vectors_of(pack.files, index), pack.span))
+                at = stop
             first = end
         if not packs:
             return ()
-        firsts, stops, places, raw, vectors = zip(*packs, strict=True)
+        firsts, stops, places, raw, vectors, spans = zip(*packs, strict=True)
         is_convertible = not table.counts_rows
-        blocks = FileBlocks(table.manifests.entries_of, parts, order)
+        blocks = FileBlocks(table.manifests.entries_of, parts, np.concatenate(order))
         return made_objects(
             DataSplit,
             len(packs),
@@ -196,6 +208,7 @@ class TableScan:
             needs_merge=[not each for each in raw],
             deletion_vectors=vectors,
             expiry_moment_ms=repeat(None),
+            span=spans,
         )
 
     def _key_ranges(self, groups: Iterable[Sequence[ManifestEntry]]) -> Mapping[str, KeyRange]:
@@ -213,6 +226,7 @@ class TableScan:
 
     def _packs(
         self,
+        place: PlannedBucket,
         files: Sequence[DataFileMeta],
         pruner: Pruner,
         with_vectors: Collection[str],
@@ -226,9 +240,16 @@ class TableScan:
                 sorted_file=table.sorted_file,
                 keep=pruner.keep_by_value,
                 limits=limits,
+                cut=partial(self._cut, place),
             )
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
         kept = [file for file in ordered if pruner.keep_by_value(file)]
         # files without deletion vectors can be read directly by their format: they are not packed with others
         plain = pack_plain((file for file in kept if file.file_name not in with_vectors), limits)
         return [*plain, *pack_plain((file for file in kept if file.file_name in with_vectors), limits)]
+
+    def _cut(self, place: PlannedBucket, files: Sequence[DataFileMeta]) -> list[RangeOfFiles]:
+        if not self._cuts_keys:
+            return []
+        target_bytes = self._limits.target_bytes
+        return section_ranges(self._table, place.partition, place.bucket, files, target_bytes=target_bytes)

@@ -1,7 +1,7 @@
 """EXPLAIN: Spark's plan of a query, and what is read of each table of Fluvial, and why not less."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,7 +14,9 @@ from engine.dialect.query.query import BoundText
 from engine.dialect.query.reads import ReadPlan, StatementReads
 from engine.dialect.scope.context import SqlContext
 from engine.read.frames import divided_plan
+from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.predicate import columns_of
+from filestore.scan.data_split import HasFiles
 
 _CONDITION: Final = pa.struct([("condition", pa.string()), ("used", pa.bool_()), ("reason", pa.string())])
 _COUNT: Final = pa.struct([("read", pa.int64()), ("all", pa.int64())])
@@ -100,15 +102,15 @@ def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
         ],
         "partitions": _count(len({split.partition for split in part}) for part in (kept, whole)),
         "buckets": _count(len({(split.partition, split.bucket) for split in part}) for part in (kept, whole)),
-        "files": _count(sum(len(split.files) for split in part) for part in (kept, whole)),
+        "files": _count(len(_files(part)) for part in (kept, whole)),
         "bytes": _count(sum(split.size_bytes for split in part) for part in (kept, whole)),
         "levels": [
             {"level": level, "files": count}
-            for level, count in sorted(Counter(file.level for split in kept for file in split.files).items())
+            for level, count in sorted(Counter(file.level for file in _files(kept)).items())
         ],
         "files_of_spark": len(divided.plain) + len(divided.vectored),
         "merged_splits": len(rest),
-        "merged_files": sum(len(split.files) for piece in rest for split in piece.splits),
+        "merged_files": len(_files(split for piece in rest for split in piece.splits)),
         "merged_because": sorted({reason for piece in rest for reason in piece.merge_reasons(read.table)}),
         "log_ranges": [
             {"bucket": one.bucket, "start": one.start_offset, "end": one.end_offset}
@@ -116,6 +118,11 @@ def _facts(spark: SparkSession, each: ReadPlan, text: str) -> dict[str, Any]:
             if one is not None
         ],
     }
+
+
+def _files(splits: Iterable[HasFiles]) -> list[DataFileMeta]:
+    """The files of splits, each once: several may read parts of one."""
+    return list({(file.external_path, file.file_name): file for split in splits for file in split.files}.values())
 
 
 def _fallback(each: ReadPlan) -> dict[str, Any] | None:

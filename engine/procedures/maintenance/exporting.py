@@ -1,6 +1,7 @@
 """The procedure that copies states of a table for readers of other formats."""
 
 import os
+from collections.abc import Callable
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -12,11 +13,13 @@ from filestore.catalog.warehouse import open_warehouse
 from filestore.export.delta import export_delta
 from filestore.export.parquet import export_parquet
 from filestore.export.parts import open_state
-from filestore.export.result import ExportPlace
+from filestore.export.result import Exported, ExportPlace
 from filestore.io.file_io import SystemClock
 from filestore.options.catalog_options import CatalogOptions
+from filestore.table import TableRead
+from lsm.errors import InvalidInputError
 
-Format = Literal["delta", "parquet"]
+Format = Literal["delta", "iceberg", "parquet"]
 _EXPORTED: Final = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -42,13 +45,13 @@ def export(
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> pa.Table:
-    """Copy a state of a table as Delta Lake or Parquet.
+    """Copy a state of a table as Delta Lake, Iceberg or Parquet.
 
     The copy is a directory, which the same call makes equal to another state by writing what differs.
 
     Args:
         table: the table.
-        path: of the copy: a directory, or for delta an address in an object store, with the logins of the catalog.
+        path: of the copy: a directory, or an address in an object store but for parquet, with the catalog's logins.
         format: of the copy. Parquet needs a local directory: readers open PATH/current.
         version: a snapshot, tag, savepoint or time, perhaps of a branch, as one word: 5, eod, dev.eod.
         retain: how long readers of an older state of the copy keep its files.
@@ -73,7 +76,7 @@ def export(
         dry_run=dry_run,
     )
     read = open_state(table.files, version)
-    done = (export_delta if format == "delta" else export_parquet)(read, place, progress)
+    done = _exporter(format)(read, place, progress)
     row = {
         "path": done.path,
         "format": format,
@@ -86,3 +89,15 @@ def export(
         "size_bytes": done.size_bytes,
     }
     return rows_table(_EXPORTED, [row])
+
+
+def _exporter(format: Format) -> Callable[[TableRead, ExportPlace, Progress], Exported]:
+    if format != "iceberg":
+        return export_delta if format == "delta" else export_parquet
+    try:
+        from filestore.export.iceberg import export_iceberg
+    except ImportError as error:
+        raise InvalidInputError(
+            f"a copy as Iceberg needs pyiceberg: error={error} fix='pip install fluvial[iceberg]'"
+        ) from error
+    return export_iceberg

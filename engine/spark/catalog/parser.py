@@ -7,11 +7,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from engine.runtime.spark_internals import jvm_frame
-from engine.spark.catalog.as_spark import AsSpark
 from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.procedure import CALL_TEXT
 from engine.spark.catalog.proxy import Proxy, called
-from engine.spark.catalog.session_state import CatalogSession
+from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.catalog.statements import OwnQuery, Statements
 from lsm.errors import FluvialError
 

@@ -6,10 +6,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from engine.runtime.spark_internals import jvm_frame
-from engine.spark.catalog.as_spark import AsSpark
 from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.proxy import Proxy, called
-from engine.spark.catalog.session_state import CatalogSession
+from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.catalog.statements import Statements
 
 PROCEDURE_SPACE: Final = "sys"

@@ -16,11 +16,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from engine.read.batch_read import log_served, open_request
+from engine.read.batch_plan import BatchPlan
+from engine.read.batch_read import BatchRead, log_served, open_request
 from engine.read.frames import divided_plan
 from engine.request.read_keys import BATCH_KEYS
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
+from engine.spark.catalog.statistics import ScanStatistics
 from engine.spark.data_source import FORMAT_NAME
 from engine.spark.read_options import ReadOptions, spelled_options
 from engine.table import Table
@@ -86,7 +88,9 @@ class ScanBuilderProxy(Proxy):
     def build(self) -> "ScanProxy":
         """Spark's."""
         is_system = self._schema is None
-        return ScanProxy(self._session, self._name, self._options, self._wanted, self._opened, is_system=is_system)
+        return ScanProxy(
+            self._session, self._name, self._options, self._wanted, self._columns, self._opened, is_system=is_system
+        )
 
     class Java:
         """What py4j looks for."""
@@ -120,18 +124,21 @@ class ScanProxy(Proxy):
         name: str,
         options: Mapping[str, str],
         columns: StructType,
+        all_columns: StructType,
         opened: Table | None,
         *,
         is_system: bool,
     ) -> None:
-        """The columns that are read; ``opened``: see ``ScanBuilderProxy``."""
+        """The columns that are read, and those that there are; ``opened``: see ``ScanBuilderProxy``."""
         super().__init__(session.inside)
         self._session = session
         self._name = name
         self._options = options
         self._columns = columns
+        self._all_columns = all_columns
         self._opened = opened
         self._is_system = is_system
+        self._streams = False
 
     @cached_property
     def _schema(self) -> Any:
@@ -150,17 +157,23 @@ class ScanProxy(Proxy):
         table = self.inside.python_table(self._schema, FORMAT_NAME)
         return table.newScanBuilder(self.inside.options(self._options)).build()
 
+    @cached_property
+    def _planned(self) -> tuple[BatchRead, BatchPlan] | None:
+        """What is read of a table; None: it has other columns than its own, which the source adds."""
+        options = ReadOptions.parse(self._options, BATCH_KEYS, opened=self._opened)
+        read = open_request(options.table, options.request())
+        if not {*self._columns.fieldNames()} <= {*read.table.schema.column_names}:
+            return None
+        return read, read.plan(filter=options.filter)
+
     def _plain_paths(self) -> Sequence[str]:
         """The files, when Spark's scan of them gives exactly the rows; () when it does not."""
-        options = ReadOptions.parse(self._options, BATCH_KEYS, opened=self._opened)
-        names = self._columns.fieldNames()
-        read = open_request(options.table, options.request())
-        if not {*names} <= {*read.table.schema.column_names}:
+        if self._planned is None:
             return ()
-        plan = read.plan(filter=options.filter)
+        read, plan = self._planned
         if plan.has_changes:
             return ()
-        divided = divided_plan(self._session.open_spark(), plan, names)
+        divided = divided_plan(self._session.open_spark(), plan, self._columns.fieldNames())
         if divided.rest or divided.vectored:
             return ()
         log_served(read)
@@ -184,9 +197,31 @@ class ScanProxy(Proxy):
         """Spark's."""
         return self._batch_scan.toBatch()
 
+    @cached_property
+    def _statistics(self) -> ScanStatistics:
+        known = None if self._is_system or self._streams else self._planned
+        share = self._schema.defaultSize() / max(self.inside.struct(self._all_columns).defaultSize(), 1)
+        plan = None if known is None else known[1]
+        return ScanStatistics(self.inside, plan, self._columns.fieldNames(), share)
+
+    @called
+    def estimateStatistics(self) -> Any:
+        """Spark's: of a batch read of a table; of a stream and of a system table nothing is known."""
+        return self._statistics
+
+    @called
+    def estimateSizeInBytes(self) -> Any:
+        """Spark's, from 4.3 on."""
+        return self._statistics.sizeInBytes()
+
+    def reflectsFullyPushedDownFilters(self) -> bool:
+        """Spark's, from 4.3 on: conditions leave files out, of rows and columns they say nothing."""
+        return False
+
     @called
     def toMicroBatchStream(self, checkpoint: str) -> Any:
         """Spark's."""
+        self._streams = True
         return self._python_scan.toMicroBatchStream(checkpoint)
 
     @called
@@ -212,4 +247,4 @@ class ScanProxy(Proxy):
     class Java:
         """What py4j looks for."""
 
-        implements: Sequence[str] = ("org.apache.spark.sql.connector.read.Scan",)
+        implements: Sequence[str] = ("org.apache.spark.sql.connector.read.SupportsReportStatistics",)

@@ -1,13 +1,16 @@
-"""One session of Spark, as the catalogs in it see it."""
+"""One session of Spark, as the catalogs in it see it, and whose a text is while Fluvial itself asks Spark."""
 
+import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.spark.catalog.internals import SparkInside
 from engine.spark.session import with_sources
+
+_entered: Final = threading.local()
 
 
 class CatalogSession:
@@ -31,3 +34,19 @@ class CatalogSession:
     def place(self) -> tuple[str, str]:
         """The current catalog and namespace."""
         return self.inside.current_place(self.jvm)
+
+
+class AsSpark:
+    """A block in which the texts of this thread are Spark's: Fluvial has put its own tables in."""
+
+    def __enter__(self) -> None:
+        self._before = self.is_entered()
+        _entered.is_set = True
+
+    def __exit__(self, *error: object) -> None:
+        _entered.is_set = self._before
+
+    @staticmethod
+    def is_entered() -> bool:
+        """Whether this thread is in such a block."""
+        return bool(getattr(_entered, "is_set", False))

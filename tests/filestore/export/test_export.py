@@ -15,12 +15,14 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 from filestore.branch.branches import create_branch
 from filestore.evolution.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange, SetOption
 from filestore.export import parts
 from filestore.export.delta import export_delta
 from filestore.export.delta_log import read_log
+from filestore.export.iceberg import export_iceberg
 from filestore.export.parquet import export_parquet
 from filestore.export.parts import open_state
 from filestore.export.result import Exported, ExportPlace
@@ -29,13 +31,15 @@ from filestore.read.split_read import read_split
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type
-from lsm.errors import ConflictError, InvalidInputError, UnavailableError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from tests.support.faults import ManualClock, MemoryFileIO
 from tests.support.tables import expire_all_but, key_table, memory_catalog, rows
 
 DAY_MS = 86_400_000
 Export = Callable[..., Exported]
-FORMATS = pytest.mark.parametrize("export", [export_delta, export_parquet], ids=["delta", "parquet"])
+FORMATS = pytest.mark.parametrize(
+    "export", [export_delta, export_parquet, export_iceberg], ids=["delta", "parquet", "iceberg"]
+)
 
 
 def place_of(root: Path, io: FileIO | None = None, **more: Any) -> ExportPlace:
@@ -51,10 +55,17 @@ def sorted_table(found: pa.Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
 
 
+def iceberg_copy(root: Path) -> StaticTable:
+    version = (root / "metadata" / "version-hint.text").read_text()
+    return StaticTable.from_metadata(str(root / "metadata" / f"v{version}.metadata.json"))
+
+
 def copied(export: Export, root: Path) -> pa.Table | None:
     """What the other library reads; None: there is no copy."""
     if export is export_delta:
         return pa.table(DeltaTable(str(root)).to_pyarrow_table()) if DeltaTable.is_deltatable(str(root)) else None
+    if export is export_iceberg:
+        return iceberg_copy(root).scan().to_arrow() if (root / "metadata" / "version-hint.text").exists() else None
     return ds.dataset(str((root / "current").resolve())).to_table() if (root / "current").exists() else None
 
 
@@ -211,11 +222,21 @@ def test_columns_of_every_type_the_format_has(export: Export, tmp_path: Path) ->
     check(export, tmp_path / "copy", table)
 
 
-def test_a_type_that_delta_has_not_is_named_before_anything_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("export", "problem"),
+    [
+        (export_delta, r"no such type: column=at type=time32\[ms\] fix='export as parq"),
+        (export_iceberg, r"no Iceberg type: column=at type=TIME\(\d\) fix='export as parq"),
+    ],
+    ids=["delta", "iceberg"],
+)
+def test_a_type_that_the_format_has_not_is_named_before_anything_is_written(
+    export: Export, problem: str, tmp_path: Path
+) -> None:
     columns = pa.schema([pa.field("id", pa.int64()), pa.field("at", pa.time32("ms"))])
     table = memory_catalog().create_table("db.t", columns, primary_key=["id"], options={"bucket": "1"})
-    with pytest.raises(InvalidInputError, match=r"no such type: column=at type=time32\[ms\] fix='export as parq"):
-        exported(export_delta, table, place_of(tmp_path / "copy"))
+    with pytest.raises(InvalidInputError, match=problem):
+        exported(export, table, place_of(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists()
 
 
@@ -290,6 +311,9 @@ def test_a_reader_of_an_older_state_keeps_its_files_until_the_retention(export: 
     exported(export, table, place_of(root))
     if export is export_delta:
         reader, old = DeltaTable(str(root)), lambda: pa.table(reader.to_pyarrow_table())
+    elif export is export_iceberg:
+        table_of_reader = iceberg_copy(root)
+        old = lambda: table_of_reader.scan().to_arrow()  # noqa: E731
     else:
         state = (root / "current").resolve()
         old = lambda: ds.dataset(str(state)).to_table()  # noqa: E731
@@ -301,7 +325,7 @@ def test_a_reader_of_an_older_state_keeps_its_files_until_the_retention(export: 
     done = exported(export, table, place_of(root, clock=ManualClock(now + 2 * DAY_MS)))
     assert done.deleted == 1
     check(export, root, table)
-    with pytest.raises(OSError, match=r"(part|state)-"):
+    with pytest.raises(OSError, match=r"(part|state|snap)-"):
         old()
     exported(export, table, place_of(root), "1")  # what was deleted is written again
     check(export, root, table, "1")
@@ -320,16 +344,54 @@ def test_a_copy_belongs_to_one_table(export: Export, tmp_path: Path) -> None:
     check(export, tmp_path / "copy", tables[0])
 
 
-def test_of_two_exports_to_delta_one_commits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("export", [export_delta, export_iceberg], ids=["delta", "iceberg"])
+def test_of_two_exports_one_commits(export: Export, tmp_path: Path) -> None:
     """The slower one says so, and the copy is the faster one's."""
     table = key_table(bucket="1")
     table.write(rows((1, 10)))
     table.write(rows((2, 20)))
     place = place_of(tmp_path / "copy")
-    faster = lambda done, of: exported(export_delta, table, place) if done == 0 else None  # noqa: E731
-    with pytest.raises(ConflictError, match="another export or engine has written"):
-        export_delta(open_state(table, "1"), place, faster)  # type: ignore[arg-type]
-    check(export_delta, tmp_path / "copy", table)
+    faster = lambda done, of: exported(export, table, place) if done == 0 else None  # noqa: E731
+    with pytest.raises(ConflictError, match=r"another export .*has written"):
+        export(open_state(table, "1"), place, faster)
+    check(export, tmp_path / "copy", table)
+
+
+def test_an_iceberg_copy_keeps_states_and_the_ids_of_columns(tmp_path: Path) -> None:
+    """States by snapshot while they are retained, statistics of files, and a renamed column of the same id."""
+    catalog, place = memory_catalog(), place_of(tmp_path / "copy")
+    table = catalog.create_table("db.t", rows().schema, primary_key=["id"], options={"bucket": "1"})
+    table.write(rows((1, 10), (2, 20)))
+    exported(export_iceberg, table, place)
+    table.write(rows((1, 11)))
+    exported(export_iceberg, table, place)
+    catalog.alter_table("db.t", [RenameColumn(("v",), "x")])
+    table = catalog.table("db.t")
+    table.write(pa.table({"id": [3], "x": [30]}))
+    exported(export_iceberg, table, place)
+    copy = iceberg_copy(tmp_path / "copy")
+    states = [each.snapshot_id for each in copy.snapshots()]
+    shown = [sorted_table(copy.scan(snapshot_id=each).to_arrow()) for each in states]
+    assert shown == [[(1, 10), (2, 20)], [(1, 11), (2, 20)], [(1, 11), (2, 20), (3, 30)]]
+    assert [field.name for field in copy.schema().fields] == ["id", "x"]
+    assert copy.schemas()[0].find_field("v").field_id == copy.schema().find_field("x").field_id
+    assert [file.file.record_count for file in copy.scan(row_filter="x > 11").plan_files()] == [3]
+    assert not list(copy.scan(row_filter="x > 30").plan_files())  # by statistics
+    assert copy.metadata.snapshots[-1].summary["fluvial.snapshot"] == "3"
+
+
+def test_an_iceberg_copy_in_an_object_store() -> None:
+    table, io = key_table(bucket="1"), MemoryFileIO()
+    table.write(rows((1, 10)))
+    place = ExportPlace(io=io, root="s3://bucket/copy", clock=ManualClock(), retain_ms=DAY_MS)
+    assert exported(export_iceberg, table, place).rows == 1
+    assert exported(export_iceberg, table, place).kept == 1
+    names = {path.removeprefix("s3://bucket/copy/") for path in io.files}
+    assert {"metadata/v1.metadata.json", "metadata/version-hint.text"} <= names
+    assert "metadata/v2.metadata.json" not in names
+    io.files["s3://bucket/copy/metadata/v1.metadata.json"] = b"{"
+    with pytest.raises(CorruptDataError, match=r"metadata cannot be read: path=s3://bucket/copy version=1"):
+        exported(export_iceberg, table, place)
 
 
 def test_a_copy_in_an_object_store_is_a_delta_table_and_no_parquet_directory() -> None:

@@ -1,13 +1,13 @@
 """Rows that are held together anyway are read by threads, in the order of their parts."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 
 from filestore.read import side_by_side
-from filestore.read.side_by_side import batches_of_all
+from filestore.read.side_by_side import batches_of_all, sharing_memory
 from lsm.errors import CorruptDataError
 from tests.support.tables import key_table
 
@@ -46,6 +46,23 @@ def test_where_one_part_merges_all_are_read_one_by_one() -> None:
     found = batches_of_all(range(5), read, is_raw=lambda part: part != 3)
     assert [each["n"][0].as_py() for each in found] == [0, 1, 2, 3, 4]
     assert list(batches_of_all([], read, is_raw=lambda _: True)) == []
+
+
+def test_parts_that_share_the_memory_of_a_merge_are_read_at_the_same_time() -> None:
+    """Issue 20 point 8: spans of one section."""
+    meeting = threading.Barrier(2)
+
+    def sharing(threads: int) -> Callable[[int], Iterator[pa.RecordBatch]]:
+        def read(part: int) -> Iterator[pa.RecordBatch]:
+            meeting.wait(timeout=60)
+            yield numbered_batch(10 * part + threads)
+
+        return read
+
+    found = batches_of_all([1, 2], lambda _: iter(()), is_raw=lambda part: part == 1, sharing=sharing)
+    assert [each["n"][0].as_py() for each in found] == [12, 22]
+    table = key_table(**{"sort-spill-buffer-size": "64 mb"})
+    assert sharing_memory(table, 4).options.sort_spill_buffer_size_bytes == 16 << 20
 
 
 def test_the_error_of_a_part_is_raised() -> None:

@@ -45,7 +45,7 @@ def bucket_of_ranges(engine: str, seed: int) -> FileTable:
 
 
 def rows_in(table: FileTable, split: DataSplit) -> pa.Table:
-    return pa.Table.from_batches(read_split(table, split))
+    return pa.Table.from_batches(read_split(table, split), table.schema.arrow_schema)
 
 
 @pytest.mark.sweep
