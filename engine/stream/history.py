@@ -1,6 +1,6 @@
 """The snapshots of a table as a stream needs them, cached, because a snapshot never changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -107,7 +107,7 @@ class TableHistory:
         """See ``History``."""
         snapshot = self._read(snapshot_id)
         offsets = self._offsets_at(snapshot)
-        before = offsets_before(snapshot, offsets)
+        before = self._log_before(snapshot, offsets)
         return SnapshotFacts(
             id=snapshot.id,
             offsets=offsets,
@@ -215,6 +215,13 @@ class TableHistory:
         before = self._find(snapshot.id - 1) if snapshot.is_external and snapshot.id > FIRST_SNAPSHOT_ID else None
         is_of_log = snapshot.is_of_log(self._generation, before)
         return changes_of(snapshot, has_log=has_log and is_of_log, before=before)
+
+    def _log_before(self, snapshot: Snapshot, offsets: LogOffsets) -> Mapping[int, int]:
+        """Where the records begin that a stream skips, since it has their rows from the snapshot's files."""
+        if snapshot.is_external and snapshot.is_of_batch_job:
+            before = self._find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
+            return LogOffsets() if before is None else self._offsets_at(before)
+        return offsets_before(snapshot, offsets)
 
     def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
         """The snapshot's own offsets, or those of the newest one before: other engines do not carry them over."""
