@@ -24,12 +24,13 @@ from tests.soak.job import COPY, TABLE, SoakJob
 from tests.soak.page import soak_page
 from tests.soak.samples import ALLOWED, OUTLIVE, sample
 from tests.soak.slopes import leaks, slope_of
-from tests.soak.strikes import FATAL, PASSING, Strikes
+from tests.soak.strikes import FATAL, LONG_FREEZE, PASSING, Strikes
 from tests.support.kills.oracle import Change, committed_records
 from tests.support.kills.processes import REPOSITORY
 
 SAMPLE_S = 2.0
 STRUCK = 0.5  # of the run: in what is left no process ends, so that what grows with time is seen
+LONG_MINUTES = 30.0  # a run of so many has one freeze of minutes
 LAST_S = 300.0  # until the table is what the source is
 
 
@@ -66,6 +67,8 @@ class Soak:
         end_s = self._began_s + 60 * minutes
         struck_s = self._began_s + 60 * minutes * STRUCK
         turns = itertools.cycle(self._chance.sample([*FATAL, *PASSING], len(FATAL) + len(PASSING)))
+        if minutes >= LONG_MINUTES:
+            self.strikes.strike(LONG_FREEZE)
         while time.monotonic() < struck_s:
             self.strikes.strike(next(turns))
             self.idle(min(15.0, max(0.0, struck_s - time.monotonic())))
