@@ -213,12 +213,12 @@ class TableHistory:
     def _location(self, snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
         """Where its changes are: in the log only if they are in this one, not in a former or later one."""
         before = self._find(snapshot.id - 1) if snapshot.is_external and snapshot.id > FIRST_SNAPSHOT_ID else None
-        is_of_log = snapshot.is_of_log(self._generation, before)
+        is_of_log = snapshot.is_of_log(self._generation, before) and not snapshot.may_leave_out_records
         return changes_of(snapshot, has_log=has_log and is_of_log, before=before)
 
     def _log_before(self, snapshot: Snapshot, offsets: LogOffsets) -> Mapping[int, int]:
         """Where the records begin that a stream skips, since it has their rows from the snapshot's files."""
-        if snapshot.is_external and snapshot.is_of_batch_job:
+        if snapshot.may_leave_out_records:
             before = self._find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
             return LogOffsets() if before is None else self._offsets_at(before)
         return offsets_before(snapshot, offsets)

@@ -1,8 +1,7 @@
 """Where streams get the changes of a snapshot from: the log, its files, or nowhere.
 
 Fluvial's snapshots record it in their properties. A snapshot without them is by another engine: its changes are
-in the log if its offsets have moved on, as Flink's do, else they must be read from files. A batch job of Flink does not
-wait for the broker before it commits, so its offsets may leave records out: what it wrote is read from files, too.
+in the log if its offsets have moved on, as Flink's do, else they must be read from files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,7 +46,7 @@ def changes_of(snapshot: Snapshot, *, has_log: bool, before: Snapshot | None = N
     """
     text = snapshot.properties.get(CHANGES_KEY)
     if text is None:
-        if has_log and snapshot.has_written_log(before) and not snapshot.is_of_batch_job:
+        if has_log and snapshot.has_written_log(before):
             return ChangeSource.LOG
         return ChangeSource.FILES if snapshot.commit_kind in _DATA_KINDS else ChangeSource.NONE
     try:

@@ -107,9 +107,9 @@ class Snapshot:
         return CHANGES_KEY not in self.properties
 
     @property
-    def is_of_batch_job(self) -> bool:
-        """Whether it is of a job without checkpoints: such commits have the identifier that Paimon keeps for them."""
-        return self.commit_identifier == BATCH_IDENTIFIER
+    def may_leave_out_records(self) -> bool:
+        """Whether its offsets may be too early: it ends a job of Flink, and batch jobs do not wait for the brokers."""
+        return self.is_external and self.commit_identifier == BATCH_IDENTIFIER
 
     def has_written_log(self, before: "Snapshot | None") -> bool:
         """Whether another engine wrote the log with this commit, as Flink's sink does: its offsets have moved on.

@@ -86,15 +86,6 @@ def test_another_engine_has_written_the_log_if_its_offsets_have_moved_on(
     assert carried_offsets([second, first]) == (offsets or before)
 
 
-def test_a_batch_job_of_another_engine_may_have_left_records_out_of_its_offsets() -> None:
-    """Its offsets count, and its rows come from its files."""
-    first = replace(a_snapshot(1, CommitKind.APPEND, **{CHANGES_KEY: "log", UNLOGGED_KEY: "0"}), log_offsets={0: 5})
-    job = replace(a_snapshot(2, CommitKind.APPEND), log_offsets={0: 7}, commit_identifier=BATCH_IDENTIFIER)
-    assert changes_of(job, has_log=True, before=first) is ChangeSource.FILES
-    assert unlogged_snapshot([job, first]) == 2
-    assert carried_offsets([job, first]) == {0: 7}
-
-
 def test_another_engine_has_written_the_log_that_its_schema_names() -> None:
     """A job that has not heard of a new log writes the former one: what it commits is read from files."""
     first = replace(
