@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.snapshot.snapshot import BATCH_IDENTIFIER as BATCH_IDENTIFIER
 from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
+
+BATCH_IDENTIFIER: Final = 2**63 - 1
+"""Commit identifier of a batch write. Source: Paimon ``BatchWriteBuilder.COMMIT_IDENTIFIER``."""
 
 
 class StatisticsFile(NamedTuple):

@@ -18,8 +18,6 @@ from filestore.layout.file_version import refuse_newer
 from lsm.errors import CorruptDataError
 
 FIRST_SNAPSHOT_ID: Final = 1
-BATCH_IDENTIFIER: Final = 2**63 - 1
-"""Commit identifier of a batch write. Source: Paimon ``BatchWriteBuilder.COMMIT_IDENTIFIER``."""
 SNAPSHOT_VERSION: Final = 3
 # Written by old writers for "no watermark".
 _NO_WATERMARK: Final = -(2**63)
@@ -105,11 +103,6 @@ class Snapshot:
     def is_external(self) -> bool:
         """Whether another engine committed it, or a version of Fluvial before ``CHANGES_KEY``."""
         return CHANGES_KEY not in self.properties
-
-    @property
-    def may_leave_out_records(self) -> bool:
-        """Whether its offsets may be too early: it ends a job of Flink, and batch jobs do not wait for the brokers."""
-        return self.is_external and self.commit_identifier == BATCH_IDENTIFIER
 
     def has_written_log(self, before: "Snapshot | None") -> bool:
         """Whether another engine wrote the log with this commit, as Flink's sink does: its offsets have moved on.

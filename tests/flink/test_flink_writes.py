@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.procedures import reset_log
+from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.evolution.schema_change import SetOption
 from lsm.errors import CorruptDataError
 from tests.flink.flink_tables import State, by_key, flink_table, in_table, put_rows
@@ -92,7 +93,7 @@ def test_a_batch_insert_into_the_log_is_read_once_and_one_command_goes_on(
     turns = Turns(catalog, flink, tmp_path)
     turns.put_rows({1: "a", 2: "a"})
     turns.insert({key: "flink" for key in range(2, 40)}, in_batch=True)
-    assert turns.table.latest_snapshot().may_leave_out_records
+    assert turns.table.latest_snapshot().commit_identifier == BATCH_IDENTIFIER
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for bucket in range(2):
         value = b'{"before":null,"after":{"id":39,"v":"flink"},"op":"c"}'

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.procedures import reset_log
-from filestore.snapshot.snapshot import BATCH_IDENTIFIER
+from filestore.commit.committable import BATCH_IDENTIFIER
 from lsm.errors import CorruptDataError
 from tests.engine.stream.conftest import NewTable
 from tests.support.streams import as_foreign, content, fold, ids, query, rows
