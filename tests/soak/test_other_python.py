@@ -1,4 +1,4 @@
-"""Spark's Python workers are of another release than the driver: every way refuses before a row is written.
+"""Spark's Python workers are of another release than the driver: writers end before a row is written, and say why.
 
 With a real interpreter of another minor release, beside this one, as pyenv lays them out, or on the path.
 """
@@ -24,19 +24,12 @@ warehouse, way = sys.argv[1:]
 spark = engine.session(master="local[2]", conf={"spark.ui.enabled": "false"})
 table = Catalog(warehouse).table("d.t")
 rows = spark.createDataFrame([(3, "c")], "id long, v string")
-options = {"warehouse": warehouse, "table": "d.t"}
 if way == "append":
     table.append(rows)
-elif way == "format":
-    rows.write.format("fluvial").options(**options).mode("append").save()
-elif way == "sink":
+else:
     rows.write.parquet(warehouse + "/in")
     source = spark.readStream.schema(rows.schema).parquet(warehouse + "/in")
     query = source.writeStream.foreachBatch(sink(table, {"sink.writer": "tasks"})).trigger(availableNow=True)
-    query.option("checkpointLocation", warehouse + "/checkpoint").start().awaitTermination()
-elif way == "stream":
-    source = spark.readStream.format("fluvial").options(**options, **{"read.changelog": "true"}).load()
-    query = source.writeStream.format("noop").trigger(availableNow=True)
     query.option("checkpointLocation", warehouse + "/checkpoint").start().awaitTermination()
 """
 
@@ -60,7 +53,7 @@ if OTHERS:
 
     @pytest.mark.soak
     @pytest.mark.spark
-    @pytest.mark.parametrize("way", ["append", "format", "sink", "stream"])
+    @pytest.mark.parametrize("way", ["append", "sink"])
     def test_workers_of_another_release_are_refused_before_a_row_is_written(way: str, tmp_path: Path) -> None:
         schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
         table = Catalog(str(tmp_path)).create_table("d.t", schema, primary_key=["id"], options={"bucket": "2"})
@@ -68,13 +61,13 @@ if OTHERS:
         before = table.latest_snapshot()
         done = subprocess.run(
             [sys.executable, "-c", _WAYS, str(tmp_path), way],
-            env={**os.environ, "FLUVIAL_WORKER_PYTHON": str(OTHERS[0])},
+            env={**os.environ, "PYSPARK_PYTHON": str(OTHERS[0])},
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
         assert done.returncode != 0, done.stdout
-        assert re.search("version", done.stderr.splitlines()[-1] + done.stderr), done.stderr[-3000:]
+        assert re.search("PYTHON_VERSION_MISMATCH|another version than the driver", done.stderr), done.stderr[-3000:]
         assert table.latest_snapshot() == before
         assert not list(tmp_path.rglob("data-*"))[2:]
