@@ -133,7 +133,7 @@ soak: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests tha
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)
 	$(MAKE) soak-job
 
-soak-job: venv jars ## a job through kills, freezes and outages; MINUTES=60, ARGS='--freeze 180'; its page is .bench/soak.html
+soak-job: venv jars ## a job through kills, freezes and outages; MINUTES=60; its page is .bench/soak.html
 	$(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 lint: venv ## format, lint, types and the import rules, without changing anything

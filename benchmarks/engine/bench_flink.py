@@ -1,9 +1,11 @@
 """From a write to the row in a real Flink job: over the log, and over Paimon's stream of the same files.
 
-Rows are written one after the other by ``Table.write``; the job is ``SELECT *`` with Paimon's stock connector. The
-latency of a row is the time from the call of the write to the row in the job's client. The stream of the files looks
-for snapshots every 10 s by default, or as often as ``continuous.discovery-interval`` says, at the least every
-millisecond. Budget: the median over the log is under a second.
+Rows are written one after the other by ``Table.write``, at a steady pace; the job is ``SELECT *`` with Paimon's stock
+connector. The latency of a row is the time from the call of its write to the row in the job's client. The stream of
+the files looks for snapshots every 10 s by default, or as often as ``continuous.discovery-interval`` says, at the
+least every millisecond. Budget: the median over the log is under a second.
+
+On a quiet machine with 2 cores ``--quick`` takes about two minutes.
 
 usage: python -m benchmarks flink [--quick | --tiny]
 """
@@ -22,7 +24,7 @@ from engine.broker.broker import Broker
 from tests.peers.flink import Flink
 
 BUDGET_S = 1.0
-WARM_UP_ROWS = 3
+WARM_UP_ROWS = 5
 PAUSE_S = 0.05
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
@@ -33,17 +35,17 @@ def latencies(catalog: Catalog, flink: Flink, name: str, count: int, **options: 
     table.write(pa.table({"id": [-1], "text": ["x" * 50]}))
     hint = ", ".join(f"'{key}'='{text}'" for key, text in options.items())
     query = f"SELECT id FROM {flink.catalog(Path(catalog.warehouse))}.bench.{name}"
-    found = []
+    began: dict[int, float] = {}
     with flink.stream(f"{query} /*+ OPTIONS({hint}) */" if hint else query) as job:
         job.wait(lambda changes: len(changes) == 1)
         for number in range(count + WARM_UP_ROWS):
             rows = pa.table({"id": [number], "text": ["x" * 50]})
-            began = time.perf_counter()
+            began[number] = time.perf_counter()
             table.write(rows)
-            job.wait(lambda changes, wanted=number + 2: len(changes) == wanted)  # type: ignore[misc]
-            found.append(time.perf_counter() - began)
             time.sleep(PAUSE_S)
-    return sorted(found[WARM_UP_ROWS:])
+        job.wait(lambda changes: len(changes) == len(began) + 1)
+        arrived = {change[1]: at_s for change, at_s in job.arrivals}
+    return sorted(arrived[number] - began[number] for number in range(WARM_UP_ROWS, len(began)))
 
 
 def percentiles(found: list[float]) -> dict[str, int]:
@@ -56,7 +58,7 @@ def percentiles(found: list[float]) -> dict[str, int]:
 
 
 def main() -> None:
-    count, slow = sized(200, quick=40, tiny=2), sized(10, quick=2, tiny=0)
+    count, slow_count = sized(300, quick=100, tiny=2), sized(300, quick=100, tiny=0)
     with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root, Broker(Path(root) / "broker") as broker:
         (Path(root) / "flink").mkdir()
         flink = Flink(Path(root) / "flink")
@@ -64,7 +66,7 @@ def main() -> None:
         log = percentiles(latencies(catalog, flink, "log", count))
         files = {"log.system": "none"}
         often = latencies(catalog, flink, "often", count, **files, **{"continuous.discovery-interval": "1 ms"})
-        by_default = latencies(catalog, flink, "by_default", slow, **files) if slow else []
+        by_default = latencies(catalog, flink, "by_default", slow_count, **files) if slow_count else []
         flink.close()
     line = {
         "benchmark": "flink",

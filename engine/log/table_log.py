@@ -22,7 +22,7 @@ from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.format.record_codec import RecordCodec
-from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.clients import OPERATION_TIMEOUT_S, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.control_record import CLAIM_END
 from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
@@ -32,6 +32,7 @@ from logstore.offsets import LogOffsets
 
 logger = logging.getLogger("fluvial.log")
 
+_LEAST_WAIT_S: Final = 1.0  # for the first answer of brokers that are there
 _OF_ENGINE: Final = frozenset({"topic", "topic-id", "topic-is-adopted"})  # behind log.kafka., but not the client's
 
 
@@ -167,20 +168,23 @@ class TableLog:
         """The committed next offset of each bucket. Raises: UnavailableError."""
         return self.reached_topics().end_offsets(self.topic, range(self.bucket_count))
 
-    def reached_topics(self) -> LogTopics:
-        """A connection to brokers that answer. Raises: UnavailableError, within seconds."""
-        topics = LogTopics(self.properties)
+    def reached_topics(self, within_s: float = OPERATION_TIMEOUT_S) -> LogTopics:
+        """A connection to brokers that answer. Raises: UnavailableError, within seconds, or earlier if asked for."""
+        topics = LogTopics(self.properties, timeout_s=min(max(_LEAST_WAIT_S, within_s), OPERATION_TIMEOUT_S))
         topics.check_reachable()
         return topics
 
-    def checked_topics(self) -> LogTopics:
+    def checked_topics(self, within_s: float = OPERATION_TIMEOUT_S) -> LogTopics:
         """A connection to brokers that have the table's topic.
+
+        Args:
+            within_s: how long to wait for them, at least a second.
 
         Raises:
             UnavailableError: the brokers cannot be reached.
             CorruptDataError: the topic is not the table's original one.
         """
-        topics = self.reached_topics()
+        topics = self.reached_topics(within_s)
         topics.describe_topic(self.topic, topic_id=self.topic_id, bucket_count=self.bucket_count)
         return topics
 

@@ -40,8 +40,8 @@ def wait_for_commit(table: FileTable, handle: CommitHandle, *, timeout_s: float,
         return
     log = _usable_log(table)
     _check_buckets(table, log, handle.log_offsets, "scan.at-least")
-    patience_s = deadline - time.monotonic()
-    short = missing_after_wait(log.checked_topics(), log, handle.log_offsets, patience_s=patience_s)
+    topics = log.checked_topics(deadline - time.monotonic())
+    short = missing_after_wait(topics, log, handle.log_offsets, patience_s=deadline - time.monotonic())
     if short is not None:
         raise UnavailableError(
             f"a commit is not visible in the log yet: table={table.name} scan.at-least={handle} {short} "

@@ -1,6 +1,6 @@
 """The snapshots of a table as a stream needs them, cached, because a snapshot never changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from filestore.changelog.snapshot_changes import (
     plan_changes,
     plan_diff,
 )
+from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.byte_cache import ByteCache
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit, split_bytes
@@ -107,7 +108,7 @@ class TableHistory:
         """See ``History``."""
         snapshot = self._read(snapshot_id)
         offsets = self._offsets_at(snapshot)
-        before = offsets_before(snapshot, offsets)
+        before = self._log_before(snapshot, offsets)
         return SnapshotFacts(
             id=snapshot.id,
             offsets=offsets,
@@ -213,8 +214,15 @@ class TableHistory:
     def _location(self, snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
         """Where its changes are: in the log only if they are in this one, not in a former or later one."""
         before = self._find(snapshot.id - 1) if snapshot.is_external and snapshot.id > FIRST_SNAPSHOT_ID else None
-        is_of_log = snapshot.is_of_log(self._generation, before)
+        is_of_log = snapshot.is_of_log(self._generation, before) and not _may_leave_out_records(snapshot)
         return changes_of(snapshot, has_log=has_log and is_of_log, before=before)
+
+    def _log_before(self, snapshot: Snapshot, offsets: LogOffsets) -> Mapping[int, int]:
+        """Where the records begin that a stream skips, since it has their rows from the snapshot's files."""
+        if _may_leave_out_records(snapshot):
+            before = self._find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
+            return LogOffsets() if before is None else self._offsets_at(before)
+        return offsets_before(snapshot, offsets)
 
     def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
         """The snapshot's own offsets, or those of the newest one before: other engines do not carry them over."""
@@ -247,6 +255,11 @@ class TableHistory:
                 if self._newest is None or snapshot.id >= self._newest.id:
                     self._newest = snapshot
         return snapshot
+
+
+def _may_leave_out_records(snapshot: Snapshot) -> bool:
+    """Whether its offsets may be too early: it ends a job of Flink, and batch jobs do not wait for the brokers."""
+    return snapshot.is_external and snapshot.commit_identifier == BATCH_IDENTIFIER
 
 
 def _commit_of(snapshot: Snapshot) -> str:

@@ -1,5 +1,7 @@
 """What was made once and never changes, kept up to a number of bytes; what was used longest ago goes first."""
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -14,7 +16,13 @@ class ByteCache(Generic[_V]):
     """May be used by several threads."""
 
     def __init__(
-        self, most_bytes: int = DEFAULT_BYTES, *, size_of: Callable[[Any], int], keeps_newest: bool = False
+        self,
+        most_bytes: int = DEFAULT_BYTES,
+        *,
+        size_of: Callable[[Any], int],
+        keeps_newest: bool = False,
+        idle_s: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Keep nothing yet.
 
@@ -22,11 +30,15 @@ class ByteCache(Generic[_V]):
             most_bytes: of all values together.
             size_of: bytes of a value in memory, an estimate.
             keeps_newest: whether a value that is larger than all may be is kept, alone, until the next one comes.
+            idle_s: what has not been used for so long goes when another value comes.
+            clock: seconds.
         """
         self._most_bytes = most_bytes
         self._size_of = size_of
         self._keeps_newest = keeps_newest
-        self._known: OrderedDict[Hashable, tuple[_V, int]] = OrderedDict()
+        self._idle_s = idle_s
+        self._clock = clock
+        self._known: OrderedDict[Hashable, tuple[_V, int, float]] = OrderedDict()  # value, bytes, last use
         self._lock = Lock()
         self.size_bytes = 0
 
@@ -40,6 +52,7 @@ class ByteCache(Generic[_V]):
             known = self._known.get(key)
             if known is None:
                 return None
+            self._known[key] = known[0], known[1], self._clock()
             self._known.move_to_end(key)
             return known[0]
 
@@ -58,9 +71,10 @@ class ByteCache(Generic[_V]):
             return value
         with self._lock:
             self._drop(key)
-            self._known[key] = value, size_bytes
+            now_s = self._clock()
+            self._known[key] = value, size_bytes, now_s
             self.size_bytes += size_bytes
-            while self.size_bytes > self._most_bytes and len(self._known) > 1:
+            while len(self._known) > 1 and (self.size_bytes > self._most_bytes or self._is_idle(now_s)):
                 self.size_bytes -= self._known.popitem(last=False)[1][1]
         return value
 
@@ -75,5 +89,8 @@ class ByteCache(Generic[_V]):
             self._known.clear()
             self.size_bytes = 0
 
+    def _is_idle(self, now_s: float) -> bool:
+        return now_s - next(iter(self._known.values()))[2] > self._idle_s
+
     def _drop(self, key: Hashable) -> None:
-        self.size_bytes -= self._known.pop(key, (None, 0))[1]
+        self.size_bytes -= self._known.pop(key, (None, 0, 0.0))[1]

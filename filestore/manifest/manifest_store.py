@@ -40,10 +40,11 @@ T = TypeVar("T")
 _SIZE_OF: Final = attrgetter("size_bytes")
 _FEW_ENTRIES: Final = 64  # so many are decoded about as fast one by one as as columns
 _SMALL_BYTES: Final = 32 << 10  # of a file
+_IDLE_S: Final = 600.0  # a manifest that was merged away is not read again: a job of weeks would keep every one
 _BYTES_OF_RECORD: Final = 1 << 10  # about, as an object
 # What small files hold, by their bytes, for all tables of the process: one that is opened again, or on another branch,
 # reads the files again and decodes none of them again.
-_SMALL: Final[ByteCache[Any]] = ByteCache(DEFAULT_BYTES // 8, size_of=_SIZE_OF)
+_SMALL: Final[ByteCache[Any]] = ByteCache(DEFAULT_BYTES // 8, size_of=_SIZE_OF, idle_s=_IDLE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,9 @@ class ManifestStore:
         self._partition_types = tuple(partition_types)
         self._compression = compression
         self._external_roots = tuple(external_roots)
-        self._cache: ByteCache[Any] = ByteCache(size_of=_SIZE_OF)
+        self._cache: ByteCache[Any] = ByteCache(size_of=_SIZE_OF, idle_s=_IDLE_S)
         # small manifests together: others with every commit
-        self._joined: ByteCache[Any] = ByteCache(DEFAULT_BYTES // 8, size_of=_SIZE_OF)
+        self._joined: ByteCache[Any] = ByteCache(DEFAULT_BYTES // 8, size_of=_SIZE_OF, idle_s=_IDLE_S)
 
     def write_manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         """Write a manifest with these entries in this order.

@@ -7,12 +7,19 @@ import pyarrow as pa
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.table import Table
+from filestore.options.table.log import TOMBSTONE_FORMATS
 from tests.peers.flink import Change, Flink
 
 SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])
 State = dict[tuple[object, ...], tuple[object, ...]]
 SMALL_STEPS = "'continuous.discovery-interval'='100ms'"
 """Of a stream of files, which looks for snapshots every ten seconds by default."""
+_FLINK_FORMATS = {
+    "debezium-json": "debezium-json",
+    "json": "json",
+    "avro": "avro-confluent",
+    "debezium-avro": "debezium-avro-confluent",
+}
 
 
 def flink_table(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
@@ -40,18 +47,21 @@ def by_key(rows: Iterable[Change]) -> State:
 
 
 def topic_in_flink(flink: Flink, table: Table, broker: Broker) -> str:
-    """The topic of a table as a table of Flink's own connectors, `debezium-json` or `upsert-kafka`; its name."""
-    is_upsert = table.options.log_format == "json"
-    more = (
-        "'connector'='upsert-kafka', 'key.format'='json', 'value.format'='json'"
-        if is_upsert
-        else "'connector'='kafka', 'format'='debezium-json', 'scan.startup.mode'='earliest-offset'"
-    )
+    """The topic of a table as a table of Flink's own connectors, `kafka` or `upsert-kafka`; its name."""
+    form, url = _FLINK_FORMATS[table.options.log_format], table.options.log_registry_url
+    is_upsert = table.options.log_format in TOMBSTONE_FORMATS
+    sides = ("key.", "value.") if is_upsert else ("",)
+    options = {
+        "connector": "upsert-kafka" if is_upsert else "kafka",
+        "topic": table.log.topic,
+        "properties.bootstrap.servers": broker.bootstrap_servers,
+        "properties.isolation.level": "read_committed",
+        **{f"{side}format": form for side in sides},
+        **({f"{side}{form}.url": url for side in sides} if table.options.log_is_avro else {}),
+        **({} if is_upsert else {"scan.startup.mode": "earliest-offset"}),
+    }
     name = "topic_" + table.log.topic.replace(".", "_")
     key = ", PRIMARY KEY (id) NOT ENFORCED" if is_upsert else ""
-    flink.both(
-        f"CREATE TEMPORARY TABLE {name} (id INT, v STRING{key}) WITH "
-        f"('topic'='{table.log.topic}', 'properties.bootstrap.servers'='{broker.bootstrap_servers}', "
-        f"'properties.isolation.level'='read_committed', {more})"
-    )
+    texts = ", ".join(f"'{option}'='{text}'" for option, text in options.items())
+    flink.both(f"CREATE TEMPORARY TABLE {name} (id INT, v STRING{key}) WITH ({texts})")
     return name

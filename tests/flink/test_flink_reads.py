@@ -12,10 +12,12 @@ import pytest
 from engine import Catalog
 from engine.broker.broker import Broker
 from filestore.options.flink_log import flink_reads_log
+from filestore.options.table.log import TOMBSTONE_FORMATS
 from tests.flink.flink_tables import SCHEMA, SMALL_STEPS, by_key, flink_table, in_table, put_rows, topic_in_flink
 from tests.peers.flink import Flink, replayed, rows_of_changes
 
 EXACT = {"log_changelog__mode": "all", "changelog__producer": "lookup"}
+AVRO, DEBEZIUM_AVRO = {"log_format": "avro"}, {"log_format": "debezium-avro"}
 KINDS: Mapping[str, Mapping[str, str]] = {
     "upsert": {},
     "upsert-input": {"changelog__producer": "input"},
@@ -23,18 +25,16 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "upsert-full-compaction": {"changelog__producer": "full-compaction"},
     "exact": EXACT,
     "json": {"log_format": "json"},
+    "avro": AVRO,
+    "debezium-avro": DEBEZIUM_AVRO,
+    "debezium-avro-exact": {**EXACT, **DEBEZIUM_AVRO},
     "first-row": {"merge__engine": "first-row", "changelog__producer": "lookup"},
     "deletion-vectors": {"deletion__vectors_enabled": "true"},
     "partial-update": {"merge__engine": "partial-update", "changelog__producer": "lookup"},
     "sequence-field": {"sequence_field": "v", "changelog__producer": "lookup"},
 }
 
-TOPICS: Mapping[str, tuple[Mapping[str, str], str]] = {
-    "upsert": ({}, "debezium-json"),
-    "exact": (EXACT, "debezium-json"),
-    "json": ({}, "json"),
-    "deletion-vectors": ({"deletion__vectors_enabled": "true"}, "debezium-json"),
-}
+TOPICS = ("upsert", "exact", "json", "avro", "debezium-avro", "debezium-avro-exact", "deletion-vectors")
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
@@ -84,12 +84,10 @@ def test_an_exact_log_is_followed_by_its_changes(catalog: Catalog, flink: Flink,
     assert replayed(found) == in_table(table)
 
 
-@pytest.mark.parametrize(("options", "log_format"), TOPICS.values(), ids=TOPICS)
-def test_a_topic_makes_the_table(
-    options: Mapping[str, str], log_format: str, catalog: Catalog, flink: Flink, broker: Broker
-) -> None:
-    """Without Paimon's connector: `debezium-json`, or `upsert-kafka`."""
-    table = flink_table(catalog, **options, log_format=log_format)
+@pytest.mark.parametrize("case", TOPICS)
+def test_a_topic_makes_the_table(case: str, catalog: Catalog, flink: Flink, broker: Broker) -> None:
+    """Without Paimon's connector: an envelope of Debezium's, or `upsert-kafka`; JSON, or Avro of a registry."""
+    table = flink_table(catalog, **KINDS[case])
     put_rows(table, {key: f"a{key}" for key in range(10)})
     put_rows(table, {key: f"b{key}" for key in range(5)})
     put_rows(table, {7: "a7"}, "-D")
@@ -98,19 +96,19 @@ def test_a_topic_makes_the_table(
         stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
         put_rows(table, {3: "c", 60: "new"})
         found = stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
-    if options == EXACT or log_format == "json":
+    if {**EXACT, **KINDS[case]} == KINDS[case] or table.options.log_format in TOMBSTONE_FORMATS:
         assert replayed(found) == in_table(table)
 
 
-@pytest.mark.parametrize(("options", "log_format"), TOPICS.values(), ids=TOPICS)
+@pytest.mark.parametrize("case", TOPICS)
 def test_a_bounded_read_of_a_topic_ends_where_a_snapshot_does(
-    options: Mapping[str, str], log_format: str, catalog: Catalog, flink: Flink, broker: Broker
+    case: str, catalog: Catalog, flink: Flink, broker: Broker
 ) -> None:
     """Its offsets are behind a record, not behind the marks of transactions, at which Flink 3.2 waits for a record.
 
     One bucket has no record but the table's claim to it, one has more records behind the snapshot.
     """
-    table = flink_table(catalog, **options, log_format=log_format, bucket="3")
+    table = flink_table(catalog, **KINDS[case], bucket="3")
     put_rows(table, {1: "a", 2: "a", 3: "a"})
     put_rows(table, {1: "b"})
     put_rows(table, {2: "a"}, "-D")

@@ -230,6 +230,7 @@ def main(home: Path, changes: int, seed: int) -> None:
     """Run it with servers of its own."""
     shutil.rmtree(home, ignore_errors=True)
     (home / "flink").mkdir(parents=True)
+    print(f"Two minutes on a quiet machine. Tables and logs are in {home}; PySpark's is spark.log.", flush=True)
     clusters: list[Flink] = []
 
     def cluster() -> Flink:
@@ -241,6 +242,9 @@ def main(home: Path, changes: int, seed: int) -> None:
             source = ShopSource(broker.bootstrap_servers, random.Random(seed))
             run_whole_way(way, source, changes, cluster, lambda line: print(line, flush=True))
         clusters[-1].close()
+    print("Done. What Flink has written, and what it was made of:")
+    print(f"  .venv/bin/fluvial read shop.totals --warehouse {home}/warehouse")
+    print(f"  .venv/bin/fluvial inspect shop.orders --warehouse {home}/warehouse")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Nothing of ours runs in it: it knows a table by its directory, and Kafka by what
 
 import importlib.util
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,7 @@ class FlinkStream:
         """Begin to fetch."""
         self._result = result
         self._changes: list[Change] = []
+        self._times: list[float] = []
         self._arrived = threading.Condition()
         self._error: Exception | None = None
         self._has_ended = False
@@ -55,6 +57,12 @@ class FlinkStream:
         """All changes until now."""
         with self._arrived:
             return list(self._changes)
+
+    @property
+    def arrivals(self) -> list[tuple[Change, float]]:
+        """All changes until now, each with the second of ``time.perf_counter`` at which it came."""
+        with self._arrived:
+            return list(zip(self._changes, self._times, strict=True))
 
     def wait(self, enough: Callable[[list[Change]], bool], timeout_s: float = WAIT_S) -> list[Change]:
         """All changes, as soon as they are enough."""
@@ -81,6 +89,7 @@ class FlinkStream:
                 change = _change(rows.next())
                 with self._arrived:
                     self._changes.append(change)
+                    self._times.append(time.perf_counter())
                     self._arrived.notify_all()
         except Exception as error:  # noqa: BLE001  (py4j's; what was cancelled ends with one, too)
             self._error = PeerError(f"flink: {_causes(error)}")

@@ -22,15 +22,16 @@ from engine.broker.broker import Broker
 from tests.soak.feed import PARTITIONS, TOPIC, Feed
 from tests.soak.job import COPY, TABLE, SoakJob
 from tests.soak.page import soak_page
-from tests.soak.samples import ALLOWED, OUTLIVE, sample
+from tests.soak.samples import ALLOWED, ALLOWED_AT_FIRST, OUTLIVE, sample
 from tests.soak.slopes import leaks, slope_of
-from tests.soak.strikes import FATAL, PASSING, Strikes
+from tests.soak.strikes import FATAL, LONG_FREEZE, PASSING, Strikes
 from tests.support.clients import quiet_admin
 from tests.support.kills.oracle import Change, committed_records
 from tests.support.kills.processes import REPOSITORY
 
 SAMPLE_S = 2.0
 STRUCK = 0.5  # of the run: in what is left no process ends, so that what grows with time is seen
+LONG_MINUTES = 30.0  # a run of so many has one freeze of minutes
 LAST_S = 300.0  # until the table is what the source is
 
 
@@ -67,6 +68,8 @@ class Soak:
         end_s = self._began_s + 60 * minutes
         struck_s = self._began_s + 60 * minutes * STRUCK
         turns = itertools.cycle(self._chance.sample([*FATAL, *PASSING], len(FATAL) + len(PASSING)))
+        if minutes >= LONG_MINUTES:
+            self.strikes.strike(LONG_FREEZE)
         while time.monotonic() < struck_s:
             self.strikes.strike(next(turns))
             self.idle(min(15.0, max(0.0, struck_s - time.monotonic())))
@@ -159,7 +162,10 @@ def main() -> int:
             facts = soak.run(given.minutes)
         finally:
             soak.job.tree.kill()
-    slopes = {name: slope_of(lives, allowed=ALLOWED[name]) for name, lives in soak.series.items()}
+    slopes = {
+        name: slope_of(lives, allowed=ALLOWED[name], at_first=ALLOWED_AT_FIRST.get(name))
+        for name, lives in soak.series.items()
+    }
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(soak_page(facts, soak.series, slopes, soak.strikes.done))
     found = leaks(slopes)

@@ -12,6 +12,8 @@ PARTS: Final = 4
 """Of a life behind its warm-up."""
 WARM_UP: Final = 0.4
 """Of a life: caches fill, classes are loaded, the first snapshots expire."""
+SETTLED_S: Final = 600.0
+"""Of a warm-up: by then everything that has a bound is full."""
 SHORTEST_S: Final = 240.0
 """A life that ends before says nothing."""
 
@@ -38,18 +40,21 @@ class Slope:
         return bool(self.floors) and rises and self.growth > self.allowed
 
 
-def slope_of(lives: Sequence[Series], *, allowed: float) -> Slope:
+def slope_of(lives: Sequence[Series], *, allowed: float, at_first: float | None = None) -> Slope:
     """The slope of a series.
 
     Args:
         lives: of the process, one after another; what outlives processes has one.
         allowed: growth from the first floor to the last that is none.
+        at_first: the same where the warm-up was shorter than ``SETTLED_S``; None: ``allowed``.
     """
     longest = max(lives, key=_seconds, default=())
     if _seconds(longest) < SHORTEST_S:
         return Slope(floors=(), allowed=allowed)
     first_s, last_s = longest[0][0], longest[-1][0]
     start_s = first_s + WARM_UP * (last_s - first_s)
+    if at_first is not None and start_s - first_s < SETTLED_S:
+        allowed = at_first
     width_s = (last_s - start_s) / PARTS
     parts: list[list[float]] = [[] for _ in range(PARTS)]
     for at_s, value in longest:

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import psutil
 
@@ -16,6 +17,9 @@ FATAL = ("kill the driver", "kill the JVM", "kill a worker")
 """End processes of the job."""
 PASSING = ("freeze the job", "broker away", "freeze the broker")
 """End none."""
+LONG_FREEZE = "freeze the job for minutes"
+"""As by the lid of a laptop: longer than Spark's timeouts."""
+_LONG_FREEZE_S: Final = 180.0
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,14 @@ class Strikes:
             each.kill()
 
     def _freeze_the_job(self) -> None:
+        self._frozen(self._freeze_s)
+
+    def _freeze_the_job_for_minutes(self) -> None:
+        self._frozen(_LONG_FREEZE_S)
+
+    def _frozen(self, seconds: float) -> None:
         self._job.tree.freeze()
-        time.sleep(self._freeze_s)
+        time.sleep(seconds)
         self._job.tree.thaw()
 
     def _broker_away(self) -> None:

@@ -107,15 +107,15 @@ def content(table: Table, keys: Sequence[str] = ("id",), snapshot_id: int | None
     return {tuple(row[name] for name in keys): row for row in found.to_pylist()}
 
 
-def as_foreign(table: Table) -> None:
-    """Make the newest snapshot one of another engine, which writes neither log offsets nor our properties."""
+def as_foreign(table: Table, **written: object) -> None:
+    """Make the newest snapshot one of another engine, without log offsets and our properties, but with these fields."""
     latest = table.latest_snapshot()
     assert latest is not None
     path = Path(table.store.paths.snapshot(latest.id))
     body = json.loads(path.read_text())
     body.pop("logOffsets", None)
     body.pop("properties", None)
-    path.write_text(json.dumps(body))
+    path.write_text(json.dumps(body | written))
 
 
 def rows(ids: Sequence[int], v: str | None = "x", kind: str = "+I") -> pa.Table:

@@ -229,6 +229,18 @@ def test_a_reader_of_the_log_waits_for_the_commit_in_the_log_too(broker: Broker,
 
 
 @pytest.mark.broker
+def test_a_reader_waits_for_brokers_that_are_away_as_long_as_it_was_told(broker: Broker, tmp_path: Path) -> None:
+    """Eight seconds are given to brokers by default."""
+    table = new_table(tmp_path, broker=broker)
+    table.write(one_row(1))
+    away = Table(table.files.with_options({"log.kafka.bootstrap.servers": "127.0.0.1:1"}))
+    began_s = time.monotonic()
+    with pytest.raises(UnavailableError, match=r"brokers cannot be reached: bootstrap\.servers=127\.0\.0\.1:1 "):
+        away.read(at_least="1:0=99", options={**UNION, "scan.at-least.timeout": "20 ms"})
+    assert time.monotonic() - began_s < 4
+
+
+@pytest.mark.broker
 def test_staleness_decides_between_files_and_log(broker: Broker, tmp_path: Path) -> None:
     """Idea 7: and the answer says how fresh it is."""
     table = new_table(tmp_path, broker=broker)

@@ -50,3 +50,18 @@ def test_bytes_are_those_of_what_is_kept(keeps_newest: bool) -> None:
     assert (cache.find("a"), cache.find("b"), cache.size_bytes) == (None, "yyyyy", 5)
     cache.clear()
     assert (len(cache), cache.size_bytes) == (0, 0)
+
+
+def test_what_was_not_used_for_long_goes_when_another_value_comes() -> None:
+    """A manifest that was merged away, in a process that lives for weeks."""
+    now_s = 0.0
+    cache: ByteCache[str] = ByteCache(1000, size_of=len, idle_s=10, clock=lambda: now_s)
+    for now_s in (0.0, 4.0, 8.0):
+        cache.keep(now_s, "x")
+    now_s = 9.0
+    assert cache.find(0.0) == "x", "used"
+    now_s = 100.0
+    assert (cache.find(8.0), len(cache)) == ("x", 3), "nothing comes, nothing goes"
+    cache.keep("new", "x")
+    assert [cache.find(each) for each in (0.0, 4.0, 8.0, "new")] == [None, None, "x", "x"]
+    assert cache.size_bytes == 2

@@ -1,5 +1,6 @@
 """Laws of the log writer, against a real broker; the faults are of real processes."""
 
+import gc
 import json
 import os
 import queue
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
@@ -142,6 +144,18 @@ def test_a_batch_without_rows_leaves_the_log_alone(target: LogTarget) -> None:
         empty = writer.commit(b"files")
     assert (empty.start_offset, empty.end_offset, empty.row_count) == (before.end_offset, before.end_offset, 0)
     assert log_of(target) == [(None, b"a")]
+
+
+def test_a_batch_leaves_no_error_of_the_client_behind(target: LogTarget) -> None:
+    """The client never frees what a transactional call raises, so a batch that goes well must not ask what failed."""
+
+    def errors() -> int:
+        return sum(isinstance(each, KafkaError) for each in gc.get_objects())
+
+    before = errors()
+    for batch in range(3):
+        write_texts(target, batch, "a", "b")
+    assert errors() == before
 
 
 def test_the_second_writer_shuts_out_the_first(target: LogTarget) -> None:
