@@ -38,7 +38,7 @@ from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.snapshot.snapshot import Snapshot, SnapshotRef
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.log.kept_writers import KeptWriters
