@@ -268,33 +268,67 @@ def possible_states(start: Catalogue, deeds: list[Deed]) -> set[Catalogue]:
 
     Acknowledged operations have taken effect, those of unknown outcome may have, all others have not.
     """
+    orders = _Orders(deeds)
+    seen = {(orders.all, orders.number(start))}
+    waiting = list(seen)
     found: set[Catalogue] = set()
-    seen: set[tuple[frozenset[int], Catalogue]] = set()
-    spans = {
-        index: (deed.began, deed.ended) if deed.published is None else (deed.published, deed.published)
-        for index, deed in enumerate(deeds)
-        if deed.is_acknowledged or deed.may_be_done
-    }
-
-    def follow(left: frozenset[int], state: Catalogue) -> None:
-        if (left, state) in seen:
-            return
-        seen.add((left, state))
+    while waiting:
+        left, state = waiting.pop()
         if not left:
-            found.add(state)
-            return
-        must = min((spans[index][1] for index in left if deeds[index].is_acknowledged), default=None)
-        for index in left:
-            if deeds[index].may_be_done and not deeds[index].is_acknowledged:
-                follow(left - {index}, state)  # it did not take effect
-            if must is None or spans[index][0] <= must:
-                for effect in (deeds[index].effect, *deeds[index].otherwise):
-                    after = effect(state)
-                    if after is not None:
-                        follow(left - {index}, after)
-
-    follow(frozenset(spans), start)
+            found.add(orders.states[state])
+        for index, is_optional, is_next in orders.choices(left):
+            rest = left & ~(1 << index)
+            following = orders.after(index, state) if is_next else ()
+            for each in (*following, state) if is_optional else following:
+                if (rest, each) not in seen:
+                    seen.add((rest, each))
+                    waiting.append((rest, each))
     return found
+
+
+class _Orders:
+    """The orders of operations; states have numbers and sets of operations are bits, as many orders lead to few."""
+
+    def __init__(self, deeds: list[Deed]) -> None:
+        self.states: list[Catalogue] = []  # by number
+        self._deeds = deeds
+        self._spans = {
+            index: (deed.began, deed.ended) if deed.published is None else (deed.published, deed.published)
+            for index, deed in enumerate(deeds)
+            if deed.is_acknowledged or deed.may_be_done
+        }
+        self._numbers: dict[Catalogue, int] = {}
+        self._after: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._choices: dict[int, list[tuple[int, bool, bool]]] = {}
+        self.all = sum(1 << index for index in self._spans)
+
+    def number(self, state: Catalogue) -> int:
+        """Of a state."""
+        known = self._numbers.setdefault(state, len(self.states))
+        if known == len(self.states):
+            self.states.append(state)
+        return known
+
+    def after(self, index: int, state: int) -> tuple[int, ...]:
+        """The states that an operation leads to from a state."""
+        known = self._after.get((index, state))
+        if known is None:
+            deed, before = self._deeds[index], self.states[state]
+            done = (effect(before) for effect in (deed.effect, *deed.otherwise))
+            known = self._after[index, state] = tuple(self.number(each) for each in done if each is not None)
+        return known
+
+    def choices(self, left: int) -> list[tuple[int, bool, bool]]:
+        """Operations that are left, by index; whether each may be left out, and whether it may be the next."""
+        known = self._choices.get(left)
+        if known is None:
+            deeds, spans = self._deeds, self._spans
+            open_ = [index for index in spans if left >> index & 1]
+            must = min((spans[index][1] for index in open_ if deeds[index].is_acknowledged), default=None)
+            known = self._choices[left] = [
+                (index, not deeds[index].is_acknowledged, must is None or spans[index][0] <= must) for index in open_
+            ]
+        return known
 
 
 def visible(catalogue: Catalogue, *, with_tags: bool = True) -> Catalogue:

@@ -27,7 +27,7 @@ from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, committable, warn_of_kept_updates
 from engine.write.event_time import watermark_of
 from engine.write.renumber import renumbered
-from engine.write.turns.repeating import AwaitedWriterError, check_not_stale, published_before
+from engine.write.turns.repeating import AwaitedWriterError, buckets_of, check_not_stale, published_before
 from engine.write.turns.ticket_queue import Turn
 from engine.write.unlogged.log_sync import LogSync, of_lost_snapshot
 from filestore.changelog.log_gap import is_sync_user, log_gap
@@ -37,9 +37,8 @@ from filestore.commit.query_run import QueryRun
 from filestore.commit.table_commit import CommitResult, TableCommit
 from filestore.index.index_manifest import bucket_index, changes_index
 from filestore.scan.live_files import LiveFiles
-from filestore.scan.snapshot_files import delta_entries
 from filestore.snapshot.change_tracking import ChangeSource
-from filestore.snapshot.snapshot import Snapshot, SnapshotRef
+from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from logstore.log.kept_writers import KeptWriters
@@ -194,7 +193,7 @@ class BatchWriter:
         assert done.snapshot is not None
         if done.snapshot.commit_user != self._commit_user:
             return done  # by the log's offsets, which prove every bucket
-        buckets = self._buckets_of(done.snapshot)
+        buckets = buckets_of(self._store, done.snapshot)
         logger.warning(
             "another writer committed what the log held of this batch: table=%s snapshot=%d buckets=%s",
             self._store.name, done.snapshot.id, sorted(buckets),
@@ -329,11 +328,8 @@ class BatchWriter:
                 return
             if (found.commit_user, found.commit_identifier) != (query, batch):
                 return  # it proves the batch, and its own snapshot has expired
-            published = self._buckets_of(found)
+            published = buckets_of(self._store, found)
             query, results = f"{query}{_REST}", [each for each in results if each.bucket not in published]
-
-    def _buckets_of(self, snapshot: Snapshot) -> frozenset[int]:
-        return frozenset(entry.bucket for entry in delta_entries(self._store, snapshot))
 
     def _publish(
         self,

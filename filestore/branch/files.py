@@ -52,11 +52,10 @@ def files_only_of(
             found = metadata_files(store, snapshot, is_partial=True, with_changelog=with_changelog)
             leaves |= found.leaves
             lists |= found.lists | reference.files
-    known = {*all_references(store)} - removed
-    used = references.data(known) | references.metadata(known)
+    others = FileReferences(store)
+    used = others.all_used(lambda: {*all_references(store)} - removed)
     remove()
-    newer = {*all_references(store)} - removed - known
-    used |= references.data(newer) | references.metadata(newer)
+    used |= others.all_used(lambda: {*all_references(store)} - removed)  # those that came meanwhile, too
     return UnusedBranchFiles(
         data=frozenset(data - used),
         metadata=MetadataFiles(leaves=frozenset(leaves - used), lists=frozenset(lists - used)),

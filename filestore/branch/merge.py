@@ -25,10 +25,11 @@ from filestore.branch.merge_plan import BucketPlace, MergeOutcome, TableRules, o
 from filestore.branch.merged_schemas import MergedSchemas, merged_schemas, take_back
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
-from filestore.layout.branch_state import BranchOrigin, Operation, Work, working
+from filestore.layout.branch_state import BranchOrigin, Operation, Work, read_work, working
+from filestore.layout.paths import MAIN_BRANCH
 from filestore.manifest.commit_message import CommitMessage
 from filestore.refs.branch_origins import origin_of
-from filestore.refs.live_references import on_branch
+from filestore.refs.live_references import branch_names, on_branch
 from filestore.scan.table_scan import TableScan
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import ChangeSource
@@ -89,10 +90,18 @@ def merge_branch(
     merge = _Merge(main=main, branch=on_branch(main, name), force=force, dry_run=dry_run, only_at=only_at)
     if dry_run:
         return retrying(merge.attempt, attempts=_ATTEMPTS, on=LostRaceError)
-    with working(store.io, merge.branch.paths, Work(operation=Operation.MERGE)):
+    with working(store.io, merge.branch.paths, Work(operation=Operation.MERGE)) as is_new:
+        merge.is_repeated = not is_new
         read_branch(main, name)  # it may have been deleted before this operation began
         with undoing_unless_visible(merge.undo):
             return retrying(merge.attempt, attempts=_ATTEMPTS, on=LostRaceError)
+
+
+def interrupted_merges(store: TableStore) -> list[str]:
+    """The branches of which a merge was begun and has not ended; it may be running. Raises: CorruptDataError."""
+    branches = [name for name in branch_names(store) if name != MAIN_BRANCH]
+    works = {name: read_work(store.io, store.paths.with_branch(name)) for name in branches}
+    return [name for name, work in works.items() if work is not None and work.operation is Operation.MERGE]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,6 +116,7 @@ class _Merge:
     reader: CommitReader = field(default_factory=CommitReader)
     copied: CopiedFiles = field(init=False)
     merged: dict[object, MergedKeys] = field(default_factory=dict)  # by version of the place
+    is_repeated: bool = False  # of a process that died: what it published is this one's to take back
     is_committed: bool = False
     versions: list[TableSchema] = field(default_factory=list)  # that were published in main
     releases: dict[int, Callable[[], None]] = field(default_factory=dict)  # of held states, by snapshot
@@ -130,6 +140,8 @@ class _Merge:
             if start is None or not start.branch.changed:
                 return nothing
             schemas = merged_schemas(self.main, self.branch, origin)
+            if self.is_repeated:
+                self.versions += [each for each in schemas.unused if each not in self.versions]
             result, messages = self._merged(start, schemas, latest, newest)
             if self.dry_run or not messages:
                 return result

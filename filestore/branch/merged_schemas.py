@@ -23,6 +23,7 @@ class MergedSchemas:
     origin: BranchOrigin
     is_changed: bool  # whether the branch has versions of its own
     missing: Sequence[TableSchema]  # to be published in this order
+    unused: Sequence[TableSchema] = ()  # in main, published by a merge that has not committed, perhaps a dead one
 
     @property
     def target(self) -> TableStore:
@@ -98,7 +99,11 @@ def merged_schemas(
             raise _both_changed(main, origin)
     missing = [schema for schema_id, schema in wanted.items() if schema_id not in known]
     _check_names(main, missing)
-    return MergedSchemas(main=main, origin=origin, is_changed=True, missing=missing)
+    newest = main.snapshots.latest()
+    used = origin.schema_id if newest is None else max(origin.schema_id, newest.schema_id)
+    # an equal change by someone else has another time
+    unused = [wanted[each] for each in known if each > used and main.schemas.read(each) == wanted[each]]
+    return MergedSchemas(main=main, origin=origin, is_changed=True, missing=missing, unused=unused)
 
 
 def _options_in_main(options: Mapping[str, str], began: Mapping[str, str], origin: BranchOrigin) -> Mapping[str, str]:

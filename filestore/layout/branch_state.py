@@ -201,15 +201,15 @@ def complete_work(io: FileIO, paths: TablePaths) -> None:
 
 
 @contextmanager
-def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[None]:
-    """Run a block as the only operation on a branch.
+def working(io: FileIO, paths: TablePaths, work: Work) -> Iterator[bool]:
+    """Run a block as the only operation on a branch; see ``begin_work`` for what the block gets.
 
     A refusal ends the operation too: InvalidInputError and ConflictError leave nothing half done. After any other error
     it must be run again.
     """
-    begin_work(io, paths, work)
+    is_new = begin_work(io, paths, work)
     try:
-        yield
+        yield is_new
     except (InvalidInputError, ConflictError):
         end_work(io, paths)
         raise

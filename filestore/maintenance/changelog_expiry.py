@@ -50,10 +50,9 @@ def expire_changelogs(
         _write_hints(store, expired)
     references = FileReferences(store)
     gone = set(expired)
-    left = [reference for reference in all_references(store) if reference not in gone]
-    kept_data, kept_metadata = references.data(left), references.metadata(left)
-    data = {reference: sorted(references.data([reference]) - kept_data) for reference in expired}
-    metadata = {reference: sorted(references.metadata([reference]) - kept_metadata) for reference in expired}
+    kept = FileReferences(store).all_used(lambda: {*all_references(store)} - gone)
+    data = {reference: sorted(references.data([reference]) - kept) for reference in expired}
+    metadata = {reference: sorted(references.metadata([reference]) - kept) for reference in expired}
     for reference in expired:
         if not dry_run:
             for path in (*data[reference], *metadata[reference], store.paths.changelog(reference.snapshot_id)):

@@ -59,12 +59,10 @@ def find_orphans(
         return []
     kept = set(spared())
     abandoned = {file.path for file in candidates}
-    known = _without(store, all_references(store), abandoned)
     references = FileReferences(store)
-    kept |= references.data(known) | references.metadata(known)
-    kept |= used_files(store)
-    later = _without(store, all_references(store), abandoned) - known  # committed while the others were read
-    kept |= references.data(later) | references.metadata(later)
+    for _ in range(2):  # what is committed while the others are read is found behind them
+        kept |= references.all_used(lambda: _without(store, all_references(store), abandoned))
+        kept |= used_files(store)
     return sorted((file for file in candidates if file.path not in kept), key=lambda file: file.path)
 
 

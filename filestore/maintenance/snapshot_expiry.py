@@ -139,9 +139,14 @@ def expire_snapshots(
         ExpiredCommits(store.io, store.paths).note((step.snapshot for step in steps), following=following)
     if not dry_run and not store.is_as_opened():
         return  # some of what was found may be of a table that was made again under the name
-    references = FileReferences(store, partitions={file.partition for step in steps for file in step.data})
+    partitions = {file.partition for step in steps for file in step.data}
+    references = FileReferences(store, partitions=partitions)
     for step in steps:
         spared = _spared(step, remaining, references)
+        while (lost := references.lost) and not lost <= {*(now := other_references(store))}:
+            remaining = DecidingReferences(now, branch=store.paths.branch)
+            references = FileReferences(store, partitions=partitions)
+            spared = _spared(step, remaining, references)
         if not dry_run:
             _delete(store, spared)
         yield spared
@@ -240,14 +245,13 @@ def _following(store: TableStore, snapshot_id: int) -> _Known | None:
 
 
 def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:
-    deciding = remaining.about(step.snapshot.id, is_last=True)
-    data = references.data(deciding) if step.data or step.changelog else set()
-    metadata = references.metadata(deciding)
+    deciders = remaining.about(step.snapshot.id, is_last=True)
+    used = references.used_about(deciders, with_data=bool(step.data or step.changelog))
     return replace(
         step,
-        data=tuple(each for each in step.data if each.path not in data),
-        changelog=tuple(each for each in step.changelog if each.path not in data),
-        metadata=MetadataFiles(leaves=step.metadata.leaves - metadata, lists=step.metadata.lists - metadata),
+        data=tuple(each for each in step.data if each.path not in used),
+        changelog=tuple(each for each in step.changelog if each.path not in used),
+        metadata=MetadataFiles(leaves=step.metadata.leaves - used, lists=step.metadata.lists - used),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from filestore.layout.branch_state import is_hidden
 from filestore.manifest.entries import EntryKind, ManifestEntry
-from filestore.refs.live_references import LiveReference, ReferenceKind, in_order, on_branch
+from filestore.refs.live_references import Deciders, LiveReference, ReferenceKind, in_order, on_branch
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -121,6 +121,42 @@ class FileReferences:
         self._partitions = partitions
         self._known: dict[tuple[LiveReference, _FilesOf], frozenset[str] | None] = {}
         self._snapshots: dict[LiveReference, Snapshot | None] = {}
+
+    @property
+    def lost(self) -> set[LiveReference]:
+        """The references that were gone when their files were looked up, or about to go and incomplete.
+
+        What was committed or created since they were listed may have the files that they had: list the references
+        again and look again, unless all of these are still listed.
+        """
+        return {reference for (reference, _), files in self._known.items() if files is None}
+
+    def all_used(self, live: Callable[[], Collection[LiveReference]]) -> set[str]:
+        """Data and metadata files of all live references, while others commit and expire. Raises: see ``data``.
+
+        Args:
+            live: lists them. It is asked until none of those that are listed was lost.
+        """
+        while True:
+            references = live()
+            used = self.data(references) | self.metadata(references)
+            if self.lost <= {*live()}:
+                return used
+            self._known = {key: files for key, files in self._known.items() if files is not None}
+            self._snapshots = {key: found for key, found in self._snapshots.items() if found is not None}
+
+    def used_about(self, deciders: Deciders, *, with_data: bool = True) -> set[str]:
+        """All files, or all metadata files, that any of these references uses. Raises: see ``data``."""
+        kinds: list[_FilesOf] = [self._data, _metadata] if with_data else [_metadata]
+        found = self.metadata(deciders.others) | (self.data(deciders.others) if with_data else set())
+        for files_of in kinds:
+            for side in deciders.sides():
+                for group in side:
+                    used = [self._read(each, files_of) for each in group]
+                    found |= {path for paths in used for path in paths or ()}
+                    if None not in used:
+                        break
+        return found
 
     def data(self, references: Iterable[LiveReference]) -> set[str]:
         """Data and changelog files used by any of these references.
@@ -260,7 +296,8 @@ def _is_live(store: TableStore, reference: LiveReference) -> bool:
             is_claimed = reference.snapshot_id < store.snapshots.claimed_up_to()
             return not is_claimed and store.snapshots.exists(reference.snapshot_id)
         case ReferenceKind.TAG:
-            return store.io.exists(store.paths.tag(reference.name))
+            named = store.snapshots.find_tag(reference.name)  # of another snapshot, when it was moved meanwhile
+            return named is not None and named == reference.snapshot
         case ReferenceKind.SAVEPOINT:
             return store.io.exists(store.paths.savepoint(int(reference.name)))
         case ReferenceKind.CHANGELOG:

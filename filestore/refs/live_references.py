@@ -6,7 +6,7 @@ Files without a live reference are not part of the table.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -141,6 +141,45 @@ def readable_references(store: TableStore) -> tuple[list[LiveReference], list[tu
     return found, unreadable
 
 
+@dataclass(frozen=True, slots=True)
+class Deciders:
+    """The live references that decide about the files of one snapshot; see ``DecidingReferences``."""
+
+    own: Sequence[LiveReference]  # of the branch of the snapshot, by snapshot
+    older: int  # in ``own``: the end of those up to the snapshot
+    newer: int  # in ``own``: the start of those behind the snapshot, if they decide
+    others: Sequence[LiveReference]  # all decide
+
+    def sides(self) -> Iterator[Iterator[Sequence[LiveReference]]]:
+        """Those before the snapshot, and those behind it: each side by snapshot, the nearest first.
+
+        The nearest one decides. One that is gone when its files are looked up, or about to go and incomplete, does not:
+        then the next one does.
+        """
+        yield self._down()
+        yield self._up()
+
+    def nearest(self) -> list[LiveReference]:
+        """The first ones of each side, and all others; in no order."""
+        return [*(each for side in self.sides() for each in next(side, ())), *self.others]
+
+    # of several with one id all count: a rollback may have given the id of a tagged snapshot to another one
+
+    def _down(self) -> Iterator[Sequence[LiveReference]]:
+        end = self.older
+        while end:
+            start = bisect_left(self.own, self.own[end - 1].snapshot_id, key=_by_id)
+            yield self.own[start:end]
+            end = start
+
+    def _up(self) -> Iterator[Sequence[LiveReference]]:
+        start = self.newer
+        while start < len(self.own):
+            end = bisect_right(self.own, self.own[start].snapshot_id, key=_by_id)
+            yield self.own[start:end]
+            start = end
+
+
 class DecidingReferences:
     """The live references that decide whether a file may be deleted: if none of these uses it, none does.
 
@@ -162,19 +201,15 @@ class DecidingReferences:
         self._own = sorted((reference for reference, own in zip(references, is_own, strict=True) if own), key=_by_id)
         self._others = [reference for reference, own in zip(references, is_own, strict=True) if not own]
 
-    def about(self, snapshot_id: int, *, is_last: bool) -> list[LiveReference]:
-        """The references to check for a file, in no order.
+    def about(self, snapshot_id: int, *, is_last: bool) -> Deciders:
+        """The references to ask for a file.
 
         Args:
             snapshot_id: a snapshot of that branch with the file, deleted or about to be.
             is_last: the next snapshot no longer has the file.
         """
-        newer = bisect_right(self._own, snapshot_id, key=_by_id)
-        # of several with one id all count: a rollback may have given the id of a tagged snapshot to another one
-        first = bisect_left(self._own, self._own[newer - 1].snapshot_id, key=_by_id) if newer else 0
-        if not is_last and newer < len(self._own):
-            newer = bisect_right(self._own, self._own[newer].snapshot_id, key=_by_id)
-        return [*self._own[first:newer], *self._others]
+        end = bisect_right(self._own, snapshot_id, key=_by_id)
+        return Deciders(self._own, end, len(self._own) if is_last else end, self._others)
 
 
 def _lasting_references(store: TableStore) -> list[LiveReference]:

@@ -65,7 +65,7 @@ def with_unused_files(
     found: list[Removal] = []
     for removal, (data, metadata) in zip(reversed(removals), reversed(candidates), strict=True):
         near = deciding.about(removal.snapshot.id, is_last=False)
-        used = (references.data(near) if data else set()) | references.metadata(near) | seen
+        used = references.used_about(near, with_data=bool(data)) | seen
         unused = {file.path: file for file in data if file.path not in used}
         own = MetadataFiles(leaves=metadata.leaves - used, lists=metadata.lists - used)
         found.append(replace(removal, data=tuple(unused.values()), metadata=own))

@@ -1,8 +1,8 @@
 """Finds and deletes files used only by references that are being deleted: tags and savepoints."""
 
 import logging
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from filestore.refs.file_references import FileReferences, FileSize, data_files, metadata_files
 from filestore.refs.live_references import DecidingReferences, LiveReference, all_references
@@ -26,37 +26,40 @@ def unused_files(
     *,
     is_deleted: Callable[[LiveReference], bool],
     source: str,
-    references: Sequence[LiveReference] | None = None,
 ) -> UnusedFiles:
     """The files that are unused once the references to a snapshot of the table's branch are deleted.
+
+    Others commit and expire meanwhile. What they commit shares files only with what was there; but where a reference
+    goes before its files are known, a later commit may use them: then all is looked up again.
 
     Args:
         store: the table, on the branch of the snapshot.
         snapshot: the snapshot that these references keep.
         is_deleted: whether a reference is one of those to delete.
         source: path of the reference to delete, for messages.
-        references: all live references; None: they are listed.
 
     Raises:
         CorruptDataError: another live reference has missing files, so the files it uses are unknown.
     """
-    known = all_references(store) if references is None else references
-    left = [reference for reference in known if not is_deleted(reference)]
-    deciding = DecidingReferences(left, branch=store.paths.branch).about(snapshot.id, is_last=False)
-    if any(reference.branch == store.paths.branch and reference.snapshot_id == snapshot.id for reference in deciding):
-        return UnusedFiles()  # the snapshot itself, or another reference to it
-    try:
-        candidates = data_files(store, snapshot)
-        metadata = metadata_files(store, snapshot, with_changelog=False)
-    except FileNotFoundError as error:
-        logger.warning("a tag refers to files that are missing: tag=%s missing=%s", source, error.filename or error)
-        return UnusedFiles()
-    used_files = FileReferences(store, partitions={file.partition for file in candidates})
-    used = used_files.data(deciding)
-    return UnusedFiles(
-        data=tuple(each for each in candidates if each.path not in used),
-        metadata=metadata.all - used_files.metadata(deciding),
-    )
+    while True:
+        live = all_references(store)
+        left = [reference for reference in live if not is_deleted(reference)]
+        deciders = DecidingReferences(left, branch=store.paths.branch).about(snapshot.id, is_last=False)
+        branch = store.paths.branch
+        if any((each.branch, each.snapshot_id) == (branch, snapshot.id) for each in deciders.nearest()):
+            return UnusedFiles()  # the snapshot itself, or another reference to it
+        try:
+            candidates = data_files(store, snapshot)
+            metadata = metadata_files(store, snapshot, with_changelog=False)
+        except FileNotFoundError as error:
+            missing = error.filename or error
+            logger.warning("a tag refers to files that are missing: tag=%s missing=%s", source, missing)
+            return UnusedFiles()
+        references = FileReferences(store, partitions={file.partition for file in candidates})
+        used = references.used_about(deciders)
+        if references.lost <= {*all_references(store)}:
+            data = tuple(each for each in candidates if each.path not in used)
+            return UnusedFiles(data=data, metadata=metadata.all - used)
 
 
 def delete_unreferenced(
@@ -83,25 +86,19 @@ def delete_unreferenced(
     Raises:
         CorruptDataError: another live reference lacks files, so the files it uses are unknown; nothing is deleted.
     """
-    known = all_references(store)
-    unused = unused_files(store, snapshot, is_deleted=is_deleted, source=source, references=known)
+    unused = unused_files(store, snapshot, is_deleted=is_deleted, source=source)
     if not dry_run:
         remove()
-        unused = _without_newer(store, unused, {*all_references(store)} - {*known})
-        delete_files(store, unused)
+        unused = delete_unused_of(store, snapshot, source=source)
     return unused
 
 
-def delete_files(store: TableStore, unused: UnusedFiles) -> None:
-    """Delete the files, data before the metadata that refers to it."""
-    for path in (*(each.path for each in unused.data), *sorted(unused.metadata)):
+def delete_unused_of(store: TableStore, snapshot: Snapshot, *, source: str) -> UnusedFiles:
+    """Delete the files of a snapshot that nothing uses. Its reference is gone: no other can be made from it any more.
+
+    Raises: see ``unused_files``.
+    """
+    unused = unused_files(store, snapshot, is_deleted=lambda reference: False, source=source)
+    for path in (*(each.path for each in unused.data), *sorted(unused.metadata)):  # metadata refers to data
         store.io.delete(path)
-
-
-def _without_newer(store: TableStore, unused: UnusedFiles, newer: Collection[LiveReference]) -> UnusedFiles:
-    """The files without those of concurrently created references, such as a new branch from the tag."""
-    references = FileReferences(store)
-    data = references.data(newer) if unused.data else set()
-    metadata = references.metadata(newer) if unused.metadata else set()
-    kept = tuple(each for each in unused.data if each.path not in data)
-    return replace(unused, data=kept, metadata=unused.metadata - metadata)
+    return unused

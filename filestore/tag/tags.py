@@ -22,7 +22,7 @@ from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.pending_tags import check_gone, check_open, remove_leftover, with_pending_tag
 from filestore.refs.savepoint_files import is_savepoint_tag
-from filestore.refs.unused_files import delete_files, delete_unreferenced, unused_files
+from filestore.refs.unused_files import delete_unreferenced, delete_unused_of
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError
@@ -162,8 +162,7 @@ def replace_tag(
 
     with_pending_tag(store, name, tag.snapshot, move, undo=undo, replaces=True)
     _write_success_file(store, name)
-    unused = unused_files(store, old.snapshot, is_deleted=_is_reference_of(store, old), source=path)
-    delete_files(store, unused)
+    unused = delete_unused_of(store, old.snapshot, source=path)
     return DeletedTag(tag=old, data=unused.data, metadata=unused.metadata)
 
 

@@ -18,6 +18,7 @@ from engine.versions.branches import replace_main
 from engine.write.turns.ticket_queue import TURNS_DIRECTORY
 from filestore.branch.branches import opened_on_main
 from filestore.branch.main_replacement import interrupted_replacements
+from filestore.branch.merge import interrupted_merges, merge_branch
 from filestore.compact.attempts import ATTEMPT_DIRECTORY
 from filestore.layout.branch_state import Work
 from filestore.maintenance.history_repair import Repair, repair_history
@@ -138,7 +139,8 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
     A fork is the snapshot of a writer that was paused while the snapshots before it expired or were rolled back. It
     becomes a tag when its files are there. No process may be paused in a commit to the branch. A replacement of main
     that was interrupted is completed first, or taken back when main has a savepoint by now; none may be running. A
-    rollback that had begun to remove is completed, and one that had not is taken back; none may be running.
+    rollback that had begun to remove is completed, and one that had not is taken back; none may be running. So is a
+    merge of a branch, which is taken back where it would be refused now.
 
     Args:
         table: the table, on the branch.
@@ -156,6 +158,7 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
     if store.paths.branch == store.main_branch:
         store = opened_on_main(store)
     done += repair_history(store, dry_run=dry_run)
+    done += [_merged(store, branch, dry_run=dry_run) for branch in interrupted_merges(store)]
     return rows_table(
         _REPAIRS, [{"action": each.action, "subject": each.subject, "detail": each.detail} for each in done]
     )
@@ -171,6 +174,18 @@ def _completed(store: TableStore, work: Work, branch: str, *, dry_run: bool) -> 
         except (InvalidInputError, ConflictError) as error:
             detail = f"{detail} taken_back='{error}'"
     return Repair(action="complete replacement of main", subject=f"branch {branch}", detail=detail)
+
+
+def _merged(store: TableStore, branch: str, *, dry_run: bool) -> Repair:
+    """Complete a merge, or take back what it left."""
+    detail = ""
+    if not dry_run:
+        try:
+            done = merge_branch(store, branch)
+            detail = f"snapshot={None if done.snapshot is None else done.snapshot.id}"
+        except (InvalidInputError, ConflictError) as error:
+            detail = f"taken_back='{error}'"
+    return Repair(action="complete merge", subject=f"branch {branch}", detail=detail)
 
 
 @procedure(_EARLIEST)

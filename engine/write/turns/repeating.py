@@ -7,6 +7,8 @@ from typing import Final, TypeVar
 
 from engine.write.turns.ticket_queue import TicketQueue, Turn
 from filestore.commit.table_commit import TableCommit
+from filestore.scan.snapshot_files import delta_entries
+from filestore.snapshot.lost_files import SnapshotExpiredError
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError, TakenOverError
@@ -109,3 +111,14 @@ def check_not_stale(store: TableStore, latest: Snapshot | None, read_snapshot_id
         f"the table changed while the rows were computed: table={store.name} read_snapshot={read_snapshot_id} "
         f"newest={0 if latest is None else latest.id} fix=run it again"
     )
+
+
+def buckets_of(store: TableStore, snapshot: Snapshot) -> frozenset[int]:
+    """The buckets of a batch that another writer committed. Raises: LostTraceError when that snapshot expired."""
+    try:
+        return frozenset(entry.bucket for entry in delta_entries(store, snapshot))
+    except SnapshotExpiredError as error:
+        raise LostTraceError(
+            "another writer committed what the log held of this batch, and its snapshot has expired: "
+            f"table={store.name} snapshot={snapshot.id} fix='look which of its rows are there'"
+        ) from error

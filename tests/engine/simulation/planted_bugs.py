@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from filestore.layout import branch_state
 from filestore.maintenance import orphans, rollback, snapshot_expiry
 from filestore.maintenance.rollback_run import RollbackRun
 from filestore.refs import file_references, live_references, pending_tags
+from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot_store import SnapshotStore
+from filestore.table_store import TableStore
 from filestore.tag import tags
 from lsm.errors import FluvialError
 
@@ -116,6 +119,21 @@ def forgetting_lost_attempts(patch: pytest.MonkeyPatch) -> None:
     returning(history.CommitHistory, "find")(patch)
 
 
+def only_the_nearest(patch: pytest.MonkeyPatch) -> None:
+    known = live_references.Deciders.sides
+    patch.setattr(live_references.Deciders, "sides", lambda self: (islice(side, 1) for side in known(self)))
+
+
+def trusting_names_of_tags(patch: pytest.MonkeyPatch) -> None:
+    known = file_references._is_live
+
+    def is_live(store: TableStore, reference: LiveReference) -> bool:
+        is_there = reference.kind is ReferenceKind.TAG and store.io.exists(store.paths.tag(reference.name))
+        return is_there or known(store, reference)
+
+    patch.setattr(file_references, "_is_live", is_live)
+
+
 def deleting_by_name(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(table_store, "delete_own", lambda io, directory, path, names, *, is_own: io.delete(path))
 
@@ -205,6 +223,24 @@ BUGS = (
         patch=without_age,
         plans=publishing(plan("write", "clean")),
         most=3,
+    ),
+    PlantedBug(
+        name="what is half deleted decides about no file",
+        patch=only_the_nearest,
+        plans=at(plan("delete-branch write expire", "delete-tag", setup="versioned"), "/manifest/", of=("delete",)),
+        most=20,
+    ),
+    PlantedBug(
+        name="references that went while they were looked up",
+        patch=lambda patch: patch.setattr(file_references.FileReferences, "lost", frozenset()),
+        plans=at(plan("delete-branch expire-some delete-tag", "write expire", setup="versioned"), "/changelog"),
+        most=20,
+    ),
+    PlantedBug(
+        name="a tag that moved is no broken one",
+        patch=trusting_names_of_tags,
+        plans=at(plan("expire-some", "replace-tag write expire", setup="versioned"), "/manifest/", of=("read_bytes",)),
+        most=20,
     ),
     PlantedBug(
         name="references of orphans",

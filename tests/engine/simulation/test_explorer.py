@@ -124,6 +124,30 @@ def test_a_tag_that_was_deleted_is_not_there_again_because_it_was_being_replaced
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [("delete-branch write expire", "delete-tag"), ("delete-branch expire-some delete-tag", "write expire"),
+     ("delete-branch expire-some replace-tag", "write expire")],
+)  # fmt: skip
+def test_a_tag_that_goes_beside_an_expiry_takes_no_file_that_others_use(name: str, others: str) -> None:
+    """The snapshots that shared its files were gone when it looked, or half deleted; newer ones had the files, too."""
+    first, last = len(name.split()) - 1, name.split()[-1]
+    before = run_history(plan(" ".join(name.split()[:first]), setup="versioned"))
+    plans = every_place(plan(name, others, setup="versioned"), (PAUSE, CRASH))
+    found = explore(each for each in plans if each.choices[0][1] > before.steps)
+    assert failures_text(found.failed) == ""
+    assert found.operations[last] > 10
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["clean", "expire-some"])
+def test_a_tag_that_moves_while_its_files_are_looked_up_is_not_found_corrupt(name: str) -> None:
+    """Seed 5168: it has its name still, and another snapshot."""
+    plans = every_place(plan(name, "replace-tag write expire", setup="versioned"), (PAUSE,))
+    assert failures_text(explore(islice(plans, 40, None)).failed) == ""
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["branch", "merge", "fast-forward", "delete-branch"])
 def test_an_operation_on_a_branch_beside_a_rename_of_the_table_is_completed_there(name: str) -> None:
     """Its last step would find nothing under the former name, and the branch be blocked in the renamed table."""

@@ -9,7 +9,7 @@ import pytest
 
 from filestore.branch.branches import create_branch, delete_branch, rename_branch
 from filestore.branch.key_places import KeyConflict
-from filestore.branch.merge import MergeResult, merge_branch
+from filestore.branch.merge import MergeResult, interrupted_merges, merge_branch
 from filestore.branch.merge_history import MERGED_BRANCH_KEY
 from filestore.changelog.snapshot_changes import plan_changes, read_changes
 from filestore.evolution.publication import publish_changes
@@ -270,6 +270,32 @@ def test_a_refused_merge_leaves_no_schema_that_nothing_needs(decided: str, left:
     assert table.store.schemas.ids() == left
     later = publish_changes(reopened(table, table.store.io).store, lambda _: [AddColumn(path=("y",), type=NUMBER)])
     assert later.id == left[-1] + 1
+
+
+@pytest.mark.parametrize(("has_conflict", "left"), [(True, [0]), (False, [0, 1, 2])])
+def test_a_merge_that_died_behind_its_schemas_leaves_none_that_nothing_needs_when_it_is_repeated(
+    has_conflict: bool, left: list[int]
+) -> None:
+    """Between them and its commit; main has changed the same key since, or not."""
+    table = partitioned()
+    with_branch(table)
+    for name in ("w", "x"):
+        publish_changes(table.on_branch("dev").store, lambda _, name=name: [AddColumn(path=(name,), type=NUMBER)])
+    write_rows(table.on_branch("dev"), ("a", 1, 7))
+    ahead = copied(table)  # of a writer that has decided on its schema before
+    write_rows(ahead, ("a", 1, 8))
+    at_death: list[FileTable] = []
+    io = Nth(table.store.io, 2, lambda: at_death.append(copied(table)), of=("write_new",))
+    merge_branch(reopened(table, io).store, "dev")  # type: ignore[arg-type]
+    (dead,) = at_death
+    assert (dead.store.schemas.ids(), interrupted_merges(dead.store)) == ([0, 1, 2], ["dev"])
+    if not has_conflict:
+        assert merge_branch(dead.store, "dev").snapshot is not None
+    else:
+        dead.store.io.files.update(ahead.store.io.files)  # type: ignore[attr-defined]
+        with pytest.raises(ConflictError, match="same keys"):
+            merge_branch(dead.store, "dev")
+    assert (dead.store.schemas.ids(), interrupted_merges(dead.store)) == (left, [])
 
 
 def test_a_schema_that_main_changed_stays_and_one_that_both_changed_is_refused() -> None:

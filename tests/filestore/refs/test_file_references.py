@@ -47,7 +47,7 @@ def root(kind: ReferenceKind, snapshot_id: int, branch: str = "main") -> LiveRef
 def asked(tags: list[int], *, snapshot_id: int, is_last: bool, chain: tuple[int, ...] = ()) -> list[int]:
     roots = [root(ReferenceKind.TAG, each) for each in tags] + [root(ReferenceKind.SNAPSHOT, each) for each in chain]
     found = DecidingReferences(roots, branch="main").about(snapshot_id, is_last=is_last)
-    return sorted(each.snapshot_id for each in found)
+    return sorted(each.snapshot_id for each in found.nearest())
 
 
 def test_a_file_that_came_and_went_between_two_tags_is_nobodys() -> None:
@@ -75,7 +75,7 @@ def test_other_branches_and_changelogs_are_always_asked() -> None:
         root(ReferenceKind.SNAPSHOT, 3, "dev"), root(ReferenceKind.TAG, 900, "dev"), root(ReferenceKind.CHANGELOG, 2),
     ]  # fmt: skip
     found = DecidingReferences([*others, root(ReferenceKind.SNAPSHOT, 7)], branch="main").about(5, is_last=True)
-    assert found == others
+    assert found.nearest() == others
 
 
 # ---- against brute force

@@ -22,8 +22,11 @@ from engine.procedures import (
 )
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.batch_writer import BatchWriter
+from filestore.evolution.publication import publish_changes
+from filestore.evolution.schema_change import AddColumn
 from filestore.layout.branch_state import Operation, Work, begin_work, seal
 from filestore.scan.live_files import LiveFiles
+from filestore.types.data_types import parse_data_type
 from lsm.errors import ConflictError, InvalidInputError
 from tests.engine.procedures.conftest import Call
 from tests.support.logs import write_batch
@@ -127,6 +130,29 @@ def test_an_interrupted_replacement_of_main_is_completed(
     assert (call("repair"), call("verify")) == ([], [])
     create_tag(catalog.table("shop.orders"), "late")
     assert content(catalog) == ALL
+
+
+def test_an_interrupted_merge_is_completed(
+    new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content
+) -> None:
+    """It has published the branch's schema, and died before its commit."""
+    table = new_table()
+    create_branch(table, "dev", snapshot=2)
+    paths, io = table.store.paths, table.store.io
+    publish_changes(
+        catalog.table("shop.orders$branch_dev").store, lambda _: [AddColumn(path=("w",), type=parse_data_type("INT"))]
+    )
+    there = catalog.table("shop.orders$branch_dev")
+    there.write(there.read().to_arrow().slice(0, 1).set_column(1, "id", pa.array([77], pa.int64())))
+    begin_work(io, paths.with_branch("dev"), Work(operation=Operation.MERGE))
+    io.write_new(paths.schema(1), io.read_bytes(paths.with_branch("dev").schema(1)))
+    newest = table.latest_snapshot()
+    assert newest is not None
+    would_do = call("repair", dry_run=True)
+    assert [(each["action"], each["subject"]) for each in would_do] == [("complete merge", "branch dev")]
+    assert call("repair")[0]["detail"] == f"snapshot={newest.id + 1}"
+    assert (call("repair"), call("verify")) == ([], [])
+    assert 77 in {row[1] for row in content(catalog)}
 
 
 @pytest.mark.broker
