@@ -4,11 +4,13 @@
 """
 
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -90,6 +92,37 @@ def heap_bytes(spark: "SparkSession") -> int:
 def planned_bytes(frame: "DataFrame") -> int:
     """Bytes that a frame is computed from, as its plan knows: of files as they are stored; 2^63 - 1: unknown."""
     return int(jvm_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
+
+
+def most_rows_of(frame: "DataFrame") -> int | None:
+    """The number of rows that a frame cannot exceed, as its plan knows; None: any number."""
+    found = jvm_frame(frame).queryExecution().optimizedPlan().maxRows()
+    return int(found.get()) if found.isDefined() else None
+
+
+def small_frame(spark: "SparkSession", rows: "pa.Table") -> "DataFrame":
+    """Few rows as a frame, as `createDataFrame` makes it, which asks the JVM fifty times for its settings.
+
+    Args:
+        spark: the session.
+        rows: texts and numbers are handed over in one file, all else as usual.
+    """
+    import pyarrow as pa
+    from pyspark.sql.classic.dataframe import DataFrame
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    context: Any = spark.sparkContext
+    kinds = (pa.types.is_string, pa.types.is_signed_integer, pa.types.is_boolean)
+    is_plain = all(any(test(each) for test in kinds) for each in rows.schema.types)
+    if not is_plain or context._encryption_enabled:
+        return spark.createDataFrame(rows)
+    with tempfile.NamedTemporaryFile(dir=context._temp_dir) as file:
+        with pa.ipc.new_stream(file, rows.schema) as stream:
+            stream.write_table(rows)
+        file.flush()
+        schema, helper = from_arrow_schema(rows.schema), context._jvm.PythonSQLUtils
+        batches = helper.readArrowStreamFromFile(file.name)
+        return DataFrame(helper.toDataFrame(batches, schema.json(), jvm_session(spark)), spark)
 
 
 @contextmanager

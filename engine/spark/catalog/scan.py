@@ -60,7 +60,7 @@ class ScanBuilderProxy(Proxy):
     @called
     def pruneColumns(self, needed: Any) -> None:
         """Spark's: at least one is read, to count rows by."""
-        names = {*needed.fieldNames()}
+        names = {*self.inside.names_of(needed)}
         fields = [field for field in self._columns.fields if field.name in names] or self._columns.fields[:1]
         self._wanted = StructType(fields)
 
@@ -138,12 +138,19 @@ class ScanProxy(Proxy):
         return self.inside.struct(self._columns)
 
     @cached_property
+    def _paths(self) -> Sequence[str]:
+        return () if self._is_system else self._plain_paths()
+
+    @cached_property
     def _batch_scan(self) -> Any:
-        paths = None if self._is_system else self._plain_paths()
-        if paths:
-            table = self.inside.parquet_table(self._session.jvm, self._name, self._schema, paths)
-            return table.newScanBuilder(self.inside.options({})).build()
+        if self._paths:
+            table = self.inside.parquet_table(self._session.jvm, self._name, self._schema, self._paths)
+            return table.newScanBuilder(self.inside.no_options).build()
         return self._python_scan
+
+    def _asked(self, method: str) -> Any:
+        """What Spark's own scan answers."""
+        return self.inside.called(self._batch_scan, method, "parquet scan" if self._paths else "python scan")
 
     @cached_property
     def _python_scan(self) -> Any:
@@ -176,8 +183,7 @@ class ScanProxy(Proxy):
     @called
     def description(self) -> str:
         """Spark's: which scan it is."""
-        found = self.inside.called(self._batch_scan, "description")
-        return f"fluvial {self._name} {found}"
+        return self._description
 
     @called
     def toBatch(self) -> Any:
@@ -197,17 +203,25 @@ class ScanProxy(Proxy):
     @called
     def supportedCustomMetrics(self) -> Any:
         """Spark's."""
-        return self.inside.called(self._batch_scan, "supportedCustomMetrics")
+        return self._asked("supportedCustomMetrics")
 
     @called
     def reportDriverMetrics(self) -> Any:
         """Spark's."""
-        return self.inside.called(self._batch_scan, "reportDriverMetrics")
+        return self._asked("reportDriverMetrics")
 
     @called
     def columnarSupportMode(self) -> Any:
-        """Spark's."""
-        return self.inside.called(self._batch_scan, "columnarSupportMode")
+        """Spark's; it asks some times for a plan."""
+        return self._columnar_mode
+
+    @cached_property
+    def _description(self) -> str:
+        return f"fluvial {self._name} {self._asked('description')}"
+
+    @cached_property
+    def _columnar_mode(self) -> Any:
+        return self._asked("columnarSupportMode")
 
     class Java:
         """What py4j looks for."""

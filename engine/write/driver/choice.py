@@ -6,11 +6,14 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.request.writer_options import WriterOptions
+from engine.runtime.spark_internals import most_rows_of
 from engine.write.driver.driver_runner import DriverRunner
 from engine.write.session import Runner
 from engine.write.spark_runner import SparkRunner
 from engine.write.unavailable.filling import Refuse
 from lsm.errors import InvalidInputError
+
+_FEW_ROWS: Final = 10_000
 
 logger = logging.getLogger("fluvial.sink")
 
@@ -38,6 +41,19 @@ def runner_of_sink(
     writer, reason = choose_writer(options.sink_writer, master, spark.sparkContext.defaultParallelism)
     logger.info("micro-batches are written by the %s: table=%s reason='%s'", writer, table, reason)
     return DriverRunner(spark, refuse=refuse) if writer == _DRIVER else SparkRunner(spark, refuse=refuse)
+
+
+def runner_of_batch(rows: DataFrame) -> Runner[DataFrame]:
+    """The runner for the rows of a statement, which is one batch and no stream.
+
+    On a local master the driver writes rows of which Spark knows that they are few, as those of VALUES are: what may be
+    any number would be computed once more if it were too large.
+    """
+    spark, most_rows = rows.sparkSession, most_rows_of(rows)
+    is_small = most_rows is not None and most_rows <= _FEW_ROWS
+    if is_small and choose_writer("", spark.sparkContext.master, spark.sparkContext.defaultParallelism)[0] == _DRIVER:
+        return DriverRunner(spark)
+    return SparkRunner(spark)
 
 
 def choose_writer(wanted: str, master: str, cores: int) -> tuple[str, str]:
