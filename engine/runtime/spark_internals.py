@@ -8,10 +8,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+_heaps: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
 
 
 def has_context() -> bool:
@@ -86,7 +90,10 @@ def hadoop_setting(spark: "SparkSession", key: str) -> str | None:
 def heap_bytes(spark: "SparkSession") -> int:
     """The most memory that the heap of this process's JVM can take."""
     jvm: Any = spark.sparkContext._jvm
-    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    found = _heaps.get(jvm)
+    if found is None:
+        found = _heaps[jvm] = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    return found
 
 
 def planned_bytes(frame: "DataFrame") -> int:

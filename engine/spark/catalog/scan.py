@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from engine.read.batch_read import log_served, open_request
-from engine.read.frames import divided_plan
+from engine.read.frames import divided_plan, listed_here
 from engine.request.read_keys import BATCH_KEYS
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
@@ -145,7 +145,8 @@ class ScanProxy(Proxy):
     def _batch_scan(self) -> Any:
         if self._paths:
             table = self.inside.parquet_table(self._session.jvm, self._name, self._schema, self._paths)
-            return table.newScanBuilder(self.inside.no_options).build()
+            with listed_here(self._session.open_spark(), self._paths):
+                return table.newScanBuilder(self.inside.no_options).build()
         return self._python_scan
 
     def _asked(self, method: str) -> Any:
