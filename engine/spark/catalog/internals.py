@@ -68,6 +68,7 @@ class SparkInside:
         self._members: dict[tuple[str, str], Any] = {}
         self._kinds: dict[str, Any] = {}
         self._capabilities: dict[str, Any] = {}
+        self.parquet_tables: dict[tuple[object, ...], Any] = {}  # that have looked at their files, the last one last
         ensure_callback_server_started(self.gateway)
         # An error of Spark's that a called function raises reaches the JVM as the object that it is there.
         self.gateway.python_parameters.propagate_java_exceptions = True

@@ -1,7 +1,7 @@
 """Reading a table for Spark's planner: by Spark's own Parquet scan where no row needs merging, else by the source."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any, Final
 
@@ -30,6 +30,9 @@ from filestore.schema.table_schema import TableSchema
 _FILTER: Final = "filter"
 _FILTERED: Final = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
 """Types whose values have the same text in Spark's conditions and in Fluvial's."""
+
+_MOST_TABLES: Final = 16
+_MOST_PATHS: Final = 1000
 
 
 class ScanBuilderProxy(Proxy):
@@ -143,11 +146,20 @@ class ScanProxy(Proxy):
 
     @cached_property
     def _batch_scan(self) -> Any:
-        if self._paths:
-            table = self.inside.parquet_table(self._session.jvm, self._name, self._schema, self._paths)
-            with listed_here(self._session.open_spark(), self._paths):
-                return table.newScanBuilder(self.inside.no_options).build()
-        return self._python_scan
+        if not self._paths:
+            return self._python_scan
+        key = (self._session, self._columns.json(), *self._paths)
+        tables = self.inside.parquet_tables
+        table = tables.pop(key, None)
+        with nullcontext() if table is not None else listed_here(self._session.open_spark(), self._paths):
+            if table is None:
+                table = self.inside.parquet_table(self._session.jvm, self._name, self._schema, self._paths)
+            scan = table.newScanBuilder(self.inside.no_options).build()
+        if len(self._paths) <= _MOST_PATHS:
+            tables[key] = table
+            for oldest in list(tables)[:-_MOST_TABLES]:
+                tables.pop(oldest, None)
+        return scan
 
     def _asked(self, method: str) -> Any:
         """What Spark's own scan answers."""
