@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_LARGE_KEY: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 _heaps: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
 
 
@@ -121,7 +122,7 @@ def small_frame(spark: "SparkSession", rows: "pa.Table") -> "DataFrame":
     context: Any = spark.sparkContext
     kinds = (pa.types.is_string, pa.types.is_signed_integer, pa.types.is_boolean)
     is_plain = all(any(test(each) for test in kinds) for each in rows.schema.types)
-    if not is_plain or context._encryption_enabled:
+    if not is_plain or context._encryption_enabled or spark.conf.get(_LARGE_KEY, "false") != "false":
         return spark.createDataFrame(rows)
     with tempfile.NamedTemporaryFile(dir=context._temp_dir) as file:
         with pa.ipc.new_stream(file, rows.schema) as stream:
