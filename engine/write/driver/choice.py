@@ -51,10 +51,10 @@ def runner_of_batch(rows: DataFrame) -> Runner[DataFrame]:
     """
     spark, most_rows = rows.sparkSession, most_rows_of(rows)
     is_small = most_rows is not None and most_rows <= _FEW_ROWS
-    return DriverRunner(spark) if is_small and is_local(spark.sparkContext.master) else SparkRunner(spark)
+    return DriverRunner(spark) if is_small and on_this_machine(spark.sparkContext.master) else SparkRunner(spark)
 
 
-def is_local(master: str) -> bool:
+def on_this_machine(master: str) -> bool:
     """Whether no other machine computes anything."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
@@ -70,14 +70,14 @@ def choose_writer(wanted: str, master: str, cores: int) -> tuple[str, str]:
     Raises:
         InvalidInputError: see ``runner_of_sink``.
     """
-    if wanted == _DRIVER and not is_local(master):
+    if wanted == _DRIVER and not on_this_machine(master):
         raise InvalidInputError(
             f"the driver writes on a local master only: sink.writer={wanted} master={master} "
             "fix='leave sink.writer out: on a cluster rows stay where they are'"
         )
     if wanted in (_DRIVER, _TASKS):
         return wanted, f"sink.writer={wanted}"
-    if not is_local(master):
+    if not on_this_machine(master):
         return _TASKS, f"master={master}: rows stay where they are"
     if cores > _MOST_CORES:
         return _TASKS, f"master={master}: more than {_MOST_CORES} cores, for which one Python process is too slow"
