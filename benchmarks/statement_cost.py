@@ -1,18 +1,19 @@
 """What one small statement costs through ``spark.sql``, beside the same one on a Parquet table of Spark's own.
 
 The tables have ten rows, so that nothing but the statement's own cost is seen. Processor time is that of this process
-and of the JVM; round trips are the calls from here into the JVM for one statement.
+and of the JVM; round trips are the calls from here into the JVM for one statement. An INSERT makes a snapshot, which
+Spark's does not: the line also has what the same commit costs without a statement, by ``Table.write``. The budget is
+for processor time, which other work on the machine changes least, without that commit.
 """
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import engine
@@ -27,13 +28,15 @@ STATEMENTS = {
     "describe": "DESCRIBE {}",
 }
 _ROWS = 10
+_COMMIT = "Table.write"
 _RELEASE = "m\n"  # of an object that is not needed any more, at any time
-_TICKS = os.sysconf("SC_CLK_TCK")
+_CPU_CLOCK = 2  # of a whole process, in the number of its clock
 
 
 def statement_cost(spark: SparkSession, root: str, repeats: int) -> str:
     """One JSON line; ``added_ms`` is what a statement costs more than Spark's, in wall time (median of the rounds)."""
-    engine.install(spark, Catalog(f"{root}/statements"), "bench")
+    catalog = Catalog(f"{root}/statements")
+    engine.install(spark, catalog, "bench")
     try:
         spark.sql("CREATE DATABASE bench.d")
         spark.sql("CREATE TABLE bench.d.t (id BIGINT, v STRING)")
@@ -45,7 +48,11 @@ def statement_cost(spark: SparkSession, root: str, repeats: int) -> str:
             for case, text in STATEMENTS.items()
         }
         by_name = {name: lambda name=name: spark.table(name).collect() for name in ("bench.d.t", "bench_parquet")}
-        cases = {case: _case(spark, pair, repeats) for case, pair in {**works, "by_name": by_name}.items()}
+        pairs = {"select": works["select"], "by_name": by_name, "describe": works["describe"]}
+        cases = {case: _case(spark, pair, repeats) for case, pair in pairs.items()}
+        rows = pa.table({"id": [1], "v": ["x"]})
+        commit_only = {_COMMIT: lambda: catalog.table("d.t").write(rows)}
+        cases["insert"] = _case(spark, works["insert"] | commit_only, repeats)
     finally:
         spark.sql("DROP TABLE IF EXISTS bench_parquet")
         engine.uninstall(spark, "bench")
@@ -74,25 +81,31 @@ def _case(spark: SparkSession, pair: Mapping[str, Callable[[], object]], repeats
         with _counted_trips(spark) as count:
             work()
         trips[name] = sum(count)
-    ours, theirs = pair
-    over = statistics.median(walls[ours]) - statistics.median(walls[theirs])
-    over_processor = statistics.mean(processor[ours]) - statistics.mean(processor[theirs])
+    own, peer, *commits = pair
+    wall, used = (
+        {name: statistics.median(found) * 1000 for name, found in each.items()} for each in (walls, processor)
+    )
+    committed = sum(used[name] for name in commits)
+    added = used[own] - used[peer]
+    shares = {"commit_ms": round(wall[_COMMIT], 1), "commit_processor_ms": round(committed, 1)} if commits else {}
     return {
-        "ms": round(statistics.median(walls[ours]) * 1000, 1),
-        "spark_ms": round(statistics.median(walls[theirs]) * 1000, 1),
-        "added_ms": round(over * 1000, 1),
-        "added_processor_ms": round(over_processor * 1000, 1),
-        "round_trips": trips[ours],
-        "spark_round_trips": trips[theirs],
+        "ms": round(wall[own], 1),
+        "spark_ms": round(wall[peer], 1),
+        "added_ms": round(wall[own] - wall[peer], 1),
+        "processor_ms": round(used[own], 1),
+        "spark_processor_ms": round(used[peer], 1),
+        "added_processor_ms": round(added, 1),
+        **shares,
+        "round_trips": trips[own],
+        "spark_round_trips": trips[peer],
         "budget": BUDGET_MS,
-        "met": over * 1000 <= BUDGET_MS,
+        "met": added - committed <= BUDGET_MS,
     }
 
 
 def _processor_s(spark: SparkSession) -> float:
-    """Of this process and of the JVM; the second is counted in hundredths."""
-    found = Path(f"/proc/{_jvm_process(spark)}/stat").read_text().rpartition(")")[2].split()
-    return time.process_time() + (int(found[11]) + int(found[12])) / _TICKS
+    """Of this process and of the JVM, by the clock that Linux keeps for each process."""
+    return time.process_time() + time.clock_gettime(~_jvm_process(spark) << 3 | _CPU_CLOCK)
 
 
 def _jvm_process(spark: SparkSession) -> int:

@@ -12,6 +12,7 @@ from engine.catalog import Catalog
 from engine.dialect.scope.context import CATALOG_NAME, SqlContext
 from engine.dialect.scope.results import DONE
 from engine.dialect.session import SqlResult, SqlSession
+from engine.runtime.spark_internals import small_frame
 from filestore.options.table_options import canonical_options, check_option
 from lsm.errors import InvalidInputError
 
@@ -83,7 +84,7 @@ def frame_of(spark: SparkSession, result: SqlResult) -> DataFrame:
         return result.frame
     if result.table is None or not result.table.num_columns:
         return spark.createDataFrame([], StructType([]))
-    return spark.createDataFrame(result.table)
+    return small_frame(spark, result.table)
 
 
 def configured_catalog(spark: SparkSession, name: str = CATALOG_NAME) -> Catalog:

@@ -7,6 +7,7 @@ wide (``surviving_rows``). Only the rest goes through Python, which merges it.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -41,6 +42,7 @@ _LISTING_KEY: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_INDEXES: Final = 1000  # files; asking more would hold the driver up for longer than it is worth
 _INDEXES_AT_ONCE: Final = 8
 _MOST_LISTED: Final = "1000"  # paths; above it Spark's job with many tasks is faster
+_SPARKS_LISTED: Final = 32  # that Spark lists without a job by itself
 
 
 def table_frame(
@@ -100,7 +102,7 @@ def _scan(
     spark: SparkSession, paths: Sequence[str], schema: TableSchema, names: Sequence[str], filter_text: str | None
 ) -> DataFrame:
     # not listed in a job of its own, which costs more than the looks unless files are far
-    with spark_setting(spark, _LISTING_KEY, _MOST_LISTED):
+    with listed_here(spark, paths):
         frame = spark.read.schema(spark_schema(schema.fields_of(names))).parquet(*paths)
     return frame.filter(F.expr(filter_text)) if filter_text else frame
 
@@ -126,6 +128,11 @@ class DividedPlan:
         }
         found = [read_deletion_vectors(store, [entry]) for store, entry in stores.values()]
         return {name: positions for each in found for name, positions in each.items() if name in names}
+
+
+def listed_here(spark: SparkSession, paths: Sequence[str]) -> AbstractContextManager[None]:
+    """Around the making of Spark's scan of files: it looks at files here, and not in a job, if they are few."""
+    return spark_setting(spark, _LISTING_KEY, _MOST_LISTED) if len(paths) > _SPARKS_LISTED else nullcontext()
 
 
 def divided_plan(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> DividedPlan:

@@ -4,13 +4,20 @@
 """
 
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+_LARGE_KEY: Final = "spark.sql.execution.arrow.useLargeVarTypes"
+_heaps: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
 
 
 def has_context() -> bool:
@@ -85,7 +92,10 @@ def hadoop_setting(spark: "SparkSession", key: str) -> str | None:
 def heap_bytes(spark: "SparkSession") -> int:
     """The most memory that the heap of this process's JVM can take."""
     jvm: Any = spark.sparkContext._jvm
-    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    found = _heaps.get(jvm)
+    if found is None:
+        found = _heaps[jvm] = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    return found
 
 
 def planned_bytes(frame: "DataFrame") -> int:
@@ -138,6 +148,37 @@ def source_scan(frame: "DataFrame", query_id: str | None) -> SourceScan | None:
         partitions=[bytes(each.pickedPartition()) for each in partitions],
         row_metric=scan.metrics().apply("numOutputRows"),
     )
+
+
+def most_rows_of(frame: "DataFrame") -> int | None:
+    """The number of rows that a frame cannot exceed, as its plan knows; None: any number."""
+    found = jvm_frame(frame).queryExecution().optimizedPlan().maxRows()
+    return int(found.get()) if found.isDefined() else None
+
+
+def small_frame(spark: "SparkSession", rows: "pa.Table") -> "DataFrame":
+    """Few rows as a frame, as `createDataFrame` makes it, which asks the JVM fifty times for its settings.
+
+    Args:
+        spark: the session.
+        rows: texts and numbers are handed over in one file, all else as usual.
+    """
+    import pyarrow as pa
+    from pyspark.sql.classic.dataframe import DataFrame
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    context: Any = spark.sparkContext
+    kinds = (pa.types.is_string, pa.types.is_signed_integer, pa.types.is_boolean)
+    is_plain = all(any(test(each) for test in kinds) for each in rows.schema.types)
+    if not is_plain or context._encryption_enabled or spark.conf.get(_LARGE_KEY, "false") != "false":
+        return spark.createDataFrame(rows)
+    with tempfile.NamedTemporaryFile(dir=context._temp_dir) as file:
+        with pa.ipc.new_stream(file, rows.schema) as stream:
+            stream.write_table(rows)
+        file.flush()
+        schema, helper = from_arrow_schema(rows.schema), context._jvm.PythonSQLUtils
+        batches = helper.readArrowStreamFromFile(file.name)
+        return DataFrame(helper.toDataFrame(batches, schema.json(), jvm_session(spark)), spark)
 
 
 @contextmanager

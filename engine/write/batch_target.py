@@ -82,12 +82,12 @@ class BatchTarget:
         )
 
     def _runner(self) -> Runner[Any]:
-        """Rows of this process are written by it; a Spark frame is written by tasks."""
+        """Rows of this process are written by it; a Spark frame by tasks, unless it is small."""
         if isinstance(self.rows, GivenRows):
             return LocalRunner()
-        from engine.write.spark_runner import SparkRunner
+        from engine.write.driver.choice import runner_of_batch
 
-        return SparkRunner(self.rows.sparkSession)
+        return runner_of_batch(self.rows)
 
     def _fitting(self) -> Any:
         """Rows for the runner, cast where that is allowed."""

@@ -49,12 +49,19 @@ def key_at(columns: Sequence[pa.Array], row_index: int) -> KeyTuple:
 
 def rows_before(columns: Sequence[pa.Array], key: KeyTuple, *, inclusive: bool) -> int:
     """Number of rows of sorted key columns before `key`; with `inclusive`, also those equal to it."""
-    values = [_Values(column) for column in columns]
-    low, high = 0, len(values[0])
-    for column, wanted in zip(values[:-1], key[:-1], strict=True):
-        low, high = bisect_left(column, wanted, low, high), bisect_right(column, wanted, low, high)
+    low, high = 0, len(columns[0])
+    for column, wanted in zip(columns[:-1], key[:-1], strict=True):
+        low, high = (_place(column, wanted, low, high, inclusive=side) for side in (False, True))
+    return _place(columns[-1], key[-1], low, high, inclusive=inclusive)
+
+
+def _place(column: pa.Array, wanted: Any, low: int, high: int, *, inclusive: bool) -> int:
+    """Where a value belongs among the sorted rows from ``low`` to ``high``; behind equal ones with `inclusive`."""
+    if pa.types.is_signed_integer(column.type) and column.null_count == 0:
+        found = column.to_numpy()[low:high].searchsorted(wanted, "right" if inclusive else "left")
+        return low + int(found)
     search = bisect_right if inclusive else bisect_left
-    return search(values[-1], key[-1], low, high)
+    return search(_Values(column), wanted, low, high)
 
 
 class _Values(Sequence[object]):

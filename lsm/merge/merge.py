@@ -118,7 +118,8 @@ class _Run:
         """Read one more batch, or set `is_exhausted`."""
         for batch in self._batches:
             if batch.num_rows:
-                self._pending.append(_pending(batch, key_at(self._key_columns(batch), batch.num_rows - 1)))
+                last_key = key_at(self._key_columns(batch), batch.num_rows - 1)
+                self._pending.append(_Pending(batch, last_key, _Amount(batch.num_rows, batch.nbytes)))
                 self.row_count += batch.num_rows
                 return
         self.is_exhausted = True
@@ -168,17 +169,15 @@ class _Run:
         taken: list[pa.RecordBatch] = []
         self.row_count -= count
         while count:
-            batch, last_key, _ = self._pending.popleft()
+            batch, last_key, amount = self._pending.popleft()
             if batch.num_rows > count:
-                self._pending.appendleft(_pending(batch.slice(count), last_key))
+                left = batch.num_rows - count  # by its average row: to measure a slice costs as much as to search it
+                rest = _Amount(left, amount.size_bytes * left // batch.num_rows)
+                self._pending.appendleft(_Pending(batch.slice(count), last_key, rest))
                 batch = batch.slice(0, count)
             taken.append(batch)
             count -= batch.num_rows
         return taken
-
-
-def _pending(batch: pa.RecordBatch, last_key: KeyTuple) -> _Pending:
-    return _Pending(batch, last_key, _Amount(batch.num_rows, batch.nbytes))
 
 
 def _sections(

@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from lsm.keys.key_groups import one_chunk, take_rows
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.merge.merge import RunSource, merge_runs
+from lsm.merge.merge import SECTION_ROWS, RunSource, merge_runs
 from lsm.merge.row_diff import Rows, rows_differ
 from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind, repeated_kind
 
 _BASE: Final = 0  # the sequence number is the version of a row; 0 is the state before the first
+_RUN_ROWS: Final = 4096  # of each run in a section: with many runs, cutting costs more than merging
 
 
 def diff_versions(
@@ -39,8 +40,14 @@ def diff_versions(
     """
     runs = [RunSource(min_key=None, open=partial(_of_base, base))]
     runs += [RunSource(min_key=None, open=partial(_numbered, rows, 1 + at)) for at, rows in enumerate(versions)]
-    merge = _VersionDiff(frozenset(key_names))
-    yield from merge_runs(runs, key_names=key_names, merge=merge, drop_deletes=False, section_bytes=section_bytes)
+    yield from merge_runs(
+        runs,
+        key_names=key_names,
+        merge=_VersionDiff(frozenset(key_names)),
+        drop_deletes=False,
+        section_rows=max(SECTION_ROWS, _RUN_ROWS * len(runs)),
+        section_bytes=section_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)

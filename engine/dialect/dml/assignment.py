@@ -4,6 +4,7 @@ An incompatible type is refused before anything runs, an out-of-range number whe
 column.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column
@@ -12,10 +13,11 @@ from pyspark.sql import types as T
 
 from engine.types.quoting import quoted
 from engine.types.spark_types import is_same_type, is_wider_type, spark_type
-from engine.types.text_length import within_length
+from engine.types.text_length import limit_of, within_length
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
+_PLAIN: Final = (T.NumericType, T.BooleanType, T.StringType, T.BinaryType, T.DateType)
 _MOMENTS: Final = (T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
@@ -41,6 +43,19 @@ def stored(value: Column, given: T.DataType, field: DataField) -> Column:
     if isinstance(given, T.NumericType) and not is_wider_type(given, wanted):
         return _checked(value, wanted, field).alias(field.name)
     return within_length(value.cast(wanted), field.type, field.name).alias(field.name)
+
+
+def is_widened(given: T.DataType, field: DataField) -> bool:
+    """Whether ``stored`` is nothing but Spark's cast to a type that holds all values of the given one."""
+    wanted = spark_type(field.type)
+    if not isinstance(given, _PLAIN) or limit_of(field.type) is not None:
+        return False
+    return is_same_type(given, wanted) or (isinstance(given, T.NumericType) and is_wider_type(given, wanted))
+
+
+def widened_schema(fields: Sequence[DataField]) -> T.StructType:
+    """The columns that rows get by ``DataFrame.to``; nulls are refused by the writer, which names the column."""
+    return T.StructType([T.StructField(field.name, spark_type(field.type)) for field in fields])
 
 
 def default_value(field: DataField) -> Column:

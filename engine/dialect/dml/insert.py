@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from engine.dialect.dml.assignment import default_sql, default_value, stored
+from engine.dialect.dml.assignment import default_sql, default_value, is_widened, stored, widened_schema
 from engine.dialect.dml.target import WriteTarget, check_bounded, find_target
 from engine.dialect.grammar.splice import Edit
 from engine.dialect.grammar.statements import Statement
@@ -189,6 +189,8 @@ def _shaped(target: WriteTarget, frame: DataFrame, names: Sequence[str], static:
     if both:
         raise InvalidInputError(f"a column has its value from PARTITION already: column={both[0]} fix=leave it out")
     given = [field.dataType for field in frame.schema.fields]
+    if list(fields) == list(schema.column_names) and not kind and all(map(is_widened, given, schema.fields)):
+        return frame.toDF(*fields).to(widened_schema(schema.fields))  # each column of PySpark's is ten calls of the JVM
     plain = frame.toDF(*[f"_{index}" for index in range(len(given))])
 
     def column(field: DataField) -> Column:

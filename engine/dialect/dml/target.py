@@ -50,7 +50,8 @@ RESULT_SCHEMA: Final = pa.schema(
 
 _OPTION_KEYS: Final = tuple(key for key in BATCH_WRITE_KEYS if key != PARTITION_KEY)
 _RAISED: Final = "[USER_RAISED_EXCEPTION]"
-_COUNTS: Final = {"rows_inserted": "+I", "rows_updated": "+U", "rows_deleted": "-D"}
+_INSERTED: Final = "rows_inserted"
+_COUNTS: Final = {_INSERTED: "+I", "rows_updated": "+U", "rows_deleted": "-D"}
 
 
 @dataclass(frozen=True)
@@ -185,13 +186,13 @@ class WriteTarget:
             frame = frame.withColumn(ROW_KIND_COLUMN, F.lit("+I"))  # what a statement inserts is new
         seen = Observation()
         # as texts: each part of an expression is a call of the JVM
-        kinds = ROW_KIND_COLUMN if has_kinds else "'+I'"
-        counts = [F.expr(f"count_if({kinds} = '{kind}') AS {name}") for name, kind in _COUNTS.items()]
-        counted = frame.observe(seen, *counts)
+        by_kind = {name: f"count_if({ROW_KIND_COLUMN} = '{kind}')" for name, kind in _COUNTS.items()}
+        asked = by_kind if has_kinds else {_INSERTED: "count(1)"}
+        counted = frame.observe(seen, *[F.expr(f"{count} AS {name}") for name, count in asked.items()])
         done = _through_spark(
             lambda: self.table.append(counted, self.options, read_snapshot_id=read_snapshot_id), self.table.name
         )
-        return result_row(done, **seen.get)
+        return result_row(done, **(dict.fromkeys(_COUNTS, 0) | seen.get))
 
     def replace_rows(self, plan: BatchPlan, rows: DataFrame, new_rows: DataFrame | None, counted: str) -> pa.Table:
         """Delete rows, add others, and return how many were deleted.

@@ -242,7 +242,6 @@ class _Frames:
     used: Mapping[int, Collection[str]]  # columns by start of the reference; all of one that is missing
     reads: Mapping[int, BatchRead]  # by start of the reference; none of system tables
     placed: int | None  # start of the reference that gets the places of its rows
-    time_zone: str
 
     @classmethod
     def of(
@@ -258,7 +257,7 @@ class _Frames:
     ) -> "_Frames":
         """Open the tables of a statement."""
         written = None if target is None else target.start
-        prunes = prunes and not _names_are_patterns(context.spark)
+        prunes = prunes and not ("`" in text.text and _names_are_patterns(context.spark))
         return cls(
             context=context,
             text=text,
@@ -269,7 +268,6 @@ class _Frames:
                 if each.system is None
             },
             placed=target.start if target is not None and target.use is TargetUse.PLACED_ROWS else None,
-            time_zone=str(context.spark.conf.get("spark.sql.session.timeZone")),
         )
 
     def frame(self, reference: Reference) -> tuple[DataFrame, ReadPlan | None]:
@@ -302,7 +300,10 @@ class _Frames:
     def _conditions(self, reference: Reference, schemas: Mapping[int, TableSchema]) -> list[UsedCondition]:
         if self._has_pipe:
             return []
-        return list(row_conditions(reference, schemas, time_zone=self.time_zone))
+        return list(row_conditions(reference, schemas, time_zone=self._time_zone))
+
+    def _time_zone(self) -> str:
+        return str(self.context.spark.conf.get("spark.sql.session.timeZone"))
 
     def _schemas(self) -> dict[int, TableSchema]:
         return {start: each.table.schema for start, each in self.reads.items()}

@@ -5,7 +5,7 @@ takes all of them. Rows may be left out before Spark sees them when a condition 
 Spark would drop them anyway: in WHERE, or in the ON of a join that cannot turn a lost match into a row of nulls.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,14 +51,14 @@ def used_columns(text: StatementText, tree: exp.Expr, references: Sequence[Refer
 
 
 def row_conditions(
-    reference: Reference, schemas: Mapping[int, TableSchema], *, time_zone: str
+    reference: Reference, schemas: Mapping[int, TableSchema], *, time_zone: Callable[[], str]
 ) -> Iterator[UsedCondition]:
     """Conditions on the rows of a reference, in places where Spark would drop its rows.
 
     Args:
         reference: where the table is read.
         schemas: of the references of the statement, by start.
-        time_zone: of the session: texts of times have another meaning outside of UTC.
+        time_zone: gives the session's, when it is needed: texts of times have another meaning outside of UTC.
     """
     node = reference.node
     change = node.parent
@@ -168,7 +168,7 @@ class _ConditionReader:
         reference: Reference,
         sources: Sequence[exp.Expr],
         schemas: Mapping[int, TableSchema],
-        time_zone: str,
+        time_zone: Callable[[], str],
     ) -> None:
         self._reference = reference
         self._schema = schemas[reference.start]
@@ -176,7 +176,7 @@ class _ConditionReader:
         self._others = [source for source in sources if source is not reference.node]
         self._other_names = {source.alias_or_name.lower() for source in self._others}
         self._schemas = schemas
-        self._is_utc = time_zone in _UTC
+        self._time_zone = time_zone
 
     def concerns(self, condition: exp.Expr) -> bool:
         """Whether it has columns and all of them are of this source."""
@@ -210,7 +210,7 @@ class _ConditionReader:
         literals = [each.name for each in condition.find_all(exp.Literal) if each.is_string]
         if any("\\" in text or "'" in text for text in literals) or condition.find(exp.RawString, exp.Concat):
             return "a text with quotes or backslashes"
-        if not self._is_utc and (self._sees_times(condition)):
+        if self._sees_times(condition) and self._time_zone() not in _UTC:
             return "texts of times depend on the session's time zone, which is not UTC"
         return None
 

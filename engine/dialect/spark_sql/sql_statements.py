@@ -2,11 +2,11 @@
 
 import threading
 from collections import OrderedDict
+from functools import cached_property
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from engine.catalog import Catalog
 from engine.dialect.entry import frame_of
 from engine.dialect.grammar.parser import parse_statements
 from engine.dialect.grammar.places import SqlSyntaxError
@@ -31,19 +31,41 @@ class _Kept:
         self.settings: dict[str, str] = {}
         self.frames: dict[str, FrameCache] = {}  # by the name of the catalog
 
-    def context(self, catalog: Catalog, name: str, database: str, *, is_current: bool) -> SqlContext:
+    def context(self, session: CatalogSession, name: str) -> SqlContext:
         """For one statement: threads share the settings and the frames."""
-        context = SqlContext(
-            catalog=catalog,
+        context = _SessionContext(
+            catalog=session.catalogs[name],
             open_spark=lambda: self.spark,
             catalog_name=name,
-            database=database,
-            is_current=is_current,
             settings=self.settings,
             frames=self.frames.setdefault(name, FrameCache()),
         )
+        context.find_place_in(session)
         assert context.spark is self.spark  # it runs already
         return context
+
+
+class _SessionContext(SqlContext):
+    """Where the session is, is asked when a name needs it: whole names do not, and it is seven calls of the JVM."""
+
+    def find_place_in(self, session: CatalogSession) -> None:
+        """Instead of the place that a context begins with."""
+        self._session = session
+        del self.database, self.is_current
+
+    @cached_property
+    def _place(self) -> tuple[str, str]:
+        return self._session.place()
+
+    @cached_property
+    def is_current(self) -> bool:  # type: ignore[override]
+        """Whether names without a catalog may be this one's."""
+        return self._place[0] == self.catalog_name
+
+    @cached_property
+    def database(self) -> str:  # type: ignore[override]
+        """Of names without one."""
+        return self._place[1] if self.is_current else DEFAULT_DATABASE
 
 
 class SqlStatements:
@@ -84,14 +106,7 @@ class SqlStatements:
         return frame_of(context.spark, result) if has_rows else None
 
     def _context(self, session: CatalogSession, name: str) -> SqlContext:
-        current, namespace = session.place()
-        kept = self._of(session)
-        return kept.context(
-            session.catalogs[name],
-            name,
-            namespace if current == name else DEFAULT_DATABASE,
-            is_current=current == name,
-        )
+        return self._of(session).context(session, name)
 
     def _of(self, session: CatalogSession) -> _Kept:
         with self._lock:

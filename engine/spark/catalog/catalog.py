@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from pyspark.sql.types import StructType
@@ -63,6 +64,10 @@ class CatalogProxy(Proxy):
     @called
     def tableStateOptionKeys(self) -> Any:
         """Spark's: options of a read on which the columns depend (4.3)."""
+        return self._state_keys
+
+    @cached_property
+    def _state_keys(self) -> Any:
         return self.inside.set_of(STATE_KEYS)
 
     @called

@@ -24,6 +24,9 @@ TESTED: Final = ("4.2", "4.3")
 
 _CATALOG: Final = "org.apache.spark.sql.connector.catalog."
 _ANALYSIS: Final = "org.apache.spark.sql.catalyst.analysis."
+_SOURCES: Final = "org.apache.spark.sql.execution.datasources."
+_OPTIONS: Final = "org.apache.spark.sql.util.CaseInsensitiveStringMap"
+_MARKS: Final = ("?", ":")  # of a parameter in a text
 _PARSE_ERROR: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
 _UNCHECKED: Final = "java.lang.RuntimeException"
 _REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
@@ -62,8 +65,10 @@ class SparkInside:
         self.gateway, self.jvm = jvm_of(spark)
         self._context = spark.sparkContext
         self._classes: dict[str, Any] = {}
+        self._members: dict[tuple[str, str], Any] = {}
         self._kinds: dict[str, Any] = {}
         self._capabilities: dict[str, Any] = {}
+        self.parquet_tables: dict[tuple[object, ...], Any] = {}  # that have looked at their files, the last one last
         ensure_callback_server_started(self.gateway)
         # An error of Spark's that a called function raises reaches the JVM as the object that it is there.
         self.gateway.python_parameters.propagate_java_exceptions = True
@@ -73,6 +78,13 @@ class SparkInside:
         found = self._classes.get(name)
         if found is None:
             found = self._classes[name] = getattr(self.jvm, name)
+        return found
+
+    def static(self, name: str, method: str) -> Any:
+        """A static method of a class, which the JVM is asked for once: py4j asks at each use."""
+        found = self._members.get((name, method))
+        if found is None:
+            found = self._members[name, method] = getattr(self.named(name), method)
         return found
 
     def of_catalog(self, name: str) -> Any:
@@ -101,6 +113,11 @@ class SparkInside:
     def texts_by_key(self, values: Any) -> dict[str, str]:
         """A Java map of texts, in one call: item by item each is two."""
         found: dict[str, str] = json.loads(self._mapper.writeValueAsString(values))
+        return found
+
+    def names_of(self, schema: Any) -> list[str]:
+        """The names of a schema's columns."""
+        found: list[str] = json.loads(self._mapper.writeValueAsString(schema.fieldNames()))
         return found
 
     @cached_property
@@ -151,17 +168,21 @@ class SparkInside:
 
     def struct(self, schema: StructType) -> Any:
         """A schema in the JVM."""
-        return self.named("org.apache.spark.sql.types.DataType").fromJson(schema.json())
+        return self.static("org.apache.spark.sql.types.DataType", "fromJson")(schema.json())
 
     def columns(self, schema: Any) -> Any:
         """The columns of a schema of the JVM, as catalogs name them: texts with their lengths."""
-        sized = self.named("org.apache.spark.sql.catalyst.util.CharVarcharUtils").getRawSchema(schema)
-        return self.of_catalog("CatalogV2Util").structTypeToV2Columns(sized, False)
+        sized = self.static("org.apache.spark.sql.catalyst.util.CharVarcharUtils", "getRawSchema")(schema)
+        return self.static(_CATALOG + "CatalogV2Util", "structTypeToV2Columns")(sized, False)
 
     def options(self, values: Mapping[str, str]) -> Any:
         """Options whose keys have no case."""
-        made = self.text_map(values)
-        return self.named("org.apache.spark.sql.util.CaseInsensitiveStringMap")(made)
+        return self.named(_OPTIONS)(self.text_map(values))
+
+    @cached_property
+    def no_options(self) -> Any:
+        """Options without a key."""
+        return self.options({})
 
     def text_map(self, values: Mapping[str, str]) -> Any:
         """A Java map of texts."""
@@ -175,11 +196,20 @@ class SparkInside:
         """A Scala object."""
         return getattr(self.named(name + "$"), "MODULE$")
 
-    def called(self, target: Any, method: str) -> Any:
-        """What a method without arguments gives that only an interface has: py4j does not see such methods."""
+    def called(self, target: Any, method: str, kind: str) -> Any:
+        """What a method without arguments gives that only an interface has: py4j does not see such methods.
+
+        Args:
+            target: an object of the JVM.
+            method: its name.
+            kind: what the target is: all targets of a kind have one class, which is asked for the method once.
+        """
         no_kinds, nothing = self._nothing
-        found = target.getClass().getMethod(method, no_kinds)
-        found.setAccessible(True)
+        found = self._members.get((kind, method))
+        if found is None:
+            found = target.getClass().getMethod(method, no_kinds)
+            found.setAccessible(True)
+            self._members[kind, method] = found
         return found.invoke(target, nothing)
 
     @cached_property
@@ -234,7 +264,7 @@ class SparkInside:
 
     def is_resolving_view(self) -> bool:
         """Whether this thread of the JVM resolves the text of a view, whose names are relative to another place."""
-        context = self.named(_ANALYSIS + "AnalysisContext").get()
+        context = self.static(_ANALYSIS + "AnalysisContext", "get")()
         return bool(context.catalogAndNamespace().nonEmpty())
 
     # ---- plans
@@ -253,7 +283,7 @@ class SparkInside:
 
     def substituted(self, text: str, parameters: Any) -> str:
         """A text with its parameters put in. Without any Spark is not asked: it reads its own grammar only."""
-        if parameters.params().isEmpty():
+        if not any(mark in text for mark in _MARKS) or parameters.params().isEmpty():
             return text
         handler = self.named("org.apache.spark.sql.catalyst.parser.ParameterHandler")
         return str(handler.substituteParameters(text, parameters)._1())
@@ -267,15 +297,18 @@ class SparkInside:
 
     def parquet_table(self, session: Any, name: str, schema: Any, paths: Sequence[str]) -> Any:
         """Spark's own table over Parquet files."""
-        buffer = self.named("scala.collection.mutable.ArrayBuffer")()
-        for path in paths:
-            buffer.append(path)
-        place = "org.apache.spark.sql.execution.datasources."
-        loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        fallback = loader.loadClass(place + "parquet.ParquetFileFormat")
-        return self.named(place + "v2.parquet.ParquetTable")(
-            name, session, self.options({}), buffer.toSeq(), self.some(schema), fallback
+        several = self.static("scala.jdk.javaapi.CollectionConverters", "asScala")(self._texts_listed(paths)).toSeq()
+        return self.named(_SOURCES + "v2.parquet.ParquetTable")(
+            name, session, self.no_options, several, self.some(schema), self._parquet_format
         )
+
+    @cached_property
+    def _parquet_format(self) -> Any:
+        loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        return loader.loadClass(_SOURCES + "parquet.ParquetFileFormat")
+
+    def _texts_listed(self, values: Sequence[str]) -> Any:
+        return self._from_json(list(values), "java.util.ArrayList")
 
     def write_info(self, info: Any, options: Mapping[str, str]) -> Any:
         """What Spark says of a write, with more options."""

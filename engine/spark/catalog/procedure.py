@@ -53,7 +53,7 @@ class StatementProcedure(Proxy):
         text = bytes.fromhex(row.getUTF8String(0).toString()).decode()
         with AsSpark():
             frame = self._statements.run(self._session, self._catalog, text)
-        found = self.inside.jvm.java.util.ArrayList()
+        found = self.inside.named("java.util.ArrayList")()
         if frame is not None:
             found.add(ResultScan(self.inside, frame))
         return found.iterator()

@@ -1,7 +1,7 @@
 """Reading a table for Spark's planner: by Spark's own Parquet scan where no row needs merging, else by the source."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from engine.read.batch_plan import BatchPlan
 from engine.read.batch_read import BatchRead, log_served, open_request
-from engine.read.frames import divided_plan
+from engine.read.frames import divided_plan, listed_here
 from engine.request.read_keys import BATCH_KEYS
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
@@ -32,6 +32,9 @@ from filestore.schema.table_schema import TableSchema
 _FILTER: Final = "filter"
 _FILTERED: Final = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
 """Types whose values have the same text in Spark's conditions and in Fluvial's."""
+
+_MOST_TABLES: Final = 16
+_MOST_PATHS: Final = 1000
 
 
 class ScanBuilderProxy(Proxy):
@@ -62,7 +65,7 @@ class ScanBuilderProxy(Proxy):
     @called
     def pruneColumns(self, needed: Any) -> None:
         """Spark's: at least one is read, to count rows by."""
-        names = {*needed.fieldNames()}
+        names = {*self.inside.names_of(needed)}
         fields = [field for field in self._columns.fields if field.name in names] or self._columns.fields[:1]
         self._wanted = StructType(fields)
 
@@ -145,12 +148,29 @@ class ScanProxy(Proxy):
         return self.inside.struct(self._columns)
 
     @cached_property
+    def _paths(self) -> Sequence[str]:
+        return () if self._is_system else self._plain_paths()
+
+    @cached_property
     def _batch_scan(self) -> Any:
-        paths = None if self._is_system else self._plain_paths()
-        if paths:
-            table = self.inside.parquet_table(self._session.jvm, self._name, self._schema, paths)
-            return table.newScanBuilder(self.inside.options({})).build()
-        return self._python_scan
+        if not self._paths:
+            return self._python_scan
+        key = (self._session, self._columns.json(), *self._paths)
+        tables = self.inside.parquet_tables
+        table = tables.pop(key, None)
+        with nullcontext() if table is not None else listed_here(self._session.open_spark(), self._paths):
+            if table is None:
+                table = self.inside.parquet_table(self._session.jvm, self._name, self._schema, self._paths)
+            scan = table.newScanBuilder(self.inside.no_options).build()
+        if len(self._paths) <= _MOST_PATHS:
+            tables[key] = table
+            for oldest in list(tables)[:-_MOST_TABLES]:
+                tables.pop(oldest, None)
+        return scan
+
+    def _asked(self, method: str) -> Any:
+        """What Spark's own scan answers."""
+        return self.inside.called(self._batch_scan, method, "parquet scan" if self._paths else "python scan")
 
     @cached_property
     def _python_scan(self) -> Any:
@@ -189,8 +209,7 @@ class ScanProxy(Proxy):
     @called
     def description(self) -> str:
         """Spark's: which scan it is."""
-        found = self.inside.called(self._batch_scan, "description")
-        return f"fluvial {self._name} {found}"
+        return self._description
 
     @called
     def toBatch(self) -> Any:
@@ -232,17 +251,25 @@ class ScanProxy(Proxy):
     @called
     def supportedCustomMetrics(self) -> Any:
         """Spark's."""
-        return self.inside.called(self._batch_scan, "supportedCustomMetrics")
+        return self._asked("supportedCustomMetrics")
 
     @called
     def reportDriverMetrics(self) -> Any:
         """Spark's."""
-        return self.inside.called(self._batch_scan, "reportDriverMetrics")
+        return self._asked("reportDriverMetrics")
 
     @called
     def columnarSupportMode(self) -> Any:
-        """Spark's."""
-        return self.inside.called(self._batch_scan, "columnarSupportMode")
+        """Spark's; it asks some times for a plan."""
+        return self._columnar_mode
+
+    @cached_property
+    def _description(self) -> str:
+        return f"fluvial {self._name} {self._asked('description')}"
+
+    @cached_property
+    def _columnar_mode(self) -> Any:
+        return self._asked("columnarSupportMode")
 
     class Java:
         """What py4j looks for."""

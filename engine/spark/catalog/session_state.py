@@ -1,6 +1,7 @@
 """One session of Spark, as the catalogs in it see it, and whose a text is while Fluvial itself asks Spark."""
 
 import threading
+import weakref
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ class CatalogSession:
         self.inside = inside
         self.catalogs = catalogs
         self._session = inside.weak(session)
+        self._python: weakref.ref[SparkSession] | None = None
 
     @property
     def jvm(self) -> Any:
@@ -28,8 +30,12 @@ class CatalogSession:
         return self._session.get()
 
     def open_spark(self) -> SparkSession:
-        """The session as PySpark's; who keeps it keeps the session."""
-        return with_sources(self.inside.python_session(self.jvm))
+        """The session as PySpark's; who keeps it keeps the session. While it is kept, there is one."""
+        found = None if self._python is None else self._python()
+        if found is None:
+            found = with_sources(self.inside.python_session(self.jvm))
+            self._python = weakref.ref(found)
+        return found
 
     def place(self) -> tuple[str, str]:
         """The current catalog and namespace."""

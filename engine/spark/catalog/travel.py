@@ -13,6 +13,9 @@ STATE_KEYS: Final = tuple(sorted({*BATCH_KEYS, *STREAM_KEYS}))
 _VERSION: Final = "scan.version"
 _TIME: Final = "scan.timestamp"
 _MICROS: Final = 1000  # in a millisecond
+_CONTEXT: Final = "TableContext"
+_OPTIONS: Final = "CaseInsensitiveStringMap"
+_KINDS: Final = (_CONTEXT, _OPTIONS)  # of the two that Spark gives since 4.3
 
 
 def travel_options(inside: SparkInside, wanted: Sequence[Any]) -> Mapping[str, str]:
@@ -24,18 +27,19 @@ def travel_options(inside: SparkInside, wanted: Sequence[Any]) -> Mapping[str, s
             context that has one of these, and options (4.3).
     """
     found: dict[str, str] = {}
-    for each in wanted:
+    kinds = _KINDS if len(wanted) == len(_KINDS) else ()
+    for place, each in enumerate(wanted):
         if isinstance(each, str):
             return {_VERSION: each}
         if isinstance(each, int):
             return {_TIME: str(each // _MICROS)}
-        kind = each.getClass().getSimpleName()
-        if kind == "TableContext":
+        kind = kinds[place] if kinds else each.getClass().getSimpleName()
+        if kind == _CONTEXT:
             if not each.writePrivileges().isEmpty():
                 return {}
             travel = each.timeTravel()
             found |= _of(travel.get()) if travel.isPresent() else {}
-        elif kind == "CaseInsensitiveStringMap":
+        elif kind == _OPTIONS:
             found |= spelled_options(inside.texts_by_key(each.asCaseSensitiveMap()))
     return found
 

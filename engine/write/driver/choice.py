@@ -6,11 +6,14 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from engine.request.writer_options import WriterOptions
+from engine.runtime.spark_internals import most_rows_of
 from engine.write.driver.driver_runner import DriverRunner
 from engine.write.session import Runner
 from engine.write.spark_runner import SparkRunner
 from engine.write.unavailable.filling import Refuse
 from lsm.errors import InvalidInputError
+
+_FEW_ROWS: Final = 10_000
 
 logger = logging.getLogger("fluvial.sink")
 
@@ -40,6 +43,22 @@ def runner_of_sink(
     return DriverRunner(spark, refuse=refuse) if writer == _DRIVER else SparkRunner(spark, refuse=refuse)
 
 
+def runner_of_batch(rows: DataFrame) -> Runner[DataFrame]:
+    """The runner for the rows of a statement, which is one batch and no stream.
+
+    On a local master the driver writes rows of which Spark knows that they are few, as those of VALUES are: what may be
+    any number would be computed once more if it were too large.
+    """
+    spark, most_rows = rows.sparkSession, most_rows_of(rows)
+    is_small = most_rows is not None and most_rows <= _FEW_ROWS
+    return DriverRunner(spark) if is_small and on_this_machine(spark.sparkContext.master) else SparkRunner(spark)
+
+
+def on_this_machine(master: str) -> bool:
+    """Whether no other machine computes anything."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
 def choose_writer(wanted: str, master: str, cores: int) -> tuple[str, str]:
     """The writer, and why.
 
@@ -51,15 +70,14 @@ def choose_writer(wanted: str, master: str, cores: int) -> tuple[str, str]:
     Raises:
         InvalidInputError: see ``runner_of_sink``.
     """
-    is_local = master.startswith("local") and not master.startswith("local-cluster")
-    if wanted == _DRIVER and not is_local:
+    if wanted == _DRIVER and not on_this_machine(master):
         raise InvalidInputError(
             f"the driver writes on a local master only: sink.writer={wanted} master={master} "
             "fix='leave sink.writer out: on a cluster rows stay where they are'"
         )
     if wanted in (_DRIVER, _TASKS):
         return wanted, f"sink.writer={wanted}"
-    if not is_local:
+    if not on_this_machine(master):
         return _TASKS, f"master={master}: rows stay where they are"
     if cores > _MOST_CORES:
         return _TASKS, f"master={master}: more than {_MOST_CORES} cores, for which one Python process is too slow"

@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import pyarrow as pa
 import pyspark
 import pytest
 from pyspark import SparkContext
@@ -43,6 +44,31 @@ def used_private(text: str) -> set[str]:
     """The private members in a module; only one that has their letters anywhere is parsed."""
     names = {name for name in (*OF_CONTEXT, *OF_JVM) if name in text}
     return names & attributes(text) if names else set()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("large", ["false", "true"])
+def test_few_rows_are_the_frame_that_spark_makes_of_them(spark: SparkSession, large: str) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+    plain = pa.table({"name": ["a", None, "ü\n"], "n": [1, None, -(2**63)], "b": [True, None, False]})
+    none = pa.table({"name": pa.array([], pa.string()), "n": pa.array([], pa.int32())})
+    other = pa.table({"at": pa.array([0, None], pa.timestamp("us", "UTC")), "x": [[1], None]})
+    for rows in (plain, none, plain.slice(1, 1), other):
+        found, expected = spark_internals.small_frame(session, rows), session.createDataFrame(rows)
+        assert found.schema == expected.schema
+        assert found.collect() == expected.collect()
+
+
+@pytest.mark.spark
+def test_the_most_rows_of_a_frame_are_known_or_any_number(spark: SparkSession) -> None:
+    for text, most in {
+        "VALUES (1), (2)": 2,
+        "SELECT CAST(id AS INT) AS id FROM range(0, 7, 1, 2) WHERE id > 3": 7,
+        "SELECT explode(sequence(1, 1000000)) AS id": None,
+        "SELECT a.id FROM range(10) a CROSS JOIN range(10) b": 100,
+    }.items():
+        assert spark_internals.most_rows_of(spark.sql(text)) == most
 
 
 def test_no_other_module_touches_them() -> None:

@@ -9,7 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from engine import Catalog, sink
-from engine.write.driver.choice import choose_writer
+from engine.write.driver.choice import choose_writer, runner_of_batch
+from engine.write.driver.driver_runner import DriverRunner
+from engine.write.spark_runner import SparkRunner
 from lsm.errors import InvalidInputError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("text", pa.string())])
@@ -36,6 +38,17 @@ def test_the_driver_writes_on_small_local_masters(wanted: str, master: str, core
 def test_the_driver_of_a_cluster_writes_nothing(master: str) -> None:
     with pytest.raises(InvalidInputError, match=r"sink.writer=driver master=.* fix='leave sink.writer out"):
         choose_writer("driver", master, 2)
+
+
+@pytest.mark.spark
+def test_the_driver_writes_rows_of_a_statement_that_are_surely_few(spark: SparkSession) -> None:
+    for text, runner in {
+        "VALUES (1, 'x')": DriverRunner,
+        "SELECT id FROM range(10000)": DriverRunner,
+        "SELECT id FROM range(10001)": SparkRunner,
+        "SELECT explode(sequence(1, 10)) AS id": SparkRunner,  # nothing says that it is not a billion
+    }.items():
+        assert type(runner_of_batch(spark.sql(text))) is runner
 
 
 @pytest.mark.spark
