@@ -94,7 +94,7 @@ def test_a_batch_insert_into_the_log_is_read_once_and_one_command_goes_on(
     turns.put_rows({1: "a", 2: "a"})
     turns.insert({key: "flink" for key in range(2, 40)}, in_batch=True)
     assert turns.table.latest_snapshot().commit_identifier == BATCH_IDENTIFIER
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = quiet_producer(broker.bootstrap_servers)
     for bucket in range(2):
         value = b'{"before":null,"after":{"id":39,"v":"flink"},"op":"c"}'
         producer.produce(turns.table.log.topic, value, key=b'{"id":39}', partition=bucket)
