@@ -131,11 +131,12 @@ class CdcBatches:
         self._writers.close_idle()
         if decision is not None and not requests:
             self._tag(decision, scans)
+        held = {} if decision is None else dict(decision.ends)
         report = BatchReport(
             batch_id=batch_id,
             time_ms=self._now_ms(),
             tables={each.table: each for each in reports if each is not None},
-            positions={(each.topic, each.partition): each.end_offset for each in ranges},
+            positions={(each.topic, each.partition): each.end_offset for each in ranges} | held,
         )
         for table in report.tables.values():
             record_changes(

@@ -1,7 +1,9 @@
 """The streaming query of a job: source, batches, checkpoint, trigger."""
 
 import threading
+import time
 import uuid
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -23,6 +25,18 @@ from engine.spark.session import checkpoint_settings
 from lsm.errors import InvalidInputError
 
 _MOST_THREADS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """Why a batch is due without new records, by the clock of this machine; see ``StateFiles.pending``."""
+
+    state: StateFiles
+    max_wait_s: float
+
+    def __call__(self) -> list[str]:
+        """Names of the reasons."""
+        return self.state.pending(now_ms=int(time.time() * 1000), max_wait_ms=self.max_wait_s * 1000)
 
 
 class CdcQuery:
@@ -55,7 +69,9 @@ class CdcQuery:
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query. Raises: FluvialError: Spark cannot start it."""
-        plan = SourcePlan(settings=self._settings, requests=self.state.request_names)
+        plan = SourcePlan(
+            settings=self._settings, requests=Pending(state=self.state, max_wait_s=self._settings.max_wait_s)
+        )
         try:
             spark.dataSource.register(cdc_source(plan))
             frame = spark.readStream.format(FORMAT).load()

@@ -33,7 +33,7 @@ _REQUESTS: Final = "@requests"
 _EARLIEST: Final = "@earliest"  # where partitions begin that are new in a batch
 
 ListRequests = Callable[[], list[str]]
-"""Names of what users have asked of the job and it has not answered yet."""
+"""Why a batch is due without new records: names of what users have asked of the job, or of what it holds back."""
 
 
 def no_requests() -> list[str]:

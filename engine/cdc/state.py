@@ -141,6 +141,12 @@ class StateFiles:
         """Names of the requests that wait, in order."""
         return [name for name in self.io.list_names(f"{self._home}/{_REQUESTS}") if name.endswith(_SUFFIX)]
 
+    def pending(self, *, now_ms: int, max_wait_ms: float) -> list[str]:
+        """Why a batch is due without new records: requests, and changes that were held back for too long."""
+        newest = max(self.cuts().values(), key=lambda each: each.batch_id, default=None)
+        is_overdue = newest is not None and newest.overdue(now_ms, max_wait_ms)
+        return [*self.request_names(), *([f"overdue-{newest.batch_id}"] if newest is not None and is_overdue else [])]
+
     def requests(self) -> list[Request]:
         """The requests that wait, in order."""
         found = []

@@ -128,7 +128,7 @@ ACTIONS: Final[Mapping[str, str]] = {
         "Delete old snapshots, and the files that neither a snapshot nor a tag, branch or consumer needs."
     ),
     "expire-tags": "Delete the tags that have outlived their retention.",
-    "export": "Copy a state of a table as Delta Lake or Parquet.",
+    "export": "Copy a state of a table as Delta Lake, Iceberg or Parquet.",
     "fast-forward": (
         "Make a branch's snapshots, tags and schemas main's too, under the same numbers; no file is copied."
     ),

@@ -88,7 +88,8 @@ class MemoryJob:
             for partition, offset in _ends(topics, name, range(len(cluster.topic(name).partitions))).items()
         }
         earliest = dict.fromkeys(latest, 0)
-        return next_position(self.position, earliest, latest, self.state.request_names(), limit=None)
+        pending = self.state.pending(now_ms=self.now_ms, max_wait_ms=self.settings.max_wait_s * 1000)
+        return next_position(self.position, earliest, latest, pending, limit=None)
 
 
 def _ends(topics: LogTopics, name: str, partitions: range) -> Mapping[int, int]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from engine.cdc.records.scan import RangeScan
 from engine.cdc.rules.transactions import CutDecision, awaited_tables, decide_cut
@@ -11,6 +12,7 @@ from engine.cdc.state import StateFiles
 from engine.kafka.offsets import OffsetRange
 
 logger = logging.getLogger("fluvial.cdc")
+_MOST_NAMED: Final = 10
 
 ScanAll = Callable[[Iterable[OffsetRange]], list[RangeScan]]
 
@@ -75,11 +77,13 @@ def _decided(
         now_ms=now_ms,
         max_wait_ms=settings.max_wait_s * 1000,
     )
-    if decision.loose and not decision.ends:
+    new = sorted(decision.loose.keys() - (before.loose.keys() if before is not None else ()))
+    if new:
         logger.warning(
-            "a transaction of the source is incomplete for too long, the batch is taken without a tag: job=%s batch=%d "
-            "max-wait=%gs fix='set provide.transaction.metadata=true, and let the pattern match all its tables'",
-            settings.name, batch_id, settings.max_wait_s,
+            "transactions of the source are incomplete for too long, so they are taken in parts, and no cut gets a tag "
+            "until they are whole: job=%s batch=%d transactions=%s max-wait=%gs "
+            "fix='set provide.transaction.metadata=true, and let the pattern match all their tables'",
+            settings.name, batch_id, ",".join(new[:_MOST_NAMED]), settings.max_wait_s,
         )  # fmt: skip
     return decision
 

@@ -9,7 +9,7 @@ Source: Debezium "Transaction metadata".
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,14 +47,28 @@ class ChangeRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LooseTransaction:
+    """A transaction of which a batch took changes before all were there, because it had waited for too long."""
+
+    is_ended: bool = False  # its END was taken
+    missing: Mapping[str, int] | None = field(default_factory=dict)
+    """By schema.table: changes that its END counts, without those taken. None: not known, its END is the last of it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it is to come."""
+        return self.is_ended and all(count <= 0 for count in (self.missing or {}).values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CutDecision:
     """What a batch takes; stored before it is written, so that a replay takes the same."""
 
     batch_id: int
     ends: Mapping[TopicPosition, int] = field(default_factory=dict)  # of partitions that end before their range
     until: Mapping[TopicPosition, int] = field(default_factory=dict)  # where the ranges of these partitions end
-    loose: tuple[str, ...] = ()  # transactions that were taken without their END
-    waits_since_ms: int | None = None  # the oldest that is held back
+    since_ms: Mapping[TopicPosition, int] = field(default_factory=dict)  # since when they end there
+    loose: Mapping[str, LooseTransaction] = field(default_factory=dict)  # taken in parts, by their ids
     is_clean: bool = False  # the batch splits no transaction
     newest: str | None = None  # last transaction taken
 
@@ -64,24 +78,31 @@ class CutDecision:
             "batch": self.batch_id,
             "ends": to_json(self.ends, {}),
             "until": to_json(self.until, {}),
-            "loose": list(self.loose),
-            "since": self.waits_since_ms,
+            "since": to_json(self.since_ms, {}),
+            "loose": {id: {"ended": each.is_ended, "missing": each.missing} for id, each in self.loose.items()},
             "clean": self.is_clean,
             "newest": self.newest,
         }
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "CutDecision":
-        """The inverse of ``to_json``."""
+        """The inverse of ``to_json``; of older versions' too, which had one time and names of loose transactions."""
+        ends, since, loose = from_json(body["ends"]), body["since"], body["loose"]
+        if isinstance(loose, list):
+            loose = {id: {"ended": False, "missing": None} for id in loose}
         return cls(
             batch_id=body["batch"],
-            ends=from_json(body["ends"]),
+            ends=ends,
             until=from_json(body["until"]),
-            loose=tuple(body["loose"]),
-            waits_since_ms=body["since"],
+            since_ms=from_json(since) if isinstance(since, dict) else dict.fromkeys(ends, since or 0),
+            loose={id: LooseTransaction(is_ended=each["ended"], missing=each["missing"]) for id, each in loose.items()},
             is_clean=body["clean"],
             newest=body["newest"],
         )
+
+    def overdue(self, now_ms: int, max_wait_ms: float) -> list[TopicPosition]:
+        """The partitions that have ended at the same change for too long."""
+        return [position for position, since in self.since_ms.items() if now_ms - since > max_wait_ms]
 
 
 def awaited_tables(pattern: str, transaction_topic: str, seen: frozenset[str]) -> Callable[[str], bool]:
@@ -123,50 +144,112 @@ def decide_cut(
         is_awaited: see ``awaited_tables``.
         before: of the last batch.
         now_ms: epoch milliseconds.
-        max_wait_ms: how long others are held back.
+        max_wait_ms: how long a change is held back; then its transaction is taken in parts.
     """
-    known: dict[tuple[str, str], int] = {}
-    for of_partition in runs.values():
-        for run in of_partition:
-            if run.transaction is not None:
-                key = (run.transaction, run.table)
-                known[key] = known.get(key, 0) + run.count
-    loose = () if before is None else before.loose
-    left = tuple(each for each in loose if each not in {done.id for done in ended})
-    taken = 0
-    while taken < len(ended) and (ended[taken].id in loose or _is_whole(ended[taken], known, is_awaited)):
-        taken += 1
-    while True:
-        names = {each.id: index for index, each in enumerate(ended[:taken])} | dict.fromkeys(left, -1)
-        ends = {position: end for position, each in runs.items() if (end := _end(each, names)) is not None}
-        late = [
-            names[run.transaction]
-            for position, end in ends.items()
-            for run in runs[position]
-            if run.offset >= end and run.transaction is not None and names.get(run.transaction, -1) >= 0
+    asked = _Cut(batch_id, runs, ended, range_ends=range_ends, is_awaited=is_awaited, before=before, now_ms=now_ms)
+    decision = asked.decided()
+    while overdue := decision.overdue(now_ms, max_wait_ms):
+        asked.release(overdue)
+        decision = asked.decided()
+    return decision
+
+
+class _Cut:
+    """What is known when a cut is decided, and the transactions that may be taken in parts."""
+
+    def __init__(
+        self,
+        batch_id: int,
+        runs: Mapping[TopicPosition, Sequence[ChangeRun]],
+        ended: Sequence[EndedTransaction],
+        *,
+        range_ends: Mapping[TopicPosition, int],
+        is_awaited: Callable[[str], bool],
+        before: CutDecision | None,
+        now_ms: int,
+    ) -> None:
+        self._batch_id, self._runs, self._ended, self._range_ends = batch_id, runs, ended, range_ends
+        self._is_awaited, self._now_ms = is_awaited, now_ms
+        self._before = before or CutDecision(batch_id=batch_id - 1)
+        self._loose = dict(self._before.loose)
+        self._ends: dict[TopicPosition, int] = {}
+        self._known = _counted(run for of_partition in runs.values() for run in of_partition)
+
+    def decided(self) -> CutDecision:
+        taken = 0
+        while taken < len(self._ended) and self._may_be_taken(self._ended[taken]):
+            taken += 1
+        while True:
+            names = {each.id: index for index, each in enumerate(self._ended[:taken])} | dict.fromkeys(self._loose, -1)
+            ends = {position: end for position, each in self._runs.items() if (end := _end(each, names)) is not None}
+            late = [
+                names[run.transaction]
+                for position, end in ends.items()
+                for run in self._runs[position]
+                if run.offset >= end and run.transaction is not None and names.get(run.transaction, -1) >= 0
+            ]
+            if not late:
+                break
+            taken = min(late)  # a change of it lies behind one that is held back
+        for each in self._ended[taken:][::-1]:
+            ends[each.position] = each.offset
+        self._ends = ends
+        return CutDecision(
+            batch_id=self._batch_id,
+            ends=ends,
+            until={position: self._range_ends[position] for position in ends},
+            since_ms={position: self._since(position, end) for position, end in ends.items()},
+            loose=self._still_loose(self._ended[:taken]),
+            is_clean=not self._loose,
+            newest=self._ended[taken - 1].id if taken else None,
+        )
+
+    def release(self, positions: Sequence[TopicPosition]) -> None:
+        """Let what holds these partitions back be taken in parts."""
+        held = [run for each in positions for run in self._runs.get(each, ()) if run.offset == self._ends[each]]
+        ends = [
+            each for each in self._ended if each.offset == self._ends.get(each.position) and each.position in positions
         ]
-        if not late:
-            break
-        taken = min(late)  # a change of it lies behind one that is held back
-    for each in ended[taken:][::-1]:
-        ends[each.position] = each.offset
-    newest = ended[taken - 1].id if taken else None
-    if not ends:
-        return CutDecision(batch_id=batch_id, is_clean=not loose, newest=newest, loose=left)
-    waits_since = None if before is None or taken else before.waits_since_ms
-    since = now_ms if waits_since is None else waits_since
-    if now_ms - since > max_wait_ms:
-        unended = {run.transaction for each in runs.values() for run in each} - {each.id for each in ended} - {None}
-        return CutDecision(batch_id=batch_id, loose=(*left, *sorted(map(str, unended - set(left)))))
-    return CutDecision(
-        batch_id=batch_id,
-        ends=ends,
-        until={position: range_ends[position] for position in ends},
-        waits_since_ms=since,
-        is_clean=not loose,
-        newest=newest,
-        loose=left,
-    )
+        for id in [*(run.transaction for run in held), *(each.id for each in ends)]:
+            self._loose.setdefault(str(id), LooseTransaction())
+
+    def _may_be_taken(self, each: EndedTransaction) -> bool:
+        return each.id in self._loose or _is_whole(each, self._known, self._is_awaited)
+
+    def _since(self, position: TopicPosition, end: int) -> int:
+        is_same = self._before.ends.get(position) == end
+        return self._before.since_ms.get(position, self._now_ms) if is_same else self._now_ms
+
+    def _still_loose(self, ended: Sequence[EndedTransaction]) -> dict[str, LooseTransaction]:
+        """The loose transactions of which something is to come behind this batch."""
+        taken = _counted(
+            run
+            for position, runs in self._runs.items()
+            for run in runs
+            if position not in self._ends or run.offset < self._ends[position]
+        )
+        after = {}
+        for id, each in self._loose.items():
+            of_it = [end for end in ended if end.id == id]
+            counts = [(table, count) for end in of_it for table, count in end.counts.items() if self._is_awaited(table)]
+            missing = None if each.missing is None else dict(each.missing)
+            if missing is not None:
+                for table, count in [*counts, *((table, -n) for (owner, table), n in taken.items() if owner == id)]:
+                    missing[table] = missing.get(table, 0) + count
+            found = LooseTransaction(is_ended=each.is_ended or bool(of_it), missing=missing)
+            if not found.is_whole:
+                after[id] = found
+        return after
+
+
+def _counted(runs: Iterable[ChangeRun]) -> dict[tuple[str, str], int]:
+    """Changes by transaction and table."""
+    found: dict[tuple[str, str], int] = {}
+    for run in runs:
+        if run.transaction is not None:
+            key = (run.transaction, run.table)
+            found[key] = found.get(key, 0) + run.count
+    return found
 
 
 def _is_whole(each: EndedTransaction, known: Mapping[tuple[str, str], int], is_awaited: Callable[[str], bool]) -> bool:

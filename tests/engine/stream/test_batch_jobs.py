@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
@@ -11,6 +10,7 @@ from engine.procedures import reset_log
 from filestore.commit.committable import BATCH_IDENTIFIER
 from lsm.errors import CorruptDataError
 from tests.engine.stream.conftest import NewTable
+from tests.support.clients import quiet_producer
 from tests.support.streams import as_foreign, content, fold, ids, query, rows
 
 pytestmark = pytest.mark.broker
@@ -29,7 +29,7 @@ def test_what_it_wrote_is_read_once_whatever_its_offsets_say(
     before = table.latest_snapshot()
     assert before is not None
     assert table.log is not None
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = quiet_producer(broker.bootstrap_servers)
     for key in (2, 3, 4):
         value = b'{"before":null,"after":{"id":%d,"v":"flink"},"op":"c"}' % key
         producer.produce(table.log.topic, value, key=b'{"id":%d}' % key, partition=0)

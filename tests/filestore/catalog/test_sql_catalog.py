@@ -313,9 +313,9 @@ def test_user_and_password_may_stand_apart() -> None:
             r"no catalog in this database: uri=mysql\+pymysql://h/d supported=\['sqlite'",
         ),
         ({"metastore": "jdbc", "uri": "no address"}, "address of a database cannot be read"),
-        ({"metastore": "glue"}, "option=metastore value='glue' expected='filesystem | jdbc | hive'"),
-        ({"uri": "sqlite:////x"}, "metastore=filesystem fix='set metastore=jdbc or metastore=hive'"),
-        ({"lock.enabled": "true"}, "metastore=filesystem fix='set metastore=jdbc or metastore=hive'"),
+        ({"metastore": "glue"}, "option=metastore value='glue' expected='filesystem | jdbc | hive | rest'"),
+        ({"uri": "sqlite:////x"}, "metastore=filesystem fix='set metastore=jdbc, hive or rest'"),
+        ({"lock.enabled": "true"}, "metastore=filesystem fix='set metastore=jdbc, hive or rest'"),
     ],
 )
 def test_options_that_cannot_be_are_refused(given: Mapping[str, str], message: str) -> None:

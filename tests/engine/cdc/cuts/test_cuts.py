@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, awaited_tables, decide_cut
+from engine.cdc.rules.transactions import (
+    ChangeRun,
+    CutDecision,
+    EndedTransaction,
+    LooseTransaction,
+    awaited_tables,
+    decide_cut,
+)
 from engine.runtime.steps import StepEvent
 from tests.support.cdc_job import MemoryJob, memory_job
 from tests.support.change_events import Record, SourceTable, int32, transaction_end
@@ -106,9 +113,127 @@ def test_a_batch_takes_the_transactions_that_are_whole() -> None:
         )  # fmt: skip
         return dict(found.ends), dict(found.until), found.is_clean, found.newest, found.loose
 
-    assert decided(1000) == ({A: 2, END: 1}, {A: 3, END: 2}, True, "1", ())
-    assert decided(-1) == ({}, {}, False, None, ())  # it has waited too long: all is taken, without a tag
+    assert decided(1000) == ({A: 2, END: 1}, {A: 3, END: 2}, True, "1", {})
+    late = LooseTransaction(is_ended=True, missing={"public.accounts": 0, "public.tellers": 1})
+    assert decided(-1) == ({}, {}, False, "2", {"2": late})  # it has waited too long: it is taken, without a tag
     assert not awaited_tables(r"shop\.public\..*", "shop.transaction", frozenset())("audit.log")
     message = "io.debezium.connector.postgresql.LogicalDecodingMessageMonitor$LogicalDecodingMessageId@28774f3"
     assert not is_awaited(message)  # what a connector counts for pg_logical_emit_message
     assert awaited_tables("all", "shop.transaction", frozenset({"audit.log"}))("audit.log")
+
+
+def test_what_was_held_back_for_too_long_is_taken_when_nothing_new_comes(job: MemoryJob) -> None:
+    """The source plans a batch for it, once; and until then its records count as not taken."""
+    row = HISTORY.insert({"n": 1, "delta": 5}, lsn=1, tx=("7:1", 1, 1))  # the END of its transaction is lost
+    held = job.batch(row)
+    assert held.positions["shop.public.history", 0] == 0
+    job.now_ms += 30_000
+    assert job.batch().tables == {}
+    job.now_ms += 31_000
+    planned = job.position
+    taken = job.batch()
+    assert job.position != planned
+    assert taken.positions["shop.public.history", 0] > 0
+    assert job.rows("history") == [{"n": 1, "delta": 5}]
+    planned = job.position
+    job.now_ms += 3_600_000
+    job.batch()
+    assert job.position == planned
+
+
+class Cuts:
+    """Batches of changes that arrive one by one, each decided behind the one before it; time is in seconds."""
+
+    def __init__(self) -> None:
+        self.before: CutDecision | None = None
+        self.took: list[str] = []  # transactions of the changes that batches have taken, in their order
+        self._records: dict[tuple[str, int], list[ChangeRun | EndedTransaction]] = {}
+        self._stood: dict[tuple[str, int], int] = {}
+
+    def change(self, position: tuple[str, int], transaction: str) -> None:
+        table = position[0].removeprefix("shop.")
+        queue = self._records.setdefault(position, [])
+        queue.append(ChangeRun(offset=len(queue), transaction=transaction, table=table, count=1))
+
+    def end(self, transaction: str, *tables: tuple[str, int]) -> None:
+        counts = {table.removeprefix("shop."): 1 for table, _ in tables}
+        queue = self._records.setdefault(END, [])
+        queue.append(EndedTransaction(position=END, offset=len(queue), id=transaction, counts=counts))
+
+    def batch(self, at_s: int, max_wait_s: int = 60) -> CutDecision:
+        here = {each: queue[self._stood.get(each, 0) :] for each, queue in self._records.items()}
+        runs = {each: [run for run in of if isinstance(run, ChangeRun)] for each, of in here.items() if each != END}
+        ended = [each for each in here.get(END, []) if isinstance(each, EndedTransaction)]
+        ends = {each: len(queue) for each, queue in self._records.items()}
+        before = None if self.before is None else CutDecision.from_json(self.before.to_json())
+        decision = decide_cut(
+            0, runs, ended, range_ends=ends, is_awaited=lambda _: True, before=before, now_ms=at_s * 1000,
+            max_wait_ms=max_wait_s * 1000,
+        )  # fmt: skip
+        for position, of_partition in runs.items():
+            stop = decision.ends.get(position, ends[position])
+            self.took += [str(run.transaction) for run in of_partition if run.offset < stop]
+        self._stood, self.before = ends | dict(decision.ends), decision
+        return decision
+
+
+def test_a_change_behind_the_end_of_its_transaction_is_taken() -> None:
+    """A topic that is found late, after its transaction was taken without it: nothing else would release its change."""
+    cuts = Cuts()
+    cuts.end("1", T)
+    assert cuts.batch(0).ends == {END: 0}
+    assert cuts.batch(61).loose == {"1": LooseTransaction(is_ended=True, missing={"public.tellers": 1})}
+    cuts.change(T, "1")
+    assert cuts.batch(62).loose == {}
+    assert cuts.took == ["1"]
+    cuts.change(T, "2")
+    cuts.end("2", T)
+    assert cuts.batch(63).is_clean
+
+
+def test_a_change_waits_no_longer_because_others_are_taken() -> None:
+    cuts = Cuts()
+    cuts.change(T, "1")  # its END never comes
+    for second in range(0, 70, 10):
+        cuts.change(A, f"a{second}")
+        cuts.end(f"a{second}", A)
+        cuts.batch(second)
+        assert cuts.took == [f"a{each}" for each in range(0, second + 10, 10)]
+    cuts.batch(70)
+    assert cuts.took[-1] == "1"
+    assert cuts.before is not None
+    assert cuts.before.loose == {"1": LooseTransaction(missing={"public.tellers": -1})}
+    cuts.end("1", T)
+    assert cuts.batch(80).loose == {}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_comes_when_all_changes_are_taken_and_a_clean_cut_splits_none(seed: int) -> None:
+    """Records of a transaction arrive in any order of their topics, some much later than others wait."""
+    rng, cuts = random.Random(seed), Cuts()
+    queues: dict[tuple[str, int], list[tuple[str, list[tuple[str, int]]]]] = {A: [], T: [], END: []}
+    for number in range(12):
+        tables = rng.sample([A, T], rng.randint(1, 2))
+        for each in (*tables, END):
+            queues[each].append((str(number), tables))
+    every = {(each, id) for each in (A, T) for id, _ in queues[each]}
+    second = 0
+    while any(queues.values()):
+        position = rng.choice([each for each, left in queues.items() if left])
+        id, tables = queues[position].pop(0)
+        if position == END:
+            cuts.end(id, *tables)
+        else:
+            cuts.change(position, id)
+        second += rng.choice([1, 1, 1, 50])
+        if rng.random() < 0.5:
+            decision = cuts.batch(second)
+            if decision.is_clean and not decision.loose:
+                for id in {*cuts.took}:
+                    assert cuts.took.count(id) == sum(owner == id for _, owner in every), f"{id} is split"
+    for _ in range(4):
+        second += 61
+        cuts.batch(second)
+    assert sorted(cuts.took) == sorted(id for _, id in every)
+    assert cuts.before is not None
+    assert cuts.before.loose == {}

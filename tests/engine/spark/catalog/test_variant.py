@@ -11,7 +11,7 @@ from engine import Catalog
 from engine.runtime.spark_internals import jvm_frame
 from lsm.errors import InvalidInputError
 
-JAVA = Path(__file__).parents[3] / "golden" / "java-1.4.2-variant" / "db.db"
+JAVA = Path(__file__).parents[3] / "golden" / "variant" / "java-1.4.2" / "db.db"
 REFUSED = "a shredded VARIANT is read by Spark's own scan only: column=v"
 
 TEXT = "SELECT id, to_json(v) AS j, variant_get(v, '$.a', 'int') AS a FROM fluvial.shop.variants ORDER BY id"
