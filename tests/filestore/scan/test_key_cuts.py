@@ -51,7 +51,7 @@ def _small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("filestore.format.parquet._MIN_GROUP_ROWS", GROUP_ROWS)
 
 
-def filled(kind: str, seed: int, **options: str) -> FileTable:
+def table_of_kind(kind: str, seed: int, **options: str) -> FileTable:
     """Files over the same keys, some deleted; values are null or say which file they are of."""
     some = random.Random(seed)
     keys = KEYS[kind]
@@ -65,7 +65,7 @@ def filled(kind: str, seed: int, **options: str) -> FileTable:
     return table
 
 
-def rows_of(table: FileTable, splits: list[DataSplit], filter: str | None = None) -> pa.Table:
+def rows_in(table: FileTable, splits: list[DataSplit], filter: str | None = None) -> pa.Table:
     batches = [batch for split in splits for batch in read_split(table, split, filter=filter)]
     return pa.Table.from_batches(batches, table.schema.arrow_schema)
 
@@ -77,7 +77,7 @@ def whole(table: FileTable, filter: str | None = None) -> list[DataSplit]:
 @pytest.mark.parametrize("kind", KEYS)
 def test_spans_are_the_whole_read_in_key_order(kind: str) -> None:
     """FL-80, issue 20 point 8: the rows of all spans, one after the other, are those of the section, in its order."""
-    table = filled(kind, seed=len(kind))
+    table = table_of_kind(kind, seed=len(kind))
     splits = list(table.read().plan().splits)
     assert len(whole(table)) == 1
     if kind == "text without statistics":
@@ -85,7 +85,7 @@ def test_spans_are_the_whole_read_in_key_order(kind: str) -> None:
     else:
         assert len(splits) >= 3
         assert len({split.span for split in splits}) == len(splits)
-    expected, found = rows_of(table, whole(table)), rows_of(table, splits)
+    expected, found = rows_in(table, whole(table)), rows_in(table, splits)
     assert list(map(repr, found.to_pylist())) == list(map(repr, expected.to_pylist()))  # NaN and -0.0 too
     assert sum(split.row_count for split in splits) == pytest.approx(whole(table)[0].row_count, rel=0.25)
     schema = table.schema.arrow_schema
@@ -106,22 +106,22 @@ def test_spans_are_the_whole_read_in_key_order(kind: str) -> None:
 )
 def test_spans_hold_all_versions_of_their_keys(options: dict[str, str]) -> None:
     """What merges versions gives in a span what it gives in the whole, with and without a filter."""
-    table = filled("int", seed=1, **options)
+    table = table_of_kind("int", seed=1, **options)
     if "deletion-vectors.enabled" in options:
         FileTable.open(table.name, table.store.paths.root, io=table.store.io, options={"write-only": "false"}).compact()
         table.write(pa.table({"a": [1, 2, 3], "v": [9, 9, 9], "w": [9, 9, 9]}))
     for filter in (None, "a >= -100 AND a < 2500", "v = 1", "a = 17 OR w IS NULL"):
         splits = list(table.read().plan(filter).splits)
-        assert rows_of(table, splits, filter).equals(rows_of(table, whole(table, filter), filter))
+        assert rows_in(table, splits, filter).equals(rows_in(table, whole(table, filter), filter))
 
 
 def test_spans_read_only_row_groups_that_they_touch() -> None:
     """Decoded rows of all spans are at most half more than the files have: not one time each file per span."""
-    table = filled("int", seed=3)
+    table = table_of_kind("int", seed=3)
     splits = table.read().plan().splits
     assert len(splits) > 5
-    inside = sum(rows_of(table, [split]).num_rows for split in splits)
-    assert inside == rows_of(table, whole(table)).num_rows
+    inside = sum(rows_in(table, [split]).num_rows for split in splits)
+    assert inside == rows_in(table, whole(table)).num_rows
     ends = [(split.span.low, split.span.high) for split in splits if split.span is not None]
     assert [low for low, _ in ends[1:]] == [high for _, high in ends[:-1]]
     assert ends[0][0] is ends[-1][1] is None

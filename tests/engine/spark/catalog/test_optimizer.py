@@ -16,17 +16,17 @@ UNKNOWN = 2**63 - 1
 """Bytes that Spark takes a table for of which it knows nothing."""
 
 
-def planned(frame: DataFrame) -> Any:
+def optimized_plan(frame: DataFrame) -> Any:
     """Spark's statistics of a whole frame."""
     return frame._jdf.queryExecution().optimizedPlan().stats()
 
 
 def size(frame: DataFrame) -> int:
-    return int(str(planned(frame).sizeInBytes()))
+    return int(str(optimized_plan(frame).sizeInBytes()))
 
 
-def rows(frame: DataFrame) -> int | None:
-    found = planned(frame).rowCount()
+def estimated_rows(frame: DataFrame) -> int | None:
+    found = optimized_plan(frame).rowCount()
     return None if found.isEmpty() else int(str(found.get()))
 
 
@@ -68,20 +68,20 @@ def test_a_scan_has_the_size_of_its_files_and_columns(spark: SparkSession, shop:
 def test_rows_and_columns_are_those_of_analyze(counting: SparkSession, big: str) -> None:
     """Issue 20 point 7: the cost-based optimizer counts with them, through conditions too."""
     frame = counting.table(big)
-    found = planned(frame)
-    assert rows(frame) == 1000
+    found = optimized_plan(frame)
+    assert estimated_rows(frame) == 1000
     columns = {pair._1().name(): pair._2() for pair in _items(found.attributeStats())}
     assert int(str(columns["v"].distinctCount().get())) == 10
     assert (columns["v"].min().get(), columns["v"].max().get()) == (0, 9)
     assert (columns["id"].min().get(), columns["id"].max().get()) == (0, 999)
     assert str(columns["d"].max().get()) == "999.00"
     assert columns["t"].max().get() == 999
-    assert rows(frame.where("v = 3")) == 100
-    assert rows(frame.where("id < 500")) == pytest.approx(500, abs=2)
-    assert (rows(frame.where("d >= 990 AND t < timestamp_micros(995)")) or 1000) < 50
-    assert rows(frame.groupBy("v").count()) == 10
-    assert rows(counting.table("fluvial.shop.t")) is None  # not analyzed
-    assert rows(counting.sql(f"SELECT * FROM {big} VERSION AS OF 1")) is None  # nor was this state
+    assert estimated_rows(frame.where("v = 3")) == 100
+    assert estimated_rows(frame.where("id < 500")) == pytest.approx(500, abs=2)
+    assert (estimated_rows(frame.where("d >= 990 AND t < timestamp_micros(995)")) or 1000) < 50
+    assert estimated_rows(frame.groupBy("v").count()) == 10
+    assert estimated_rows(counting.table("fluvial.shop.t")) is None  # not analyzed
+    assert estimated_rows(counting.sql(f"SELECT * FROM {big} VERSION AS OF 1")) is None  # nor was this state
 
 
 def test_a_small_table_is_sent_to_the_tasks_of_a_large_one(spark: SparkSession, big: str) -> None:
