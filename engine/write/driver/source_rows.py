@@ -45,10 +45,11 @@ def scan_of(frame: DataFrame) -> SourceScan | None:
     Args:
         frame: as ``foreachBatch`` was given it. One that is kept in memory for several readers is Spark's.
     """
-    if frame.is_cached or not all(map(_is_same, frame.schema.fields)):
+    query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if query_id is None or frame.is_cached or not all(map(_is_same, frame.schema.fields)):
         return None
     try:
-        scan = source_scan(frame, frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID))
+        scan = source_scan(frame, query_id)
     except Py4JError:  # another release of Spark: its plans have other members
         return None
     return scan if scan is not None and scan.source == SOURCE_NAME else None
