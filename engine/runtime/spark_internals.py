@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -108,7 +108,7 @@ class SourceScan:
     """A micro-batch that is the rows of one Python source as they are, before Spark reads them."""
 
     source: str  # the name given to ``format``
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)  # may hold passwords
     partitions: Sequence[bytes]  # pickled, in the frame's order
     row_metric: Any
 

@@ -11,7 +11,7 @@ from typing import Final
 import psutil
 from confluent_kafka.admin import AdminClient
 
-from tests.support.kills.processes import Tree
+from tests.support.kills.processes import Tree, name_of
 
 MB: Final = float(2**20)
 ALLOWED: Final = {
@@ -55,7 +55,7 @@ def sample(tree: Tree, broker: psutil.Process, admin: AdminClient, home: Path) -
     """The values of this moment; those of processes that are not there are left out."""
     found: dict[str, float] = {}
     members = tree.members()
-    jvm = next((each for each in members if _name(each).startswith("java")), None)
+    jvm = next((each for each in members if name_of(each).startswith("java")), None)
     for name, process in (("driver", _driver(tree)), ("jvm", jvm)):
         with contextlib.suppress(psutil.Error):
             if process is not None:
@@ -68,7 +68,7 @@ def sample(tree: Tree, broker: psutil.Process, admin: AdminClient, home: Path) -
     found["workers rss MB"] = sum(_rss(each) for each in others) / MB
     found["processes"] = len(members)
     found["sockets"] = sum(_sockets(each) for each in members)
-    found |= table_files(map(_name_of, _files(home / "warehouse")))
+    found |= table_files(map(_base_name, _files(home / "warehouse")))
     found["checkpoint files"] = len(_files(home / "checkpoints"))
     found["temporary files"] = len(_files(home / "tmp"))
     with contextlib.suppress(psutil.Error):
@@ -82,12 +82,6 @@ def _driver(tree: Tree) -> psutil.Process | None:
     with contextlib.suppress(psutil.Error):
         return psutil.Process(tree.process.pid)
     return None
-
-
-def _name(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.Error):
-        return process.name()
-    return ""
 
 
 def _rss(process: psutil.Process) -> int:
@@ -112,7 +106,7 @@ def table_files(names: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def _name_of(path: Path) -> str:
+def _base_name(path: Path) -> str:
     return path.name
 
 

@@ -12,6 +12,7 @@ import psutil
 
 from engine.broker.broker import Broker
 from tests.soak.job import SoakJob
+from tests.support.kills.processes import name_of
 
 FATAL = ("kill the driver", "kill the JVM", "kill a worker")
 """End processes of the job."""
@@ -95,6 +96,5 @@ class Strikes:
 
     def _members(self, name: str) -> Iterator[psutil.Process]:
         for each in self._job.tree.members():
-            with contextlib.suppress(psutil.Error):
-                if each.name().startswith(name) and each.pid != self._job.tree.process.pid:
-                    yield each
+            if name_of(each).startswith(name) and each.pid != self._job.tree.process.pid:
+                yield each

@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from logstore.format.connect_types import TypeRules
 from tests.stores.debezium import PostgresSource
 from tests.stores.following import Follower
 from tests.stores.tpcb import BALANCES, make_bank
-from tests.support.kills.processes import Tree, killed_at_the_end, python, until
+from tests.support.kills.processes import Tree, killed_at_the_end, name_of, python, send, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # two starts of Spark, on machines with other work
 
@@ -152,10 +153,9 @@ class Job:
     def kill_worker(self) -> None:
         """The processes of Python that Spark has started."""
         found = [each for each in self.trees[-1].members() if each.pid != self.trees[-1].process.pid]
-        workers = [each for each in found if each.name().startswith("python")]
+        workers = [each for each in found if name_of(each).startswith("python")]
         assert workers
-        for each in workers:
-            each.kill()
+        send(signal.SIGKILL, workers)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -25,6 +26,7 @@ from engine.deploy.config.json_schema import schema_text
 from engine.deploy.pipeline.pipeline import PipelineResult
 from logstore.kafka.topics import LogTopics
 from tests.support.commands import parse_command, shown_commands
+from tests.support.kills.processes import name_of
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,8 +81,8 @@ def test_the_end_of_spark_is_named_and_sigterm_ends_the_next_run_after_its_micro
     running = started(job)
     wait_until(lambda: committed(tmp_path) or running.poll() is not None, "no batch was committed", 120)
     assert running.poll() is None
-    (jvm,) = (int(each) for each in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split())
-    os.kill(jvm, signal.SIGKILL)
+    (jvm,) = (each for each in psutil.Process(running.pid).children() if name_of(each) == "java")
+    jvm.kill()
     _, err = running.communicate(timeout=60)
     assert running.returncode == EXIT_FAILED
     (said,) = (line for line in err.splitlines() if line.startswith("error:"))

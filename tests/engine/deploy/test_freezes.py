@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import yaml
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.cli.exit_codes import EXIT_FAILED
-from tests.support.kills.processes import Tree, python
+from tests.support.kills.processes import Tree, name_of, python, send
 from tests.support.logs import log_changes
 
 FILES = 40
@@ -55,7 +56,7 @@ def members(tree: Tree, part: str) -> list[psutil.Process]:
     """The processes of a part. Workers are all but the driver and its JVM."""
     found = tree.members()
     driver = [each for each in found if each.pid == tree.process.pid]
-    jvm = [each for each in found if each.name() == "java"]
+    jvm = [each for each in found if name_of(each) == "java"]
     others = [each for each in found if each not in (*driver, *jvm)]
     return {"all": found, "the JVM": jvm, "the driver": driver, "the workers": others}[part]
 
@@ -87,11 +88,9 @@ def test_a_job_outlives_freezes_of_its_processes_together_and_apart(tmp_path: Pa
             count = len(list(commits.glob("[0-9]*"))) if commits.exists() else 0
             if count > frozen and (part := next(turns, None)) is not None:
                 stopped = members(tree, part)
-                for each in stopped:
-                    each.suspend()
+                send(signal.SIGSTOP, stopped)
                 time.sleep(FREEZE_S)
-                for each in stopped:
-                    each.resume()
+                send(signal.SIGCONT, stopped)
                 done.append((part, len(stopped)))
                 frozen = count
             time.sleep(0.05)

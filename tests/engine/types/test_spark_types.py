@@ -111,8 +111,10 @@ def test_a_value_that_does_not_fit_is_named_and_nothing_is_written(
 ) -> None:
     table = Catalog(str(tmp_path)).create_table("db.t", fields(), primary_key=["id"])
     frame = spark.range(3).withColumn(column, F.expr(value))
-    with pytest.raises(PySparkException, match=said):
+    with pytest.raises(InvalidInputError, match=said):
         table.append(frame)
+    with pytest.raises(PySparkException, match=said):
+        table.append(frame, options={"sink.writer": "tasks"})
     assert table.latest_snapshot() is None
     assert not list(Path(table.store.paths.root).rglob("data-*"))
 

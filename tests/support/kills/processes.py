@@ -47,9 +47,7 @@ class Tree:
         return found
 
     def signal(self, what: signal.Signals) -> None:
-        for each in self.members():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.send_signal(what)
+        send(what, self.members())
 
     def freeze(self) -> None:
         """Stop every process; twice, for those that one of them has just started."""
@@ -68,6 +66,20 @@ class Tree:
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
+
+
+def send(what: signal.Signals, processes: Iterable[psutil.Process]) -> None:
+    """To those that have not ended: Spark's Python processes come and go."""
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(what)
+
+
+def name_of(process: psutil.Process) -> str:
+    """Empty: it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return process.name()
+    return ""
 
 
 class Cluster:
