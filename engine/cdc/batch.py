@@ -26,7 +26,7 @@ from engine.cdc.rules.transactions import CutDecision
 from engine.cdc.settings import CUT, ISOLATE, CdcSettings
 from engine.cdc.state import RESNAPSHOT, AwaitedSnapshot, CdcTableState, Parked, Request, StateFiles
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
-from engine.cdc.writers import LocalTables, TableRunner, Writers
+from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in
 from engine.kafka.offsets import OffsetRange, TopicPosition
 from engine.lineage.lineage import Collected, collecting, store_collected
 from engine.runtime.metrics import record_changes
@@ -248,7 +248,9 @@ class CdcBatches:
                 self._tables.drop(name)
                 self._state.put(name, CdcTableState(parked=state.parked))
                 state = self._state.table(name)
-            work, marks = self._without_repeats(work)
+            position = self._position(work.name)
+            known = position.marks
+            work, marks = self._without_repeats(work, position)
             if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
                 self._state.park(name, None)
                 return None
@@ -257,6 +259,8 @@ class CdcBatches:
             work = work.knowing(after.sources)
             stood = self._writers.open(table)
             work.check_same_topics(stood)
+            if awaited is None:
+                work = self._replaced_by_snapshots(work, table, known, stood)
             rule = self._settings.schema_changes.get("truncate", "apply")
             if awaited is not None or work.is_truncated(stood, rule=rule):
                 self._writers.truncate(table, batch_id)
@@ -275,11 +279,8 @@ class CdcBatches:
             return self._parked(work, error, batch_id, stood)
         return report
 
-    def _without_repeats(self, work: TableWork) -> tuple[TableWork, Marks]:
+    def _without_repeats(self, work: TableWork, position: JobPosition) -> tuple[TableWork, Marks]:
         """The work without changes that the table has, because the connector published them again."""
-        if not work.has_runs or not self._tables.exists(work.name):
-            return work.without_repeats({}, {})
-        position = self._writers.position(self._tables.open(work.name))
         found, marks = work.without_repeats(position.marks, position.offsets)
         for share in found.shares:
             for each in share.repeated:
@@ -288,6 +289,30 @@ class CdcBatches:
                     "offset=%d", work.name, share.scan.position, each.offset,
                 )  # fmt: skip
         return found, marks
+
+    def _position(self, name: str) -> JobPosition:
+        """How far the job is in a table, before the batch."""
+        found = self._writers.known_position(self._tables.full_name(name))
+        if found is None and self._tables.exists(name):
+            found = position_in(self._tables.open(name), self._settings.name)
+        return found or JobPosition()
+
+    def _replaced_by_snapshots(
+        self, work: TableWork, table: Table, marks: Marks, stood: Mapping[TopicPosition, int]
+    ) -> TableWork:
+        """The work where a connector publishes all rows again: they replace those of a table without a key."""
+        for share in work.shares:
+            if (begin := share.begun_again(marks, stood)) >= 0:
+                effect = (
+                    f"rows that the source has deleted meanwhile stay: fix='fluvial cdc resnapshot {work.name}'"
+                    if table.schema.primary_keys
+                    else "the table has no key, so its rows are replaced"
+                )
+                logger.warning(
+                    "the connector publishes all rows again: table=%s at=%s offset=%d %s",
+                    work.name, share.scan.position, begin, effect,
+                )  # fmt: skip
+        return work if table.schema.primary_keys else work.replaced_by_snapshot(marks, stood)
 
     def _parked(
         self, work: TableWork, error: Exception, batch_id: int, stood: Mapping[TopicPosition, int]
@@ -315,6 +340,7 @@ class CdcBatches:
                 after=max(
                     stood.get((share.scan.source.topic, share.scan.source.partition), 0) - 1,
                     share.truncated_at(self._settings.schema_changes.get("truncate", "apply")),
+                    share.replaced_from - 1,
                     -1 if state.parked is None else share.snapshot_from(state.parked) - 1,
                 ),
                 sequence=state.sequence,

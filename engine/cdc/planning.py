@@ -26,13 +26,16 @@ class Share:
     found: ScannedTable
     repeated: tuple[Repeated, ...] = ()  # changes that the table has already
     has_others: bool = False  # other source tables have rows in the table
+    replaced_from: int = -1  # the first row of a snapshot that replaces all rows before it; -1: there is none
 
     def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["Share", Mark | None]:
         """This share without the parts and truncates of repeated changes, and the table's mark after it."""
-        known = marks.get((self.scan.position, str(self.source)))
+        known = self._mark(marks)
         spans, mark = find_repeated(
             self.found.progressions.found, known, stood=stood.get(_position(self.scan.source), 0)
         )
+        if self.found.snapshot_rows.place is not None:
+            mark = replace(mark or Mark(stamp=None), place=self.found.snapshot_rows.place)
         if not spans:
             return self, mark
         found = replace(
@@ -41,6 +44,37 @@ class Share:
             truncates=[each for each in self.found.truncates if not is_one_repeated(*each, spans)],
         )
         return replace(self, found=found, repeated=spans), mark
+
+    def begun_again(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> int:
+        """Where the newest snapshot begins that comes behind other records of the source table; -1: none does."""
+        known, position = self._mark(marks), _position(self.scan.source)
+        begin = self.found.snapshot_rows.begin(None if known is None else known.place)
+        if begin is None or begin < stood.get(position, 0):
+            return -1
+        has_before = known is not None or (position in stood and not self.has_others)
+        return begin if has_before or begin > self.found.first_offset else -1
+
+    def replaced_by_snapshot(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> "Share":
+        """This share of a table without a key, without what precedes a snapshot that has begun again.
+
+        Raises:
+            InvalidInputError: other rows are in the table, so which ones the snapshot replaces is not known.
+        """
+        begin = self.begun_again(marks, stood)
+        if begin < 0:
+            return self
+        partitions = {each for each in {*stood, _position(self.scan.source)} if each[0] == self.scan.source.topic}
+        if self.has_others or len(partitions) > 1:
+            raise InvalidInputError(
+                f"a snapshot of a table without a key has begun again, its rows would be counted twice: "
+                f"source={self.source} at={self.scan.position} offset={begin} "
+                f"{'sources=several' if self.has_others else f'partitions={len(partitions)}'} "
+                f"fix='drop {self.target.table}, and take the job to a new name'"
+            )
+        return replace(self, replaced_from=begin)
+
+    def _mark(self, marks: Marks) -> Mark | None:
+        return marks.get((self.scan.position, str(self.source)))
 
     def truncated_at(self, rule: str) -> int:
         """The offset of the last truncate, by the rule for truncates; -1: there is none.
@@ -125,8 +159,15 @@ class TableWork:
         return replace(self, shares=[replace(each, has_others=known != {each.source}) for each in self.shares])
 
     def is_truncated(self, stood: Mapping[TopicPosition, int], *, rule: str) -> bool:
-        """Whether a truncate of this batch lies behind the position of the table."""
-        return any(each.truncated_at(rule) >= stood.get(_position(each.scan.source), 0) for each in self.shares)
+        """Whether a truncate of this batch, or a snapshot that replaces all, lies behind the position of the table."""
+        return any(
+            each.replaced_from >= 0 or each.truncated_at(rule) >= stood.get(_position(each.scan.source), 0)
+            for each in self.shares
+        )
+
+    def replaced_by_snapshot(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> "TableWork":
+        """The work for a table without a key. Raises: InvalidInputError, see ``Share.replaced_by_snapshot``."""
+        return replace(self, shares=[each.replaced_by_snapshot(marks, stood) for each in self.shares])
 
     def has_awaited(self, parked: Parked) -> bool:
         """Whether the snapshot begins in this batch for which the table waits."""
@@ -156,11 +197,6 @@ class TableWork:
             if mark is not None:
                 after[share.scan.position, str(share.source)] = mark
         return replace(self, shares=found), after
-
-    @property
-    def has_runs(self) -> bool:
-        """Whether its changes have an order by which repeated ones are found."""
-        return any(each.found.progressions.found for each in self.shares)
 
     @property
     def record_count(self) -> int:

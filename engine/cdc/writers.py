@@ -134,10 +134,10 @@ class Writers:
         self._recorder: Recorder | None = None
         self._open: OrderedDict[str, _Open] = OrderedDict()
 
-    def position(self, table: Table) -> JobPosition:
-        """The job's position in a table, which need not be open."""
-        found = self._open.get(table.name)
-        return position_in(table, self._settings.name) if found is None else found.position
+    def known_position(self, name: str) -> JobPosition | None:
+        """The job's position in a table; None: it is not open."""
+        found = self._open.get(name)
+        return None if found is None else found.position
 
     def open(self, table: Table) -> dict[TopicPosition, int]:
         """Have a session at this version of a table. Returns: the job's position in it."""

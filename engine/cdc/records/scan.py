@@ -19,6 +19,7 @@ from engine.cdc.records.declared import declared_part
 from engine.cdc.records.routing import UPDATE, Declared, RecordPiece, Routed, RowPart, route
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.repeats import Progressions, Stamp, Stamps, stamps_of
+from engine.cdc.rules.snapshots import RowsOfSnapshots
 from engine.cdc.rules.transactions import ChangeRun, EndedTransaction, transaction_key
 from engine.cdc.settings import CUT, CdcSettings
 from engine.kafka.offsets import OffsetRange
@@ -58,6 +59,7 @@ class ScannedTable:
     progressions: Progressions = field(default_factory=Progressions)
     has_updates: bool = False  # records from which values may be missing
     snapshots: list[tuple[int, int]] = field(default_factory=list)  # first and last offset of a snapshot's records
+    snapshot_rows: RowsOfSnapshots = field(default_factory=RowsOfSnapshots)
 
     @property
     def truncated_at(self) -> int | None:
@@ -221,6 +223,7 @@ def _add(found: RangeScan, piece: RecordPiece, offsets: NDArray[np.int64], *, ha
     table = found.tables.get(piece.source)
     if table is None:
         table = found.tables[piece.source] = ScannedTable(source=piece.source, first_offset=int(at[0]))
+    table.first_offset = min(table.first_offset, int(at[0]))
     table.record_count += len(at)
     is_update = pc.any(pc.equal(pc.struct_field(piece.meta, "op"), UPDATE)).as_py()
     table.has_updates |= has_old_keys or bool(is_update)
@@ -252,18 +255,20 @@ def _runs(chunk: Chunk, offsets: NDArray[np.int64]) -> list[ChangeRun]:
     return sorted(runs, key=lambda each: each.offset)
 
 
-def stamps_in(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> Stamps | None:
-    """The stamps of the pieces of one table in a chunk, by offset; None: no record has one."""
+def ordered_meta(pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> tuple[pa.StructArray, NDArray[np.int64]]:
+    """What envelopes of one table in a chunk say, by offset, and the offsets, (n,) each."""
     if len(pieces) == 1:
-        return stamps_of(pieces[0].meta, offsets[pieces[0].indices])
+        return pieces[0].meta, offsets[pieces[0].indices]
     at = np.concatenate([offsets[each.indices] for each in pieces])
     order = np.argsort(at)
-    return stamps_of(pa.concat_arrays([each.meta for each in pieces]).take(pa.array(order)), at[order])
+    return pa.concat_arrays([each.meta for each in pieces]).take(pa.array(order)), at[order]
 
 
 def _add_order(table: ScannedTable, pieces: Sequence[RecordPiece], offsets: NDArray[np.int64]) -> None:
-    """What depends on the order of a table's records in a chunk: runs, parts, truncates."""
-    stamps = stamps_in(pieces, offsets)
+    """What depends on the order of a table's records in a chunk: runs, parts, truncates, snapshots."""
+    meta, at = ordered_meta(pieces, offsets)
+    stamps = stamps_of(meta, at)
+    table.snapshot_rows.add(meta, at)
     if stamps is not None:
         table.progressions.add(stamps)
     own = [each for each in pieces if each.part is not None]

@@ -46,10 +46,11 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The newest change of a source table that a table has, and the newest time of all."""
+    """What a table has of a source table: its newest change, the newest time of all, and where it ends."""
 
-    stamp: Stamp
-    time_ms: int
+    stamp: Stamp | None  # None: no change has one
+    time_ms: int = 0
+    place: str | None = None  # of the snapshot that its last record belongs to; None: not known
 
     def to_json(self) -> dict[str, Any]:
         """For a snapshot."""
@@ -58,7 +59,8 @@ class Mark:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Mark":
         """The inverse of ``to_json``."""
-        return cls(stamp=Stamp(**body["stamp"]), time_ms=body["time_ms"])
+        stamp = None if body["stamp"] is None else Stamp(**body["stamp"])
+        return cls(stamp=stamp, time_ms=body["time_ms"], place=body.get("place"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,18 +193,21 @@ def find_repeated(
         stood: that position; what precedes it is in the table, and has led to the mark.
     """
     found: list[Repeated] = []
+    newest, time_ms = (None, 0) if mark is None else (mark.stamp, mark.time_ms)
     for each in progressions if len(progressions) <= _MOST_JUMPS else ():
         if each.end <= stood:
             continue
         continues = each.offset < stood
-        is_again = mark is not None and each.first.is_before(mark.stamp) and each.first_ms <= mark.time_ms
-        newest_ms = each.newest_ms if mark is None else max(mark.time_ms, each.newest_ms)
-        if mark is None or not (continues or is_again):
-            mark = Mark(stamp=each.last, time_ms=newest_ms)
+        is_again = newest is not None and each.first.is_before(newest) and each.first_ms <= time_ms
+        time_ms = max(time_ms, each.newest_ms)
+        if newest is None or not (continues or is_again):
+            newest = each.last
             continue
-        found.append(Repeated(offset=max(each.offset, stood), end=each.end, until=mark.stamp))
-        mark = Mark(stamp=mark.stamp if each.last.is_before(mark.stamp) else each.last, time_ms=newest_ms)
-    return tuple(found), mark
+        found.append(Repeated(offset=max(each.offset, stood), end=each.end, until=newest))
+        newest = newest if each.last.is_before(newest) else each.last
+    if mark is None and newest is None:
+        return (), None
+    return tuple(found), Mark(stamp=newest, time_ms=time_ms, place=None if mark is None else mark.place)
 
 
 def is_one_repeated(offset: int, stamp: Stamp | None, spans: Sequence[Repeated]) -> bool:
