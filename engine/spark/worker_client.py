@@ -12,12 +12,15 @@ import socket
 import struct
 import sys
 
-_FORKED = b"1"
-_PATIENCE_S = 5.0  # Spark waits ten seconds for some of its processes
+_READY, _GO = b"1", b"2"
+_PATIENCE_S = 3.0  # Spark waits ten seconds for some of its processes
 
 
 def forked(address: str, module: str, arguments: list[str]) -> socket.socket | None:
-    """The connection to the server that has forked the process; None: it has not."""
+    """The connection to the server that forks the process; None: it does not, and will not.
+
+    The server forks when it is asked a second time, so never after this client has lost patience.
+    """
     body = {"module": module, "arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}
     text = json.dumps(body).encode()
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -26,8 +29,9 @@ def forked(address: str, module: str, arguments: list[str]) -> socket.socket | N
         client.connect(address)
         socket.send_fds(client, [struct.pack("!I", len(text))], [0, 1, 2])
         client.sendall(text)
-        if client.recv(1) == _FORKED:
+        if client.recv(1) == _READY:
             client.settimeout(None)
+            client.sendall(_GO)
             return client
     except OSError:
         pass

@@ -35,7 +35,7 @@ _PATH: Final = "PYTHONPATH"
 _DEFAULTS: Final = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}  # Spark's, for its workers
 _STREAMS: Final = 3  # standard input, output and error
 _LENGTH: Final = struct.Struct("!I")
-_REFUSED, _FORKED = b"0", b"1"
+_REFUSED, _READY, _GO = b"0", b"1", b"2"
 _PATIENCE_S: Final = 10.0
 
 _servers: dict[int, int] = {}
@@ -140,6 +140,11 @@ class WorkerServer:
                 else:
                     self._end(key.data)
 
+    def close(self) -> None:
+        """Close what it has opened, not where clients connect."""
+        for each in (self._selector, self._ended, self._wakes):
+            each.close()
+
     def _answer(self, client: socket.socket) -> Callable[[], None] | None:
         client.settimeout(_PATIENCE_S)
         streams, request = _received(client)
@@ -152,13 +157,16 @@ class WorkerServer:
             ):
                 client.sendall(_REFUSED)
                 return None
+            client.sendall(_READY)
+            if client.recv(1) != _GO:  # it did not wait, and has started Python
+                return None
             pid = os.fork()
             if pid == 0:
                 self._become(streams, request)
+                client.close()
                 return work
             self._clients[pid] = client
             self._selector.register(client, selectors.EVENT_READ, pid)
-            client.sendall(_FORKED)  # fails where the client has gone: that is seen, and ends the process, next
             return None
         finally:
             for each in streams:
@@ -168,8 +176,8 @@ class WorkerServer:
         """In the child: what a new process would find."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._selector.close()
-        for opened in (self._listening, self._ended, self._wakes, *self._clients.values()):
+        self.close()
+        for opened in (self._listening, *self._clients.values()):
             opened.close()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)

@@ -4,10 +4,11 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine.spark.worker_python import LAUNCHER
-from engine.spark.worker_server import ADDRESS, may_fork
+from engine.spark.worker_server import ADDRESS, WorkerServer, may_fork
 from tests.support.waiting import wait_until
 
 SPARK_HOME: Final = str(Path(pyspark.__file__).resolve().parent)
@@ -119,6 +120,20 @@ def test_a_server_that_is_asked_in_vain_or_has_ended_leaves_the_start_to_python(
         command = [sys.executable, "-I", "-S", CLIENT, address, "-m", "this", "x"]
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
         assert "Namespaces" in done.stdout
+
+
+def test_nothing_is_forked_for_a_client_that_did_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has started Python by then: of two daemons with one output, Spark would read the port of the one that ends."""
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
+    text = json.dumps({"module": MODULE, "environment": dict(os.environ)}).encode()
+    client, accepted = socket.socketpair()
+    with accepted, open(os.devnull, "rb") as stream:
+        with client:
+            socket.send_fds(client, [struct.pack("!I", len(text))], [stream.fileno()] * 3)
+            client.sendall(text)
+        server = WorkerServer(accepted, {MODULE: lambda: pytest.fail("worked")})
+        with closing(server), pytest.raises(BrokenPipeError):
+            server._answer(accepted)
 
 
 def test_a_client_that_is_cut_off_disturbs_no_other(server: subprocess.Popen[bytes]) -> None:
