@@ -5,7 +5,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -113,8 +112,6 @@ def test_a_value_that_does_not_fit_is_named_and_nothing_is_written(
     frame = spark.range(3).withColumn(column, F.expr(value))
     with pytest.raises(InvalidInputError, match=said):
         table.append(frame)
-    with pytest.raises(PySparkException, match=said):
-        table.append(frame, options={"sink.writer": "tasks"})
     assert table.latest_snapshot() is None
     assert not list(Path(table.store.paths.root).rglob("data-*"))
 
