@@ -7,6 +7,7 @@ before it does; on a busy machine that takes longer, and the query fails with "P
 
 import os
 import socket
+from collections.abc import Callable
 from typing import IO, Any, Final
 
 from engine.runtime.installed_pyspark import prefer_installed_pyspark
@@ -50,9 +51,35 @@ def main() -> None:
     """Serve one streaming query, until Spark closes the connection."""
     with connect() as file:
         prefer_installed_pyspark()
-        from pyspark.sql.streaming.python_streaming_source_runner import main as serve
+        from functools import partial
 
-        serve(file, file)
+        from pyspark.sql.streaming import python_streaming_source_runner as runner
+
+        runner._streamReader = partial(_reader_or_refusal, runner._streamReader)
+        runner.main(file, file)
+
+
+class RefusedReader:
+    """In place of the reader of a source that refuses to give one: raises why, whatever it is asked.
+
+    PySpark stops the reader at the end, also where there is none, and so hides the reason behind an error of its own.
+    """
+
+    def __init__(self, reason: BaseException) -> None:
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._reason
+
+    def stop(self) -> None:
+        """Nothing was opened."""
+
+
+def _reader_or_refusal(make: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return make(*given)
+    except Exception as error:  # noqa: BLE001 - raised again when it is asked
+        return RefusedReader(error)
 
 
 def _number(value: int) -> bytes:
