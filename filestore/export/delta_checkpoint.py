@@ -1,7 +1,7 @@
 """Checkpoints of a Delta Lake table's log: what it has after a commit in one file; cleaning of what is before them.
 
-They are a shorter way to what commits say: a copy is right without them, and whoever dies before one leaves it to the
-next export. Source: Delta protocol, "Checkpoints", "Checkpoint Schema", "Last Checkpoint File", "Metadata Cleanup".
+They are a shorter way to what commits say: a copy is right without them, and an export that dies before one leaves it
+to the next. Source: Delta protocol, "Checkpoints", "Checkpoint Schema", "Last Checkpoint File", "Metadata Cleanup".
 """
 
 import json
