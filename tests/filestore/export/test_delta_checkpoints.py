@@ -186,6 +186,17 @@ def test_a_removed_part_is_deleted_also_when_only_a_checkpoint_knows_of_it(tmp_p
     assert {path.name for path in root.glob("part-*")} == live < parts
 
 
+def test_a_checkpoint_has_the_removed_parts_of_seven_days_or_of_the_retention(tmp_path: Path) -> None:
+    """Seven days as Delta, longer where the files themselves stay longer."""
+    for days, since in ((1, 4), (9, 2)):  # the clock moves on while an export runs
+        root = tmp_path / str(days)
+        table = key_table(bucket="1")
+        for day in range(11):
+            write(table, root, [day], now_ms=NOW_MS + day * DAY_MS, days=days)
+        rows_of = pq.read_table(root / "_delta_log" / f"{10:020d}.checkpoint.parquet")["remove"].drop_null().to_pylist()
+        assert sorted({(each["deletionTimestamp"] - NOW_MS) // DAY_MS for each in rows_of}) == [*range(since, 11)]
+
+
 def test_what_has_no_place_in_a_checkpoint_keeps_the_log_whole(tmp_path: Path) -> None:
     """Another engine's application transaction: readers find it in its commit, so no checkpoint hides that."""
     root = tmp_path / "copy"
