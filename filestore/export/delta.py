@@ -1,7 +1,8 @@
 """A copy of a table as a Delta Lake table, one commit for each state that is exported.
 
 Files are written before the commit that names them, under names that say their content: a run after a kill finds those
-that are complete. What the copy has is read from its log, so nothing else has to be remembered.
+that are complete. What the copy has is read from its log, so nothing else has to be remembered. Every tenth commit is
+followed by a checkpoint.
 """
 
 import json
@@ -10,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
+from filestore.export.delta_checkpoint import is_due, write_checkpoint
 from filestore.export.delta_log import Action, DeltaState, commit, read_log
 from filestore.export.delta_types import delta_schema, needs_ntz
 from filestore.export.parts import CopiedPart, ExportState, leftovers
@@ -56,6 +58,7 @@ def export_delta(read: TableRead, place: ExportPlace, progress: Progress) -> Exp
         progress(done.kept + len(parts), len(wanted))
         parts.append(state.write(place.io, place.root, each))
     head = list(_head(before, name, schema_text))
+    after = before
     if new or gone or head:
         now = place.clock.now_ms()
         about = {"timestamp": now, "operation": "WRITE", "operationParameters": {}, "engineInfo": "Fluvial"}
@@ -72,11 +75,15 @@ def export_delta(read: TableRead, place: ExportPlace, progress: Progress) -> Exp
             *({"add": _added(part, now)} for part in parts),
         ]
         commit(place.io, place.root, before.version + 1, actions)
+        after = before.after(actions)
     progress(len(wanted), len(wanted))
     for path in old:
         place.io.delete(f"{place.root}/{path}")
     for path in leftovers(place.io, place.root, place.clock.now_ms() - place.retain_ms):
         place.io.delete(path)
+    if is_due(after):
+        now = place.clock.now_ms()
+        write_checkpoint(place.io, place.root, after, now_ms=now, retain_ms=place.retain_ms)
     kept = [before.files[each] for each in wanted if each in before.files]
     counts = (json.loads(each.get("stats") or "{}").get("numRecords", 0) for each in kept)
     return replace(

@@ -2,10 +2,11 @@
 
 As with Delta Lake, files are written before the metadata that names them, under names that say their content. Metadata
 is pyiceberg's, its versions are numbered files, each created exclusively: of two exports one wins. Readers find the
-newest by the hint, as in a Hadoop catalog.
+newest by the hint, as in a Hadoop catalog; an export finds it by the names of the files.
 Source: Iceberg spec "Table Metadata", "File System Tables".
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -50,6 +51,7 @@ _TIME: Final = "fluvial.exported-ms"  # of a snapshot, by the clock of the expor
 _DATA: Final = "data"
 _METADATA: Final = "metadata"
 _SUFFIX: Final = ".metadata.json"
+_VERSION: Final = re.compile(r"v(\d+)\.metadata\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +130,10 @@ def _schema(read: TableRead) -> Schema:
 
 
 def _find(place: ExportPlace) -> _Copy:
-    """The newest version: the hint may be behind, where an export died before it."""
+    """The newest version, by the names that are there: the hint may be behind or lost, the first versions expired."""
     directory = f"{place.root}/{_METADATA}"
-    version = hinted_version(place.io, directory) or 0
-    while place.io.exists(_version_path(place, version + 1)):
-        version += 1
+    found = map(_VERSION.fullmatch, place.io.list_names(directory))
+    version = max([hinted_version(place.io, directory) or 0, *(int(each[1]) for each in found if each)])
     if version == 0:
         return _Copy(version=0, table=None, files={})
     try:

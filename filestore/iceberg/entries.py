@@ -67,10 +67,11 @@ def data_file(
         raise InvalidInputError(f"only Parquet files have ids of columns: file={path} fix='compact the table'")
     if file.delete_row_count:
         raise InvalidInputError(f"a file holds deleted rows: file={path} rows={file.delete_row_count}")
-    low, high, nulls = _bounds(file, schema, iceberg_columns(schema, version))
+    columns = iceberg_columns(schema, version)
+    low, high, nulls = _bounds(file, schema, columns)
     record = _record(DATA, path, "parquet", partition, file.row_count, file.size_bytes)
     record |= {"lower_bounds": _pairs(low), "upper_bounds": _pairs(high), "null_value_counts": _pairs(nulls)}
-    return record
+    return record | {"sort_order_id": columns.order_json["order-id"] or None}
 
 
 def vector_file(

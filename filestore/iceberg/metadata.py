@@ -11,7 +11,7 @@ import orjson
 
 from filestore.iceberg.entries import DATA, IcebergRecord
 from filestore.iceberg.manifests import live_count
-from filestore.iceberg.schema import FIRST_PARTITION_ID, IcebergColumns
+from filestore.iceberg.schema import FIRST_PARTITION_ID, UNSORTED, IcebergColumns
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from lsm.errors import CorruptDataError
 
@@ -157,7 +157,7 @@ def metadata_of(
     shown = {each["snapshot-id"] for each in snapshots}
     current, newest = snapshots[-1], schemas[-1]
     refs = {name: {"snapshot-id": at, "type": "tag"} for name, at in tags.items() if at in shown and name != "main"}
-    fields = newest.spec_json["fields"]
+    fields, order = newest.spec_json["fields"], newest.order_json
     log, time_ms = [], 0
     for each in snapshots:
         time_ms = max(time_ms, each["timestamp-ms"])
@@ -176,8 +176,8 @@ def metadata_of(
         "partition-specs": [newest.spec_json],
         "default-spec-id": 0,
         "last-partition-id": FIRST_PARTITION_ID + len(fields) - 1,
-        "sort-orders": [{"order-id": 0, "fields": []}],
-        "default-sort-order-id": 0,
+        "sort-orders": [UNSORTED, *([order] if order["fields"] else [])],
+        "default-sort-order-id": order["order-id"],
         "properties": {_TABLE: table_id, _RULE: rule},
         "current-snapshot-id": current["snapshot-id"],
         "refs": {"main": {"snapshot-id": current["snapshot-id"], "type": "branch"}, **refs},

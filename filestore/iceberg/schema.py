@@ -1,15 +1,19 @@
-"""A table's columns as Iceberg's: the same ids, down to the elements of nested ones.
+"""A table's columns as Iceberg's: the same ids, down to the elements of nested ones; and how its rows are sorted.
 
-The ids inside lists and maps are those in the data files. Source: Paimon IcebergDataField; Iceberg spec "Schemas".
+The ids inside lists and maps are those in the data files.
+Source: Paimon IcebergDataField; Iceberg spec "Schemas", "Sort Orders".
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from filestore.format.statistics import FLOAT_ROOTS
 from filestore.schema.file_fields import file_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import FIELD_ID_KEY, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, DataType
@@ -17,6 +21,8 @@ from filestore.types.identity_cache import cached_by_identity
 from lsm.errors import InvalidInputError
 
 FIRST_PARTITION_ID: Final = 1_000
+KEY_ORDER_ID: Final = 1
+UNSORTED: Final[Mapping[str, Any]] = {"order-id": 0, "fields": []}
 _PLAIN: Final = {
     "BOOLEAN": "boolean",
     "TINYINT": "int",
@@ -33,10 +39,11 @@ _PLAIN: Final = {
 
 @dataclass(frozen=True, eq=False)
 class IcebergColumns:
-    """The columns of one schema version, and how its files are partitioned."""
+    """The columns of one schema version, and how its files are partitioned and sorted."""
 
     schema_json: dict[str, Any]
     spec_json: dict[str, Any]
+    order_json: Mapping[str, Any]  # of every file that readers see
     schema: Schema
     spec: PartitionSpec
     last_column_id: int
@@ -68,10 +75,21 @@ def iceberg_columns(table: TableSchema, version: int) -> IcebergColumns:
     return IcebergColumns(
         schema_json=schema_json,
         spec_json=spec_json,
+        order_json=_key_order(table),
         schema=schema,
         spec=PartitionSpec.model_validate(spec_json),
         last_column_id=max(schema.highest_field_id, 0),
     )
+
+
+def _key_order(table: TableSchema) -> Mapping[str, Any]:
+    """Files are sorted by the key, up to the first float: Iceberg has a NaN with a sign first, Paimon all NaNs last."""
+    fields = takewhile(lambda field: field.type.root not in FLOAT_ROOTS, table.key_fields)
+    order = [
+        {"transform": "identity", "source-id": field.id, "direction": "asc", "null-order": "nulls-first"}
+        for field in fields
+    ]
+    return {"order-id": KEY_ORDER_ID, "fields": order} if order else UNSORTED
 
 
 def timestamp_scale(data_type: DataType) -> int:

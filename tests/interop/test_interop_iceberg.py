@@ -145,7 +145,10 @@ def write_pairs(peer: Any, warehouse: Path, start: int) -> None:
 
 
 def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
-    """Issue 20 point 1: of one table, field by field: schemas, partitions, orders, and every live file's entry."""
+    """Issue 20 point 1: of one table, field by field: schemas, partitions, and every live file's entry, but its order.
+
+    Java's Paimon leaves files of a key unsorted for Iceberg; they are sorted by it, whoever wrote them.
+    """
     java_peer.create(tmp_path, "db.t", DEFINITION)
     write_pairs(java_peer, tmp_path, 0)
     java_peer.compact(tmp_path, "db.t")
@@ -163,10 +166,16 @@ def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
         "refs",
         "snapshot-log",
         "metadata-log",
+        "sort-orders",
+        "default-sort-order-id",
     }
     assert {key: ours[key] for key in theirs if key not in differ} == {
         key: value for key, value in theirs.items() if key not in differ
     }
+    assert [each["order-id"] for each in theirs["sort-orders"]] == [0]
+    by_key = {"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
+    assert ours["sort-orders"] == [*theirs["sort-orders"], {"order-id": 1, "fields": [by_key]}]
+    assert ours["default-sort-order-id"] == 1
     ids = ("snapshot-id", "sequence-number", "schema-id")
     assert {key: ours["snapshots"][-1][key] for key in ids} == {key: theirs["snapshots"][-1][key] for key in ids}
     our_files = live_entries(ours)
@@ -175,6 +184,7 @@ def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
     for path, entry in their_files.items():
         known = {key: value for key, value in entry.items() if value is not None}
         assert {key: our_files[path][key] for key in known} == known
+        assert (our_files[path]["sort_order_id"], entry.get("sort_order_id")) == (1, None)
 
 
 def test_paimon_and_we_go_on_with_each_others_metadata(
@@ -187,6 +197,8 @@ def test_paimon_and_we_go_on_with_each_others_metadata(
         peer = (java_peer, FLUVIAL)[turn % 2]
         write_pairs(peer, tmp_path, turn)
         peer.compact(tmp_path, "db.t")
+        orders = iceberg_java.table(str(root)).sortOrders().keySet()
+        assert orders.contains(1) == (turn % 2 == 1)  # Java drops ours, and we bring it back
         keys = sorted((row[0], row[1]) for row in iceberg_java.read(str(root)))
         assert keys == [(pt, k) for pt in "ab" for k in range(turn + 3)]
     hint = (root / "metadata" / "version-hint.text").read_text()

@@ -380,6 +380,29 @@ def test_an_iceberg_copy_keeps_states_and_the_ids_of_columns(tmp_path: Path) -> 
     assert copy.metadata.snapshots[-1].summary["fluvial.snapshot"] == "3"
 
 
+def test_an_iceberg_copy_without_its_hint_and_first_metadata_is_continued(tmp_path: Path) -> None:
+    """The newest version is found by its name: not a second history beside the first; a hint ahead is damage."""
+    table, root = key_table(bucket="1"), tmp_path / "copy"
+    metadata, hint = root / "metadata", root / "metadata" / "version-hint.text"
+    for turn in range(11):
+        table.write(rows((turn, 10)))
+        exported(export_iceberg, table, place_of(root))
+    for version in range(1, 10):
+        (metadata / f"v{version}.metadata.json").unlink()
+    (metadata / "vx.metadata.json").write_bytes(b"no version")
+    for newest, lost in enumerate((hint.unlink, lambda: hint.write_text("2"), lambda: hint.write_text("none")), 12):
+        lost()
+        table.write(rows((99, newest)))
+        exported(export_iceberg, table, place_of(root))
+        assert hint.read_text() == str(newest)
+        states = [each.summary["fluvial.snapshot"] for each in iceberg_copy(root).snapshots() if each.summary]
+        assert states == [str(each + 1) for each in range(newest)]
+        check(export_iceberg, root, table)
+    hint.write_text("15")
+    with pytest.raises(CorruptDataError, match=r"metadata cannot be read: path=.* version=15"):
+        exported(export_iceberg, table, place_of(root))
+
+
 def test_an_iceberg_copy_in_an_object_store() -> None:
     table, io = key_table(bucket="1"), MemoryFileIO()
     table.write(rows((1, 10)))
