@@ -46,9 +46,11 @@ def without_notes(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def visible_ends(table: Table) -> Mapping[int, int]:
-    """The end of each bucket's log, once the newest snapshot's records are before it."""
-    newest = table.latest_snapshot()
-    wait_for_log(table, newest.log_offsets if newest else {})
+    """The end of each bucket's log, once the newest snapshot's records are before it.
+
+    The newest snapshot may be a late one, of a compaction that had begun before the table got this log.
+    """
+    wait_for_log(table, table.store.log_offsets_at(table.latest_snapshot()) or {})
     return table.log_end_offsets()
 
 
