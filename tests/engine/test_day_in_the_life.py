@@ -129,6 +129,24 @@ class Day:
 
         self.repeat("reader", read, 0.05)
 
+    @contextmanager
+    def between_batches(self, stream: Query) -> Iterator[None]:
+        """While the reader has planned nothing that it has not read."""
+        while True:
+            with self.reading:
+                if len(stream.planned) == stream.committed:
+                    yield
+                    return
+            time.sleep(0.05)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While nobody writes."""
+        for _ in range(WRITERS):
+            self.writing.acquire()
+        yield
+        self.writing.release(WRITERS)
+
 
 def last_in_log(table: Table) -> dict[int, str | None]:
     """By id what the last record says that retention has left; None: a delete."""
@@ -188,22 +206,6 @@ def test_a_day_with_everything_at_once_ends_with_one_truth(
             day.table().compact(full=True)
             PROCEDURES["expire_snapshots"](day.table())
 
-    @contextmanager
-    def between_batches() -> Iterator[None]:
-        while True:
-            with day.reading:
-                if len(stream.planned) == stream.committed:
-                    yield
-                    return
-            time.sleep(0.05)
-
-    @contextmanager
-    def alone() -> Iterator[None]:
-        for _ in range(WRITERS):
-            day.writing.acquire()
-        yield
-        day.writing.release(WRITERS)
-
     def admin() -> None:
         """Two mistakes and their repairs: a record by hand, and a topic deleted by hand."""
         topics = LogTopics(KafkaProperties.parse({"bootstrap.servers": servers}))
@@ -213,11 +215,13 @@ def test_a_day_with_everything_at_once_ends_with_one_truth(
             day.is_broken = True
             if mistake == "record":
                 producer = quiet_producer(servers)
-                with alone():  # a batch with such a record among its own cannot be read, which a writer sees too late
+                with (
+                    day.alone()
+                ):  # a batch with such a record among its own cannot be read, which a writer sees too late
                     producer.produce(topic, b"x", partition=0)
                     assert producer.flush(20) == 0
             else:
-                with between_batches():  # a batch that is planned is read from its topic, or never
+                with day.between_batches(stream):  # a batch that is planned is read from its topic, or never
                     topics.delete_topic(topic)
             time.sleep(1)
             PROCEDURES["reset_log"](day.table())
