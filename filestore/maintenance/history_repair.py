@@ -6,7 +6,7 @@ readable fork to a tag, and sets the hints right.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from filestore.commit.succession import continues
@@ -50,10 +50,13 @@ class Repair:
 
 def read_history(store: TableStore) -> HistoryState:
     """Read every snapshot of a branch, and separate its chain from forks. Raises: CorruptDataError."""
-    found = [each for each in (store.snapshots.find(each) for each in store.snapshots.ids()) if each is not None]
+    found = [each for each in map(store.snapshots.find, store.snapshots.ids()) if each is not None]
+    strays = [each for each in found if store.snapshots.is_of_other_table(each)]
     earliest, latest = store.snapshots.hints()
     kept = {*store.snapshots.claims.refs()}
-    return history_of(_segments(store, found), first_kept=kept, earliest_hint=earliest, latest_hint=latest)
+    segments = _segments(store, [each for each in found if each not in strays])
+    state = history_of(segments, first_kept=kept, earliest_hint=earliest, latest_hint=latest)
+    return replace(state, forks=tuple(sorted((*state.forks, *strays), key=lambda each: each.id)))
 
 
 def history_of(
@@ -195,7 +198,7 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
     """Move a fork out of the history: to a tag, if its files are there; a rollback may have deleted its parents'."""
     subject, user = f"snapshot {fork.id}", f"user={fork.commit_user} identifier={fork.commit_identifier}"
     name = f"{FORK_TAG_PREFIX}{fork.id}-{fork.identity[:8]}"
-    if _is_readable(store, fork):
+    if not store.snapshots.is_of_other_table(fork) and _is_readable(store, fork):
         if not dry_run:
             store.io.create_exclusive(store.paths.tag(name), fork.to_json().encode())
         yield Repair(action="tag fork", subject=subject, detail=f"tag={name} {user} fix=write its rows again")

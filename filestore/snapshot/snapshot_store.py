@@ -5,7 +5,7 @@ nothing is deleted because of one. Source: Paimon SnapshotManager, HintFileUtils
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from filestore.io.commit_lock import TableLock
@@ -29,9 +29,24 @@ class SnapshotStore:
     A missing file is ``FileNotFoundError``, as in ``FileIO``: a snapshot may expire between two reads.
     """
 
-    def __init__(self, io: FileIO, paths: TablePaths, *, lock: TableLock | None = None) -> None:
-        """``lock`` makes publishing safe where ``io`` cannot create a file exclusively; see ``commit.lock``."""
+    def __init__(
+        self,
+        io: FileIO,
+        paths: TablePaths,
+        *,
+        lock: TableLock | None = None,
+        table_uuid: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Of one branch.
+
+        Args:
+            io: file system.
+            paths: of the branch.
+            lock: makes publishing safe where ``io`` cannot create a file exclusively; see ``commit.lock``.
+            table_uuid: looks up the id of the table that is there now; None: it has none.
+        """
         self._io = io
+        self._table_uuid = table_uuid
         self._paths = paths
         self._lock = lock
         self.claims = ExpiryClaims(io, paths)
@@ -67,20 +82,28 @@ class SnapshotStore:
     def _is_fork(self, snapshot_id: int, ids: Sequence[int]) -> bool:
         """Whether a snapshot does not continue the one before: its writer is about to take it back, or has died."""
         snapshot = self.find(snapshot_id)
-        if snapshot is None or snapshot.parent is None:
-            return snapshot is None
+        if snapshot is None or ids[0] == snapshot_id:
+            return snapshot is None or self.is_of_other_table(snapshot)
+        if snapshot.parent is None:
+            return False
         before = self.find(snapshot_id - 1)
         if before is not None:  # a commit on top of what a rollback is removing is taken back
             return before.identity != snapshot.parent or self.removed.has(before.identity)
-        return ids[0] < snapshot_id and snapshot.ref not in self.claims.refs()
+        return snapshot.ref not in self.claims.refs()
+
+    def is_of_other_table(self, snapshot: Snapshot) -> bool:
+        """Whether a handle published it that was opened before the table of this name was dropped and made again."""
+        if snapshot.table_uuid is None:
+            return False
+        return self._table_uuid() not in (None, snapshot.table_uuid)
 
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot that has not expired; None when nothing was committed."""
         hinted = self._hint(self._paths.earliest_hint)
         if hinted is not None and self.exists(hinted):
             return hinted
-        ids = self.ids()
-        return ids[0] if ids else None
+        found = ((each, self.find(each)) for each in self.ids())
+        return next((each for each, snapshot in found if snapshot and not self.is_of_other_table(snapshot)), None)
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None when nothing was committed. Raises: CorruptDataError."""

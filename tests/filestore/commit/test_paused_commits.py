@@ -16,12 +16,14 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.commit.confirmation import GoneError
 from filestore.commit.succession import Parent, Standing, Surroundings, standing
 from filestore.io.file_io import LocalFileIO
+from filestore.maintenance.history_repair import read_history
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import CountedNames, Disks, ManualClock, Nth
+from tests.support.faults import CountedNames, Disks, ManualClock, MemoryFileIO, Nth
 from tests.support.tables import KEY_SCHEMA, check_metadata, content, copied, key_table, memory_catalog, reopened, rows
 
 KEEP_ONE = Retention(min_count=1, max_count=1, age_ms=10**15, limit=99)
@@ -308,8 +310,11 @@ def test_a_lock_does_not_hide_that_the_history_changed(tmp_path: Path, action: A
 
 
 @pytest.mark.sweep
-def test_a_commit_that_came_into_a_table_made_again_stays_where_another_one_follows_it() -> None:
-    """Seed 3004121: its files were deleted below the commit that followed, and the new table could not be read."""
+def test_a_commit_that_came_into_a_table_made_again_stays_where_another_engine_follows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its files were deleted below the commit that followed, and the new table could not be read."""
+    monkeypatch.setattr(SnapshotStore, "is_of_other_table", lambda self, snapshot: False)
     options, ends = {"bucket": "1", "write-only": "true"}, set()
     for nth in count(1):
         catalog = memory_catalog()
@@ -337,6 +342,96 @@ def test_a_commit_that_came_into_a_table_made_again_stays_where_another_one_foll
         if io.left > 0:
             break
     assert ends == {True, False}
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+class StoppedClock(ManualClock):
+    """Always the same time."""
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def dead_in_a_table_made_again(commits: int) -> FileTable:
+    """The new table, after a handle of the former one published into it, and died before it looked behind that."""
+
+    def switch() -> None:
+        drop_and_create_empty(catalog)
+        late.left = 2
+
+    def die() -> None:
+        raise Died
+
+    catalog = memory_catalog()
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
+    for key in range(commits):
+        table.write(rows((key, key)))
+    late = Nth(table.store.io, -1, die)
+    with pytest.raises(Died):
+        reopened(table, Nth(late, 1, switch, of=("create_exclusive",))).write(rows((1, 1)))  # type: ignore[arg-type]
+    return catalog.table("db.t")
+
+
+@pytest.mark.parametrize("commits", [0, 3])
+@pytest.mark.sweep
+def test_no_commit_of_a_former_table_is_in_the_one_made_again_under_its_name(commits: int) -> None:
+    """Wherever the old handle is paused: nothing of it is read, followed or kept, and what is new stays."""
+    options, ends = {"bucket": "1", "write-only": "true"}, set()
+    for nth in count(1):
+        catalog = memory_catalog()
+        first = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+        for key in range(commits):
+            first.write(rows((key, key)))
+        io = Nth(first.store.io, 0, lambda: None)
+        old = reopened(first, io)  # type: ignore[arg-type]
+
+        def replaced_and_written(catalog: FileCatalog = catalog) -> None:
+            drop_and_create_empty(catalog)
+            catalog.table("db.t").write(rows((2, 2)))
+
+        io.left, io.action = nth, replaced_and_written
+        try:
+            old.write(rows((1, 1)))
+            ends.add("acknowledged")  # before the drop
+        except (FluvialError, FileNotFoundError) as error:  # or a file went as it was written
+            ends.add(type(error).__name__)
+        if io.left > 0:
+            break
+        new = catalog.table("db.t")
+        new.write(rows((3, 3)))
+        assert content(new) == {2: 2, 3: 3}, f"paused before operation {nth}"
+        check_metadata(new)
+    assert ends >= {"acknowledged", "GoneError"}
+
+
+@pytest.mark.parametrize("commits", [0, 3])
+def test_a_table_made_again_is_empty_and_writable_beside_what_a_dead_handle_left_in_it(commits: int) -> None:
+    """Seed 3004121: a commit followed it, and the new table could not be read."""
+    new = dead_in_a_table_made_again(commits)
+    assert new.store.snapshots.ids() == [commits + 1]
+    assert new.store.snapshots.latest() is None
+    assert new.store.snapshots.earliest_id() is None
+    assert content(new) == {}
+    assert [each.id for each in read_history(new.store).forks] == [commits + 1]
+    new.write(rows((2, 2)))
+    assert (new.store.snapshots.ids(), content(new)) == ([1], {2: 2})
+    check_metadata(new)
+
+
+def test_a_table_made_again_at_the_same_time_is_another_one() -> None:
+    """Its first schema is equal to that of the former table, but for its id."""
+    catalog = FileCatalog("/warehouse", io=MemoryFileIO(), clock=StoppedClock(), names=CountedNames())
+    options = {"bucket": "1"}
+    old = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+    catalog.drop_table("db.t")
+    new = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+    assert old.store.schema == new.store.schema
+    with pytest.raises(InvalidInputError, match="made again since it was opened, nothing was committed"):
+        old.write(rows((1, 1)))
+    assert content(new) == {}
 
 
 def test_a_wrong_earliest_hint_deletes_nothing() -> None:
