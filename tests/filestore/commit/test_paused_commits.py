@@ -16,7 +16,8 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.commit.confirmation import GoneError
 from filestore.commit.succession import Parent, Standing, Surroundings, standing
 from filestore.io.file_io import LocalFileIO
-from filestore.maintenance.history_repair import read_history
+from filestore.maintenance.history_repair import read_history, repair_history
+from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot_store import SnapshotStore
@@ -355,11 +356,18 @@ class StoppedClock(ManualClock):
         return self.ms
 
 
-def dead_in_a_table_made_again(commits: int) -> FileTable:
-    """The new table, after a handle of the former one published into it, and died before it looked behind that."""
+def dead_in_a_table_made_again(commits: int, *, written: int = 0, paused_before: str = "snapshot") -> FileTable:
+    """The new table, after a handle of the former one published into it, and died before it looked behind that.
+
+    ``paused_before``: what the handle has not written yet when the table is made again, "snapshot" or "all files".
+    """
 
     def switch() -> None:
         drop_and_create_empty(catalog)
+        for key in range(written):
+            catalog.table("db.t").write(rows((10 + key, 0)))
+
+    def publishes() -> None:
         late.left = 2
 
     def die() -> None:
@@ -370,8 +378,12 @@ def dead_in_a_table_made_again(commits: int) -> FileTable:
     for key in range(commits):
         table.write(rows((key, key)))
     late = Nth(table.store.io, -1, die)
+    creating = Nth(late, 1, publishes, of=("create_exclusive",))
+    io = Nth(creating, -1, switch, of=("create_exclusive",) if paused_before == "snapshot" else None)
+    old = reopened(table, io)  # type: ignore[arg-type]
+    io.left = 1
     with pytest.raises(Died):
-        reopened(table, Nth(late, 1, switch, of=("create_exclusive",))).write(rows((1, 1)))  # type: ignore[arg-type]
+        old.write(rows((1, 1)))
     return catalog.table("db.t")
 
 
@@ -419,6 +431,28 @@ def test_a_table_made_again_is_empty_and_writable_beside_what_a_dead_handle_left
     new.write(rows((2, 2)))
     assert (new.store.snapshots.ids(), content(new)) == ([1], {2: 2})
     check_metadata(new)
+
+
+@pytest.mark.parametrize(
+    ("commits", "written", "paused_before"),
+    [(0, 0, "snapshot"), (0, 0, "all files"), (1, 1, "snapshot"), (3, 1, "snapshot")],
+)
+def test_what_a_dead_handle_left_in_a_table_made_again_stops_nothing(
+    commits: int, written: int, paused_before: str
+) -> None:
+    """Its number is the next one or a later one, and its files may be there or gone with the former table."""
+    new = dead_in_a_table_made_again(commits, written=written, paused_before=paused_before)
+    store, here = new.store, {10 + key: 0 for key in range(written)}
+    assert (content(new), list(expire_snapshots(store, KEEP_ONE))) == (here, [])
+    find_orphans(store, before_ms=2**60)
+    done = [(step.action, step.subject) for step in repair_history(store)]
+    assert done[:1] == [("remove fork", f"snapshot {commits + 1}")]
+    assert store.snapshots.tag_names() == [], "its rows are of another table"
+    stray = dead_in_a_table_made_again(commits, written=written, paused_before=paused_before)
+    for key in (1, 2, 3):
+        stray.write(rows((key, key)))
+    assert content(stray) == {**here, 1: 1, 2: 2, 3: 3}
+    check_metadata(stray)
 
 
 def test_a_table_made_again_at_the_same_time_is_another_one() -> None:
