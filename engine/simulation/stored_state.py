@@ -81,6 +81,8 @@ class StoredTable:
         found = []
         for branch, path in self.branches().items():
             first = f"{path}/schema/schema-0"
+            if not self.files.exists(first):
+                continue  # main is another branch
             uuid = _parsed("json", self.files.read_bytes(first), orjson.loads).get(TABLE_UUID_KEY, "")
             own = [root for root in self.roots() if root.branch == branch]
             found += [root for root in own if root.snapshot.get("properties", {}).get(TABLE_KEY, uuid) != uuid]
