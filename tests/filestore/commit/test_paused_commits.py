@@ -511,6 +511,20 @@ def test_a_latest_hint_below_the_earliest_is_not_believed() -> None:
     assert snapshots.latest_id() == 8
 
 
+@pytest.mark.parametrize("hint", ["latest_hint", "earliest_hint"])
+def test_a_hint_with_a_number_of_5000_digits_is_not_believed(hint: str) -> None:
+    """Python refuses to make an int of it; it may be what is left of a damaged file."""
+    table = three_commits()
+    table.store.io.replace(getattr(table.store.paths, hint), b"7" * 5000)
+    assert content(table) == {1: 1, 2: 2, 3: 3}
+    another_writer(table)
+    create_tag(table.store, "t")
+    assert list(repair_history(table.store, dry_run=True)) == list(repair_history(table.store))
+    assert table.store.snapshots.hints() == (1, 4)
+    assert [step.snapshot.id for step in expire_snapshots(table.store, KEEP_ONE)] == [1, 2, 3]
+    assert content(table) == {1: 1, 2: 2, 3: 3, 4: 4}
+
+
 def test_the_latest_hint_is_never_lowered_by_a_commit() -> None:
     table = three_commits()
     table.store.snapshots.raise_latest_hint(2)
