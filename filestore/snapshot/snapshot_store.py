@@ -191,16 +191,30 @@ class SnapshotStore:
         """The hints EARLIEST and LATEST as they are, right or wrong; None: missing or not a number."""
         return self._hint(self._paths.earliest_hint), self._hint(self._paths.latest_hint)
 
-    def claim_up_to(self, snapshot_id: int) -> None:
+    def claim_up_to(self, snapshot_id: int) -> SnapshotRef | None:
         """Claim the snapshots before this one for deletion: from now on they cannot be tagged.
+
+        Returns:
+            That snapshot; None: it is gone, as a concurrent expiry has claimed more, and nothing was claimed.
 
         Raises: UnavailableError; then none of them may be deleted.
         """
         first_kept = self.find(snapshot_id)
-        if first_kept is not None:  # else a concurrent expiry has claimed more
-            self.claims.add(first_kept.ref)
+        if first_kept is None:
+            return None
+        self.claims.add(first_kept.ref)
         if (self._hint(self._paths.earliest_hint) or FIRST_SNAPSHOT_ID) < snapshot_id:
             self._io.replace(self._paths.earliest_hint, str(snapshot_id).encode())
+        return first_kept.ref
+
+    def withdraw_claim(self, first_kept: SnapshotRef) -> None:
+        """Take a claim back that came into another table than the one it was decided on, or where none is any more.
+
+        Raises: UnavailableError.
+        """
+        self.claims.remove(first_kept)
+        if self._hint(self._paths.earliest_hint) == first_kept.id:  # readers list without it
+            self._io.delete(self._paths.earliest_hint)
 
     def release_claims(self, snapshot_id: int) -> None:
         """Take back the claims of snapshots from this one on, which a rollback has put back.

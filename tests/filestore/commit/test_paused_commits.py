@@ -25,7 +25,17 @@ from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
 from tests.support.faults import CountedNames, Disks, ManualClock, MemoryFileIO, Nth
-from tests.support.tables import KEY_SCHEMA, check_metadata, content, copied, key_table, memory_catalog, reopened, rows
+from tests.support.tables import (
+    KEY_SCHEMA,
+    check_metadata,
+    committable_of,
+    content,
+    copied,
+    key_table,
+    memory_catalog,
+    reopened,
+    rows,
+)
 
 KEEP_ONE = Retention(min_count=1, max_count=1, age_ms=10**15, limit=99)
 
@@ -453,6 +463,38 @@ def test_what_a_dead_handle_left_in_a_table_made_again_stops_nothing(
         stray.write(rows((key, key)))
     assert content(stray) == {**here, 1: 1, 2: 2, 3: 3}
     check_metadata(stray)
+
+
+@pytest.mark.parametrize("action", [drop, drop_and_create_empty])
+@pytest.mark.sweep
+def test_an_expiry_that_is_paused_leaves_nothing_in_a_table_made_again(
+    action: Callable[[FileCatalog], None],
+) -> None:
+    """No claim, hint or note of a committed batch; where the table was dropped, its name is free. (Seed 15001158)"""
+    for nth in count(1):
+        catalog = memory_catalog()
+        table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+        for batch in (1, 2):
+            table.new_commit("query").commit(committable_of(table, batch, rows((batch, batch))))
+        for key in (3, 4):
+            table.write(rows((key, key)))
+        io = Nth(table.store.io, 0, lambda: None, of=("replace", "delete"))
+        paused = reopened(table, io)  # type: ignore[arg-type]
+        io.left, io.action = nth, lambda catalog=catalog: action(catalog)  # type: ignore[misc]
+        with suppress(FluvialError, FileNotFoundError):
+            list(expire_snapshots(paused.store, KEEP_ONE))
+        if io.left > 0:
+            break
+        if action is drop:  # the name is free
+            catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
+        new = catalog.table("db.t")
+        assert new.new_commit("query").filter_committed([1]) == [1]
+        for key in range(5):
+            new.write(rows((key, key)))
+        create_tag(new.store, "first", snapshot_id=1)
+        assert (new.store.snapshots.earliest_id(), new.store.snapshots.claimed_up_to()) == (1, 1), f"before {nth}"
+        check_metadata(new)
+    assert nth > 5
 
 
 def test_a_table_made_again_at_the_same_time_is_another_one() -> None:
