@@ -6,6 +6,7 @@ readable fork to a tag, and sets the hints right.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,6 +29,7 @@ class HistoryState:
     chain: tuple[Snapshot, ...]  # the snapshots of the table, ascending
     forks: tuple[Snapshot, ...] = ()
     missing_ids: tuple[int, ...] = ()  # inside the chain
+    late_tags: tuple[str, ...] = ()  # without files, of processes that died behind a rollback
     earliest_hint: int | None = None
     latest_hint: int | None = None
 
@@ -43,7 +45,7 @@ class HistoryState:
 class Repair:
     """One thing that a repair does."""
 
-    action: str  # complete rollback, take back rollback, restore snapshot, tag fork, remove fork, set hint
+    action: str  # complete rollback, take back rollback, restore snapshot, tag fork, remove fork, remove tag, set hint
     subject: str
     detail: str
 
@@ -56,7 +58,8 @@ def read_history(store: TableStore) -> HistoryState:
     kept = {*store.snapshots.claims.refs()}
     segments = _segments(store, [each for each in found if each not in strays])
     state = history_of(segments, first_kept=kept, earliest_hint=earliest, latest_hint=latest)
-    return replace(state, forks=tuple(sorted((*state.forks, *strays), key=lambda each: each.id)))
+    forks = tuple(sorted((*state.forks, *strays), key=lambda each: each.id))
+    return replace(state, forks=forks, late_tags=tuple(_late_tags(store)))
 
 
 def history_of(
@@ -123,6 +126,11 @@ def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repa
     state = read_history(store)
     for fork in state.forks:
         yield from _without(store, fork, dry_run=dry_run)
+    for name in state.late_tags:
+        if not dry_run:
+            store.delete_tag(name)
+        detail = "cause='a rollback removed its snapshot while it was created' fix=tag another one"
+        yield Repair(action="remove tag", subject=f"tag {name}", detail=detail)
     if not state.chain:
         return
     first, last = state.chain[0].id, state.chain[-1].id
@@ -206,6 +214,20 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
         store.snapshots.removed.add(fork.identity)
         store.delete_snapshot(fork)
     yield Repair(action="remove fork", subject=subject, detail=user)
+
+
+def _late_tags(store: TableStore) -> Iterator[str]:
+    """Tags that were created behind a rollback that removed their snapshots, by processes that did not look again."""
+    if not store.snapshots.removed.digest:
+        return
+    for name in store.snapshots.tag_names():
+        tag = None
+        with suppress(CorruptDataError):  # verify names it
+            tag = store.snapshots.find_tag(name)
+        if tag is None or name.startswith(FORK_TAG_PREFIX) or not store.snapshots.removed.has(tag.identity):
+            continue
+        if not _is_readable(store, tag):
+            yield name
 
 
 def _is_readable(store: TableStore, snapshot: Snapshot) -> bool:
