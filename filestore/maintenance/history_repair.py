@@ -167,7 +167,8 @@ def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackR
     if target is None:
         tags = (each.snapshot for each in tag_references(store))
         target = next((each for each in tags if each is not None and each.id == found.target_id), None)
-    if target is None and finish_without_target(store, found):
+    is_leaving = target is None or target.id < store.snapshots.claimed_for_deletion()
+    if is_leaving and finish_without_target(store, found):
         return found
     if target is None:
         raise CorruptDataError(
