@@ -7,7 +7,7 @@ compare more than ids.
 Source: Paimon RollbackHelper.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -89,7 +89,6 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
             )
     run = find_run(store)
     is_begun = run is not None and run.is_decided and run.target_id == target.id  # then expiries wait for it
-    is_begun = is_begun and not _is_leaving_behind(store, target)
     if target.id < store.snapshots.claimed_up_to() and not is_begun and _tag_of(store, target) is None:
         raise ConflictError(
             f"the snapshot is about to expire: table={store.name} snapshot={target.id} "
@@ -335,24 +334,14 @@ def _newest_first(store: TableStore, references: Sequence[LiveReference]) -> lis
     return found
 
 
-def _is_leaving_behind(store: TableStore, target: Snapshot) -> bool:
-    """Whether the target of a rollback that died behind its removals expires, as commits have followed it since."""
-    return target.id < store.snapshots.claimed_for_deletion() and not _is_there(store, [*_noted(store)])
-
-
-def _is_there(store: TableStore, removals: Iterable[Removal]) -> bool:
-    """Whether a snapshot that is to be removed is still there."""
-    snapshots = (each.snapshot for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT)
-    return any(store.snapshots.find_ref(each.ref) is not None for each in snapshots)
-
-
 def finish_without_target(store: TableStore, run: RollbackRun) -> bool:
     """Complete a decided rollback that died behind its removals, when others expire its target, or have expired it.
 
     Returns: False: what it removes is still there.
     """
     removals = tuple(_noted(store))
-    if _is_there(store, removals):
+    snapshots = (each.snapshot for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT)
+    if any(store.snapshots.find_ref(each.ref) is not None for each in snapshots):
         return False
     _delete_files(store, run.target_id, removals)
     align_bucket_count(store)
