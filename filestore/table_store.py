@@ -27,7 +27,7 @@ from filestore.options.catalog_options import CatalogPlace
 from filestore.options.table.groups import DYNAMIC_BUCKET
 from filestore.options.table_options import TableOptions
 from filestore.schema.schema_store import FIRST_SCHEMA_ID, SchemaStore
-from filestore.schema.table_schema import TableSchema
+from filestore.schema.table_schema import TableSchema, uuid_of
 from filestore.snapshot.consumers import ConsumerStore
 from filestore.snapshot.snapshot import Snapshot, carried_offsets
 from filestore.snapshot.snapshot_store import SnapshotStore
@@ -88,7 +88,8 @@ class TableStore:
     def snapshots(self) -> SnapshotStore:
         """The snapshots."""
         lock = self._lock
-        return SnapshotStore(self.io if lock is None else under_lock(self.io), self.paths, lock=lock)
+        io = self.io if lock is None else under_lock(self.io)
+        return SnapshotStore(io, self.paths, lock=lock, table_uuid=lambda: uuid_of(self.schemas.find(FIRST_SCHEMA_ID)))
 
     @property
     def commit_backoff(self) -> Backoff:
@@ -156,7 +157,9 @@ class TableStore:
     def is_as_opened(self) -> bool:
         """Whether the directory still is the table that was opened: not dropped, renamed or made again."""
         found = self.schemas.find(self.schema.id)
-        return found is not None and found.identity == self.schema.identity
+        if found is None or found.identity != self.schema.identity:
+            return False
+        return found.table_uuid == self.schema.table_uuid  # two may be made at the same time
 
     def delete_own(self, path: str, body: bytes) -> None:
         """Delete a file of the branch as long as it has these contents; see ``own_files``. Raises: UnavailableError."""
@@ -174,6 +177,11 @@ class TableStore:
             self.io, self.paths.branch_root, path, self.names,
             is_own=lambda found: Snapshot.from_json(found, source=path).ref == snapshot.ref,
         )  # fmt: skip
+
+    @cached_property
+    def table_uuid(self) -> str | None:
+        """Id of the opened table, whatever its name or branch; None: another engine made it."""
+        return self.schema.table_uuid or uuid_of(self.schemas.find(FIRST_SCHEMA_ID))
 
     def table_id(self) -> str:
         """What identifies a table, or a branch of one, whatever its name: see ``table_id_of``."""

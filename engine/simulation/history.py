@@ -240,7 +240,8 @@ class _Run:
             if catalog.table_exists(name):
                 main = catalog.table(name)
                 for found in (main, *(main.on_branch(branch.name) for branch in list_branches(main.store))):
-                    if read_history(found.store).forks:
+                    history = read_history(found.store)
+                    if history.forks or history.late_tags:
                         list(repair_history(found.store))
 
     def _publish_what_is_left(self) -> None:

@@ -93,7 +93,8 @@ class Checker:
         return any(self._io.exists(f"{path}/schema/schema-0") for path in table.branches().values())
 
     def _check_roots(self, name: str, table: StoredTable) -> None:
-        """Every snapshot, tag and savepoint has its files, and the numbers of snapshots have no gap."""
+        """Every snapshot, tag and savepoint is the table's and has its files; the numbers of snapshots have no gap."""
+        self.problems += [f"a former table's commit is in a table: table={name} {root}" for root in table.strays()]
         claims = {found.store.paths.branch: found.store.snapshots.claimed_up_to() for found in self._opened(name)}
         for root in table.roots():
             is_newest = root.kind == "snapshot" and root.name == table.snapshots(root.branch)[-1].name

@@ -19,6 +19,8 @@ from engine.simulation.model import MAIN, Frozen, ModelTable
 from filestore.io.file_io import FileIO
 from filestore.maintenance.history_repair import FORK_TAG_PREFIX
 from filestore.manifest.avro_files import avro_records
+from filestore.schema.table_schema import TABLE_UUID_KEY
+from filestore.snapshot.snapshot import TABLE_KEY
 
 T = TypeVar("T")
 
@@ -72,6 +74,18 @@ class StoredTable:
             found += self.snapshots(branch)
             found += self._roots("tag", branch, "tag", "tag-")
             found += self._roots("savepoint", branch, "savepoint", "savepoint-")
+        return found
+
+    def strays(self) -> list[Root]:
+        """What names another table than this one: a handle published it that was opened before the table was made."""
+        found = []
+        for branch, path in self.branches().items():
+            first = f"{path}/schema/schema-0"
+            if not self.files.exists(first):
+                continue  # main is another branch
+            uuid = _parsed("json", self.files.read_bytes(first), orjson.loads).get(TABLE_UUID_KEY, "")
+            own = [root for root in self.roots() if root.branch == branch]
+            found += [root for root in own if root.snapshot.get("properties", {}).get(TABLE_KEY, uuid) != uuid]
         return found
 
     def live(self, snapshot: Mapping[str, Any]) -> list[Mapping[str, Any]]:

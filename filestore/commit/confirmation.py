@@ -9,7 +9,7 @@ from typing import Final
 
 from filestore.commit.committable import Committable
 from filestore.commit.snapshot_writer import check_bucket_count
-from filestore.commit.succession import Parent, Standing, standing, surroundings
+from filestore.commit.succession import Parent, Standing, remove_strays, standing, surroundings
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
@@ -146,6 +146,11 @@ def check_no_fork(store: TableStore, snapshot_id: int, parent: SnapshotRef) -> N
 
     Raises: LostRaceError.
     """
+    if remove_strays(store, [snapshot_id]):
+        raise LostRaceError(
+            f"a handle of a former table of this name had taken the number: table={store.name} "
+            f"snapshot={snapshot_id}: commit again"
+        )
     found = store.snapshots.find(snapshot_id)
     if found is not None and found.parent not in (None, parent.identity) and store.snapshots.latest_ref() == parent:
         raise LostRaceError(

@@ -6,7 +6,8 @@ one small file for each writer, beside the snapshots, where no reader of the lay
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
 
@@ -43,19 +44,33 @@ class ExpiredCommits:
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptDataError(f"note of a writer cannot be decoded: file={path} error={error!r}") from error
 
-    def note(self, expiring: Iterable[Snapshot], *, following: Snapshot | None) -> None:
+    def note(self, expiring: Iterable[Snapshot], *, following: Snapshot | None) -> dict[str, bytes]:
         """Note the newest identifier of each writer.
 
         Args:
             expiring: snapshots that are about to be deleted, oldest first.
             following: the first that stays: its writer needs no note.
+
+        Returns:
+            The notes that were written, by path.
         """
+        written = {}
         kept = None if following is None or not _counts(following) else following.commit_user
         newest = {each.commit_user: each for each in expiring if _counts(each)}
         for commit_user, snapshot in newest.items():
             if commit_user != kept and snapshot.commit_identifier > (self.newest(commit_user) or -1):
                 body = {"identifier": snapshot.commit_identifier, "snapshot": snapshot.id}
-                self._io.replace(self._path(commit_user), json.dumps(body).encode())
+                path = self._path(commit_user)
+                written[path] = json.dumps(body).encode()
+                self._io.replace(path, written[path])
+        return written
+
+    def withdraw(self, written: Mapping[str, bytes]) -> None:
+        """Delete notes that came into another table than the one that they are about, or where none is any more."""
+        for path, body in written.items():
+            with suppress(FileNotFoundError):
+                if self._io.read_bytes(path) == body:
+                    self._io.delete(path)
 
     def after(self, snapshot_id: int) -> list[str]:
         """Paths of the notes about commits after a snapshot; old notes without a snapshot id are among them."""

@@ -15,7 +15,14 @@ from filestore.scan.snapshot_files import live_files, manifests_of
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.change_tracking import change_properties, default_changes
 from filestore.snapshot.commit_times import commit_time, warn_if_ahead
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, LOG_GENERATION_KEY, PARENT_KEY, CommitKind, Snapshot
+from filestore.snapshot.snapshot import (
+    FIRST_SNAPSHOT_ID,
+    LOG_GENERATION_KEY,
+    PARENT_KEY,
+    TABLE_KEY,
+    CommitKind,
+    Snapshot,
+)
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError
 
@@ -132,6 +139,7 @@ def write_snapshot(
             **_change_properties(store, latest, kind, committable),
             **_log_generation(store, latest),
             **({} if latest is None else {PARENT_KEY: latest.identity}),
+            **({} if store.table_uuid is None else {TABLE_KEY: store.table_uuid}),
         },
         next_row_id=latest.next_row_id if latest else None,
         uuid=store.names.uuid(),

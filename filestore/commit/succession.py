@@ -9,6 +9,7 @@ sides sees the other. A rollback looks for what follows once more behind its not
 was created behind that look finds the notes.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -108,6 +109,28 @@ def check_is_same_table(store: TableStore) -> None:
             f"table was dropped, renamed or made again since it was opened, nothing was committed: table={store.name} "
             f"path={store.paths.root} fix='open it again, under its new name'"
         )
+
+
+def remove_strays(store: TableStore, ids: Iterable[int]) -> int:
+    """Delete snapshots that handles of a former table of this name put into the one that was made again.
+
+    Such a handle never acknowledges them: behind the creation it finds another table. What is found here belongs to the
+    former one for good, because this one is looked at behind it.
+
+    Args:
+        store: the table.
+        ids: of the snapshots that are looked at.
+
+    Returns:
+        How many were found.
+    """
+    found = [each for each in map(store.snapshots.find, ids) if each is not None and each.table_uuid is not None]
+    strays = [each for each in found if each.table_uuid != store.table_uuid]
+    if not strays or store.table_uuid is None or not store.is_as_opened():
+        return 0
+    for each in strays:
+        store.delete_snapshot(each)
+    return len(strays)
 
 
 def continues(store: TableStore, snapshot: Snapshot, before: Snapshot) -> bool:

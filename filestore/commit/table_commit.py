@@ -42,7 +42,7 @@ from filestore.commit.conflicts import Candidate, find_published, why_not
 from filestore.commit.guards import check_not_between, check_safe, check_time, published_buckets
 from filestore.commit.history import CommitHistory
 from filestore.commit.snapshot_writer import changes_nothing, entries_of, write_snapshot
-from filestore.commit.succession import check_is_same_table
+from filestore.commit.succession import check_is_same_table, remove_strays
 from filestore.manifest.commit_message import CommitMessage
 from filestore.scan.snapshot_files import live_files
 from filestore.schema.validation import check_writable
@@ -272,6 +272,8 @@ class TableCommit:
         self._check_writer()
         if latest is not None and latest.ref != self._own:  # what follows an own commit is not another one's
             check_not_between(table, latest)
+        if latest is None:
+            remove_strays(table, table.snapshots.ids())
         if progress.unknown is None:
             self._delete(progress.scratch)  # the attempt before is known to have lost
         progress.scratch.clear()

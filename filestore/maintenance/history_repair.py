@@ -6,7 +6,8 @@ readable fork to a tag, and sets the hints right.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from filestore.commit.succession import continues
@@ -28,6 +29,7 @@ class HistoryState:
     chain: tuple[Snapshot, ...]  # the snapshots of the table, ascending
     forks: tuple[Snapshot, ...] = ()
     missing_ids: tuple[int, ...] = ()  # inside the chain
+    late_tags: tuple[str, ...] = ()  # without files, of processes that died behind a rollback
     earliest_hint: int | None = None
     latest_hint: int | None = None
 
@@ -43,17 +45,21 @@ class HistoryState:
 class Repair:
     """One thing that a repair does."""
 
-    action: str  # complete rollback, take back rollback, restore snapshot, tag fork, remove fork, set hint
+    action: str  # complete rollback, take back rollback, restore snapshot, tag fork, remove fork, remove tag, set hint
     subject: str
     detail: str
 
 
 def read_history(store: TableStore) -> HistoryState:
     """Read every snapshot of a branch, and separate its chain from forks. Raises: CorruptDataError."""
-    found = [each for each in (store.snapshots.find(each) for each in store.snapshots.ids()) if each is not None]
+    found = [each for each in map(store.snapshots.find, store.snapshots.ids()) if each is not None]
+    strays = [each for each in found if store.snapshots.is_of_other_table(each)]
     earliest, latest = store.snapshots.hints()
     kept = {*store.snapshots.claims.refs()}
-    return history_of(_segments(store, found), first_kept=kept, earliest_hint=earliest, latest_hint=latest)
+    segments = _segments(store, [each for each in found if each not in strays])
+    state = history_of(segments, first_kept=kept, earliest_hint=earliest, latest_hint=latest)
+    forks = tuple(sorted((*state.forks, *strays), key=lambda each: each.id))
+    return replace(state, forks=forks, late_tags=tuple(_late_tags(store)))
 
 
 def history_of(
@@ -120,6 +126,11 @@ def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repa
     state = read_history(store)
     for fork in state.forks:
         yield from _without(store, fork, dry_run=dry_run)
+    for name in state.late_tags:
+        if not dry_run:
+            store.delete_tag(name)
+        detail = "cause='a rollback removed its snapshot while it was created' fix=tag another one"
+        yield Repair(action="remove tag", subject=f"tag {name}", detail=detail)
     if not state.chain:
         return
     first, last = state.chain[0].id, state.chain[-1].id
@@ -156,7 +167,8 @@ def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackR
     if target is None:
         tags = (each.snapshot for each in tag_references(store))
         target = next((each for each in tags if each is not None and each.id == found.target_id), None)
-    if target is None and finish_without_target(store, found):
+    is_leaving = target is None or target.id < store.snapshots.claimed_for_deletion()
+    if is_leaving and finish_without_target(store, found):
         return found
     if target is None:
         raise CorruptDataError(
@@ -195,7 +207,7 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
     """Move a fork out of the history: to a tag, if its files are there; a rollback may have deleted its parents'."""
     subject, user = f"snapshot {fork.id}", f"user={fork.commit_user} identifier={fork.commit_identifier}"
     name = f"{FORK_TAG_PREFIX}{fork.id}-{fork.identity[:8]}"
-    if _is_readable(store, fork):
+    if not store.snapshots.is_of_other_table(fork) and _is_readable(store, fork):
         if not dry_run:
             store.io.create_exclusive(store.paths.tag(name), fork.to_json().encode())
         yield Repair(action="tag fork", subject=subject, detail=f"tag={name} {user} fix=write its rows again")
@@ -203,6 +215,20 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
         store.snapshots.removed.add(fork.identity)
         store.delete_snapshot(fork)
     yield Repair(action="remove fork", subject=subject, detail=user)
+
+
+def _late_tags(store: TableStore) -> Iterator[str]:
+    """Tags that were created behind a rollback that removed their snapshots, by processes that did not look again."""
+    if not store.snapshots.removed.digest:
+        return
+    for name in store.snapshots.tag_names():
+        tag = None
+        with suppress(CorruptDataError):  # verify names it
+            tag = store.snapshots.find_tag(name)
+        if tag is None or name.startswith(FORK_TAG_PREFIX) or not store.snapshots.removed.has(tag.identity):
+            continue
+        if not _is_readable(store, tag):
+            yield name
 
 
 def _is_readable(store: TableStore, snapshot: Snapshot) -> bool:

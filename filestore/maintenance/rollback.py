@@ -335,7 +335,7 @@ def _newest_first(store: TableStore, references: Sequence[LiveReference]) -> lis
 
 
 def finish_without_target(store: TableStore, run: RollbackRun) -> bool:
-    """Complete a decided rollback that died behind its removals, when others have expired its target since.
+    """Complete a decided rollback that died behind its removals, when others expire its target, or have expired it.
 
     Returns: False: what it removes is still there.
     """

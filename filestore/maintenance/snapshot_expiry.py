@@ -9,10 +9,10 @@ before are seen here. Source: Paimon ExpireSnapshotsImpl,
 SnapshotDeletion.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from filestore.commit.expired_commits import ExpiredCommits
+from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
 from filestore.layout.branch_state import keeps_snapshots
 from filestore.options.table_options import TableOptions
 from filestore.refs.file_references import (
@@ -25,7 +25,7 @@ from filestore.refs.file_references import (
 )
 from filestore.refs.live_references import DecidingReferences, other_references
 from filestore.snapshot.commit_times import CommitTimes
-from filestore.snapshot.snapshot import Snapshot, with_befores
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -125,8 +125,13 @@ def expire_snapshots(
     span = _span(store, retention, before_ms)
     if not span:
         return
+    claimed: SnapshotRef | None = None
+    notes: Mapping[str, bytes] = {}
     if not dry_run:
-        store.snapshots.claim_up_to(span.stop)
+        claimed = store.snapshots.claim_up_to(span.stop)
+        if not store.is_as_opened():
+            _withdraw(store, claimed, notes)
+            return
         first_kept = store.snapshots.find(span.stop)
         if keeps_snapshots(store.io, store.paths) or first_kept is None:
             return  # operations that copy snapshots check for the claim after announcing themselves, so one side yields
@@ -136,8 +141,9 @@ def expire_snapshots(
     steps = list(_candidates(store, span))
     if not dry_run:
         following = store.snapshots.find(span.stop)
-        ExpiredCommits(store.io, store.paths).note((step.snapshot for step in steps), following=following)
+        notes = ExpiredCommits(store.io, store.paths).note((step.snapshot for step in steps), following=following)
     if not dry_run and not store.is_as_opened():
+        _withdraw(store, claimed, notes)
         return  # some of what was found may be of a table that was made again under the name
     partitions = {file.partition for step in steps for file in step.data}
     references = FileReferences(store, partitions=partitions)
@@ -152,6 +158,18 @@ def expire_snapshots(
         yield spared
     if not dry_run and (store.snapshots.hints()[1] or span.stop) < span.stop:  # set by a writer that was paused
         store.snapshots.repair_latest_hint()
+
+
+def _withdraw(store: TableStore, claimed: SnapshotRef | None, notes: Mapping[str, bytes]) -> None:
+    """Behind a pause in which the table or branch was dropped: what was written is in no table, or in another one."""
+    paths = store.paths
+    ExpiredCommits(store.io, paths).withdraw(notes)
+    if claimed is not None:
+        store.snapshots.withdraw_claim(claimed)
+    for directory in (expired_commits_directory(paths), paths.expiry_dir, paths.snapshot_dir):
+        store.io.delete_empty_directory(directory)
+    _delete_empty(store, paths.branch_root)
+    store.io.delete_empty_directory(paths.root)
 
 
 def _span(store: TableStore, retention: Retention, before_ms: int | None) -> range:

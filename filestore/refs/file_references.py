@@ -198,7 +198,7 @@ class FileReferences:
         try:
             return frozenset(files_of(table, reference, snapshot))
         except FileNotFoundError as error:
-            if not _is_live(table, reference):
+            if not _is_live(table, reference) or table.snapshots.is_of_other_table(snapshot):
                 return None
             now = table.snapshots.find(snapshot.id)
             if (

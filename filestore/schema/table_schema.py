@@ -152,6 +152,11 @@ class TableSchema:
             ) from error
 
 
+def uuid_of(first: TableSchema | None) -> str | None:
+    """The id of a table by its first schema; None: it has none, or there is no such schema."""
+    return None if first is None else first.table_uuid
+
+
 @lru_cache(maxsize=256)
 def _options_in_force(texts: tuple[tuple[str, str], ...], primary_key: tuple[str, ...], version: int) -> TableOptions:
     """Parsed once in a process; they cannot change."""

@@ -48,6 +48,11 @@ class ExpiryClaims:
         for each in known[:-1]:
             self._io.delete(self._path(each))
 
+    def remove(self, first_kept: SnapshotRef) -> None:
+        """Remove one claim, if it names this snapshot. Raises: UnavailableError."""
+        if first_kept in self.refs():
+            self._io.delete(self._path(first_kept.id))
+
     def remove_above(self, snapshot_id: int) -> None:
         """Remove the claims of snapshots from this one on. Raises: UnavailableError."""
         for each in self.ids():

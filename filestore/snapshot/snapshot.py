@@ -23,6 +23,8 @@ SNAPSHOT_VERSION: Final = 3
 _NO_WATERMARK: Final = -(2**63)
 PARENT_KEY: Final = "fluvial.parent"
 """Snapshot property: identity of the snapshot that this one follows. Snapshots of other engines have none."""
+TABLE_KEY: Final = "fluvial.table"
+"""Snapshot property: id of the table that its writer had opened; absent: another engine made that table."""
 CHANGES_KEY: Final = "fluvial.changes"
 """Snapshot property: where streams get its changes, log, files or none. Snapshots of other engines have none."""
 LOG_GENERATION_KEY: Final = "fluvial.log-generation"
@@ -129,6 +131,11 @@ class Snapshot:
     def parent(self) -> str | None:
         """Identity of the snapshot that it follows; None: its writer did not name it, or it is the first."""
         return self.properties.get(PARENT_KEY)
+
+    @property
+    def table_uuid(self) -> str | None:
+        """Id of the table that its writer had opened; None: not known."""
+        return self.properties.get(TABLE_KEY)
 
     def to_json(self) -> str:
         """Contents of the snapshot file, without absent values."""

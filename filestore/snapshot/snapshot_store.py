@@ -5,7 +5,7 @@ nothing is deleted because of one. Source: Paimon SnapshotManager, HintFileUtils
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from filestore.io.commit_lock import TableLock
@@ -29,9 +29,24 @@ class SnapshotStore:
     A missing file is ``FileNotFoundError``, as in ``FileIO``: a snapshot may expire between two reads.
     """
 
-    def __init__(self, io: FileIO, paths: TablePaths, *, lock: TableLock | None = None) -> None:
-        """``lock`` makes publishing safe where ``io`` cannot create a file exclusively; see ``commit.lock``."""
+    def __init__(
+        self,
+        io: FileIO,
+        paths: TablePaths,
+        *,
+        lock: TableLock | None = None,
+        table_uuid: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Of one branch.
+
+        Args:
+            io: file system.
+            paths: of the branch.
+            lock: makes publishing safe where ``io`` cannot create a file exclusively; see ``commit.lock``.
+            table_uuid: looks up the id of the table that is there now; None: it has none.
+        """
         self._io = io
+        self._table_uuid = table_uuid
         self._paths = paths
         self._lock = lock
         self.claims = ExpiryClaims(io, paths)
@@ -67,20 +82,28 @@ class SnapshotStore:
     def _is_fork(self, snapshot_id: int, ids: Sequence[int]) -> bool:
         """Whether a snapshot does not continue the one before: its writer is about to take it back, or has died."""
         snapshot = self.find(snapshot_id)
-        if snapshot is None or snapshot.parent is None:
-            return snapshot is None
+        if snapshot is None or ids[0] == snapshot_id:
+            return snapshot is None or self.is_of_other_table(snapshot)
+        if snapshot.parent is None:
+            return False
         before = self.find(snapshot_id - 1)
         if before is not None:  # a commit on top of what a rollback is removing is taken back
             return before.identity != snapshot.parent or self.removed.has(before.identity)
-        return ids[0] < snapshot_id and snapshot.ref not in self.claims.refs()
+        return snapshot.ref not in self.claims.refs()
+
+    def is_of_other_table(self, snapshot: Snapshot) -> bool:
+        """Whether a handle published it that was opened before the table of this name was dropped and made again."""
+        if snapshot.table_uuid is None:
+            return False
+        return self._table_uuid() not in (None, snapshot.table_uuid)
 
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot that has not expired; None when nothing was committed."""
         hinted = self._hint(self._paths.earliest_hint)
         if hinted is not None and self.exists(hinted):
             return hinted
-        ids = self.ids()
-        return ids[0] if ids else None
+        found = ((each, self.find(each)) for each in self.ids())
+        return next((each for each, snapshot in found if snapshot and not self.is_of_other_table(snapshot)), None)
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None when nothing was committed. Raises: CorruptDataError."""
@@ -168,16 +191,30 @@ class SnapshotStore:
         """The hints EARLIEST and LATEST as they are, right or wrong; None: missing or not a number."""
         return self._hint(self._paths.earliest_hint), self._hint(self._paths.latest_hint)
 
-    def claim_up_to(self, snapshot_id: int) -> None:
+    def claim_up_to(self, snapshot_id: int) -> SnapshotRef | None:
         """Claim the snapshots before this one for deletion: from now on they cannot be tagged.
+
+        Returns:
+            That snapshot; None: it is gone, as a concurrent expiry has claimed more, and nothing was claimed.
 
         Raises: UnavailableError; then none of them may be deleted.
         """
         first_kept = self.find(snapshot_id)
-        if first_kept is not None:  # else a concurrent expiry has claimed more
-            self.claims.add(first_kept.ref)
+        if first_kept is None:
+            return None
+        self.claims.add(first_kept.ref)
         if (self._hint(self._paths.earliest_hint) or FIRST_SNAPSHOT_ID) < snapshot_id:
             self._io.replace(self._paths.earliest_hint, str(snapshot_id).encode())
+        return first_kept.ref
+
+    def withdraw_claim(self, first_kept: SnapshotRef) -> None:
+        """Take a claim back that came into another table than the one it was decided on, or where none is any more.
+
+        Raises: UnavailableError.
+        """
+        self.claims.remove(first_kept)
+        if self._hint(self._paths.earliest_hint) == first_kept.id:  # readers list without it
+            self._io.delete(self._paths.earliest_hint)
 
     def release_claims(self, snapshot_id: int) -> None:
         """Take back the claims of snapshots from this one on, which a rollback has put back.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -62,6 +62,13 @@ def at(
 
 def publishing(history_plan: HistoryPlan, *choices: Intervention) -> Callable[[], Iterator[HistoryPlan]]:
     return at(history_plan, "/snapshot/snapshot-", of=("create_exclusive",), choices=choices or (PAUSE,))
+
+
+def published_then_dead(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
+    """The first actor is paused before a publication, and dies right behind it."""
+    for paused in publishing(history_plan)():
+        ((actor, step, _),) = paused.choices
+        yield replace(paused, choices=(*paused.choices, (actor, step + 1, Intervention(crash=True))))
 
 
 def lost_twice(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
@@ -304,6 +311,12 @@ BUGS = (
         patch=returning(table_commit, "confirm"),
         plans=publishing(plan("overwrite", "rename")),
         most=2,
+    ),
+    PlantedBug(
+        name="a snapshot names its table",
+        patch=returning(SnapshotStore, "is_of_other_table", value=False),
+        plans=lambda: published_then_dead(plan("write", "drop create")),
+        most=1,
     ),
     PlantedBug(
         name="exclusive creation",

@@ -16,13 +16,26 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.commit.confirmation import GoneError
 from filestore.commit.succession import Parent, Standing, Surroundings, standing
 from filestore.io.file_io import LocalFileIO
+from filestore.maintenance.history_repair import read_history, repair_history
+from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
+from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import CountedNames, Disks, ManualClock, Nth
-from tests.support.tables import KEY_SCHEMA, check_metadata, content, copied, key_table, memory_catalog, reopened, rows
+from tests.support.faults import CountedNames, Disks, ManualClock, MemoryFileIO, Nth
+from tests.support.tables import (
+    KEY_SCHEMA,
+    check_metadata,
+    committable_of,
+    content,
+    copied,
+    key_table,
+    memory_catalog,
+    reopened,
+    rows,
+)
 
 KEEP_ONE = Retention(min_count=1, max_count=1, age_ms=10**15, limit=99)
 
@@ -308,8 +321,11 @@ def test_a_lock_does_not_hide_that_the_history_changed(tmp_path: Path, action: A
 
 
 @pytest.mark.sweep
-def test_a_commit_that_came_into_a_table_made_again_stays_where_another_one_follows_it() -> None:
-    """Seed 3004121: its files were deleted below the commit that followed, and the new table could not be read."""
+def test_a_commit_that_came_into_a_table_made_again_stays_where_another_engine_follows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its files were deleted below the commit that followed, and the new table could not be read."""
+    monkeypatch.setattr(SnapshotStore, "is_of_other_table", lambda self, snapshot: False)
     options, ends = {"bucket": "1", "write-only": "true"}, set()
     for nth in count(1):
         catalog = memory_catalog()
@@ -337,6 +353,161 @@ def test_a_commit_that_came_into_a_table_made_again_stays_where_another_one_foll
         if io.left > 0:
             break
     assert ends == {True, False}
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+class StoppedClock(ManualClock):
+    """Always the same time."""
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def dead_in_a_table_made_again(commits: int, *, written: int = 0, paused_before: str = "snapshot") -> FileTable:
+    """The new table, after a handle of the former one published into it, and died before it looked behind that.
+
+    ``paused_before``: what the handle has not written yet when the table is made again, "snapshot" or "all files".
+    """
+
+    def switch() -> None:
+        drop_and_create_empty(catalog)
+        for key in range(written):
+            catalog.table("db.t").write(rows((10 + key, 0)))
+
+    def publishes() -> None:
+        late.left = 2
+
+    def die() -> None:
+        raise Died
+
+    catalog = memory_catalog()
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
+    for key in range(commits):
+        table.write(rows((key, key)))
+    late = Nth(table.store.io, -1, die)
+    creating = Nth(late, 1, publishes, of=("create_exclusive",))
+    io = Nth(creating, -1, switch, of=("create_exclusive",) if paused_before == "snapshot" else None)
+    old = reopened(table, io)  # type: ignore[arg-type]
+    io.left = 1
+    with pytest.raises(Died):
+        old.write(rows((1, 1)))
+    return catalog.table("db.t")
+
+
+@pytest.mark.parametrize("commits", [0, 3])
+@pytest.mark.sweep
+def test_no_commit_of_a_former_table_is_in_the_one_made_again_under_its_name(commits: int) -> None:
+    """Wherever the old handle is paused: nothing of it is read, followed or kept, and what is new stays."""
+    options, ends = {"bucket": "1", "write-only": "true"}, set()
+    for nth in count(1):
+        catalog = memory_catalog()
+        first = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+        for key in range(commits):
+            first.write(rows((key, key)))
+        io = Nth(first.store.io, 0, lambda: None)
+        old = reopened(first, io)  # type: ignore[arg-type]
+
+        def replaced_and_written(catalog: FileCatalog = catalog) -> None:
+            drop_and_create_empty(catalog)
+            catalog.table("db.t").write(rows((2, 2)))
+
+        io.left, io.action = nth, replaced_and_written
+        try:
+            old.write(rows((1, 1)))
+            ends.add("acknowledged")  # before the drop
+        except (FluvialError, FileNotFoundError) as error:  # or a file went as it was written
+            ends.add(type(error).__name__)
+        if io.left > 0:
+            break
+        new = catalog.table("db.t")
+        new.write(rows((3, 3)))
+        assert content(new) == {2: 2, 3: 3}, f"paused before operation {nth}"
+        check_metadata(new)
+    assert ends >= {"acknowledged", "GoneError"}
+
+
+@pytest.mark.parametrize("commits", [0, 3])
+def test_a_table_made_again_is_empty_and_writable_beside_what_a_dead_handle_left_in_it(commits: int) -> None:
+    """Seed 3004121: a commit followed it, and the new table could not be read."""
+    new = dead_in_a_table_made_again(commits)
+    assert new.store.snapshots.ids() == [commits + 1]
+    assert new.store.snapshots.latest() is None
+    assert new.store.snapshots.earliest_id() is None
+    assert content(new) == {}
+    assert [each.id for each in read_history(new.store).forks] == [commits + 1]
+    new.write(rows((2, 2)))
+    assert (new.store.snapshots.ids(), content(new)) == ([1], {2: 2})
+    check_metadata(new)
+
+
+@pytest.mark.parametrize(
+    ("commits", "written", "paused_before"),
+    [(0, 0, "snapshot"), (0, 0, "all files"), (1, 1, "snapshot"), (3, 1, "snapshot")],
+)
+def test_what_a_dead_handle_left_in_a_table_made_again_stops_nothing(
+    commits: int, written: int, paused_before: str
+) -> None:
+    """Its number is the next one or a later one, and its files may be there or gone with the former table."""
+    new = dead_in_a_table_made_again(commits, written=written, paused_before=paused_before)
+    store, here = new.store, {10 + key: 0 for key in range(written)}
+    assert (content(new), list(expire_snapshots(store, KEEP_ONE))) == (here, [])
+    find_orphans(store, before_ms=2**60)
+    done = [(step.action, step.subject) for step in repair_history(store)]
+    assert done[:1] == [("remove fork", f"snapshot {commits + 1}")]
+    assert store.snapshots.tag_names() == [], "its rows are of another table"
+    stray = dead_in_a_table_made_again(commits, written=written, paused_before=paused_before)
+    for key in (1, 2, 3):
+        stray.write(rows((key, key)))
+    assert content(stray) == {**here, 1: 1, 2: 2, 3: 3}
+    check_metadata(stray)
+
+
+@pytest.mark.parametrize("action", [drop, drop_and_create_empty])
+@pytest.mark.sweep
+def test_an_expiry_that_is_paused_leaves_nothing_in_a_table_made_again(
+    action: Callable[[FileCatalog], None],
+) -> None:
+    """No claim, hint or note of a committed batch; where the table was dropped, its name is free. (Seed 15001158)"""
+    for nth in count(1):
+        catalog = memory_catalog()
+        table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+        for batch in (1, 2):
+            table.new_commit("query").commit(committable_of(table, batch, rows((batch, batch))))
+        for key in (3, 4):
+            table.write(rows((key, key)))
+        io = Nth(table.store.io, 0, lambda: None, of=("replace", "delete"))
+        paused = reopened(table, io)  # type: ignore[arg-type]
+        io.left, io.action = nth, lambda catalog=catalog: action(catalog)  # type: ignore[misc]
+        with suppress(FluvialError, FileNotFoundError):
+            list(expire_snapshots(paused.store, KEEP_ONE))
+        if io.left > 0:
+            break
+        if action is drop:  # the name is free
+            catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
+        new = catalog.table("db.t")
+        assert new.new_commit("query").filter_committed([1]) == [1]
+        for key in range(5):
+            new.write(rows((key, key)))
+        create_tag(new.store, "first", snapshot_id=1)
+        assert (new.store.snapshots.earliest_id(), new.store.snapshots.claimed_up_to()) == (1, 1), f"before {nth}"
+        check_metadata(new)
+    assert nth > 5
+
+
+def test_a_table_made_again_at_the_same_time_is_another_one() -> None:
+    """Its first schema is equal to that of the former table, but for its id."""
+    catalog = FileCatalog("/warehouse", io=MemoryFileIO(), clock=StoppedClock(), names=CountedNames())
+    options = {"bucket": "1"}
+    old = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+    catalog.drop_table("db.t")
+    new = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+    assert old.store.schema == new.store.schema
+    with pytest.raises(InvalidInputError, match="made again since it was opened, nothing was committed"):
+        old.write(rows((1, 1)))
+    assert content(new) == {}
 
 
 def test_a_wrong_earliest_hint_deletes_nothing() -> None:
@@ -380,6 +551,20 @@ def test_a_latest_hint_below_the_earliest_is_not_believed() -> None:
     io.write_new(table.store.paths.snapshot(4), fork)
     io.replace(table.store.paths.latest_hint, b"4")
     assert snapshots.latest_id() == 8
+
+
+@pytest.mark.parametrize("hint", ["latest_hint", "earliest_hint"])
+def test_a_hint_with_a_number_of_5000_digits_is_not_believed(hint: str) -> None:
+    """Python refuses to make an int of it; it may be what is left of a damaged file."""
+    table = three_commits()
+    table.store.io.replace(getattr(table.store.paths, hint), b"7" * 5000)
+    assert content(table) == {1: 1, 2: 2, 3: 3}
+    another_writer(table)
+    create_tag(table.store, "t")
+    assert list(repair_history(table.store, dry_run=True)) == list(repair_history(table.store))
+    assert table.store.snapshots.hints() == (1, 4)
+    assert [step.snapshot.id for step in expire_snapshots(table.store, KEEP_ONE)] == [1, 2, 3]
+    assert content(table) == {1: 1, 2: 2, 3: 3, 4: 4}
 
 
 def test_the_latest_hint_is_never_lowered_by_a_commit() -> None:

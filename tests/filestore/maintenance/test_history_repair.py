@@ -9,9 +9,10 @@ from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
+from filestore.tag.tags import create_tag
 from lsm.errors import ConflictError
 from tests.support.faults import Nth
-from tests.support.tables import content, key_table, reopened, rows
+from tests.support.tables import content, expire_all_but, key_table, reopened, rows
 
 
 def silent(done: int, total: int) -> None:
@@ -107,6 +108,33 @@ def test_a_wrong_hint_is_set_right(hint: str) -> None:
     assert problems(table) == [("hint", f"main {hint}")]
     assert actions(table) == [("set hint", hint)]
     assert (problems(table), table.store.snapshots.hints()) == ([], (1, 3))
+
+
+def test_a_tag_of_a_process_that_died_behind_a_rollback_is_removed() -> None:
+    """It was paused before it created its tag; the rollback took the snapshot away; it died before it looked again."""
+    table = with_commits(3)
+    store = table.store
+    create_tag(store, "kept", snapshot_id=1)
+    bodies = {each: store.snapshots.read(each).to_json().encode() for each in (2, 3)}
+    roll_back(store, plan_rollback(store, store.snapshots.read(1)))
+    for each, body in bodies.items():
+        store.io.write_new(store.paths.tag(f"late{each}"), body)
+    assert read_history(store).late_tags == ("late2", "late3")
+    assert ("tag", "main late3") in problems(table)
+    assert actions(table) == [("remove tag", "tag late2"), ("remove tag", "tag late3")]
+    assert (store.snapshots.tag_names(), problems(table)) == (["kept"], [])
+    table.write(rows((9, 9)))
+    assert expire_all_but(table, 1) == [1]
+
+
+def test_a_fork_that_became_a_tag_is_not_removed_as_one_that_came_late() -> None:
+    """Its snapshot is noted as removed, too."""
+    table = with_commits(3)
+    put_copy(table, of=3, at=4)
+    assert [action for action, _ in actions(table)] == ["tag fork", "remove fork"]
+    (name,) = table.store.snapshots.tag_names()
+    table.store.io.delete(table.store.paths.manifest(table.store.snapshots.tag(name).delta_manifest_list))
+    assert read_history(table.store).late_tags == ()
 
 
 def test_a_gap_of_another_engine_is_reported_and_nothing_is_removed() -> None:

@@ -186,6 +186,59 @@ def test_wherever_a_rollback_dies_repair_completes_it_or_takes_it_back() -> None
 
 
 @pytest.mark.sweep
+def dead_behind_its_removals() -> FileTable:
+    """A rollback to snapshot 2 has removed 3 and 4 when it dies, and three commits have followed since."""
+    before = four_commits()
+    for fail_at in range(1, 300):
+        table = copied(before)
+        dying = Dying(table.store.io, 10**9)
+        rolling = reopened(table, dying)  # type: ignore[arg-type]
+        plan = plan_rollback(rolling.store, rolling.store.snapshots.read(2))
+        dying.left = fail_at
+        with pytest.raises(DiedError):
+            roll_back(rolling.store, plan)
+        if table.store.snapshots.ids() == [1, 2]:
+            for key in (5, 6, 7):
+                table.write(rows((key, key)))
+            return table
+    raise AssertionError("it ends before it has removed anything")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("way", ["repair", "again"])
+def test_the_target_of_a_dead_rollback_expires_when_commits_have_followed_it(way: str) -> None:
+    """Seed 1546: its completion took the claim back, and the half deleted target was a snapshot of the table again."""
+    before, disks, refused = dead_behind_its_removals(), Disks(), 0
+    for fail_at in count(1):
+        table = copied(before)
+        dying = Dying(table.store.io, 10**9)
+        expiring = reopened(table, dying)  # type: ignore[arg-type]
+        dying.left = fail_at
+        try:
+            expire_all_but_one(expiring)
+        except DiedError:
+            pass
+        else:
+            break
+        if not disks.is_new(table.store.io):
+            continue
+        kept = {1, 2, 5, 6, 7}
+        if way == "again" and table.store.snapshots.exists(2):
+            try:
+                back_to(table, 2)
+                kept = {1, 2}
+            except ConflictError:
+                refused += 1
+        list(repair_history(table.store))
+        assert find_run(table.store) is None
+        assert {*content(table)} == kept, f"died before operation {fail_at}"
+        table.write(rows((8, 8)))
+        expire_all_but_one(table)
+        check_metadata(table)
+        assert files_there(table) == used_files(table)
+    assert refused or way == "repair"
+
+
 def test_a_refusal_that_leaves_something_is_none() -> None:
     """Seed 3004600: a note could not be deleted, the rollback was refused, and no commit was possible any more."""
     said = set()

@@ -2,9 +2,15 @@
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
+from filestore.catalog.catalog import FileCatalog
+from filestore.io.file_io import LocalFileIO
+from filestore.maintenance.rewriting import lost_files, remove_lost_files
+from filestore.maintenance.verification import verify_files
 from filestore.read.split_read import read_split
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.lost_files import (
@@ -18,7 +24,8 @@ from filestore.snapshot.lost_files import (
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from lsm.errors import CorruptDataError, FluvialError
-from tests.support.tables import content, copied, expire_all_but, key_table, rows
+from tests.support.faults import CountedNames, ManualClock
+from tests.support.tables import KEY_SCHEMA, content, copied, expire_all_but, key_table, rows
 
 
 def merged_table() -> FileTable:
@@ -88,6 +95,58 @@ def test_no_operation_ends_in_a_bare_error_about_a_file(
             wanted += ["table=db.t", "needed_by='snapshot ", "gives up its rows"]
         assert [part for part in wanted if part not in str(error)] == []
     assert found or operation is OPERATIONS["tag"], "a tag reads no file"
+
+
+def on_disk(directory: Path) -> FileTable:
+    """Of two buckets, of which one is empty, and two runs in the other."""
+    catalog = FileCatalog(str(directory), io=LocalFileIO(), clock=ManualClock(), names=CountedNames())
+    options = {"bucket": "2", "write-only": "true"}
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options=options)
+    for value in (1, 2):
+        table.write(rows((1, value)))
+    return table
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+def test_a_lost_bucket_directory_is_an_error_where_its_files_are_needed(
+    tmp_path: Path, operation: Callable[[FileTable], object]
+) -> None:
+    """What reads no data file works; what does says what gives up the rows, which then works too."""
+    table = on_disk(tmp_path)
+    (directory,) = [*Path(table.store.paths.root).glob("bucket-*")]
+    rmtree(directory)
+    error = error_of(operation, table)
+    if error is None:
+        assert operation in (OPERATIONS["write"], OPERATIONS["tag"], OPERATIONS["expire"], OPERATIONS["delete all"])
+    else:
+        assert isinstance(error, LostFileError)
+        text = str(error)
+        assert [part for part in (str(directory), "fix=", "remove-unexisting-files") if part not in text] == []
+        assert operation in (OPERATIONS["read"], OPERATIONS["compact"])
+    remove_lost_files(table.store, lost_files(table.store))
+    table.compact(full=True)
+    assert 1 not in content(table)
+
+
+@pytest.mark.parametrize("operation", [OPERATIONS[each] for each in OPERATIONS if each != "tag"])  # it keeps files
+def test_a_missing_directory_of_an_empty_bucket_is_no_loss(
+    tmp_path: Path, operation: Callable[[FileTable], object]
+) -> None:
+    """Of a bucket that never had rows, and of one whose rows were deleted and expired."""
+    table = on_disk(tmp_path)
+    directories = Path(table.store.paths.root).glob("bucket-*")
+    assert len([*directories]) == 1
+    assert error_of(operation, table) is None
+    table.overwrite(rows())
+    expire_all_but(table, 1)
+    for each in Path(table.store.paths.root).glob("bucket-*"):
+        assert [*each.iterdir()] == []
+        each.rmdir()
+    assert content(table) == {}
+    assert error_of(operation, table) is None
+    assert [*verify_files(table.store, progress=lambda done, of: None)] == []
+    table.write(rows((1, 1), (2, 2)))
+    assert content(table).items() >= {1: 1, 2: 2}.items()
 
 
 def test_a_snapshot_that_expired_while_it_was_read_is_no_lost_file() -> None:
