@@ -17,12 +17,18 @@ def rows_within(row_bytes: float, *, most_rows: int, most_bytes: int) -> int:
 
 def pieces_within(rows: _Rows, most_bytes: int) -> Iterator[_Rows]:
     """Slices of the rows, in order and none empty, of at most so many bytes; a larger single row is a slice."""
-    count = rows.num_rows
-    if count > 1 and rows.nbytes > most_bytes:
-        yield from pieces_within(rows.slice(0, count // 2), most_bytes)
-        yield from pieces_within(rows.slice(count // 2), most_bytes)
+    for piece, _ in sized_pieces(rows, most_bytes):
+        yield piece
+
+
+def sized_pieces(rows: _Rows, most_bytes: int) -> Iterator[tuple[_Rows, int]]:
+    """``pieces_within``, each with its bytes, which take a while to count."""
+    count, size_bytes = rows.num_rows, rows.nbytes
+    if count > 1 and size_bytes > most_bytes:
+        yield from sized_pieces(rows.slice(0, count // 2), most_bytes)
+        yield from sized_pieces(rows.slice(count // 2), most_bytes)
     elif count:
-        yield rows
+        yield rows, size_bytes
 
 
 def release_after(row_bytes: float) -> None:

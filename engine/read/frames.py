@@ -22,13 +22,13 @@ from engine.lineage.frame_sources import note_frame
 from engine.lineage.origins import SourceRead
 from engine.read.batch_plan import BatchPlan
 from engine.read.pieces import Piece
-from engine.read.surviving_rows import drops_in_spark, has_only_deletions, without_deleted
+from engine.read.surviving_rows import drops_in_spark, fit_in_plan, has_only_deletions, without_deleted
 from engine.runtime.spark_settings import spark_setting
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
-from filestore.index.deletion_vectors import Positions, read_deletion_vectors
+from filestore.index.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.predicate import Predicate, columns_of
@@ -81,6 +81,8 @@ def table_frame(
     read_state = SourceRead.of(plan.table.store, plan.snapshot)
     if read_state is not None:
         note_frame(frame, read_state)
+    if not added:  # naming a column costs a millisecond
+        return frame if names == read else frame.selectExpr(*map(quoted, names))
     chosen = [F.col(quoted(name)) for name in names]
     return frame.select(
         *chosen,
@@ -115,19 +117,22 @@ class DividedPlan:
     """Who reads what."""
 
     plain: Sequence[str]  # paths for Spark's own scan
-    vectored: Mapping[str, _PlacedFile]  # likewise, of files some rows of which are deleted
+    vectored: Mapping[str, _PlacedFile]  # likewise, of files some rows of which are deleted, and of few others
     rest: Sequence[Piece]  # for Fluvial
 
     def deleted(self) -> Mapping[str, Positions]:
-        """Deleted positions of the files with some, by name. Raises: CorruptDataError."""
-        names = {file.file_name for _, _, file in self.vectored.values()}
+        """Deleted positions of the files of ``vectored``, by name. Raises: CorruptDataError."""
+        placed = self.vectored.values()
+        names = {file.file_name for _, _, file in placed}
+        whole = {file.file_name for _, split, file in placed if file.file_name not in _with_vectors(split)}
         stores = {
             (store.paths.branch_root, entry.file_name): (store, entry)
-            for store, split, _ in self.vectored.values()
+            for store, split, _ in placed
             for entry in split.deletion_vectors
         }
         found = [read_deletion_vectors(store, [entry]) for store, entry in stores.values()]
-        return {name: positions for each in found for name, positions in each.items() if name in names}
+        deleted = {name: positions for each in found for name, positions in each.items() if name in names}
+        return dict.fromkeys(whole, NO_POSITIONS) | deleted
 
 
 def listed_here(spark: SparkSession, paths: Sequence[str]) -> AbstractContextManager[None]:
@@ -163,14 +168,21 @@ def divided_plan(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> 
         vectored = []
     with_vectors: list[_PlacedFile] = []
     for _, store, split in vectored:
-        named = {each.data_file_name for entry in split.deletion_vectors for each in entry.index_vectors}
+        named = _with_vectors(split)
         for file in split.files:
             (with_vectors if file.file_name in named else plain).append((store, split, file))
+    together = [*with_vectors, *plain]
+    if with_vectors and fit_in_plan(len(together), sum(file.row_count for _, _, file in together)):
+        with_vectors, plain = together, []  # a second scan costs more than looking for what is not deleted
     return DividedPlan(
         plain=[_path(each) for each in _without_useless(plain, plan.filter)],
         vectored={_path(each): each for each in _without_useless(with_vectors, plan.filter)},
         rest=rest,
     )
+
+
+def _with_vectors(split: DataSplit) -> set[str]:
+    return {each.data_file_name for entry in split.deletion_vectors for each in entry.index_vectors}
 
 
 def _path(placed: _PlacedFile) -> str:

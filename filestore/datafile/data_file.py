@@ -19,6 +19,7 @@ from filestore.format.interface import USUAL_BATCH, BatchLimit, KeepRows, WriteS
 from filestore.format.parquet import missing_ranges
 from filestore.format.statistics import ColumnRange, has_order
 from filestore.io.file_io import FileIO
+from filestore.io.held_files import NewFiles
 from filestore.manifest.entries import DataFileMeta
 from filestore.options.table_options import TableOptions
 from filestore.predicate.evaluation import filter_mask, may_match
@@ -47,7 +48,7 @@ class DataFileWriter:
     def __init__(
         self,
         *,
-        io: FileIO,
+        io: NewFiles,
         path: str,
         schema: TableSchema,
         options: TableOptions,

@@ -24,9 +24,9 @@ from filestore.options.table.common import MIB
 from filestore.schema.file_fields import file_schema, leaf_columns
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
 from filestore.types.identity_cache import cached_by_identity
-from lsm.byte_sizes import pieces_within, release_after, rows_within
+from lsm.byte_sizes import release_after, rows_within, sized_pieces
 from lsm.errors import InvalidInputError
-from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER
+from lsm.row_kind import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 
 READ_BUFFER_BYTES: Final = 64 * 1024  # per column: a reader holds a page of each, not a whole column chunk
 SAMPLE_ROWS: Final = 1024
@@ -84,8 +84,7 @@ class ParquetFileWriter:
             row_bytes = max(rows.nbytes / rows.num_rows, 1)
             self._row_group_rows = max(int(self._row_group_bytes / row_bytes), _MIN_GROUP_ROWS)
             self._row_group_bytes = None
-        for piece in pieces_within(rows, self._most_bytes // 2):
-            size_bytes = piece.nbytes
+        for piece, size_bytes in sized_pieces(rows, self._most_bytes // 2):
             if self._pending_bytes + size_bytes > self._most_bytes:
                 self._flush(keep_partial=False)
             self._pending.append(piece)
@@ -115,10 +114,11 @@ class ParquetFileWriter:
         if row_bytes * min(self._page_rows, rows.num_rows) > _PAGE_BYTES:  # far wider rows than the first ones
             size = min(size, rows_within(row_bytes, most_rows=size, most_bytes=_PAGE_BYTES))
         whole = rows.num_rows // size * size if keep_partial else rows.num_rows
-        writer.write_table(rows.slice(0, whole), row_group_size=size)
-        rest = rows.slice(whole)
-        self._pending, self._pending_rows = ([rest] if rest.num_rows else []), rest.num_rows
-        self._pending_bytes = rest.nbytes
+        writer.write_table(rows if whole == rows.num_rows else rows.slice(0, whole), row_group_size=size)
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+        if whole < rows.num_rows:
+            rest = rows.slice(whole)
+            self._pending, self._pending_rows, self._pending_bytes = [rest], rest.num_rows, rest.nbytes
         release_after(row_bytes)
 
     def _open(self, rows: pa.Table, row_bytes: float = 0) -> pq.ParquetWriter:
@@ -127,11 +127,14 @@ class ParquetFileWriter:
             self._page_rows = rows_within(row_bytes, most_rows=_PAGE_ROWS, most_bytes=_PAGE_BYTES // 8)
             dictionary = self._dictionary_columns(rows)
             delta = {name: "DELTA_BINARY_PACKED" for name in self._delta_columns() if name not in dictionary}
+            packed = {*delta, *dictionary} if self._is_small(rows) else set()
+            codecs = {} if not packed else {f.name: "none" if f.name in packed else self._codec for f in self._fields}
+            levels = {name: self._zstd_level for name, codec in codecs.items() if codec == "zstd"}
             self._writer = pq.ParquetWriter(
                 self._sink,
                 self._schema,
-                compression=self._codec,
-                compression_level=self._zstd_level,
+                compression=codecs or self._codec,
+                compression_level=levels if codecs else self._zstd_level,
                 use_dictionary=dictionary,
                 column_encoding=delta or None,
                 store_decimal_as_integer=True,
@@ -144,7 +147,7 @@ class ParquetFileWriter:
     def _dictionary_columns(self, rows: pa.Table) -> list[str]:
         """Leaf columns with few distinct values in a spread-out sample; the first sorted rows would mislead."""
         if rows.num_rows < SMALL_FILE_ROWS:
-            return []
+            return [VALUE_KIND] if self._is_small(rows) and VALUE_KIND in self._schema.names else []
         # One row in 32 keeps the cost of sampling at a few percent of the cost of writing.
         wanted = min(max(rows.num_rows // 32, SAMPLE_ROWS // 4), SAMPLE_ROWS)
         step = max(rows.num_rows // wanted, 1)
@@ -157,6 +160,10 @@ class ParquetFileWriter:
                 if len(values) == 0 or pc.count_distinct(values, mode="all").as_py() * DICTIONARY_SHARE <= len(values):
                     chosen.append(path)
         return chosen + [name for name, original in self._shared.items() if original in chosen]
+
+    def _is_small(self, rows: pa.Table) -> bool:
+        """Whether what is packed is not compressed too, which costs more than the encoding: columns of a few rows."""
+        return self._codec != "none" and rows.num_rows < SMALL_FILE_ROWS and _is_flat(self._schema)
 
     def _delta_columns(self) -> Iterator[str]:
         keys = set(self._shared.values())
@@ -302,6 +309,11 @@ def _internal(raw: Any, field: DataField) -> Any:
     if root in BYTES_ROOTS:
         return raw
     return raw
+
+
+@cached_by_identity(64)
+def _is_flat(schema: pa.Schema) -> bool:
+    return not any(pa.types.is_nested(kind) for kind in schema.types)
 
 
 @cached_by_identity(64)

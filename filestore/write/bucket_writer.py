@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from filestore.datafile.rolling_writer import APPEND_SOURCE, RollingWriter, delete_written_files
+from filestore.io.held_files import HeldFiles, NewFiles
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.entries import DataFileMeta
 from filestore.options.table.groups import POSTPONE_BUCKET
@@ -39,6 +40,9 @@ class BucketWriter(Protocol):
 
     def flush(self) -> None:
         """Write what is in memory to files."""
+
+    def encode(self) -> bool:
+        """Make the file of a few rows in memory, so that ``finish`` only writes it; False: ``finish`` does it all."""
 
     def finish(self) -> None:
         """Write what is in memory, and finish the files that are open."""
@@ -68,6 +72,7 @@ def bucket_writer(
 
 
 _SMALL_BYTES: Final = 1 << 20  # of a writer; sorting larger ones alone costs as little
+_HELD_BYTES: Final = 64 << 10  # of the rows of a file made in memory; larger ones are encoded side by side
 
 POSTPONE_WRITER: Final = "-u-fluvial-s-0-w-"
 """Part of the names of postponed files, by which Java knows their writer; it reads those of one writer in order."""
@@ -88,12 +93,25 @@ class _Files:
         self.bucket = bucket
         self.finished: list[DataFileMeta] = []
         self.changelog: list[DataFileMeta] = []
+        self._held: HeldFiles | None = None
 
-    def rolling_writer(self, *, changelog: bool = False) -> RollingWriter:
-        """A writer of level-0 files with new rows."""
+    def hold(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> None:
+        """Make files that are finished when ``write_held`` has written them."""
+        held = HeldFiles()
+        self.finished += write_files(self.rolling_writer(io=held), rows)
+        self._held = held
+
+    def write_held(self) -> None:
+        """Write the files of ``hold``."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.write_to(self.table.io)
+
+    def rolling_writer(self, *, changelog: bool = False, io: NewFiles | None = None) -> RollingWriter:
+        """A writer of level-0 files with new rows, into the table or elsewhere."""
         table = self.table
         return RollingWriter(
-            io=table.io,
+            io=io or table.io,
             names=table.names,
             clock=table.clock,
             bucket_dir=table.bucket_dir(self.partition, self.bucket),
@@ -146,6 +164,7 @@ class _KeyWriter:
         self._key_names = store.schema.trimmed_primary_keys
         self._keeps_changes = store.options.changelog_producer == "input"
         self._ready: pa.Table | None = None  # rows of ``sort_together``, to be written
+        self._ready_bytes = 0  # about
         self._changes: list[pa.RecordBatch] = []  # every row with its number, for the changelog file
 
     @property
@@ -160,11 +179,21 @@ class _KeyWriter:
     @staticmethod
     def sort_together(writers: Sequence["_KeyWriter"]) -> None:
         """See ``sort_small``."""
+        sizes = [each._memtable.size_bytes for each in writers]
         ready = MemTable.flush_together([each._memtable for each in writers])
-        for writer, rows in zip(writers, ready or (), strict=ready is not None):
-            writer._ready = rows
+        for writer, rows, size in zip(writers, ready or (), sizes, strict=ready is not None):
+            writer._ready, writer._ready_bytes = rows, size
+
+    def encode(self) -> bool:
+        ready = self._ready
+        if ready is None or self._ready_bytes > _HELD_BYTES:
+            return False
+        self._ready = None
+        self._files.hold([ready])
+        return True
 
     def flush(self) -> None:
+        self._files.write_held()
         ready, self._ready = self._ready, None
         if ready is None and self._memtable.row_count == 0:
             return
@@ -215,11 +244,22 @@ class _AppendWriter:
             return
         if self._open is None:
             self._open = self._files.rolling_writer()
-        self._open.write(pa.Table.from_batches(self._batches))
-        self._batches.clear()
-        self._size_bytes = 0
+        self._open.write(self._taken())
+
+    def _taken(self) -> pa.Table:
+        rows = pa.Table.from_batches(self._batches)
+        self._batches, self._size_bytes = [], 0
+        return rows
+
+    def encode(self) -> bool:
+        if self._open is not None or not 0 < self._size_bytes <= _HELD_BYTES:
+            return False
+        self._files.hold([self._taken()])
+        self._files.finished = self._numbered(self._files.finished)
+        return True
 
     def finish(self) -> None:
+        self._files.write_held()
         self.flush()
         if self._open is not None:
             self._files.finished += self._numbered(self._open.close())

@@ -117,6 +117,21 @@ def test_encodings_fit_the_columns() -> None:
     assert {group.column(i).compression for i in range(group.num_columns)} == {"ZSTD"}
 
 
+def test_packed_columns_of_a_few_rows_are_not_compressed_too() -> None:
+    """Issue 17 item 6: of 511 rows keys, numbers and kinds; of 512 all columns are compressed."""
+    schema = schema_of({"id": pa.int64(), "v": pa.float64()}, primary_key=["id"])
+    fields = file_fields(schema, key_values=True)
+    for count, packed in ((511, {"_KEY_id", "id", "_SEQUENCE_NUMBER", "_VALUE_KIND"}), (512, set())):
+        ids, kinds = pa.array(range(count), pa.int64()), pa.array([0] * count, pa.int8())
+        columns = {"_KEY_id": ids, "_SEQUENCE_NUMBER": ids, "_VALUE_KIND": kinds, "id": ids}
+        columns["v"] = pa.array([0.5] * count)
+        table = pa.table([columns[each.name] for each in fields], schema=file_schema(fields))
+        body, _ = PARQUET.written(table, fields, _KEY_id="id")
+        group = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0)
+        found = {group.column(at).path_in_schema: group.column(at).compression for at in range(len(fields))}
+        assert found == {each.name: "UNCOMPRESSED" if each.name in packed else "ZSTD" for each in fields}
+
+
 def test_row_groups_are_full_whatever_the_pieces() -> None:
     schema = schema_of({"n": pa.int64()})
     table = table_of(schema, [{"n": n} for n in range(2300)])

@@ -22,6 +22,9 @@ class Writer:
     def __init__(self, action: "threading.Barrier | Exception | None" = None) -> None:
         self.action, self.is_finished = action, False
 
+    def encode(self) -> bool:
+        return False
+
     def finish(self) -> None:
         if isinstance(self.action, threading.Barrier):
             self.action.wait(timeout=60)
@@ -48,6 +51,47 @@ def test_the_first_error_is_raised_when_no_writer_is_at_work_any_more() -> None:
         finish_all(writers)
     finished = [each.is_finished for each in writers]
     assert [each.is_finished for each in writers] == finished
+
+
+def test_one_thread_makes_small_files_and_others_write_them() -> None:
+    """Each is encoded once, before it is finished; when encoding fails the writers after it are left alone."""
+    makers: list[int] = []
+
+    class Small(Writer):
+        is_encoded = False
+
+        def encode(self) -> bool:
+            if isinstance(self.action, Exception):
+                raise self.action
+            makers.append(threading.get_ident())
+            self.is_encoded = True
+            return True
+
+        def finish(self) -> None:
+            assert self.is_encoded
+            assert threading.get_ident() not in makers
+            super().finish()
+
+    small = [Small() for _ in range(100)]
+    finish_all(small)
+    assert makers == [threading.get_ident()] * 100
+    assert all(each.is_finished for each in small)
+    broken = [*(Small() for _ in range(50)), Small(UnavailableError("full")), *(Small() for _ in range(50))]
+    with pytest.raises(UnavailableError, match="full"):
+        finish_all(broken)
+    assert not any(each.is_encoded or each.is_finished for each in broken[50:])
+
+
+@pytest.mark.parametrize("key", [True, False], ids=["key", "no key"])
+def test_a_small_file_is_one_call_of_the_disk(key: bool) -> None:
+    disk = MemoryFileIO()
+    columns = ["p", "id"] if key else []
+    counting = FaultyFileIO(disk, when=When.BEFORE)
+    table = reopened(key_table(disk, schema=SCHEMA, primary_key=columns, partition_by=["p"]), counting)  # type: ignore[arg-type]
+    counting.calls = 0
+    table.write(ROWS)
+    assert PARTITIONS < counting.calls < PARTITIONS + 30
+    assert table.read().to_arrow().sort_by("id").to_pylist() == ROWS.to_pylist()
 
 
 def test_a_write_of_many_buckets_has_every_row_once() -> None:
@@ -78,7 +122,7 @@ def test_many_small_buckets_are_sorted_in_one_go(monkeypatch: pytest.MonkeyPatch
         assert table.read().to_arrow().sort_by("id").to_pylist() == ROWS.to_pylist()
 
 
-@pytest.mark.parametrize("fail_at", [20, 70, 130])
+@pytest.mark.parametrize("fail_at", [12, 25, 40])
 def test_a_write_of_many_buckets_that_fails_leaves_no_file(fail_at: int) -> None:
     """Whichever thread met the fault, and whatever the others have written."""
     disk = MemoryFileIO()
