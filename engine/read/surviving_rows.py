@@ -22,9 +22,7 @@ from filestore.table_store import TableStore
 
 _FILE, _WORDS, _ROW, _METADATA = "_deleted_of_file", "_deleted_rows", "_row_of_file", "_metadata"
 _WORD_BITS: Final = 64
-_WIDE_ROW_BYTES: Final = int(
-    __import__("os").environ.get("WIDE", "100")
-)  # in the files: of narrower rows merging in Python is as fast as the look into a bitmap
+_WIDE_ROW_BYTES: Final = 100  # in the files: of narrower rows merging in Python is as fast as the look into a bitmap
 _MOST_BYTES: Final = 64 * MIB  # of bitmaps, in the memory of the driver and of every executor
 _MOST_IN_PLAN: Final = 16  # files; among more, a hash finds a bitmap sooner
 _ROWS_IN_PLAN: Final = 4_000_000  # of their files; larger bitmaps would make plans slow to print and to send
