@@ -4,6 +4,7 @@ Source: Paimon MergeFunction and its kinds.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,11 @@ from lsm.merge.merge_function import Deduplicate, FirstRow, MergeFunction
 from lsm.merge.partial_update import PartialUpdate, SequenceGroup
 from lsm.merge.row_count import ROW_COUNT, RowCountSum
 from lsm.row_kind import RowKind
+
+_COMPOSED: Final = frozenset(
+    {"last_value", "last_non_null_value", "first_value", "max", "min", "bool_and", "bool_or"}
+)  # whatever the type of the column
+_WHOLE_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 
 
 def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> MergeFunction:
@@ -85,6 +91,21 @@ def resets_on_delete(options: TableOptions) -> bool:
     if options.merge_engine == "partial-update":
         return options.partial_update_remove_record_on_delete
     return options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete
+
+
+def composes(schema: TableSchema, options: TableOptions) -> bool:
+    """Whether a key's oldest rows may be folded first, as a compaction does, and their result is then as good as they.
+
+    Bit for bit: sums of floats are not, nor values that a later fold would take from an older row by its sequence.
+    """
+    if options.merge_engine in ("deduplicate", "first-row"):
+        return True
+    if options.sequence_fields or resets_on_delete(options):
+        return False
+    return all(
+        each.function in _COMPOSED or (each.function == "sum" and schema.field(name).type.root in _WHOLE_NUMBERS)
+        for name, each in _aggregates(schema, options).items()
+    )
 
 
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
