@@ -33,7 +33,7 @@ from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.levels import SortedRun, sections
 from lsm.merge.change_recorder import ChangeRecorder, with_is_old
-from lsm.merge.merge import RunSource, merge_runs
+from lsm.merge.merge import SECTION_ROWS, RunSource, merge_runs
 from lsm.merge.merge_function import MergeFunction
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 
@@ -42,6 +42,7 @@ from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 _MERGE_BATCH_ROWS: Final = 32_768
 _ROWS_AHEAD: Final = 655_360
 _MIN_BATCH_ROWS: Final = 8_192
+_RUN_ROWS: Final = 4096  # of each run in a section: with many runs, cutting costs more than merging
 
 
 class MarkedMerge(Protocol):
@@ -200,13 +201,17 @@ class BucketFiles:
         table = self.table
         by_name = {file.file_name: file for file in self.files}
         section_bytes = max(table.options.sort_spill_buffer_size_bytes // 4, 1)
-        limit = BatchLimit(
-            rows=max(_MIN_BATCH_ROWS, min(_MERGE_BATCH_ROWS, _ROWS_AHEAD // len(runs))),
-            size_bytes=max(3 * section_bytes // len(runs), 1),
-            spills=len(runs) > 1,
-        )
+        row_counts = {id(run): sum(by_name[each.file_name].row_count for each in run.files) for run in runs}
+        total = max(sum(row_counts.values()), 1)
 
         def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
+            # Half of what is read ahead is for all runs alike, half by their rows: a section ends where a batch does.
+            part = (1 / len(runs) + row_counts[id(run)] / total) / 2
+            limit = BatchLimit(
+                rows=max(_MIN_BATCH_ROWS, min(_MERGE_BATCH_ROWS, int(_ROWS_AHEAD * part))),
+                size_bytes=max(int(3 * section_bytes * part), 1),
+                spills=len(runs) > 1,
+            )
             for each in run.files:
                 file = by_name[each.file_name]
                 batches = self.read(file, columns, with_system=True, filter=filter, limit=limit)
@@ -219,6 +224,7 @@ class BucketFiles:
             sequence_names=table.options.sequence_fields,
             sequence_descending=table.options.sequence_descending,
             drop_deletes=drop_deletes,
+            section_rows=max(SECTION_ROWS, _RUN_ROWS * len(runs)),
             section_bytes=section_bytes,
         )
 
