@@ -7,6 +7,7 @@ Neighbouring states make the changes. So each row is read once, however many ver
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -54,11 +55,12 @@ class VersionDiff:
         if not is_written.all():
             kept = is_written[keys]
             order, versions, keys = order[kept], versions[kept], keys[kept]
-        plain = rows.drop_columns([VERSION])
+        plain = rows.drop_columns([VERSION]).combine_chunks()  # columns are looked at several times
         if len(order) == 0:
             return plain.slice(0, 0)
         states = _States.of(keys, versions)
-        return _differences(self._folded(plain, order, states), states, frozenset(self.key_names))
+        folded, places = self._folded(plain, order, states)
+        return _differences(folded, places, states, frozenset(self.key_names))
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The changes of keys with one row: what versions added."""
@@ -67,13 +69,13 @@ class VersionDiff:
         found = plain if len(new) == plain.num_rows else take_rows(plain, new)
         return _labelled(found, versions[new], np.full(len(new), RowKind.INSERT, np.int8))
 
-    def _folded(self, rows: pa.Table, order: IndexArray, states: "_States") -> pa.Table:
-        """(s,) the row of each state; a retract where there is none."""
+    def _folded(self, rows: pa.Table, order: IndexArray, states: "_States") -> tuple[pa.Table, IndexArray]:
+        """Rows, and (s,) which of them each state is; a retract where there is none."""
         if isinstance(self.inner, Deduplicate) and not self.inner.ignore_delete:
-            return take_rows(rows, order[states.newest])
-        if not (self.composes and states.is_in_order and states.ranks.max() >= _WINDOW):
-            return self._folded_at_once(rows, order, states)
-        return self._folded_by_windows(rows, order, states)
+            return rows, order[states.newest]
+        by_windows = self.composes and states.is_in_order and states.ranks.max() >= _WINDOW
+        folded = (self._folded_by_windows if by_windows else self._folded_at_once)(rows, order, states)
+        return folded, np.arange(folded.num_rows)
 
     def _folded_by_windows(self, rows: pa.Table, order: IndexArray, states: "_States") -> pa.Table:
         """Each window of a key's states from its last state before, so that no row is in more states than that."""
@@ -102,10 +104,8 @@ class VersionDiff:
 
     def _folded_at_once(self, rows: pa.Table, order: IndexArray, states: "_States") -> pa.Table:
         """Each state from all of its rows."""
-        rows = rows.combine_chunks()
-        return pa.concat_tables(
-            self._fold(rows, order[positions], owners) for positions, owners in states.positions(_FOLDED_ROWS)
-        )
+        blocks = states.positions(_FOLDED_ROWS)
+        return pa.concat_tables(self._fold(rows, order[positions], owners) for positions, owners in blocks)
 
     def _fold(self, rows: pa.Table, order: IndexArray, owners: IndexArray) -> pa.Table:
         starts = np.ones(len(owners), np.bool_)
@@ -122,48 +122,68 @@ class VersionDiff:
         return take_rows(pa.concat_tables([folded, take_rows(rows, order[firsts[is_gone]])]), places)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _States:
     """What keys were, by key and then by version. A *position* is an ordered row of a merge."""
 
     keys: IndexArray  # (s,) numbers
     versions: IndexArray  # (s,)
-    ranks: IndexArray  # (s,) from 0 in each key
     newest: IndexArray  # (s,) the last of its positions
-    firsts: IndexArray  # (s,) the first position of its key
-    lasts: IndexArray  # (s,) the last position that it may have: all behind are of later versions
     begins: BoolArray  # (n,) whether a state begins, of the positions by key and then by version
+    key_begins: BoolArray  # (n,) whether a key begins
     is_in_order: bool  # later versions come later: a state is its key's positions up to its newest one
     of_positions: IndexArray  # (n,) versions
 
     @classmethod
     def of(cls, keys: IndexArray, versions: IndexArray) -> "_States":
         """The states of keys whose rows are of these versions; (n,) each, by key and then as the rows are folded."""
-        same = keys[1:] == keys[:-1]
-        is_in_order = not bool((same & (versions[1:] < versions[:-1])).any())
+        key_begins = np.ones(len(keys), np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=key_begins[1:])
+        is_in_order = bool((key_begins[1:] | (versions[1:] >= versions[:-1])).all())
         at = np.arange(len(keys)) if is_in_order else np.lexsort((versions, keys))
         by_version = versions[at]
-        begins = np.ones(len(keys), np.bool_)
-        begins[1:] = ~same | (by_version[1:] != by_version[:-1])
-        firsts = np.flatnonzero(begins)
-        ends = np.append(firsts[1:], len(keys)) - 1
-        key_firsts = np.flatnonzero(np.concatenate([[True], ~same]))
-        key_lasts = np.append(key_firsts[1:], len(keys)) - 1
-        numbers = np.cumsum(np.concatenate([[True], ~same])) - 1
-        of_key = numbers[firsts]
-        ordinals = np.arange(len(firsts))
-        first_states = np.flatnonzero(np.concatenate([[True], of_key[1:] != of_key[:-1]]))
+        begins = key_begins.copy()
+        begins[1:] |= by_version[1:] != by_version[:-1]
+        ends = np.flatnonzero(np.append(begins[1:], True))
         return cls(
-            keys=keys[firsts],
-            versions=by_version[firsts],
-            ranks=ordinals - first_states[of_key],
-            newest=np.maximum.accumulate(at)[ends],  # positions of a key are above those of the keys before
-            firsts=key_firsts[of_key],
-            lasts=ends if is_in_order else key_lasts[of_key],
+            keys=keys[ends],
+            versions=by_version[ends],
+            newest=ends if is_in_order else np.maximum.accumulate(at)[ends],  # a later key has later positions
             begins=begins,
+            key_begins=key_begins,
             is_in_order=is_in_order,
             of_positions=versions,
         )
+
+    @cached_property
+    def starts(self) -> BoolArray:
+        """(s,) whether it is the first of its key."""
+        return self.key_begins[self.begins]
+
+    @cached_property
+    def ranks(self) -> IndexArray:
+        """(s,) from 0 in each key."""
+        ranks: IndexArray = np.arange(len(self.keys)) - np.flatnonzero(self.starts)[self._key_numbers]
+        return ranks
+
+    @cached_property
+    def _key_numbers(self) -> IndexArray:
+        """(s,) from 0."""
+        return np.cumsum(self.starts) - 1
+
+    @cached_property
+    def firsts(self) -> IndexArray:
+        """(s,) the first position of its key."""
+        firsts: IndexArray = np.flatnonzero(self.key_begins)[self._key_numbers]
+        return firsts
+
+    @cached_property
+    def lasts(self) -> IndexArray:
+        """(s,) the last position that it may have: all behind are of later versions."""
+        if self.is_in_order:
+            return self.newest
+        lasts: IndexArray = np.flatnonzero(np.append(self.key_begins[1:], True))[self._key_numbers]
+        return lasts
 
     def positions(self, most: int) -> Iterator[tuple[IndexArray, IndexArray]]:
         """The positions of some states at a time, about ``most`` of them, each with the number of its state."""
@@ -182,19 +202,26 @@ class _States:
             at = stop
 
 
-def _differences(rows: pa.Table, states: _States, key_names: frozenset[str]) -> pa.Table:
-    """The changes between neighbouring states of keys; ``rows`` are those of the states."""
-    adds = (row_kinds(rows) & 1) == 0
-    was_there = (states.ranks > 0) & np.roll(adds, 1)
+def _differences(rows: pa.Table, places: IndexArray, states: _States, key_names: frozenset[str]) -> pa.Table:
+    """The changes between neighbouring states of keys.
+
+    Args:
+        rows: of the states, and others.
+        places: (s,) the row of each state.
+        states: to compare.
+        key_names: columns that do not differ.
+    """
+    adds = (row_kinds(rows)[places] & 1) == 0
+    was_there = ~states.starts & np.roll(adds, 1)
     rewritten = np.flatnonzero(was_there & adds)
-    updated = rewritten[rows_differ(rows, rewritten - 1, rewritten, ignored=key_names)]
+    updated = rewritten[rows_differ(rows, places[rewritten - 1], places[rewritten], ignored=key_names)]
     inserted = np.flatnonzero(adds & ~was_there & (states.versions != BEFORE_ALL))
     removed = np.flatnonzero(~adds & was_there)
     ends = np.concatenate([updated, updated, inserted, removed])  # the states that make the changes
     shown = np.concatenate([updated - 1, updated, inserted, removed - 1])
     kinds = np.repeat(_KINDS, [len(updated), len(updated), len(inserted), len(removed)])
     in_order = np.argsort(2 * ends + (kinds == RowKind.UPDATE_AFTER), kind="stable")
-    return _labelled(take_rows(rows, shown[in_order]), states.versions[ends[in_order]], kinds[in_order])
+    return _labelled(take_rows(rows, places[shown[in_order]]), states.versions[ends[in_order]], kinds[in_order])
 
 
 def _versions(rows: pa.Table) -> IndexArray:
