@@ -73,7 +73,7 @@ class VersionDiff:
         """Rows, and (s,) which of them each state is; a retract where there is none."""
         if isinstance(self.inner, Deduplicate) and not self.inner.ignore_delete:
             return rows, order[states.newest]
-        by_windows = self.composes and states.is_in_order and states.ranks.max() >= _WINDOW
+        by_windows = self.composes and states.is_in_order and states.row_count > _WINDOW // 2 * len(order)
         folded = (self._folded_by_windows if by_windows else self._folded_at_once)(rows, order, states)
         return folded, np.arange(folded.num_rows)
 
@@ -165,6 +165,11 @@ class _States:
         """(s,) from 0 in each key."""
         ranks: IndexArray = np.arange(len(self.keys)) - np.flatnonzero(self.starts)[self._key_numbers]
         return ranks
+
+    @property
+    def row_count(self) -> int:
+        """Of all states together, at most."""
+        return int((self.lasts - self.firsts + 1).sum())
 
     @cached_property
     def _key_numbers(self) -> IndexArray:
