@@ -25,7 +25,7 @@ from tests.filestore.refs.test_versions import with_branch
 from tests.support import changelogs
 from tests.support.faults import FaultyFileIO
 from tests.support.rows import arrow_rows, change_tuples
-from tests.support.tables import expire_all_but, key_table, newest_snapshot, reopened, rows
+from tests.support.tables import expire_all_but, key_table, key_values, newest_snapshot, reopened, rows
 
 ByVersion = dict[int, list[tuple[Any, ...]]]
 
@@ -151,15 +151,42 @@ def test_any_range_of_any_history_is_the_difference_of_each_version_to_the_one_b
         assert sorted(map(repr, state.values())) == sorted(repr(each[1:]) for each in whole)
 
 
-def test_the_state_before_is_read_once_however_many_versions_follow() -> None:
-    table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "99", "write-only": "true"})
+@pytest.mark.parametrize("engine", ["deduplicate", "sequence-field", "partial-update", "aggregation", "first-row"])
+def test_the_state_before_is_read_once_however_many_versions_follow(engine: str) -> None:
+    """Of every merge engine, over a compaction between the versions."""
+    options, _ = changelogs.ENGINES[engine]
+    table = key_table(
+        schema=changelogs.SCHEMA,
+        primary_key=changelogs.KEY,
+        **{"bucket": "1", "num-sorted-run.compaction-trigger": "99", "write-only": "true"} | options,
+    )
     for version in range(20):
-        table.write(rows((1, version), (100 + version, 0)))
+        if version == 14:
+            table.compact(full=True)
+        found = [{"p": "a", "id": each, "v": version, "s": None, "g": version} for each in (1, 100 + version)]
+        table.write(arrow_rows(changelogs.SCHEMA, *found))
     reading = FaultyFileIO(table.store.io)
-    found = range_changes(reopened(table, reading), at_version(11))  # type: ignore[arg-type]
-    assert [len(found[version]) for version in range(11, 21)] == [3] * 10
+    by_version = range_changes(reopened(table, reading), at_version(11))  # type: ignore[arg-type]
+    versions = [each for each in range(11, 22) if each != 15]  # that is the compaction
+    assert [len(by_version[each]) for each in versions] == [1 if engine == "first-row" else 3] * 10
     opened = [line for line in reading.log if line.startswith("open_input") and "bucket-0" in line]
     assert len(opened) == len({*opened}) == 20
+
+
+def test_sums_of_floats_are_those_of_each_version_to_the_last_bit() -> None:
+    """A compaction between two versions adds in another order, so the versions behind it begin with its sums."""
+    table = key_table(
+        schema=pa.schema([("id", pa.int64()), ("v", pa.float64())]),
+        **{"bucket": "1", "merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    )
+    states: list[Any] = []
+    for number, value in enumerate((0.1, 0.2, 0.3, 0.7, 1e16, 0.4, -1e16, 0.9)):
+        if number in (3, 6):
+            table.compact(full=True)
+        table.write(pa.table({"id": [1], "v": [value]}))
+        states += [value for _, value in key_values(table)]
+    changes = [change for _, found in sorted(range_changes(table).items()) for change in found]
+    assert [value for kind, _, value in changes if kind in ("+I", "+U")] == states
 
 
 # ---- without a key
