@@ -19,10 +19,10 @@ from lsm.merge.merge_function import Deduplicate, MergeFunction
 from lsm.merge.row_diff import rows_differ
 from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind
 
-VERSION: Final = "_VERSION"
+ROW_VERSION: Final = "_VERSION"
 BEFORE_ALL: Final = 0  # the version of the rows before the first version
 
-_VERSION_FIELD: Final = pa.field(VERSION, pa.int64(), nullable=False)
+_VERSION_FIELD: Final = pa.field(ROW_VERSION, pa.int64(), nullable=False)
 _WINDOW: Final = 8  # states of a key that are folded from the same row before
 _FOLDED_ROWS: Final = 1 << 20  # rows of states that are folded at a time: a row is in every later state of its window
 _KINDS: Final = np.array([RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE], np.int8)
@@ -55,7 +55,7 @@ class VersionDiff:
         if not is_written.all():
             kept = is_written[keys]
             order, versions, keys = order[kept], versions[kept], keys[kept]
-        plain = rows.drop_columns([VERSION]).combine_chunks()  # columns are looked at several times
+        plain = rows.drop_columns([ROW_VERSION]).combine_chunks()  # columns are looked at several times
         if len(order) == 0:
             return plain.slice(0, 0)
         states = _States.of(keys, versions)
@@ -64,7 +64,7 @@ class VersionDiff:
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The changes of keys with one row: what versions added."""
-        versions, plain = _versions(rows), rows.drop_columns([VERSION])
+        versions, plain = _versions(rows), rows.drop_columns([ROW_VERSION])
         new = np.flatnonzero((row_kinds(plain) & 1 == 0) & (versions != BEFORE_ALL))
         found = plain if len(new) == plain.num_rows else take_rows(plain, new)
         return _labelled(found, versions[new], np.full(len(new), RowKind.INSERT, np.int8))
@@ -230,7 +230,7 @@ def _differences(rows: pa.Table, places: IndexArray, states: _States, key_names:
 
 
 def _versions(rows: pa.Table) -> IndexArray:
-    versions: IndexArray = one_chunk(rows.column(VERSION)).to_numpy()
+    versions: IndexArray = one_chunk(rows.column(ROW_VERSION)).to_numpy()
     return versions
 
 
