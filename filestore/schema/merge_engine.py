@@ -98,9 +98,14 @@ def composes(schema: TableSchema, options: TableOptions) -> bool:
 
     Bit for bit: sums of floats are not, nor values that a later fold would take from an older row by its sequence.
     """
-    if options.merge_engine in ("deduplicate", "first-row"):
-        return True
-    if options.sequence_fields or resets_on_delete(options):
+    if options.merge_engine == "deduplicate":
+        return not options.sequence_fields and not options.ignore_delete
+    if (
+        options.merge_engine == "first-row"
+        or options.sequence_fields
+        or options.sequence_groups()
+        or resets_on_delete(options)
+    ):
         return False
     return all(
         each.function in _COMPOSED or (each.function == "sum" and schema.field(name).type.root in _WHOLE_NUMBERS)

@@ -151,7 +151,7 @@ def test_any_range_of_any_history_is_the_difference_of_each_version_to_the_one_b
         assert sorted(map(repr, state.values())) == sorted(repr(each[1:]) for each in whole)
 
 
-@pytest.mark.parametrize("engine", ["deduplicate", "sequence-field", "partial-update", "aggregation", "first-row"])
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation"])
 def test_the_state_before_is_read_once_however_many_versions_follow(engine: str) -> None:
     """Of every merge engine, over a compaction between the versions."""
     options, _ = changelogs.ENGINES[engine]
