@@ -4,7 +4,6 @@ Source: Paimon MergeFunction and its kinds.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +19,6 @@ from lsm.merge.merge_function import Deduplicate, FirstRow, MergeFunction
 from lsm.merge.partial_update import PartialUpdate, SequenceGroup
 from lsm.merge.row_count import ROW_COUNT, RowCountSum
 from lsm.row_kind import RowKind
-
-_COMPOSED: Final = frozenset(
-    {"last_value", "last_non_null_value", "first_value", "max", "min", "bool_and", "bool_or"}
-)  # whatever the type of the column
-_WHOLE_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 
 
 def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> MergeFunction:
@@ -96,21 +90,14 @@ def resets_on_delete(options: TableOptions) -> bool:
 def composes(schema: TableSchema, options: TableOptions) -> bool:
     """Whether a key's oldest rows may be folded first, as a compaction does, and their result is then as good as they.
 
-    Bit for bit: sums of floats are not, nor values that a later fold would take from an older row by its sequence.
+    An aggregation does not: two retracts of a key that was never there are a row, and one alone, after a compaction has
+    dropped the other, is none. Nor do values that a later fold would take from an older row by its sequence.
     """
     if options.merge_engine == "deduplicate":
         return not options.sequence_fields and not options.ignore_delete
-    if (
-        options.merge_engine == "first-row"
-        or options.sequence_fields
-        or options.sequence_groups()
-        or resets_on_delete(options)
-    ):
+    if options.merge_engine != "partial-update" or resets_on_delete(options):
         return False
-    return all(
-        each.function in _COMPOSED or (each.function == "sum" and schema.field(name).type.root in _WHOLE_NUMBERS)
-        for name, each in _aggregates(schema, options).items()
-    )
+    return not (options.sequence_fields or options.sequence_groups() or _aggregates(schema, options))
 
 
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:

@@ -151,9 +151,9 @@ def test_any_range_of_any_history_is_the_difference_of_each_version_to_the_one_b
         assert sorted(map(repr, state.values())) == sorted(repr(each[1:]) for each in whole)
 
 
-@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation"])
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
 def test_the_state_before_is_read_once_however_many_versions_follow(engine: str) -> None:
-    """Of every merge engine, over a compaction between the versions."""
+    """Over a compaction between the versions, where a merge of some rows is as good as they."""
     options, _ = changelogs.ENGINES[engine]
     table = key_table(
         schema=changelogs.SCHEMA,
@@ -194,6 +194,18 @@ def test_sums_of_floats_are_those_of_each_version_to_the_last_bit() -> None:
         table.compact()
     by_version = range_changes(table, behind_version(1))
     assert [change[-1] for _, found in sorted(by_version.items()) for change in found if change[0] == "+U"] == sums
+
+
+def test_a_retract_that_a_compaction_has_dropped_is_not_there_for_the_next_one() -> None:
+    """Two retracts of a key that never was are a row of nulls, one is none."""
+    options, _ = changelogs.ENGINES["aggregation-retracts"]
+    table = key_table(schema=changelogs.SCHEMA, primary_key=changelogs.KEY, **{"bucket": "1"} | options)
+    gone = arrow_rows(changelogs.SCHEMA, {"p": "a", "id": 9, "v": None, "s": "yy", "g": None})
+    table.write(gone, pa.array(["-D"]))
+    table.compact(full=True)
+    table.write(gone, pa.array(["-D"]))
+    assert table.read().to_arrow().num_rows == 0
+    assert range_changes(table) == {}
 
 
 # ---- without a key
