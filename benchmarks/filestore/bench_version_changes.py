@@ -21,6 +21,7 @@ from filestore.read.split_read import BucketFiles
 from filestore.table import FileTable
 
 BUDGET = 1.2
+ENGINES = {"key": "deduplicate", "partial-update": "partial-update"}
 PEER = "the files, unmerged"
 BY_KEY = "the files, by key"
 VERSIONS = 100
@@ -31,11 +32,14 @@ def batch(random: np.random.Generator, count: int, keys: int) -> pa.Table:
     return pa.table({"id": ids, "a": random.integers(0, 1000, count), "b": random.random(count), "c": ids.astype("U")})
 
 
-def table_of_versions(root: str, *, has_key: bool, count: int) -> FileTable:
+def table_of_versions(root: str, *, kind: str, count: int) -> FileTable:
     """A first version with every key, and as many rows as all that follow; then ``VERSIONS`` more."""
+    has_key = kind in ENGINES
     random, keys = np.random.default_rng(7), VERSIONS * count
     schema = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.float64()), ("c", pa.string())])
     options = {"bucket": "1" if has_key else "-1", "write-only": "true", "snapshot.num-retained.min": "1000"}
+    if has_key:
+        options["merge-engine"] = ENGINES[kind]
     table = Catalog(root).create_table("db.t", schema, primary_key=["id"] if has_key else [], options=options)
     table.write(batch(random, keys, keys).cast(schema))
     for _ in range(VERSIONS):
@@ -68,17 +72,18 @@ def by_key(table: FileTable) -> int:
 
 def main() -> None:
     appended, repeats, warm_ups = sized((100_000, 3, 1), quick=(10_000, 3, 1), tiny=(50, 1, 0))
-    for kind, count in (("append", appended), ("key", max(appended // 10, 50))):
+    for kind in ("append", *ENGINES):
+        count = max(appended // 10, 50) if kind in ENGINES else appended
         with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:
-            table = table_of_versions(str(Path(root) / "warehouse"), has_key=kind == "key", count=count)
+            table = table_of_versions(str(Path(root) / "warehouse"), kind=kind, count=count)
             found = find_range(table, Bound(version="2"), None)
             splits = plan_versions(found.table.store, found.steps)
             rows = unmerged(table, splits)
             variants = {"fluvial": lambda t=table: changes(t), PEER: lambda t=table, s=splits: unmerged(t, s)}
-            if kind == "key":
+            if kind in ENGINES:
                 variants[BY_KEY] = lambda t=table: by_key(t)
             measured = measure("version_changes", variants, rows=rows, repeats=repeats, warm_ups=warm_ups)
-            peer = BY_KEY if kind == "key" else PEER
+            peer = BY_KEY if kind in ENGINES else PEER
             cost = round(1 / measured.cpu_ratio("fluvial", peer), 2)
             facts = {"state": kind, "cost_to_floor": cost, "budget": BUDGET, "met": cost <= BUDGET}
             facts |= {"cost_to_unmerged": round(1 / measured.cpu_ratio("fluvial", PEER), 2), "changes": changes(table)}

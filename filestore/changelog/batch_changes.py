@@ -53,10 +53,10 @@ def batch_changes(
     ]
     emitted: list[pa.Table] = []
     recorder = change_recorder(newest, emit=emitted.append, below=files_of(files=below, deleted=deleted or {}))
-    recording = Recording(recorder=recorder, known_level=_NEW_LEVEL + 1)
+    recording = Recording(merge=recorder, known_level=_NEW_LEVEL + 1)
     files = files_of(files=message.new_files)
     for runs in files.sections():
-        for _ in files.merged(runs, newest.schema.column_names, drop_deletes=False, recording=recording):
+        for _ in files.merged(runs, newest.schema.column_names, drop_deletes=False, instead=recording):
             yield from _rows_and_kinds(emitted)
             emitted.clear()
     yield from _rows_and_kinds(emitted)

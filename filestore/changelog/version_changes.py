@@ -1,40 +1,41 @@
 """The exact changes of each of many versions: for every commit what differs from the state before it.
 
 The law is that of a difference: the changes up to a version, applied to the state before the first, give that
-version's rows, whatever the table's merge engine and changelog producer are. Commits that only add rows, which newer
-rows of a key replace, are read together: the state before them once, and then each file that they added.
+version's rows, whatever the table's merge engine and changelog producer are. Commits that only add rows to a table with
+a key are read together, in one merge: the files of the state before them, and then each file that they added.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from filestore.changelog.snapshot_changes import (
     Changes,
     ChangeSplit,
-    is_insert_only,
     numbers_follow,
     plan_changes,
     plan_diff,
     read_changes,
-    rows_by_key,
 )
 from filestore.hashing.row_hash import row_hashes
-from filestore.manifest.entries import DataFileMeta, ManifestEntry
+from filestore.index.deletion_vectors import read_deletion_vectors
+from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.read.split_read import BucketFiles
 from filestore.scan.bucket_states import BucketState, states_under
-from filestore.scan.snapshot_files import delta_entries
+from filestore.scan.row_expiry import RowExpiry
+from filestore.scan.snapshot_files import deletion_indexes, delta_entries
+from filestore.schema.merge_engine import composes, merge_function
 from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
-from lsm.merge.version_diff import diff_versions
-from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from lsm.merge.version_diff import BEFORE_ALL, VersionDiff, with_version
+from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
 
 _MOST_TOGETHER: Final = 128  # versions whose files are open at a time
 
@@ -111,7 +112,8 @@ def plan_versions(store: TableStore, steps: Sequence[VersionStep]) -> tuple[Vers
     together: list[tuple[VersionStep, list[ManifestEntry]]] = []
     for step in steps:
         added = _only_added(store, step)
-        if added is None or len(together) == _MOST_TOGETHER:
+        goes_on = not together or (added is not None and _goes_on(store, together[-1][0], step))
+        if not goes_on or len(together) == _MOST_TOGETHER:
             splits += _planned_together(store, together)
             together = []
         if added is None:
@@ -150,14 +152,26 @@ def read_versions(
 
 
 def _only_added(store: TableStore, step: VersionStep) -> list[ManifestEntry] | None:
-    """What a commit added, if its rows replace the older ones of their keys and nothing else happened; else None."""
+    """What a commit added to a table with a key, if nothing else happened; else None."""
     after = step.after
     if not store.has_key or store.counts_rows or not step.is_one_commit or after.commit_kind is not CommitKind.APPEND:
         return None
     delta = [entry for entry in delta_entries(store, after) if entry.bucket >= 0]
-    if not is_insert_only(store, step.before, after, delta):
+    if any(entry.kind is EntryKind.DELETE for entry in delta):
         return None
+    if after.index_manifest is not None and deletion_indexes(store, step.before) != deletion_indexes(store, after):
+        return None
+    # Rows of independent writers may be older than what a compaction has folded into one.
     return delta if not after.is_external or numbers_follow(store, step.before, after, delta) else None
+
+
+def _goes_on(store: TableStore, before: VersionStep, step: VersionStep) -> bool:
+    """Whether a state is what the files before and the added ones hold, although files were compacted in between."""
+    return step.before_id == before.after.id or _composes(store)
+
+
+def _composes(store: TableStore) -> bool:
+    return composes(store.schema, store.options) and RowExpiry.of(store.schema, store.options) is None
 
 
 def _planned_alone(store: TableStore, step: VersionStep) -> Iterator[VersionSplit]:
@@ -197,35 +211,69 @@ def _planned_together(
 # ---- reading
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of a file among versions."""
+
+    version: int  # snapshot id, or BEFORE_ALL
+    shift: int  # added to sequence numbers: when a compaction drops the newest deletes, later ones are not above them
+
+
+@dataclass(frozen=True, slots=True)
+class _ByVersion:
+    """See ``MarkedMerge``."""
+
+    merge: VersionDiff
+    places: Mapping[str, _Place]  # by file name
+
+    def marked(self, rows: pa.RecordBatch, file: DataFileMeta) -> pa.RecordBatch:
+        """The rows of a file with the version that added it."""
+        place = self.places[file.file_name]
+        if place.shift:
+            at = rows.schema.get_field_index(SEQUENCE_NUMBER)
+            numbers = pc.add(rows.column(SEQUENCE_NUMBER), pa.scalar(place.shift, pa.int64()))
+            rows = rows.set_column(at, SEQUENCE_NUMBER_FIELD, numbers)
+        return with_version(rows, place.version)
+
+
+def _places(split: VersionSplit) -> Mapping[str, _Place]:
+    """Of each file of a split, so that rows of later versions have higher sequence numbers."""
+    under = [file for each in split.under for file in each.files]
+    found = {file.file_name: _Place(BEFORE_ALL, 0) for file in under}
+    highest = max((file.max_sequence_number for file in under), default=-1)
+    for each in split.added:
+        shift = max(highest + 1 - min(file.min_sequence_number for file in each.files), 0)
+        highest = shift + max(file.max_sequence_number for file in each.files)
+        found |= {file.file_name: _Place(each.version, shift) for file in each.files}
+    return found
+
+
 def _read_together(store: TableStore, split: VersionSplit) -> Iterator[VersionedChanges]:
     names = store.schema.column_names
-    versions = np.array([each.version for each in split.added], np.int64)
-
-    def base() -> Iterator[pa.RecordBatch]:
-        for state in split.under:
-            yield from rows_by_key(store, split.partition, state, names)
-
-    def of_version(added: AddedFiles) -> Iterator[pa.RecordBatch]:
-        files = BucketFiles(table=store, partition=split.partition, bucket=split.bucket, files=added.files)
-        for runs in files.sections():
-            for rows in files.merged(runs, names, drop_deletes=False):
-                yield from rows.select([*names, VALUE_KIND]).to_batches()
-
-    schema = pa.schema([store.schema.arrow_field(name) for name in names])
-    found = diff_versions(
-        base,
-        [partial(of_version, each) for each in split.added],
-        key_names=store.schema.trimmed_primary_keys,
-        section_bytes=max(store.options.sort_spill_buffer_size_bytes // 4, 1),
+    merge = VersionDiff(
+        inner=merge_function(store.schema, store.options),
+        key_names=frozenset(store.schema.primary_keys),
+        composes=_composes(store),
     )
+    by_version = _ByVersion(merge, _places(split))
+    vectors = tuple(vector for each in split.under for vector in each.deletion_vectors)
+    files = BucketFiles(
+        table=store,
+        partition=split.partition,
+        bucket=split.bucket,
+        files=split.files,
+        deleted=read_deletion_vectors(store, vectors),
+    )
+    schema = pa.schema([store.schema.arrow_field(name) for name in names])
     with naming_missing_files(store.snapshots, store.name, split.last_version):
-        for table in found:
-            for batch in table.to_batches():
-                yield VersionedChanges(
-                    rows=pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema),
-                    kinds=batch.column(VALUE_KIND),
-                    versions=pa.array(versions[batch.column(SEQUENCE_NUMBER).to_numpy()]),
-                )
+        for runs in files.sections():
+            for table in files.merged(runs, names, drop_deletes=True, instead=by_version):
+                for batch in table.to_batches():
+                    yield VersionedChanges(
+                        rows=pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema),
+                        kinds=batch.column(VALUE_KIND),
+                        versions=batch.column(SEQUENCE_NUMBER),
+                    )
 
 
 def _without_carryovers(table: TableView, changes: Changes) -> Changes:

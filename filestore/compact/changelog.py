@@ -80,7 +80,7 @@ class CompactionChangelog:
             changelog=True,
         )
         self.recording: Final = Recording(
-            recorder=change_recorder(store, emit=self._writer.write, below=below), known_level=known_level
+            merge=change_recorder(store, emit=self._writer.write, below=below), known_level=known_level
         )
 
     def covers(self, file: DataFileMeta) -> bool:

@@ -98,7 +98,7 @@ class LevelMerge:
             section,
             self._store.schema.column_names,
             drop_deletes=self._task.drops_deletes,
-            recording=self._changelog.recording if self._changelog else None,
+            instead=self._changelog.recording if self._changelog else None,
         )
         return (not_expired(self._store, each, self._task.expiry_moment_ms) for each in rows)
 

@@ -8,7 +8,7 @@ Source: Paimon MergeFileSplitRead, RawFileSplitRead.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -33,7 +33,8 @@ from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.levels import SortedRun, sections
 from lsm.merge.change_recorder import ChangeRecorder, with_is_old
-from lsm.merge.merge import RunSource, merge_runs
+from lsm.merge.merge import SECTION_ROWS, RunSource, merge_runs
+from lsm.merge.merge_function import MergeFunction
 from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 
 # A merge holds a batch of every run: so batches are smaller, and smaller still with many runs. Below these
@@ -41,14 +42,30 @@ from lsm.row_kind import SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD
 _MERGE_BATCH_ROWS: Final = 32_768
 _ROWS_AHEAD: Final = 655_360
 _MIN_BATCH_ROWS: Final = 8_192
+_RUN_ROWS: Final = 4096  # of each run in a section: with many runs, cutting costs more than merging
+
+
+class MarkedMerge(Protocol):
+    """A merge that knows more of a row than it has: which file it is of."""
+
+    @property
+    def merge(self) -> MergeFunction:
+        """What folds the marked rows instead of the table's merge function."""
+
+    def marked(self, rows: pa.RecordBatch, file: DataFileMeta) -> pa.RecordBatch:
+        """The rows of a file with what the merge has to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The settings of a merge that records its changes."""
+    """The settings of a merge that records its changes; see ``MarkedMerge``."""
 
-    recorder: ChangeRecorder  # wraps the table's merge function
+    merge: ChangeRecorder  # wraps the table's merge function
     known_level: int  # rows of this level and deeper ones are old
+
+    def marked(self, rows: pa.RecordBatch, file: DataFileMeta) -> pa.RecordBatch:
+        """The rows of a file, and whether they are old."""
+        return with_is_old(rows, is_old=file.level >= self.known_level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +187,7 @@ class BucketFiles:
         *,
         drop_deletes: bool,
         filter: Predicate | None = None,
-        recording: Recording | None = None,
+        instead: MarkedMerge | None = None,
     ) -> Iterator[pa.Table]:
         """The rows of one section in key order, every key once, with the two system columns.
 
@@ -179,33 +196,35 @@ class BucketFiles:
             columns: value columns, including those of ``columns_to_merge``.
             drop_deletes: drop deleted keys.
             filter: predicate on key columns only.
-            recording: records the changes of the merge.
+            instead: of the table's merge function.
         """
         table = self.table
         by_name = {file.file_name: file for file in self.files}
         section_bytes = max(table.options.sort_spill_buffer_size_bytes // 4, 1)
-        limit = BatchLimit(
-            rows=max(_MIN_BATCH_ROWS, min(_MERGE_BATCH_ROWS, _ROWS_AHEAD // len(runs))),
-            size_bytes=max(3 * section_bytes // len(runs), 1),
-            spills=len(runs) > 1,
-        )
+        row_counts = {id(run): sum(by_name[each.file_name].row_count for each in run.files) for run in runs}
+        total = max(sum(row_counts.values()), 1)
 
         def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
+            # Half of what is read ahead is for all runs alike, half by their rows: a section ends where a batch does.
+            part = (1 / len(runs) + row_counts[id(run)] / total) / 2
+            limit = BatchLimit(
+                rows=max(_MIN_BATCH_ROWS, min(_MERGE_BATCH_ROWS, int(_ROWS_AHEAD * part))),
+                size_bytes=max(int(3 * section_bytes * part), 1),
+                spills=len(runs) > 1,
+            )
             for each in run.files:
                 file = by_name[each.file_name]
                 batches = self.read(file, columns, with_system=True, filter=filter, limit=limit)
-                if recording is None:
-                    yield from batches
-                else:
-                    yield from (with_is_old(batch, is_old=file.level >= recording.known_level) for batch in batches)
+                yield from batches if instead is None else (instead.marked(batch, file) for batch in batches)
 
         return merge_runs(
             [RunSource(min_key=run.min_key, open=partial(rows_of, run)) for run in runs],
             key_names=table.schema.trimmed_primary_keys,
-            merge=recording.recorder if recording else merge_function(table.schema, table.options, columns),
+            merge=instead.merge if instead else merge_function(table.schema, table.options, columns),
             sequence_names=table.options.sequence_fields,
             sequence_descending=table.options.sequence_descending,
             drop_deletes=drop_deletes,
+            section_rows=max(SECTION_ROWS, _RUN_ROWS * len(runs)),
             section_bytes=section_bytes,
         )
 

@@ -87,6 +87,19 @@ def resets_on_delete(options: TableOptions) -> bool:
     return options.merge_engine == "aggregation" and options.aggregation_remove_record_on_delete
 
 
+def composes(schema: TableSchema, options: TableOptions) -> bool:
+    """Whether a key's oldest rows may be folded first, as a compaction does, and their result is then as good as they.
+
+    An aggregation does not: two retracts of a key that was never there are a row, and one alone, after a compaction has
+    dropped the other, is none. Nor do values that a later fold would take from an older row by its sequence.
+    """
+    if options.merge_engine == "deduplicate":
+        return not options.sequence_fields and not options.ignore_delete
+    if options.merge_engine != "partial-update" or resets_on_delete(options):
+        return False
+    return not (options.sequence_fields or options.sequence_groups() or _aggregates(schema, options))
+
+
 def columns_to_merge(schema: TableSchema, options: TableOptions, wanted: Iterable[str]) -> frozenset[str]:
     """The columns that have to be read so that these come out right."""
     needed = {*wanted, *schema.trimmed_primary_keys, *options.sequence_fields}

@@ -25,7 +25,7 @@ from tests.filestore.refs.test_versions import with_branch
 from tests.support import changelogs
 from tests.support.faults import FaultyFileIO
 from tests.support.rows import arrow_rows, change_tuples
-from tests.support.tables import expire_all_but, key_table, newest_snapshot, reopened, rows
+from tests.support.tables import expire_all_but, key_table, key_values, newest_snapshot, reopened, rows
 
 ByVersion = dict[int, list[tuple[Any, ...]]]
 
@@ -151,15 +151,61 @@ def test_any_range_of_any_history_is_the_difference_of_each_version_to_the_one_b
         assert sorted(map(repr, state.values())) == sorted(repr(each[1:]) for each in whole)
 
 
-def test_the_state_before_is_read_once_however_many_versions_follow() -> None:
-    table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "99", "write-only": "true"})
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
+def test_the_state_before_is_read_once_however_many_versions_follow(engine: str) -> None:
+    """Over a compaction between the versions, where a merge of some rows is as good as they."""
+    options, _ = changelogs.ENGINES[engine]
+    table = key_table(
+        schema=changelogs.SCHEMA,
+        primary_key=changelogs.KEY,
+        **{"bucket": "1", "num-sorted-run.compaction-trigger": "99", "write-only": "true"} | options,
+    )
     for version in range(20):
-        table.write(rows((1, version), (100 + version, 0)))
+        if version == 14:
+            table.compact(full=True)
+        found = [{"p": "a", "id": each, "v": version, "s": None, "g": version} for each in (1, 100 + version)]
+        table.write(arrow_rows(changelogs.SCHEMA, *found))
     reading = FaultyFileIO(table.store.io)
-    found = range_changes(reopened(table, reading), at_version(11))  # type: ignore[arg-type]
-    assert [len(found[version]) for version in range(11, 21)] == [3] * 10
+    by_version = range_changes(reopened(table, reading), at_version(11))  # type: ignore[arg-type]
+    versions = [each for each in range(11, 22) if each != 15]  # that is the compaction
+    assert [len(by_version[each]) for each in versions] == [1 if engine == "first-row" else 3] * 10
     opened = [line for line in reading.log if line.startswith("open_input") and "bucket-0" in line]
     assert len(opened) == len({*opened}) == 20
+
+
+def test_sums_of_floats_are_those_of_each_version_to_the_last_bit() -> None:
+    """A compaction of the newest runs adds in another order, so the versions behind it begin with its sums."""
+    table = key_table(
+        schema=pa.schema([("id", pa.int64()), ("v", pa.float64())]),
+        **{
+            "bucket": "1",
+            "merge-engine": "aggregation",
+            "fields.v.aggregate-function": "sum",
+            "num-sorted-run.compaction-trigger": "3",
+        },
+    )
+    random, ids = randoms.Random(3), list(range(5000))
+    table.write(pa.table({"id": ids, "v": [random.random() for _ in ids]}))
+    table.compact(full=True)
+    sums: list[Any] = []
+    for _ in range(16):
+        table.write(pa.table({"id": [1], "v": [random.uniform(0.1, 1.0)]}))
+        sums.append(dict(key_values(table))[1])
+        table.compact()
+    by_version = range_changes(table, behind_version(1))
+    assert [change[-1] for _, found in sorted(by_version.items()) for change in found if change[0] == "+U"] == sums
+
+
+def test_a_retract_that_a_compaction_has_dropped_is_not_there_for_the_next_one() -> None:
+    """Two retracts of a key that never was are a row of nulls, one is none."""
+    options, _ = changelogs.ENGINES["aggregation-retracts"]
+    table = key_table(schema=changelogs.SCHEMA, primary_key=changelogs.KEY, **{"bucket": "1"} | options)
+    gone = arrow_rows(changelogs.SCHEMA, {"p": "a", "id": 9, "v": None, "s": "yy", "g": None})
+    table.write(gone, pa.array(["-D"]))
+    table.compact(full=True)
+    table.write(gone, pa.array(["-D"]))
+    assert table.read().to_arrow().num_rows == 0
+    assert range_changes(table) == {}
 
 
 # ---- without a key
