@@ -91,7 +91,7 @@ def test_a_table_of_several_sources_is_parked(tmp_path: Path) -> None:
 
 
 @dataclass
-class Source:
+class KilledSource:
     """A table without a key, and its connector, which is killed at random and then goes on where it has noted."""
 
     chance: random.Random
@@ -131,7 +131,7 @@ class Source:
 def test_a_table_without_a_key_is_equal_whenever_its_connector_is_killed(job: MemoryJob, seed: int) -> None:
     """Notes, kills, and ends of batches at random; drivers that begin again, or repeat a batch."""
     chance = random.Random(seed)
-    source = Source(chance)
+    source = KilledSource(chance)
     lives = chance.randint(1, 4)
     for life in range(lives):
         source.publish(is_last=life == lives - 1)

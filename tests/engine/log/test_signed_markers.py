@@ -60,7 +60,7 @@ def last_marker(table: Table) -> CommitMarker:
     return marker
 
 
-def send(kafka: KafkaProperties, table: Table, header: bytes) -> None:
+def send_marker(kafka: KafkaProperties, table: Table, header: bytes) -> None:
     """By one who has nothing but the right to write to the topic."""
     assert table.log is not None
     producer = kafka.producer(ErrorNotes(), transactional_id=None)
@@ -127,7 +127,7 @@ def test_a_forged_marker_brings_nothing_in(warehouse: Catalog, kafka: KafkaPrope
         "payload changed": forged(table, first, key) + b" ",
         "line changed": forged(table, first, key).replace(b'"stranger"', b'"strangers"'),
     }[how]
-    send(kafka, table, header)
+    send_marker(kafka, table, header)
     check_refused(warehouse.table(table.name))
 
 
@@ -135,7 +135,9 @@ def test_a_signed_marker_of_before_brings_nothing_in_again(warehouse: Catalog, k
     """A stranger can copy a whole record, with its signature; what it says of the bucket's end is from before."""
     table = new_table(warehouse)
     first = with_a_deleted_row(table)
-    send(kafka, table, forged(table, first, marker_key(table), after=first.after, query=first.query, batch=first.batch))
+    send_marker(
+        kafka, table, forged(table, first, marker_key(table), after=first.after, query=first.query, batch=first.batch)
+    )
     before = table.latest_snapshot()
     with pytest.raises(CorruptDataError, match=r"a copy of an earlier one: .*written_after=0 table_end=.*reset_log"):
         table.write(id_rows([3]), options=ADOPT)
@@ -148,7 +150,7 @@ def test_a_log_without_a_key_takes_any_marker(warehouse: Catalog, kafka: KafkaPr
     first = with_a_deleted_row(table)
     found = topic_check(table)
     assert (found.severity, "sign-log" in str(found.fix)) == (Severity.NOTE, True)
-    send(kafka, table, forged(table, first, None))
+    send_marker(kafka, table, forged(table, first, None))
     table.write(id_rows([3]), options=ADOPT)
     assert ids_in(table) == [1, 2, 3]
 
@@ -176,7 +178,7 @@ def test_an_older_table_gets_a_key_by_one_command(
     assert [each["id"] for _, each in log_changes(now)] == [1, 1, 2, 4]
     assert topic_check(now).severity is Severity.OK
     now.write(id_rows([4]), kinds=pa.array(["-D"]))
-    send(kafka, now, forged(now, first, None))
+    send_marker(kafka, now, forged(now, first, None))
     check_refused(now)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.kills.job import forget_unplanned
 from tests.support.kills.oracle import Change, Source, check_agreement, check_log, check_table, last_changes
 
 Log = dict[int, list[Change]]
@@ -65,3 +66,26 @@ def test_a_damaged_log_is_found(source: Source, damage: Callable[[Log], None]) -
     damage(log)
     with pytest.raises(AssertionError):
         check_log(source, log)
+
+
+@pytest.mark.parametrize(("planned", "kept"), [((), ()), ((0, 1), (0, 1)), ((0, 1, 2), (0, 1, 2)), ((7,), (0, 1, 2))])
+def test_a_file_that_no_batch_was_planned_with_comes_in_a_batch_of_its_own(
+    tmp_path: Path, planned: tuple[int, ...], kept: tuple[int, ...]
+) -> None:
+    offsets, files = tmp_path / "offsets", tmp_path / "sources" / "0"
+    for directory in (offsets, files):
+        directory.mkdir(parents=True)
+    for batch in planned:
+        (offsets / str(batch)).touch()
+    for batch in ("0", "1.compact", "2"):
+        (files / batch).touch()
+        (files / f".{batch}.crc").touch()
+    forget_unplanned(tmp_path)
+    assert sorted(each.name for each in files.iterdir() if each.name[0] != ".") == [
+        {0: "0", 1: "1.compact", 2: "2"}[each] for each in kept
+    ]
+    assert len([*files.glob(".*.crc")]) == len(kept)
+
+
+def test_a_checkpoint_that_is_not_there_yet_has_nothing_to_forget(tmp_path: Path) -> None:
+    forget_unplanned(tmp_path / "none")

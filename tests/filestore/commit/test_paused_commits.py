@@ -355,7 +355,7 @@ def test_a_commit_that_came_into_a_table_made_again_stays_where_another_engine_f
     assert ends == {True, False}
 
 
-class Died(BaseException):
+class ProcessDied(BaseException):
     """The process ends here."""
 
 
@@ -381,7 +381,7 @@ def dead_in_a_table_made_again(commits: int, *, written: int = 0, paused_before:
         late.left = 2
 
     def die() -> None:
-        raise Died
+        raise ProcessDied
 
     catalog = memory_catalog()
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
@@ -392,7 +392,7 @@ def dead_in_a_table_made_again(commits: int, *, written: int = 0, paused_before:
     io = Nth(creating, -1, switch, of=("create_exclusive",) if paused_before == "snapshot" else None)
     old = reopened(table, io)  # type: ignore[arg-type]
     io.left = 1
-    with pytest.raises(Died):
+    with pytest.raises(ProcessDied):
         old.write(rows((1, 1)))
     return catalog.table("db.t")
 

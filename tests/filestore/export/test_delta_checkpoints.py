@@ -40,11 +40,11 @@ def export(table: FileTable, root: Path, io: FileIO | None = None, *, now_ms: in
 def exported_table(root: Path, count: int, **more: Any) -> FileTable:
     """A table whose snapshots were all exported."""
     table = key_table(bucket="2")
-    write(table, root, range(count), **more)
+    write_turns(table, root, range(count), **more)
     return table
 
 
-def write(table: FileTable, root: Path, turns: Iterable[int], **more: Any) -> None:
+def write_turns(table: FileTable, root: Path, turns: Iterable[int], **more: Any) -> None:
     for turn in turns:
         table.write(rows((turn % 7, turn), (100 + turn, None)))
         export(table, root, **more)
@@ -59,7 +59,7 @@ def own(table: FileTable) -> list[Any]:
     return sorted(map(tuple, map(dict.values, table.read().to_arrow().to_pylist())))
 
 
-def log_of(root: Path) -> list[str]:
+def delta_log_of(root: Path) -> list[str]:
     """Names in the log, short: 3c is the checkpoint of version 3."""
     names = {path.name.lstrip("0") for path in (root / "_delta_log").iterdir()}
     return sorted(name.replace(".checkpoint.parquet", "c").removesuffix(".json") or "0" for name in names)
@@ -86,7 +86,7 @@ def test_25_exports_have_checkpoints_that_readers_start_from(tmp_path: Path) -> 
     root = tmp_path / "copy"
     table = exported_table(root, 25)
     log = root / "_delta_log"
-    assert [name for name in log_of(root) if name.endswith("c")] == ["10c", "20c"]
+    assert [name for name in delta_log_of(root) if name.endswith("c")] == ["10c", "20c"]
     last = json.loads((log / "_last_checkpoint").read_text())
     path = log / f"{20:020d}.checkpoint.parquet"
     assert last["version"] == 20
@@ -123,13 +123,13 @@ def test_killed_around_a_checkpoint_readers_have_a_whole_state_and_the_next_expo
             export(table, root, dying)
         except KilledError:
             found = by_other(root)
-            seen.add(tuple(name in log_of(root) for name in ("10", "10c", "_last_checkpoint")))
+            seen.add(tuple(name in delta_log_of(root) for name in ("10", "10c", "_last_checkpoint")))
         else:
             break
         assert found in states
         export(table, root)
         assert by_other(root) == sorted(pl.read_delta(str(root)).rows()) == states[1]
-        assert {"10", "10c"} <= {*log_of(root)}
+        assert {"10", "10c"} <= {*delta_log_of(root)}
     assert seen >= {(False, False, False), (True, False, False), (True, True, False)}
 
 
@@ -142,7 +142,7 @@ def test_a_checkpoint_of_another_engine_stands_for_the_commits_that_it_cleaned(t
     done = export(table, root)
     assert done.kept + done.written == len(open_state(table, "latest").plan().splits)
     assert by_other(root) == own(table)
-    assert log_of(root) == ["3c", "4", "_last_checkpoint"]
+    assert delta_log_of(root) == ["3c", "4", "_last_checkpoint"]
     (root / "_delta_log" / f"{3:020d}.checkpoint.parquet").write_bytes(b"PAR1")
     with pytest.raises(CorruptDataError, match=r"a checkpoint of the copy cannot be read: path=.*fix='export to a new"):
         export(table, root)
@@ -166,10 +166,10 @@ def test_the_log_is_cleaned_as_delta_does_unless_another_engine_was_asked_to(
     if asked:
         DeltaTable(root).alter.set_table_properties(asked)
         turns = range(12, 21)
-    write(table, root, turns)
+    write_turns(table, root, turns)
     gone = range(10) if is_cleaned else ()
     kept = {str(version) for version in range(21) if version not in gone} | {"10c", "20c", "_last_checkpoint"}
-    assert {*log_of(root)} == kept
+    assert {*delta_log_of(root)} == kept
     assert by_other(root) == own(table)
     assert DeltaTable(root, 10).version() == 10
 
@@ -192,7 +192,7 @@ def test_a_checkpoint_has_the_removed_parts_of_seven_days_or_of_the_retention(tm
         root = tmp_path / str(days)
         table = key_table(bucket="1")
         for day in range(11):
-            write(table, root, [day], now_ms=NOW_MS + day * DAY_MS, days=days)
+            write_turns(table, root, [day], now_ms=NOW_MS + day * DAY_MS, days=days)
         rows_of = pq.read_table(root / "_delta_log" / f"{10:020d}.checkpoint.parquet")["remove"].drop_null().to_pylist()
         assert sorted({(each["deletionTimestamp"] - NOW_MS) // DAY_MS for each in rows_of}) == [*range(since, 11)]
 
@@ -203,8 +203,8 @@ def test_what_has_no_place_in_a_checkpoint_keeps_the_log_whole(tmp_path: Path) -
     table = exported_table(root, 1)
     name = root / "_delta_log" / f"{1:020d}.json"
     name.write_text(json.dumps({"txn": {"appId": "stream", "version": 7}}) + "\n")
-    write(table, root, range(1, 13))
-    assert not [each for each in log_of(root) if each.endswith("c")]
+    write_turns(table, root, range(1, 13))
+    assert not [each for each in delta_log_of(root) if each.endswith("c")]
     assert DeltaTable(root).transaction_version("stream") == 7
 
 

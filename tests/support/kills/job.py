@@ -44,6 +44,25 @@ def struck_format(short_name: str, trap: Trap) -> type[FluvialDataSource]:
     return Struck
 
 
+def forget_unplanned(checkpoint: Path) -> None:
+    """Take files that no batch was planned with out of the log of Spark's file source.
+
+    A driver that is killed between the two writes leaves them there, and the next batch then reads them beside a new
+    file, as two partitions without an order; with a file a batch, the source says what each batch holds.
+    """
+    planned = batches_of(checkpoint / "offsets")
+    for batch, file in batches_of(checkpoint / "sources" / "0").items():
+        if batch > max(planned, default=-1):
+            file.unlink()
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def batches_of(directory: Path) -> dict[int, Path]:
+    """The files of a checkpoint's log by their batch, also those of compacted batches."""
+    numbered = {file.name.partition(".")[0]: file for file in directory.glob("[0-9]*")}
+    return {int(batch): file for batch, file in numbered.items()}
+
+
 class Lane:
     """One query of the job, from its first start to its last."""
 
@@ -59,6 +78,7 @@ class Lane:
 
     def start(self) -> None:
         lane = self._lane
+        forget_unplanned(Path(lane["checkpoint"]))
         changes = (
             self._spark.readStream.schema(SCHEMA)
             .option("maxFilesPerTrigger", 1)

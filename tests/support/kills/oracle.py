@@ -156,7 +156,13 @@ def check_table(source: Source, rows: Sequence[Mapping[str, Any]]) -> None:
     """Exactly the rows of the source, each key once."""
     found = {row["id"]: (row["v"], row["batch"]) for row in rows}
     assert len(found) == len(rows), "a key is there twice"
-    assert found == {key: (change.v, change.batch) for key, change in source.table().items()}
+    wanted = {key: (change.v, change.batch) for key, change in source.table().items()}
+    assert found == wanted, f"id, (v, batch): is={_beside(found, wanted)} wanted={_beside(wanted, found)}"
+
+
+def _beside(rows: Mapping[int, Any], others: Mapping[int, Any]) -> dict[int, Any]:
+    """The rows that others do not have, by key."""
+    return {key: rows[key] for key in sorted(rows) if others.get(key) != rows[key]}
 
 
 def check_agreement(rows: Sequence[Mapping[str, Any]], log: Mapping[int, Sequence[Change]]) -> None:
