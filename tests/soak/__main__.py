@@ -30,6 +30,7 @@ from tests.support.kills.oracle import Change, committed_records
 from tests.support.kills.processes import REPOSITORY
 
 SAMPLE_S = 2.0
+HEAP_S = 20.0  # between two collections of the JVM's garbage
 STRUCK = 0.5  # of the run: in what is left no process ends, so that what grows with time is seen
 LONG_MINUTES = 30.0  # a run of so many has one freeze of minutes
 LAST_S = 300.0  # until the table is what the source is
@@ -47,7 +48,7 @@ class Soak:
         self.job = SoakJob(home, servers)
         self.strikes = Strikes(self.job, broker, freeze_s=freeze_s, idle=self.idle)
         self.series: dict[str, list[list[tuple[float, float]]]] = {name: [[]] for name in ALLOWED}
-        self._began_s, self._sampled_s, self._start = time.monotonic(), 0.0, 0
+        self._began_s, self._sampled_s, self._heap_s, self._start = time.monotonic(), 0.0, 0.0, 0
         self._chance = random.Random(seed)
 
     def idle(self, seconds: float) -> None:
@@ -96,7 +97,11 @@ class Soak:
         self._start = self.job.starts
         at_s = round(time.monotonic() - self._began_s, 1)
         pid = self.broker.status().pid
-        found = {} if pid is None else sample(self.job.tree, psutil.Process(pid), self.admin, self.home)
+        with_heap = time.monotonic() - self._heap_s >= HEAP_S
+        if with_heap:
+            self._heap_s = time.monotonic()
+        broker = None if pid is None else psutil.Process(pid)
+        found = {} if broker is None else sample(self.job.tree, broker, self.admin, self.home, with_heap=with_heap)
         for name, lives in self.series.items():
             if new_life and name not in OUTLIVE and lives[-1]:
                 lives.append([])

@@ -19,7 +19,7 @@ ALLOWED: Final = {
     "driver threads": 8.0,
     "driver fds": 15.0,
     "jvm rss MB": 200.0,
-    "jvm heap MB": 40.0,
+    "jvm heap MB": 25.0,
     "jvm threads": 40.0,
     "jvm fds": 40.0,
     "workers rss MB": 60.0,
@@ -51,8 +51,16 @@ _KINDS: Final = {  # by how names begin, the longer ones first
 }
 
 
-def sample(tree: Tree, broker: psutil.Process, admin: AdminClient, home: Path) -> dict[str, float]:
-    """The values of this moment; those of processes that are not there are left out."""
+def sample(tree: Tree, broker: psutil.Process, admin: AdminClient, home: Path, *, with_heap: bool) -> dict[str, float]:
+    """The values of this moment; those of processes that are not there are left out.
+
+    Args:
+        tree: the job's processes.
+        broker: its broker.
+        admin: of that broker.
+        home: the directory of its tables and checkpoints.
+        with_heap: also collect the JVM's garbage and count what lives: a pause of a tenth of a second.
+    """
     found: dict[str, float] = {}
     members = tree.members()
     jvm = next((each for each in members if name_of(each).startswith("java")), None)
@@ -62,7 +70,7 @@ def sample(tree: Tree, broker: psutil.Process, admin: AdminClient, home: Path) -
                 found[f"{name} rss MB"] = process.memory_info().rss / MB
                 found[f"{name} threads"] = process.num_threads()
                 found[f"{name} fds"] = process.num_fds()
-    if jvm is not None and (heap := _live_heap(jvm.pid)) is not None:
+    if with_heap and jvm is not None and (heap := live_heap(_class_histogram(jvm.pid))) is not None:
         found["jvm heap MB"] = heap
     others = [each for each in members if each.pid not in (tree.process.pid, jvm.pid if jvm else None)]
     found["workers rss MB"] = sum(_rss(each) for each in others) / MB
@@ -119,13 +127,19 @@ def _files(root: Path) -> list[Path]:
     return found
 
 
-def _live_heap(pid: int) -> float | None:
-    """What is on the heap, garbage too: its floor is what lives."""
-    try:
-        said = subprocess.run(
-            ["jcmd", str(pid), "GC.heap_info"], capture_output=True, text=True, timeout=5, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    used = re.search(r"used (\d+)K", said.stdout)
-    return None if used is None else int(used[1]) / 1024
+def live_heap(histogram: str) -> float | None:
+    """MB of what lives on a heap, by ``jcmd GC.class_histogram``; None where it has no total.
+
+    The heap's own figure counts garbage, and in a heap that is far from full the collector leaves old garbage for an
+    hour: its floor rose by 53 MB while what lived was 68 MB after 120 batches and after 2,577.
+    """
+    total = re.search(r"^Total\s+\d+\s+(\d+)\s*$", histogram, re.MULTILINE)
+    return None if total is None else int(total[1]) / MB
+
+
+def _class_histogram(pid: int) -> str:
+    """Of live objects, behind a full collection; empty when the process is gone or frozen."""
+    command = ["jcmd", str(pid), "GC.class_histogram"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
+    return ""
