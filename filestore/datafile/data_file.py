@@ -98,11 +98,12 @@ class DataFileWriter:
         """Finish the file and sync it to disk."""
         with _writing(self._path):
             ranges = self._writer.close()
+            size_bytes = self._sink.tell()
             self._sink.close()
         self._io.sync(self._path)
         ranges |= {name: ColumnRange(null_count=count) for name, count in self._null_counts.items()}
         self._read_missing(ranges)
-        return WrittenFile(size_bytes=self._io.size_bytes(self._path), row_count=self._row_count, value_ranges=ranges)
+        return WrittenFile(size_bytes=size_bytes, row_count=self._row_count, value_ranges=ranges)
 
     def abort(self) -> None:
         """Delete the file."""

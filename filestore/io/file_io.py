@@ -128,11 +128,24 @@ class LinksFiles(Protocol):
 
 
 @runtime_checkable
+class KnowsFiles(Protocol):
+    """A file system where it costs a request more to know that a name is not that of a directory either."""
+
+    def is_file(self, path: str) -> bool:
+        """Whether a file of this name exists."""
+
+
+@runtime_checkable
 class KeepsHints(Protocol):
     """A file system where durable writes cost more than others."""
 
     def replace_hint(self, path: str, body: bytes) -> None:
         """As ``replace``, but after a power failure the file may be as before, or empty."""
+
+
+def is_file(io: "FileIO", path: str) -> bool:
+    """Whether a file exists, of a name that no directory has."""
+    return io.is_file(path) if isinstance(io, KnowsFiles) else io.exists(path)
 
 
 def write_hint(io: "FileIO", path: str, body: bytes) -> None:

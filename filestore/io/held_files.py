@@ -17,9 +17,6 @@ class NewFiles(Protocol):
     def sync(self, path: str) -> None:
         """See ``FileIO``."""
 
-    def size_bytes(self, path: str) -> int:
-        """See ``FileIO``."""
-
     def open_input(self, path: str) -> pa.NativeFile:
         """See ``FileIO``."""
 
@@ -53,10 +50,6 @@ class HeldFiles:
     def sync(self, path: str) -> None:
         """Take over a file that was written."""
         self._files[path] = self._open.pop(path).getvalue()
-
-    def size_bytes(self, path: str) -> int:
-        """Size of a file that is held."""
-        return int(self._files[path].size)
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Random-access reader of a file that is held."""

@@ -49,10 +49,14 @@ class ObjectStorageIO:
 
     def exists(self, path: str) -> bool:
         """Whether an object or a directory of this name exists."""
+        return self.is_file(path) or self.is_directory(path)
+
+    def is_file(self, path: str) -> bool:
+        """Whether an object of this name exists."""
         try:
             self.size_bytes(path)
         except FileNotFoundError:
-            return self.is_directory(path)
+            return False
         return True
 
     def is_directory(self, path: str) -> bool:
@@ -191,7 +195,7 @@ class ObjectStorageIO:
             if attempt:
                 self.clock.sleep(0.1 * 2**attempt)
             try:
-                if not conditional and not may_exist and self._is_taken(key, path):
+                if not conditional and not may_exist and self.is_file(path):
                     return False
                 with _write_errors("create", path, self.settings):
                     self._store.put(
@@ -212,14 +216,6 @@ class ObjectStorageIO:
             else:
                 return True
         raise OutcomeUnknownError(f"object may or may not have been created: path={path} error={failure}") from failure
-
-    def _is_taken(self, key: str, path: str) -> bool:
-        try:
-            with _errors("stat", path):
-                self._store.head(key)
-        except FileNotFoundError:
-            return False
-        return True
 
     def _resolve(self, error: UnavailableError, key: str, claim: str, body: bytes) -> bool | None:
         """Whether a failed creation did create the object; None: unknown, retry.

@@ -6,7 +6,7 @@ that got no answer, finds here that it was visible and is gone with its files, a
 
 from hashlib import blake2s
 
-from filestore.io.file_io import FileIO
+from filestore.io.file_io import FileIO, is_file
 from filestore.layout.paths import TablePaths
 
 
@@ -33,4 +33,4 @@ class RemovedSnapshots:
 
     def has(self, identity: str) -> bool:
         """Whether a snapshot was removed, or is about to be."""
-        return self._io.exists(f"{self._directory}/{identity}")
+        return is_file(self._io, f"{self._directory}/{identity}")

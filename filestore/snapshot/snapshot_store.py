@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from filestore.io.commit_lock import TableLock
-from filestore.io.file_io import FileIO, write_hint
+from filestore.io.file_io import FileIO, is_file, write_hint
 from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import SNAPSHOT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY, TablePaths
 from filestore.snapshot.claims import ExpiryClaims
@@ -55,7 +55,7 @@ class SnapshotStore:
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether a snapshot is published and not expired."""
-        return self._io.exists(self._paths.snapshot(snapshot_id))
+        return is_file(self._io, self._paths.snapshot(snapshot_id))
 
     def ids(self) -> list[int]:
         """Ids of all snapshots, ascending, by listing the directory."""
@@ -68,11 +68,16 @@ class SnapshotStore:
         hinted = self._hint(self._paths.latest_hint)
         # A hint may be stale or wrong: it is valid only if its snapshot exists, the next does not, and it has not
         # expired: a paused writer may have published into a number that expiry had freed.
-        if hinted is not None and not self.exists(hinted + 1) and self.exists(hinted):
-            earliest = self._hint(self._paths.earliest_hint)
-            if earliest is None or earliest <= hinted:
-                return hinted
+        if hinted is not None and self._is_last(hinted) and self.exists(hinted):
+            return hinted
         return self._newest(hinted)
+
+    def _is_last(self, hinted: int) -> bool:
+        """Whether no snapshot follows the hinted one, and it has not expired."""
+        if self.exists(hinted + 1):
+            return False
+        earliest = self._hint(self._paths.earliest_hint)
+        return earliest is None or earliest <= hinted
 
     def _newest(self, hinted: int | None) -> int | None:
         """The newest listed id of the history: without forks, but for one that the hint names, which was confirmed."""
@@ -107,6 +112,9 @@ class SnapshotStore:
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None when nothing was committed. Raises: CorruptDataError."""
+        hinted = self._hint(self._paths.latest_hint)
+        if hinted is not None and self._is_last(hinted) and (found := self.find(hinted)) is not None:
+            return found
         while (latest_id := self.latest_id()) is not None:
             found = self.find(latest_id)
             if found is not None:
@@ -301,7 +309,7 @@ class SnapshotStore:
 
     def _claim(self, path: str, body: bytes, *, check_first: bool = False) -> bool:
         try:
-            if not (check_first and self._io.exists(path)):
+            if not (check_first and is_file(self._io, path)):
                 self._io.create_exclusive(path, body)
         except OSError as error:
             raise OutcomeUnknownError(f"snapshot may or may not be visible: file={path} error={error}") from error

@@ -134,6 +134,11 @@ def test_files_directories_and_parts_are_those_of_a_file_system(cloud: Cloud) ->
         with pytest.raises(FileNotFoundError, match=f"{root}/missing"):
             read(f"{root}/missing")
     assert files.list_names(f"{root}/missing") == []
+    files.replace(f"{root}/nothing", b"")  # stores refuse a range of it
+    with files.open_input(f"{root}/nothing") as source:
+        assert (source.size(), source.read()) == (0, b"")
+    assert (files.is_file(f"{root}/nothing"), files.is_file(f"{root}/db.db")) == (True, False)
+    assert (files.exists(f"{root}/nothing"), files.exists(f"{root}/db.db")) == (True, True)
     pieces = [bytes([number]) * MIB for number in range(18)]
     with files.open_output(f"{root}/big") as output:
         for piece in pieces:
@@ -145,6 +150,7 @@ def test_files_directories_and_parts_are_those_of_a_file_system(cloud: Cloud) ->
         assert source.read(4) == b"\4\4\5\5"
         source.seek(0)
         assert source.read() == b"".join(pieces)
+    files.delete(f"{root}/nothing")
     for name in ("db.db", "empty.db"):
         files.delete_tree(f"{root}/{name}")
     files.delete(f"{root}/missing")
