@@ -36,6 +36,7 @@ FETCH_BROKER := from engine.broker.jars import broker_jars; broker_jars()
 MAKE_BROKER_CLASSES := from engine.broker.broker import make_class_archive; make_class_archive()
 FETCH_PEER := from tests.peers.java_peer import paimon_jars; paimon_jars()
 FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars()
+FETCH_ICEBERG := from tests.stores.iceberg_rest import iceberg_rest_jars; iceberg_rest_jars()
 FETCH_AZURITE := from tests.stores.azurite import azurite_packages; azurite_packages()
 FETCH_REGISTRY := from tests.stores.apicurio import apicurio_archive; apicurio_archive()
 FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
@@ -89,9 +90,10 @@ jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
 
-jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, object stores, MariaDB and a schema registry, in the user's cache
+jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, object stores, an Iceberg catalog, MariaDB and a schema registry, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching the object store's jars" $(PY) -c "$(FETCH_STORE)"
+	@$(PY) -I $(PREFLIGHT) run "fetching Iceberg's REST catalog" $(PY) -c "$(FETCH_ICEBERG)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Azurite" $(PY) -c "$(FETCH_AZURITE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching MariaDB" $(PY) -c "$(FETCH_MYSQL)"
 	@$(PY) -I $(PREFLIGHT) run "fetching a schema registry" $(PY) -c "$(FETCH_REGISTRY)"

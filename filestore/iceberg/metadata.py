@@ -139,6 +139,7 @@ def metadata_of(
     tags: Mapping[str, int],
     next_row_id: int,
     base: Metadata | None,
+    properties: Mapping[str, str],
 ) -> Metadata:
     """A version of the metadata.
 
@@ -153,6 +154,7 @@ def metadata_of(
         tags: ids of snapshots by name of tag.
         next_row_id: see ``Metadata.next_row_id``.
         base: the metadata before, whose highest column id stays.
+        properties: for a catalog server.
     """
     shown = {each["snapshot-id"] for each in snapshots}
     current, newest = snapshots[-1], schemas[-1]
@@ -178,7 +180,7 @@ def metadata_of(
         "last-partition-id": FIRST_PARTITION_ID + len(fields) - 1,
         "sort-orders": [UNSORTED, *([order] if order["fields"] else [])],
         "default-sort-order-id": order["order-id"],
-        "properties": {_TABLE: table_id, _RULE: rule},
+        "properties": {_TABLE: table_id, _RULE: rule, **properties},
         "current-snapshot-id": current["snapshot-id"],
         "refs": {"main": {"snapshot-id": current["snapshot-id"], "type": "branch"}, **refs},
         "snapshots": list(snapshots),

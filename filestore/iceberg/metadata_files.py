@@ -1,4 +1,4 @@
-"""The files of Iceberg metadata: reading, writing and deleting them. The only effects of this room.
+"""The files of Iceberg metadata: reading, writing and deleting them.
 
 Source: Paimon IcebergPathFactory; Iceberg HadoopTableOperations.
 """
@@ -18,7 +18,9 @@ from filestore.iceberg.manifests import (
 )
 from filestore.iceberg.metadata import Metadata
 from filestore.iceberg.places import HINT, hinted_version, metadata_directory
+from filestore.iceberg.rest_catalog import announce_version
 from filestore.io.file_io import delete_leftover, write_hint
+from filestore.options.table.iceberg import REST_CATALOG
 from filestore.table_store import TableStore
 
 _SUFFIX: Final = ".metadata.json"
@@ -30,6 +32,7 @@ class IcebergFiles:
     def __init__(self, store: TableStore) -> None:
         """Of a table. Raises: as ``metadata_directory``."""
         self.directory = metadata_directory(store)
+        self._store = store
         self._io = store.io
         self._uuid = store.names.uuid()
         self._compression = store.options.iceberg_manifest_compression
@@ -110,11 +113,14 @@ class IcebergFiles:
         elif not self._io.create_exclusive(path, body):
             self._written = written
             return False
-        self.point_to(metadata.snapshot_id)
+        self.point_to(metadata)
         return True
 
-    def point_to(self, version: int) -> None:
-        """Note a version as the newest."""
+    def point_to(self, metadata: Metadata) -> None:
+        """Note a version as the newest: first in the REST catalog, if there is one."""
+        version = metadata.snapshot_id
+        if self._store.options.iceberg_storage == REST_CATALOG:
+            announce_version(self._store, metadata, self.metadata_path(version))
         if hinted_version(self._io, self.directory) != version:
             write_hint(self._io, f"{self.directory}/{HINT}", str(version).encode())
 

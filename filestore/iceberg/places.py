@@ -8,7 +8,7 @@ from typing import Final
 
 from filestore.io.file_io import FileIO
 from filestore.layout.locations import absolute_path
-from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, HADOOP_CATALOG, TABLE_LOCATION
+from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, HADOOP_CATALOG, REST_CATALOG, TABLE_LOCATION
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
@@ -68,7 +68,7 @@ def metadata_directory(store: TableStore) -> str:
     options = store.options
     storage = options.iceberg_storage_location or options.iceberg_storage
     root = absolute_path(store.paths.root)
-    if storage == TABLE_LOCATION:
+    if storage in (TABLE_LOCATION, REST_CATALOG):
         return f"{root}/metadata"
     database, _, name = root.rpartition("/")
     warehouse, _, directory = database.rpartition("/")

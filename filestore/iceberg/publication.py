@@ -15,6 +15,7 @@ from filestore.iceberg.manifest_tree import next_manifests
 from filestore.iceberg.manifests import packed_entries
 from filestore.iceberg.metadata import Json, Metadata, iceberg_snapshot, metadata_of
 from filestore.iceberg.metadata_files import IcebergFiles
+from filestore.iceberg.rest_catalog import server_properties
 from filestore.iceberg.schema import iceberg_columns
 from filestore.iceberg.visible_files import FileChanges, VisibleFiles
 from filestore.layout.locations import absolute_path
@@ -88,7 +89,7 @@ class _Publisher:
         if base is not None and state is not None and base.ref == latest.ref:
             shown = self._metadata(base, state, tags)
             if shown.body == base.body:
-                self.files.point_to(latest.id)
+                self.files.point_to(shown)
                 return True
         follows = state is not None
         if state is None:
@@ -216,6 +217,7 @@ class _Publisher:
             tags=tags,
             next_row_id=state.next_row_id,
             base=base,
+            properties=server_properties(store),
         )
 
     def _tags(self) -> dict[str, int]:

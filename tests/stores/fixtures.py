@@ -11,6 +11,7 @@ from tests.stores.azurite import AzureEmulator, Azurite
 from tests.stores.debezium import MariaDbSource, PostgresSource
 from tests.stores.hdfs import MiniHdfs
 from tests.stores.hive_metastore import RunningMetastore
+from tests.stores.iceberg_rest import IcebergRestServer
 from tests.stores.kafka_connect import KafkaConnect
 from tests.stores.mariadb import MariaDb
 from tests.stores.object_store import ObjectStore, S3Proxy
@@ -45,6 +46,13 @@ def azure_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureEmula
 def new_container(azure_store: AzureEmulator) -> Callable[[], str]:
     """Makes containers that no other test uses and gives their names."""
     return lambda: azure_store.make_container(f"container-{next(_numbers)}")
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of Iceberg's REST catalog server; it must run for a test to pass."""
+    with IcebergRestServer(tmp_path_factory.mktemp("iceberg-rest")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

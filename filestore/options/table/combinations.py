@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from filestore.options.table.groups import DYNAMIC_BUCKET, POSTPONE_BUCKET, TableValues
-from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, TABLE_LOCATION
+from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, REST_CATALOG, TABLE_LOCATION
 from lsm.errors import InvalidInputError
 
 _SERVERS: Final = "bootstrap.servers"
@@ -84,8 +84,13 @@ def _iceberg_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
     version, is_wide = options.iceberg_format_version, options.deletion_vectors_bitmap64
     yield (
         options.iceberg_storage not in BUILT_STORAGE,
-        f"no catalog server hears of new Iceberg metadata: metadata.iceberg.storage={options.iceberg_storage} "
+        f"no Hive metastore hears of new Iceberg metadata: metadata.iceberg.storage={options.iceberg_storage} "
         f"expected='{' | '.join(BUILT_STORAGE)}' fix='set metadata.iceberg.storage={TABLE_LOCATION}'",
+    )
+    yield (
+        options.iceberg_storage == REST_CATALOG and not options.iceberg_rest_uri,
+        f"a REST catalog has an address: metadata.iceberg.storage={REST_CATALOG} "
+        "fix='set metadata.iceberg.rest.uri, such as http://catalog:8181'",
     )
     yield (
         is_on and options.file_format != "parquet",

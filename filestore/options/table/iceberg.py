@@ -3,14 +3,14 @@
 from typing import Final
 
 from filestore.options.option import Option, OptionValues
-from filestore.options.parsing import boolean, choice
+from filestore.options.parsing import boolean, choice, text
 from filestore.options.table.common import COUNT, NUMBER
 
 DISABLED: Final = "disabled"
 TABLE_LOCATION: Final = "table-location"
 HADOOP_CATALOG: Final = "hadoop-catalog"
-BUILT_STORAGE: Final = (DISABLED, TABLE_LOCATION, HADOOP_CATALOG)
-"""Without a catalog server, which would have to hear of new metadata."""
+REST_CATALOG: Final = "rest-catalog"
+BUILT_STORAGE: Final = (DISABLED, TABLE_LOCATION, HADOOP_CATALOG, REST_CATALOG)
 
 
 class IcebergOptions(OptionValues):
@@ -18,9 +18,9 @@ class IcebergOptions(OptionValues):
 
     iceberg_storage = Option(
         "metadata.iceberg.storage",
-        choice(*BUILT_STORAGE, "hive-catalog", "rest-catalog"),
+        choice(*BUILT_STORAGE, "hive-catalog"),
         DISABLED,
-        "Where Iceberg metadata of every snapshot is written; hive-catalog and rest-catalog are refused.",
+        "Where Iceberg metadata of every snapshot is written; hive-catalog is refused.",
     )
     iceberg_storage_location = Option(
         "metadata.iceberg.storage-location",
@@ -28,6 +28,16 @@ class IcebergOptions(OptionValues):
         None,
         "The directory of the metadata, if it does not follow from metadata.iceberg.storage.",
     )
+    iceberg_rest_uri = Option(
+        "metadata.iceberg.rest.uri", text, None, "Address of the Iceberg REST catalog of rest-catalog, without a login."
+    )
+    iceberg_rest_warehouse = Option(
+        "metadata.iceberg.rest.warehouse", text, None, "The warehouse that the REST catalog is asked for."
+    )
+    iceberg_database = Option(
+        "metadata.iceberg.database", text, None, "Namespace in the REST catalog, if not the database."
+    )
+    iceberg_table = Option("metadata.iceberg.table", text, None, "Name in the REST catalog, if not the table's.")
     iceberg_format_version = Option(
         "metadata.iceberg.format-version", choice("2", "3"), "2", "Iceberg's version; 3 has deletion vectors."
     )

@@ -219,6 +219,9 @@ class OnlyMetadata:
         self._faulty = faulty
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not hasattr(self._faulty.inner, name):
+            raise AttributeError(name)
+
         def call(path: str, *more: Any) -> Any:
             return getattr(self._faulty if "/metadata" in path else self._faulty.inner, name)(path, *more)
 
@@ -310,6 +313,8 @@ def test_what_iceberg_cannot_show_is_refused(tmp_path: Path, caplog: pytest.LogC
     """Issue 20 point 1: catalogs that are not built, and rows deleted by vectors that readers would not see."""
     catalog = FileCatalog(str(tmp_path))
     with pytest.raises(InvalidInputError, match=r"metadata\.iceberg\.storage"):
+        catalog.create_table("db.r", SCHEMA, options={"metadata.iceberg.storage": "hive-catalog"})
+    with pytest.raises(InvalidInputError, match=r"fix='set metadata\.iceberg\.rest\.uri"):
         catalog.create_table("db.r", SCHEMA, options={"metadata.iceberg.storage": "rest-catalog"})
     with pytest.raises(InvalidInputError, match=r"fix='set metadata\.iceberg\.format-version=3"):
         catalog.create_table("db.v", SCHEMA, options={**HERE, "deletion-vectors.enabled": "true"})

@@ -151,7 +151,9 @@ def test_acts_send_few_requests(object_store: ObjectStore, bucket: str, proxy: F
         return len(proxy.requests)
 
     assert requests_of(lambda: table.write(rows((9, 9)))) <= 29
-    assert requests_of(lambda: table.read().to_arrow()) == 7 + 5  # the snapshot, its lists, the newest manifest; each file once
+    assert (
+        requests_of(lambda: table.read().to_arrow()) == 7 + 5
+    )  # the snapshot, its lists, the newest manifest; each file once
     assert requests_of(table.store.snapshots.latest) == 4  # both hints, the snapshot, and that none follows
 
 
