@@ -2,12 +2,15 @@
 
 import gc
 import os
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import settings
 
 from engine.broker.broker import Broker
@@ -34,6 +37,14 @@ sys.dont_write_bytecode = False
 # No test cuts the power, and a process that is killed loses nothing that it wrote: a sync is only a wait, of which a
 # commit has a dozen. That files are synced is shown by tests/filestore/io/test_effects.py.
 os.fsync = lambda descriptor: None
+
+
+@sa.event.listens_for(sa.Engine, "connect")
+def _sync_nothing(connection: Any, _: object) -> None:
+    """SQLite's syncs are its own: each transaction of a store of lineage waited for the disk, for milliseconds."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
+
 
 # A run gives what the last one gave: what fails is the change's fault. `make explore` looks for what nobody has tried.
 settings.register_profile("same", derandomize=True, deadline=None)

@@ -24,7 +24,7 @@ BUDGET = 1.2
 ENGINES = {"key": "deduplicate", "partial-update": "partial-update"}
 PEER = "the files, unmerged"
 BY_KEY = "the files, by key"
-VERSIONS = 100
+VERSIONS = sized(100, quick=100, tiny=10)
 
 
 def batch(random: np.random.Generator, count: int, keys: int) -> pa.Table:

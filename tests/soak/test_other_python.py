@@ -34,21 +34,33 @@ else:
 """
 
 
-def other_python() -> list[Path]:
-    """The interpreter of the newest other minor release; none if there is none."""
-    beside = Path(sys.base_prefix).parent.glob("3.*/bin/python3")
-    on_path = [Path(found) for minor in range(10, 20) if (found := shutil.which(f"python3.{minor}"))]
+def named_others() -> list[Path]:
+    """What is called an interpreter of another minor release. None is started yet: every run of tests comes here."""
+    own = [str(number) for number in sys.version_info[:2]]
+    beside = (each for each in Path(sys.base_prefix).parent.glob("3.*") if each.name.split(".")[:2] != own)
+    names = (f"python3.{minor}" for minor in range(10, 20) if minor != sys.version_info.minor)
+    return [
+        *(each / "bin" / "python3" for each in beside),
+        *(Path(found) for name in names if (found := shutil.which(name))),
+    ]
+
+
+def other_python() -> Path:
+    """The interpreter of the newest other minor release."""
     found: dict[tuple[int, int], Path] = {}
-    for path in [*beside, *on_path]:
+    for path in OTHERS:
+        if not path.exists():
+            continue
         said = subprocess.run([path, "-c", _SAY], capture_output=True, text=True, check=False)
         if said.returncode == 0:
             major, minor = map(int, said.stdout.split())
             found.setdefault((major, minor), path)
     found.pop(sys.version_info[:2], None)
-    return [found[max(found)]] if found else []
+    assert found, f"none of these starts: {OTHERS}"
+    return found[max(found)]
 
 
-OTHERS = other_python()
+OTHERS = named_others()
 if OTHERS:
 
     @pytest.mark.soak
@@ -61,7 +73,7 @@ if OTHERS:
         before = table.latest_snapshot()
         done = subprocess.run(
             [sys.executable, "-c", _WAYS, str(tmp_path), way],
-            env={**os.environ, "PYSPARK_PYTHON": str(OTHERS[0])},
+            env={**os.environ, "PYSPARK_PYTHON": str(other_python())},
             capture_output=True,
             text=True,
             timeout=300,

@@ -18,12 +18,14 @@ ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 # Spark runs for seconds here, over and over: the best compiler and a parallel collector of garbage cost more than they
 # give (a fifth of the time of a job that is killed and started again).
 QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# Of classes that no archive holds: those of another release, of Spark Connect, and of the tests' other JVMs.
+UNVERIFIED: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 
 
 def use() -> None:
     """Let the sessions of this process, and of those that it starts, use the archive. A value from outside stays."""
     shared = (options_for(ARCHIVE),) if ARCHIVE.exists() else ()
-    os.environ.setdefault(SUBMIT_OPTIONS, " ".join((*QUICK, *shared)))
+    os.environ.setdefault(SUBMIT_OPTIONS, " ".join((*QUICK, *UNVERIFIED, *shared)))
     os.environ.setdefault(SWITCH, "false")  # no test has the user's archive made
 
 

@@ -196,7 +196,9 @@ def test_without_a_log_the_overtaken_writer_wins_by_numbering_its_rows_again(tmp
     assert ranges == [(0, 1), (2, 3)]
 
 
-def test_a_missing_broker_is_said_and_nothing_is_made(tmp_path: Path) -> None:
+def test_a_missing_broker_is_said_and_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long it is waited for is seen by a job, in tests/engine/cli/test_cli_bad_input.py."""
+    monkeypatch.setattr(topics_module, "FIRST_CONTACT_S", 1.0)
     catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "127.0.0.1:1"})
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=r"bootstrap\.servers=127\.0\.0\.1:1 .*Connection refused"):
