@@ -581,7 +581,12 @@ def test_sessions_of_idle_tables_are_closed(job: MemoryJob, monkeypatch: pytest.
     """C: memory goes by a bound, not by the number of tables; one that was closed continues where it was."""
     monkeypatch.setattr(writers, "_MOST_OPEN", 3)
     closed, close = list[str](), WriteSession.close
-    monkeypatch.setattr(WriteSession, "close", lambda session: closed.append(session._table.name) or close(session))
+
+    def noted(session: WriteSession[Any]) -> None:
+        closed.append(session._table.name)
+        close(session)
+
+    monkeypatch.setattr(WriteSession, "close", noted)
     tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(7)]
     job.batch(*(each.insert({"id": 1}) for each in tables))
     assert sorted(closed) == [f"shop.t{n}" for n in range(4)]  # in the order of their use, which is that of names

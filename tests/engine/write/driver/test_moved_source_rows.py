@@ -55,7 +55,7 @@ class Source:
         written = f"new {body}" if kind == "moved and large" else LEFT_OUT
         self.rows[new] = v, before[1] if written == LEFT_OUT else written
         create = self.table.insert({"id": new, "v": v, "body": written})
-        return [*gone, (*create, {"__debezium.oldkey": b'{"id":%d}' % key})]  # type: ignore[list-item]
+        return [*gone, (*create, {"__debezium.oldkey": b'{"id":%d}' % key})]
 
 
 @pytest.mark.broker
