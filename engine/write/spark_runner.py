@@ -1,5 +1,6 @@
 """The runner of a write session that works in Spark tasks: every bucket of a frame in one of them."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,10 +18,13 @@ from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.local_merge import LocalMerge
 from engine.write.routing import shuffle_by_bucket, shuffle_counted_rows
 from engine.write.unavailable.filling import Refuse
+from engine.write.unavailable.moved_rows import MovedBetweenTasksError
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, OutcomeUnknownError
+
+logger = logging.getLogger("fluvial.sink")
 
 
 class SparkRunner:
@@ -39,6 +43,18 @@ class SparkRunner:
     def write(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
         """See ``Runner``."""
         spec = replace(spec, refuse=self._refuse, task_count=_task_count(rows, spec))
+        try:
+            return self._written(spec, rows)
+        except PySparkException as error:
+            if spec.task_count == 1 or MovedBetweenTasksError.__name__ not in str(error):
+                raise
+        logger.info(
+            "one task writes the batch, because rows have values of rows that other tasks have: table=%s batch=%d",
+            spec.table.name, spec.batch_id,
+        )  # fmt: skip
+        return self._written(replace(spec, task_count=1), rows)
+
+    def _written(self, spec: BatchSpec, rows: DataFrame) -> list[BucketResult]:
         with losing_as_conflict(spec):
             answers = _shuffled(rows, spec).mapInArrow(_PartTask(spec), "result string").collect()
         return [BucketResult.from_json(answer.result) for answer in answers]

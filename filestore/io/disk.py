@@ -2,11 +2,13 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
+
+T = TypeVar("T")
 
 _NAME_BYTES: Final = 255  # of one name, on the usual file systems
 
@@ -37,6 +39,15 @@ def make_directories(path: str) -> None:
                 raise InvalidInputError(f"directory cannot be made: path={path} fix='use another warehouse'") from error
         else:
             return
+
+
+def in_directory(path: str, do: Callable[[], T]) -> T:
+    """Create a file; its directory and parents are made when they are missing. Raises: InvalidInputError."""
+    try:
+        return do()
+    except FileNotFoundError:
+        make_directories(os.path.dirname(path))
+        return do()
 
 
 def write_synced(path: str, body: bytes) -> None:

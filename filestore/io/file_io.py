@@ -17,6 +17,7 @@ from typing import Final, Protocol, runtime_checkable
 import pyarrow as pa
 
 from filestore.io.disk import (
+    in_directory,
     link_new,
     make_directories,
     sync_directory,
@@ -249,9 +250,8 @@ class LocalFileIO:
     def write_new(self, path: str, body: bytes) -> None:
         """Write and sync a file with an unused name. Raises: ConflictError when the name is taken."""
         with unavailable("write", path):
-            make_directories(os.path.dirname(path))
             try:
-                write_synced(path, body)
+                in_directory(path, lambda: write_synced(path, body))
             except FileExistsError as error:
                 raise ConflictError(f"file exists already, nothing was written: path={path}") from error
             sync_directory(os.path.dirname(path))
@@ -263,8 +263,7 @@ class LocalFileIO:
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
             with unavailable("write", temporary):
-                make_directories(directory)
-                write_synced(temporary, body)
+                in_directory(temporary, lambda: write_synced(temporary, body))
             return link_new(temporary, path)
         finally:
             with suppress(OSError):
@@ -298,8 +297,7 @@ class LocalFileIO:
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
             with unavailable("replace", path):
-                make_directories(directory)
-                write(temporary, body)
+                in_directory(temporary, lambda: write(temporary, body))
                 os.replace(temporary, path)
         finally:
             with suppress(OSError):
@@ -369,8 +367,7 @@ class LocalFileIO:
     def open_output(self, path: str) -> pa.NativeFile:
         """Writer of a new file; creates parents."""
         with unavailable("open", path):
-            make_directories(os.path.dirname(path))
-            return pa.OSFile(path, "wb")
+            return in_directory(path, lambda: pa.OSFile(path, "wb"))
 
 
 class SystemClock:

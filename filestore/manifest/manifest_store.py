@@ -96,7 +96,8 @@ class ManifestStore:
         """
         if not entries:
             raise InvalidInputError("a manifest needs at least one entry")
-        name, size_bytes = self._write_records("manifest", MANIFEST_SCHEMA, [entry.to_avro() for entry in entries])
+        records = [entry.to_avro() for entry in entries]
+        name, size_bytes = self._write_records("manifest", MANIFEST_SCHEMA, records, ManifestEntry.from_avro)
         return describe_manifest(name, size_bytes, entries, self._partition_types)
 
     def write_rows(self, rows: Sequence[EntryRow]) -> ManifestFileMeta:
@@ -164,7 +165,8 @@ class ManifestStore:
 
     def write_list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
         """Write a manifest list, chronological, possibly empty. Returns its name and exact size."""
-        return self._write_records("manifest-list", MANIFEST_LIST_SCHEMA, [each.to_avro() for each in manifests])
+        records = [each.to_avro() for each in manifests]
+        return self._write_records("manifest-list", MANIFEST_LIST_SCHEMA, records, ManifestFileMeta.from_avro)
 
     def read_list(self, name: str, size_bytes: int | None) -> list[ManifestFileMeta]:
         """The manifests of a list, chronological.
@@ -181,7 +183,8 @@ class ManifestStore:
 
     def write_index_manifest(self, entries: Sequence[IndexManifestEntry]) -> str:
         """Write the complete list of index files of a snapshot. Returns its name."""
-        return self._write_records("index-manifest", INDEX_MANIFEST_SCHEMA, [entry.to_avro() for entry in entries])[0]
+        records = [entry.to_avro() for entry in entries]
+        return self._write_records("index-manifest", INDEX_MANIFEST_SCHEMA, records, IndexManifestEntry.from_avro)[0]
 
     def read_index_manifest(self, name: str) -> list[IndexManifestEntry]:
         """All index files of a snapshot. Raises: CorruptDataError naming the file; MissingFileError."""
@@ -205,9 +208,15 @@ class ManifestStore:
                 "fix='add its directory to that option, if the table really has files there'"
             )
 
-    def _write_records(self, prefix: str, schema: Any, records: Sequence[dict[str, Any]]) -> tuple[str, int]:
+    def _write_records(
+        self, prefix: str, schema: Any, records: Sequence[dict[str, Any]], decode: Callable[[Mapping[str, Any]], Any]
+    ) -> tuple[str, int]:
+        """Write them, and know what a reader of these bytes decodes: the next commit is one."""
         body = avro_bytes(schema, records, compression=self._compression)
-        return self._write(prefix, body), len(body)
+        name = self._write(prefix, body)
+        if len(body) <= _SMALL_BYTES:
+            _SMALL.keep((decode, body), _kept(map(decode, records), body))
+        return name, len(body)
 
     def _write(self, prefix: str, body: bytes) -> str:
         name = f"{prefix}-{self._names.uuid()}-0"
@@ -281,10 +290,14 @@ def _records(body: bytes, source: str, decode: Callable[[Mapping[str, Any]], T])
     """As ``avro_records``; ``decode`` makes of equal records equal objects, which no reader changes."""
 
     def decoded() -> _Records:
-        records = tuple(avro_records(body, source=source, decode=decode))
-        return _Records(records, len(body) + _BYTES_OF_RECORD * len(records))
+        return _kept(avro_records(body, source=source, decode=decode), body)
 
     return list((_SMALL.get((decode, body), decoded) if len(body) <= _SMALL_BYTES else decoded()).records)
+
+
+def _kept(records: Iterable[Any], body: bytes) -> _Records:
+    found = tuple(records)
+    return _Records(found, len(body) + _BYTES_OF_RECORD * len(found))
 
 
 def _entry_count(manifest: ManifestFileMeta) -> int:

@@ -6,8 +6,9 @@ nothing is deleted because of one. Source: Paimon SnapshotManager, HintFileUtils
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from filestore.io.byte_cache import ByteCache
 from filestore.io.commit_lock import TableLock
 from filestore.io.file_io import FileIO, is_file, write_hint
 from filestore.layout.nearest_names import names_text
@@ -21,6 +22,17 @@ from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError,
 logger = logging.getLogger("fluvial.snapshots")
 
 _MOST_ID_DIGITS: Final = 19  # of a hint
+_PARSED_BYTES: Final = 4 << 20
+_FACTOR: Final = 4  # a snapshot in memory beside its file, about
+
+
+class _Parsed(NamedTuple):
+    snapshot: Snapshot  # immutable
+    file_bytes: int
+
+
+# The newest snapshots of all tables of the process, by the bytes of their files: a commit reads its parent many times.
+_PARSED: Final[ByteCache[_Parsed]] = ByteCache(_PARSED_BYTES, size_of=lambda each: _FACTOR * each.file_bytes)
 
 
 class SnapshotStore:
@@ -134,7 +146,8 @@ class SnapshotStore:
             CorruptDataError: the file is truncated, corrupt or holds another snapshot.
         """
         path = self._paths.snapshot(snapshot_id)
-        snapshot = Snapshot.from_json(self._io.read_bytes(path), source=path)
+        body = self._io.read_bytes(path)
+        snapshot = _PARSED.get(body, lambda: _Parsed(Snapshot.from_json(body, source=path), len(body))).snapshot
         if snapshot.id != snapshot_id:
             raise CorruptDataError(f"snapshot file holds another snapshot: file={path} id={snapshot.id}")
         return snapshot

@@ -31,11 +31,15 @@ _SOURCE_TYPE: Final = "__debezium.source.column.type"
 _PRECISION: Final = "connect.decimal.precision"
 _MAX_PRECISION: Final = 38
 _DECIMAL_RULE: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)", re.IGNORECASE)
+_CUT: Final = "the connector cuts to milliseconds: time.precision.mode=adaptive keeps all digits"
 _NOTES: Final = {
     "io.debezium.time.MicroDuration": "an interval becomes microseconds, with months and years of their mean length: "
     "interval.handling.mode=string of the connector keeps them",
     "io.debezium.time.NanoDuration": "an interval becomes nanoseconds, with months and years of their mean length: "
     "interval.handling.mode=string of the connector keeps them",
+    "io.debezium.time.ZonedTime": "the zone of a time is lost in the connector, which publishes it in UTC",
+    "org.apache.kafka.connect.data.Time": _CUT,
+    "org.apache.kafka.connect.data.Timestamp": _CUT,
     "io.debezium.data.Bits": "bits become bytes, the lowest first, and their number is not kept",
     "io.debezium.time.NanoTimestamp": "records with digits finer than a microsecond are refused",
 }
@@ -168,7 +172,7 @@ def _type_of(part: Any, rules: TypeRules) -> tuple[pa.DataType | None, str]:
         return _decimal(part, rules)
     if meaning in UNIT_OF_TIME:
         if rules.time == "string":
-            return pa.string(), ""
+            return pa.string(), _NOTES.get(meaning, "")
         return pa.time32("ms"), "records with times finer than a millisecond, and 24:00:00, are refused"
     if meaning in UNIT_OF_DATE:
         return pa.date32(), _range_note(rules)

@@ -71,7 +71,7 @@ def decode_objects(texts: pa.Array, reading: Reading) -> DecodedObjects:
             pieces.append(_read_all(piece, reading))
             indices.append(np.arange(start, stop))
         except _REFUSALS:
-            if stop - start > _FEW_RECORDS and not _is_read_one_by_one(reading):
+            if stop - start > _FEW_RECORDS and not reading.is_read_one_by_one:
                 middle = (start + stop) // 2
                 pending += [(middle, stop), (start, middle)]
                 continue
@@ -105,11 +105,11 @@ def _decoded(raw: bytes) -> str:
 
 def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
     """Every record at once. Raises one of `_REFUSALS` when that is not possible."""
-    if _is_read_one_by_one(reading):
+    if reading.is_read_one_by_one:
         raise UnscannableError("records with such maps are read one by one")
     texts = _bracketed(texts.cast(pa.string()))  # the cast checks that the bytes are UTF-8
     lines = _lines(texts)
-    if _has_decimals(reading) and holds_tiny_decimals(lines):
+    if reading.has_decimals and holds_tiny_decimals(lines):
         raise UnscannableError("Arrow's reader misreads decimals with such exponents")
     numeric_columns = _columns_with_numbers(lines, reading)
     wire = _wire_type(reading, numeric_columns)
@@ -120,7 +120,7 @@ def _read_all(texts: pa.Array, reading: Reading) -> pa.Array:
         if normalized_lines is None:
             raise
         rows = _parsed_lines(normalized_lines, wire, len(texts))
-    scan = JsonScan(texts) if _holds_maps(reading) else None
+    scan = JsonScan(texts) if reading.has_maps else None
     return _converted(rows, reading, numeric_columns, path=(), scan=scan)
 
 
@@ -164,7 +164,7 @@ def _normalized(texts: pa.Array, lines: pa.Buffer, reading: Reading) -> pa.Buffe
     before = normalized = lines.to_pybytes()
     if normalized.count(b"\n") != len(texts) - 1:
         normalized = _lines(pc.replace_substring(texts, "\n", " ")).to_pybytes()  # never inside a JSON string
-    names = {name for name, leaf in _leaves("", reading) if pa.types.is_floating(leaf.type)}
+    names = {name for name, leaf in reading.leaves if pa.types.is_floating(leaf.type)}
     for text in NON_FINITE:
         quoted = f'"{text}"'
         if quoted.encode() in normalized:
@@ -187,45 +187,9 @@ def _lines(texts: pa.Array) -> pa.Buffer:
 
 def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
     """Lenient columns that hold numbers, judged by their first value; a wrong guess is refused later, not misread."""
-    names = {name for name, leaf in _leaves("", reading) if leaf.lenient and _may_be_number(leaf.type)}
-    first_bytes = {name: re.search(b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])', lines) for name in names}
+    patterns = {name: b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])' for name in reading.number_names}
+    first_bytes = {name: re.search(pattern, lines) for name, pattern in patterns.items()}
     return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
-
-
-def _has_decimals(reading: Reading) -> bool:
-    return any(pa.types.is_decimal(leaf.type) for _, leaf in _leaves("", reading))
-
-
-def _may_be_number(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_boolean(data_type) or pa.types.is_temporal(data_type))
-
-
-def _leaves(name: str, reading: Reading) -> list[tuple[str, Reading]]:
-    """Every scalar below this reading, with the name of the member that holds it."""
-    if pa.types.is_struct(reading.type):
-        return [
-            leaf
-            for field, child in zip(reading.type, reading.children, strict=True)
-            for leaf in _leaves(field.name, child)
-        ]
-    if pa.types.is_list(reading.type):
-        return _leaves(name, reading.children[0])
-    return [(name, reading)]
-
-
-def _holds_maps(reading: Reading) -> bool:
-    return pa.types.is_map(reading.type) or any(_holds_maps(child) for child in reading.children)
-
-
-def _is_read_one_by_one(reading: Reading) -> bool:
-    """True for maps inside lists, and map keys other than strings, integers or dates: too rare for a fast path."""
-    if pa.types.is_map(reading.type):
-        key_type = reading.type.key_type
-        has_plain_keys = pa.types.is_string(key_type) or pa.types.is_integer(key_type) or pa.types.is_date(key_type)
-        return not has_plain_keys or _is_read_one_by_one(reading.children[1])
-    if pa.types.is_list(reading.type):
-        return _holds_maps(reading)
-    return any(_is_read_one_by_one(child) for child in reading.children)
 
 
 def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.DataType:
@@ -238,7 +202,7 @@ def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.
         )
     if pa.types.is_list(data_type):
         return pa.list_(_wire_type(reading.children[0], numeric, name))
-    if name in numeric and reading.lenient and _may_be_number(data_type):
+    if name in numeric and reading.may_be_number:
         return pa.int64()
     if (
         pa.types.is_date(data_type)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -41,9 +42,9 @@ _LAST: Final = (1 << 63) - 1
 _EXACT: Final = Context(prec=80, traps=[Inexact, InvalidOperation])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The accepted JSON forms of one column, and its type."""
+    """The accepted JSON forms of one column, and its type. What all batches ask of it is found once."""
 
     type: pa.DataType
     lenient: bool = False  # also accept numbers for dates, times, timestamps and booleans, as CDC connectors write
@@ -59,6 +60,49 @@ class Reading:
         if not self.lenient:
             return None
         return self.epoch_unit or ("D" if pa.types.is_date(self.type) else str(self.type.unit))
+
+    @cached_property
+    def leaves(self) -> tuple[tuple[str, "Reading"], ...]:
+        """Every scalar and map below this struct, also in lists, with the name of the member that holds it."""
+        named = zip((field.name for field in self.type), self.children, strict=True)
+        return tuple(leaf for name, child in named for leaf in _leaves_of(name, child))
+
+    @cached_property
+    def has_decimals(self) -> bool:
+        """Whether there are decimals below this struct, but for those in maps."""
+        return any(pa.types.is_decimal(leaf.type) for _, leaf in self.leaves)
+
+    @cached_property
+    def number_names(self) -> frozenset[str]:
+        """Members below this struct that may hold numbers although their columns do not."""
+        return frozenset(name for name, leaf in self.leaves if leaf.may_be_number)
+
+    @property
+    def may_be_number(self) -> bool:
+        """Whether the column may be written as numbers although it does not hold any."""
+        return self.lenient and bool(pa.types.is_boolean(self.type) or pa.types.is_temporal(self.type))
+
+    @cached_property
+    def has_maps(self) -> bool:
+        """Whether this is a map, or holds one."""
+        return pa.types.is_map(self.type) or any(child.has_maps for child in self.children)
+
+    @cached_property
+    def is_read_one_by_one(self) -> bool:
+        """True for maps inside lists, and map keys other than strings, integers or dates: too rare for a fast path."""
+        if pa.types.is_map(self.type):
+            key_type = self.type.key_type
+            has_plain_keys = pa.types.is_string(key_type) or pa.types.is_integer(key_type) or pa.types.is_date(key_type)
+            return not has_plain_keys or self.children[1].is_read_one_by_one
+        if pa.types.is_list(self.type):
+            return self.has_maps
+        return any(child.is_read_one_by_one for child in self.children)
+
+
+def _leaves_of(name: str, reading: Reading) -> tuple[tuple[str, Reading], ...]:
+    if pa.types.is_struct(reading.type):
+        return reading.leaves
+    return _leaves_of(name, reading.children[0]) if pa.types.is_list(reading.type) else ((name, reading),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

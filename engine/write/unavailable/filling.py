@@ -5,8 +5,8 @@ of the newest snapshot; only rows with a mask are looked up. An update of a key 
 filled, and is refused rather than written with a null that would be taken for the source's.
 
 An update may change the key: it comes as a delete and an insert that names the old key. Its values are those of the row
-that the delete removed. The delete must have come before it, in this batch and task: the rows of the old key have then
-been seen, and the values are the newest.
+that the delete removed. The delete must have come before it, in this batch: the rows of the old key have then been
+seen, and the values are the newest. Where another task has seen them, one task writes the batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,9 +28,7 @@ from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import RowKind
 
 UNKNOWN_KEY: Final = "no row of the key is known, from which the values that the source left out could be taken"
-LOST_KEY: Final = (
-    "the row had another key, whose delete has not come before it in this batch and task: its values are lost"
-)
+LOST_KEY: Final = "the row had another key, whose delete has not come before it in this batch: its values are lost"
 _KIND: Final = "_KIND"
 
 Refuse = Callable[[pa.RecordBatch, Sequence[str]], None]
@@ -84,6 +82,7 @@ class Filling:
 
         Raises:
             InvalidInputError: a mask names no column, or the table cannot be filled.
+            MovedBetweenTasksError: one task can fill the batch, several cannot.
         """
         masks = {} if marks is None else _masks(marks, kinds)
         moved = MovedRows.of(marks, rows, self._table, self._task_count) if masks else None

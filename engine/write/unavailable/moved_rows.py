@@ -10,9 +10,14 @@ from filestore.hashing.buckets import bucket_ids
 from filestore.table_view import TableView
 from filestore.types.data_types import arrow_type
 from logstore.format.source.old_keys import deleted_column, is_old_key, old_key_columns
+from lsm.errors import InvalidInputError
 from lsm.keys.key_groups import one_chunk
 from lsm.keys.keys import key_order
 from lsm.keys.words import BoolArray, IndexArray
+
+
+class MovedBetweenTasksError(InvalidInputError):
+    """A row needs the values of one that another task has: a single task can write the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +25,13 @@ class MovedRows:
     """The rows whose values are those of a row with another key."""
 
     is_moved: BoolArray  # (rows,)
-    rows: IndexArray  # (m,) ascending; those of ``is_moved`` with a whole key in this task
+    rows: IndexArray  # (m,) ascending; those of ``is_moved`` with a whole key
     keys: pa.Table  # (m,) the old keys
     deleted: str | None  # the column that marks deleted rows; None: deletes are rows of their kind
 
     @classmethod
     def of(cls, marks: pa.Array | None, rows: pa.RecordBatch, table: TableView, task_count: int) -> "MovedRows | None":
-        """The rows that have old keys in their marks; None: there are none."""
+        """The rows that have old keys in their marks; None: there are none. Raises: MovedBetweenTasksError."""
         if marks is None:
             return None
         marks = marks.combine_chunks() if isinstance(marks, pa.ChunkedArray) else marks
@@ -41,7 +46,11 @@ class MovedRows:
         keys, places = old_key_columns(entries, parents, fields)
         if task_count > 1 and len(places):
             is_here = _tasks(keys, table, task_count) == _tasks(rows.take(pa.array(places)), table, task_count)
-            keys, places = keys.filter(pa.array(is_here)), places[is_here]
+            if not is_here.all():
+                raise MovedBetweenTasksError(
+                    f"rows have values of rows that another task has: table={table.name} tasks={task_count} "
+                    f"rows={np.count_nonzero(~is_here)} fix='write the batch in one task'"
+                )
         old = pa.Table.from_batches([keys])
         return cls(is_moved=is_moved, rows=places, keys=old, deleted=deleted_column(entries))
 

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from engine import Catalog, Table
+from engine.cdc import writers
 from engine.cdc.batch import CdcBatches
 from engine.cdc.records import scan
 from engine.cdc.report import TableReport
@@ -25,6 +26,7 @@ from engine.lineage.store.entities import LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
 from engine.runtime.metrics import metrics_text
 from engine.runtime.steps import Step, StepEvent
+from engine.write.session import WriteSession
 from engine.write.unavailable.filling import Filling
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -573,3 +575,22 @@ def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.Mo
     job.batch(tables[3].insert({"id": 2}), tables[7].insert({"id": 2}))
     assert sorted(opened) == ["shop.t3", "shop.t7"]
     assert set(looked) == {"t3", "t7"}
+
+
+def test_sessions_of_idle_tables_are_closed(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C: memory goes by a bound, not by the number of tables; one that was closed continues where it was."""
+    monkeypatch.setattr(writers, "_MOST_OPEN", 3)
+    closed, close = list[str](), WriteSession.close
+
+    def noted(session: WriteSession[Any]) -> None:
+        closed.append(session._table.name)
+        close(session)
+
+    monkeypatch.setattr(WriteSession, "close", noted)
+    tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(7)]
+    job.batch(*(each.insert({"id": 1}) for each in tables))
+    assert sorted(closed) == [f"shop.t{n}" for n in range(4)]  # in the order of their use, which is that of names
+    closed.clear()
+    job.batch(tables[0].insert({"id": 2}), tables[6].insert({"id": 2}))
+    assert closed == ["shop.t4"]
+    assert [len(job.rows(f"t{n}")) for n in range(7)] == [2, 1, 1, 1, 1, 1, 2]

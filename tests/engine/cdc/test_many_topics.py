@@ -15,8 +15,10 @@ from engine.cdc.query import CdcQuery
 from engine.cdc.settings import CdcSettings
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from tests.support.change_events import SourceTable, int32, send, text
+from tests.support.kills.processes import name_of
 
 TOPICS, ROWS, ROUNDS = 200, 1000, 4
+MOST_WORKERS = 20  # Spark's daemon, what it forks, and the source
 
 
 def processor_s() -> float:
@@ -28,10 +30,19 @@ def processor_s() -> float:
     return found
 
 
+def workers() -> set[int]:
+    """Python processes of Spark."""
+    found = psutil.Process().children(recursive=True)
+    return {each.pid for each in found if name_of(each).startswith("python")}
+
+
 def test_of_200_topics_five_active_ones_cost_at_most_twice_one(
     spark: SparkSession, kafka: KafkaProperties, tmp_path: Path, new_topic: Callable[..., str]
 ) -> None:
-    """C: 1,000 rows in 5 tables beside 1,000 rows in one, in turns; a start with 200 new tables takes at most 30 s."""
+    """C: 1,000 rows in 5 tables beside 1,000 rows in one, in turns; a start with 200 new tables takes at most 30 s.
+
+    One set of Python processes has all of them, and it does not grow.
+    """
     first = new_topic()
     tables = [SourceTable(f"t{n}", [int32("id"), text("s")], topic_name=f"{first}-{n}") for n in range(TOPICS)]
     admin = kafka.admin(ErrorNotes())
@@ -44,6 +55,7 @@ def test_of_200_topics_five_active_ones_cost_at_most_twice_one(
     )
     made = CdcQuery(catalog, settings, checkpoint=str(tmp_path / "checkpoint"), interval="1 second")
     started = processor_s()
+    others = workers()
     query = made.start(spark)
     sent = 1
 
@@ -65,7 +77,9 @@ def test_of_200_topics_five_active_ones_cost_at_most_twice_one(
             assert query.isActive, query.exception()
             time.sleep(0.01)
         assert processor_s() - started <= 30
+        own = workers() - others
         found = [(cost(tables[:1]), cost(tables[1:6])) for _ in range(ROUNDS + 2)][2:]
+        assert len(workers() - others) <= len(own) < MOST_WORKERS
     finally:
         query.stop()
         made.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from filestore.types.data_types import DataType
+from logstore.format.connect_types import columns_of_part
 from tests.support.cdc_job import memory_job
 
 ROOT = Path(__file__).parents[3]
@@ -29,15 +30,18 @@ MARIADB = {
 WORDS = ("arrays", "more than 38 digits", "ranges", "enums")
 
 
-def documented(heading: str) -> list[tuple[list[str], list[str]]]:
-    """Source types and types of the table, of each row."""
+LOSSES = "is lost|see the settings"
+
+
+def documented(heading: str) -> list[tuple[list[str], list[str], str]]:
+    """Source types, types of the table and the remark, of each row."""
     text = (ROOT / "docs" / "cdc.md").read_text(encoding="utf-8")
     table = text[text.index(f"| {heading} | table |") :].split("\n\n")[0].splitlines()[2:]
     found = []
     for line in table:
-        source, target = (cell.strip() for cell in line.split("|")[1:3])
+        source, target, remark = (cell.strip() for cell in line.split("|")[1:4])
         names = re.findall(r"`([^`]+)`", source) + [word for word in WORDS if word in source]
-        found.append((names, re.findall(r"[A-Z_]+(?:\([^)]*\))?", target)))
+        found.append((names, re.findall(r"[A-Z_]+(?:\([^)]*\))?", target), remark))
     return found
 
 
@@ -62,6 +66,20 @@ def columns_made(tmp_path: Path, *samples: str) -> dict[str, str]:
     return found
 
 
+def losses(*samples: str) -> dict[str, str]:
+    """What ``plan`` says of each column that loses something, in the newest records of these samples."""
+    found: dict[str, str] = {}
+    for sample in samples:
+        lines = (GOLDEN / f"{sample}.jsonl").read_text(encoding="utf-8").splitlines()
+        values = [json.loads(each["value"]) for each in map(json.loads, lines) if each["value"]]
+        rows = [value for value in values if value["payload"].get("op") in ("c", "r")]
+        for value in rows:
+            if value["payload"]["source"]["table"] in ("types", "contrib"):
+                after = next(each for each in value["schema"]["fields"] if each["field"] == "after")
+                found |= {each.name: each.note for each in columns_of_part(after) if each.note}
+    return found
+
+
 def _text(kind: DataType) -> str:
     text = str(kind).removesuffix(" NOT NULL")
     return text.replace("TIMESTAMP(", "TIMESTAMP_LTZ(").partition(" WITH")[0] if "LOCAL" in text else text
@@ -77,7 +95,7 @@ def test_each_row_is_what_a_job_makes(
     """No type of the page is without a column in the samples, none of the samples becomes another type."""
     found = columns_made(tmp_path, *samples)
     seen = set()
-    for sources, targets in documented(heading):
+    for sources, targets, _ in documented(heading):
         for number, source in enumerate(sources):
             column = columns[source]
             seen.add(source)
@@ -87,3 +105,12 @@ def test_each_row_is_what_a_job_makes(
                 source, made, expected,
             )  # fmt: skip
     assert seen == columns.keys()
+
+
+def test_what_a_type_loses_is_on_the_page_and_in_the_plan() -> None:
+    """G: plan printed nothing of timetz, of which the connector drops the zone."""
+    rows = documented("PostgreSQL")
+    lossy = {POSTGRES[source] for sources, _, remark in rows for source in sources if re.search(LOSSES, remark)}
+    assert lossy == {"b8", "vb", "iv", "tz"}
+    assert losses("types", "contrib").keys() == lossy
+    assert losses("modes").keys() >= {"ts", "tm"}  # time.precision.mode=connect

@@ -149,6 +149,8 @@ def test_a_source_type_has_its_column_and_its_value(
 LOSSY = [
     (time_of("MicroDuration"), RULES, "interval.handling.mode=string"),
     (named("bytes", "io.debezium.data.Bits"), RULES, "bits become bytes"),
+    (time_of("ZonedTime", "string"), RULES, "the zone of a time is lost"),
+    ({"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}, RULES, "cuts to milliseconds"),
     (VARIABLE, TypeRules(numeric="double"), "rounded"),
     (VARIABLE, TypeRules(numeric="decimal(38,18)", out_of_range="null"), "decimal(38,18) become null"),
     (time_of("Date", "int32"), TypeRules(out_of_range="clamp"), "becomes the first or last moment"),
@@ -164,7 +166,8 @@ def test_what_is_lost_is_said(part: dict[str, Any], rules: TypeRules, fact: str)
 
 
 def test_what_is_exact_has_no_note_and_what_has_no_type_is_refused_with_the_reason() -> None:
-    exact = [part for name, part, rules, *_ in TABLE if rules is RULES and name not in ("interval", "bit(9)")]
+    lossy = ("interval", "bit(9)", "timetz")
+    exact = [part for name, part, rules, *_ in TABLE if rules is RULES and name not in lossy]
     assert {each.note for part in exact for each in columns_of_part({"fields": [{**part, "field": "x"}]})} == {""}
     for part in ({"type": "union"}, {}, array_of({"type": "union"}), {"type": "struct", "fields": []}):
         (column,) = columns_of_part({"fields": [{**part, "field": "x"}]})
