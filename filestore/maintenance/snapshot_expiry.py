@@ -4,9 +4,8 @@
 oldest first, and each remains until all its files are deleted: so an interrupted expiry
 is completed by the next one, and several processes may expire concurrently. The newest snapshot is never deleted.
 
-Before any deletion, the hint EARLIEST claims the snapshots: tagging one of them fails afterwards, and tags created
-before are seen here. Source: Paimon ExpireSnapshotsImpl,
-SnapshotDeletion.
+Before any deletion, a claim is written: tagging one of the snapshots fails afterwards, and tags created before are seen
+here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -126,24 +125,26 @@ def expire_snapshots(
     if not span:
         return
     claimed: SnapshotRef | None = None
-    notes: Mapping[str, bytes] = {}
+    commits, notes = ExpiredCommits(store), dict[str, bytes]()
     if not dry_run:
         claimed = store.snapshots.claim_up_to(span.stop)
         if not store.is_as_opened():
-            _withdraw(store, claimed, notes)
+            _withdraw(store, claimed, commits, notes)
             return
         first_kept = store.snapshots.find(span.stop)
         if keeps_snapshots(store.io, store.paths) or first_kept is None:
             return  # operations that copy snapshots check for the claim after announcing themselves, so one side yields
         if store.snapshots.removed.has(first_kept.identity):
             return  # by a rollback, which does so as well
+        oldest = store.snapshots.oldest_left()  # one that ended meanwhile may have put older ones before these
+        span = range(span.start if oldest is None else min(oldest, span.start), span.stop)
     remaining = DecidingReferences(other_references(store), branch=store.paths.branch)
     steps = list(_candidates(store, span))
     if not dry_run:
         following = store.snapshots.find(span.stop)
-        notes = ExpiredCommits(store.io, store.paths).note((step.snapshot for step in steps), following=following)
+        notes = commits.note((step.snapshot for step in steps), following=following)
     if not dry_run and not store.is_as_opened():
-        _withdraw(store, claimed, notes)
+        _withdraw(store, claimed, commits, notes)
         return  # some of what was found may be of a table that was made again under the name
     partitions = {file.partition for step in steps for file in step.data}
     references = FileReferences(store, partitions=partitions)
@@ -160,10 +161,12 @@ def expire_snapshots(
         store.snapshots.repair_latest_hint()
 
 
-def _withdraw(store: TableStore, claimed: SnapshotRef | None, notes: Mapping[str, bytes]) -> None:
+def _withdraw(
+    store: TableStore, claimed: SnapshotRef | None, commits: ExpiredCommits, notes: Mapping[str, bytes]
+) -> None:
     """Behind a pause in which the table or branch was dropped: what was written is in no table, or in another one."""
     paths = store.paths
-    ExpiredCommits(store.io, paths).withdraw(notes)
+    commits.withdraw(notes)
     if claimed is not None:
         store.snapshots.withdraw_claim(claimed)
     for directory in (expired_commits_directory(paths), paths.expiry_dir, paths.snapshot_dir):
@@ -192,7 +195,7 @@ def _span(store: TableStore, retention: Retention, before_ms: int | None) -> ran
         time_ms_of=lambda each: _time_ms(store, times, each),
     )
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
-    return range(earliest, max(first_kept, min(store.snapshots.claimed_for_deletion(), latest.id)))
+    return range(earliest, max(first_kept, min(store.snapshots.claimed_up_to(), latest.id)))
 
 
 def _time_ms(store: TableStore, times: CommitTimes, snapshot_id: int) -> int:

@@ -6,6 +6,7 @@ pause before every single operation on the file system.
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.commit.confirmation import GoneError
 from filestore.commit.succession import Parent, Standing, Surroundings, standing
 from filestore.io.file_io import LocalFileIO
+from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.history_repair import read_history, repair_history
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
@@ -497,6 +499,65 @@ def test_an_expiry_that_is_paused_leaves_nothing_in_a_table_made_again(
     assert nth > 5
 
 
+def dead_expiry_in_a_table_made_again(nth: int, *, written: int, is_expired: bool) -> tuple[FileTable, bool]:
+    """The new table, in which the expiry of a former one died right behind the n-th thing that it wrote or deleted.
+
+    Returns: the table, and whether the expiry came so far.
+    """
+
+    def switch() -> None:
+        drop_and_create_empty(catalog)
+        new = catalog.table("db.t")
+        for batch in range(1, written + 1):
+            new.new_commit("query").commit(committable_of(new, batch, rows((batch, batch))))
+        if is_expired:
+            list(expire_snapshots(new.store, replace(KEEP_ONE, max_count=3)))
+        dying.left = 2  # behind the one that is about to be done
+
+    def die() -> None:
+        raise ProcessDied
+
+    catalog = FileCatalog("/warehouse", io=MemoryFiles(), clock=ManualClock(), names=CountedNames())
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    for batch in (21, 22):
+        table.new_commit("query").commit(committable_of(table, batch, rows((batch, batch))))
+    for key in (3, 4):
+        table.write(rows((key, key)))
+    dying = Nth(table.store.io, -1, die)
+    io = Nth(dying, -1, switch, of=("replace", "delete"))
+    expiring = reopened(table, io)  # type: ignore[arg-type]
+    io.left = nth
+    with suppress(ProcessDied, FluvialError):
+        list(expire_snapshots(expiring.store, KEEP_ONE))
+    return catalog.table("db.t"), io.left <= 0
+
+
+@pytest.mark.parametrize(("written", "is_expired"), [(0, False), (2, False), (6, False), (6, True)])
+@pytest.mark.sweep
+def test_what_a_dead_expiry_left_in_a_table_made_again_stops_nothing(written: int, is_expired: bool) -> None:
+    """Its claim, hint and notes are of another history: snapshots are tagged, and batches written, as without them."""
+    for nth in count(1):
+        table, is_done = dead_expiry_in_a_table_made_again(nth, written=written, is_expired=is_expired)
+        if not is_done:
+            break
+        store, first = table.store, 4 if is_expired else 1
+        for batch in range(written + 1, 8):
+            assert table.new_commit("query").filter_committed([batch, 22]) == [batch, 22], f"behind {nth}"
+            table.new_commit("query").commit(committable_of(table, batch, rows((batch, batch))))
+        assert (store.snapshots.earliest_id(), store.snapshots.claimed_up_to()) == (first, first), f"behind {nth}"
+        create_tag(store, "first", snapshot_id=first)
+        roll_back(store, plan_rollback(store, store.snapshots.read(6)))
+        assert content(table) == {key: key for key in range(1, 7)}
+        table.write(rows((9, 9)))
+        assert [step.snapshot.id for step in expire_snapshots(store, KEEP_ONE)] == [*range(first, 7)]
+        assert store.snapshots.claimed_up_to() == 7
+        assert table.new_commit("query").filter_committed([6, 7]) == [7], "noted, wherever the other one died"
+        list(repair_history(store))
+        assert [each.id for each in store.snapshots.claims.refs()] == [7]
+        check_metadata(table)
+    assert nth > 3
+
+
 def test_a_table_made_again_at_the_same_time_is_another_one() -> None:
     """Its first schema is equal to that of the former table, but for its id."""
     catalog = FileCatalog("/warehouse", io=MemoryFileIO(), clock=StoppedClock(), names=CountedNames())
@@ -531,15 +592,17 @@ def test_a_claim_is_never_lowered() -> None:
     table = three_commits()
     table.store.snapshots.claim_up_to(3)
     table.store.snapshots.claim_up_to(2)
-    assert (table.store.snapshots.claimed_up_to(), table.store.snapshots.claims.ids()) == (3, [3])
+    assert (table.store.snapshots.claimed_up_to(), table.store.snapshots.claims.highest_id()) == (3, 3)
 
 
 def test_a_claim_of_a_history_that_was_rolled_back_deletes_nothing() -> None:
     """A restored directory, for example: the snapshot that the claim names is another one."""
     table = three_commits()
     table.store.snapshots.claim_up_to(3)
-    table.store.io.replace(f"{table.store.paths.expiry_dir}/claim-3", b"another")
-    assert table.store.snapshots.claimed_for_deletion() == 1
+    third = table.store.snapshots.read(3)
+    table.store.io.delete(table.store.paths.snapshot(3))
+    table.store.io.replace(table.store.paths.snapshot(3), replace(third, uuid="another").to_json().encode())
+    assert table.store.snapshots.claimed_up_to() == 1
 
 
 def test_a_latest_hint_below_the_earliest_is_not_believed() -> None:
