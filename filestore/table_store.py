@@ -159,7 +159,7 @@ class TableStore:
         found = self.schemas.find(self.schema.id)
         if found is None or found.identity != self.schema.identity:
             return False
-        return found.table_uuid == self.schema.table_uuid  # two may be made at the same time
+        return uuid_of(found) == self.table_uuid  # two may be made at the same time
 
     def delete_own(self, path: str, body: bytes) -> None:
         """Delete a file of the branch as long as it has these contents; see ``own_files``. Raises: UnavailableError."""
@@ -208,11 +208,13 @@ class TableStore:
             The table's UUID, or a digest of what its first schema has otherwise, then for a branch a digest of its
             creation, or of its name if that is not known; "" when that schema is not there.
         """
-        try:
-            first = self.schema_of(FIRST_SCHEMA_ID)
-        except FileNotFoundError:
-            return ""
-        made = first.table_uuid or blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
+        made = self.schema.table_uuid
+        if made is None:
+            try:
+                first = self.schema_of(FIRST_SCHEMA_ID)
+            except FileNotFoundError:
+                return ""
+            made = blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
         return made if branch is None else table_id_on_branch(made, branch)
 
     def new_commit_user(self) -> str:

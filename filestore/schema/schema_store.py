@@ -111,7 +111,10 @@ class SchemaStore:
         if schema.id != schema_id:
             raise CorruptDataError(f"schema file holds another version: file={path} id={schema.id}")
         if schema.table_uuid is None and schema_id != FIRST_SCHEMA_ID:  # another engine has altered the table
-            return replace(schema, table_uuid=uuid_of(self.find(FIRST_SCHEMA_ID)))
+            first = self.find(FIRST_SCHEMA_ID)
+            return (
+                schema if first is None else replace(schema, table_uuid=first.table_uuid, first_time_ms=first.time_ms)
+            )
         return schema
 
     def read(self, schema_id: int) -> TableSchema:

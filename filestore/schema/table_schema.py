@@ -40,7 +40,8 @@ class TableSchema:
     comment: str | None = None
     time_ms: int
     version: int = SCHEMA_VERSION  # of the file format; decides what missing options mean
-    table_uuid: str | None = dataclass_field(default=None, compare=False)  # what renaming keeps; see ``uuid_of``
+    table_uuid: str | None = dataclass_field(default=None, compare=False)  # what renaming keeps; None: made by others
+    first_time_ms: int = dataclass_field(default=0, compare=False)  # of version 0, if others wrote this one; not stored
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -155,13 +156,14 @@ class TableSchema:
 
 
 def uuid_of(schema: TableSchema | None) -> str | None:
-    """The id of a table by its first schema, or by a later one that was read beside it; None: there is no such schema.
+    """The id of a table by any version of its schema; None: there is no such version.
 
-    A table that another engine made has none: for it the time of its first schema stands, which is never written again.
+    A table that another engine made has none: for it a digest of the time of its first version stands.
     """
-    if schema is None or schema.table_uuid is not None or schema.id != FIRST_SCHEMA_ID:
+    if schema is None or schema.table_uuid is not None:
         return None if schema is None else schema.table_uuid
-    return blake2b(str(schema.time_ms).encode(), digest_size=16).hexdigest() if schema.time_ms else None
+    made_ms = schema.time_ms if schema.id == FIRST_SCHEMA_ID else schema.first_time_ms
+    return blake2b(str(made_ms).encode(), digest_size=16).hexdigest() if made_ms else None
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,8 @@ What was acknowledged is in the table, the table can be read and written, and wh
 pause before every single operation on the file system.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -16,6 +17,7 @@ import pytest
 from filestore.catalog.catalog import FileCatalog
 from filestore.commit.confirmation import GoneError
 from filestore.commit.succession import Parent, Standing, Surroundings, standing
+from filestore.evolution.schema_change import SetOption
 from filestore.io.file_io import LocalFileIO
 from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.history_repair import read_history, repair_history
@@ -368,14 +370,32 @@ class StoppedClock(ManualClock):
         return self.ms
 
 
-def dead_in_a_table_made_again(commits: int, *, written: int = 0, paused_before: str = "snapshot") -> FileTable:
+def without_uuid(catalog: FileCatalog, ids: Sequence[int]) -> FileTable:
+    """The table, with a version 1 of its schema; these versions are as Java writes them, which skips unknown keys."""
+    catalog.alter_table("db.t", [SetOption("snapshot.num-retained.max", "99")])
+    table = catalog.table("db.t")
+    for path in map(table.store.paths.schema, ids):
+        body = json.loads(table.store.io.read_bytes(path))
+        del body["fluvialTableUuid"]
+        table.store.io.replace(path, json.dumps(body).encode())
+    return catalog.table("db.t")
+
+
+def dead_in_a_table_made_again(
+    commits: int, *, written: int = 0, paused_before: str = "snapshot", java: Sequence[int] | None = None
+) -> FileTable:
     """The new table, after a handle of the former one published into it, and died before it looked behind that.
 
     ``paused_before``: what the handle has not written yet when the table is made again, "snapshot" or "all files".
+    ``java``: the versions of the schema that Java wrote; None: there is one, and not by Java.
     """
 
     def switch() -> None:
+        if java and 0 in java:
+            table.store.clock.sleep(0.001)
         drop_and_create_empty(catalog)
+        if java is not None:
+            without_uuid(catalog, java)
         for key in range(written):
             catalog.table("db.t").write(rows((10 + key, 0)))
 
@@ -387,6 +407,8 @@ def dead_in_a_table_made_again(commits: int, *, written: int = 0, paused_before:
 
     catalog = memory_catalog()
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
+    if java is not None:
+        table = without_uuid(catalog, java)
     for key in range(commits):
         table.write(rows((key, key)))
     late = Nth(table.store.io, -1, die)
@@ -431,15 +453,21 @@ def test_no_commit_of_a_former_table_is_in_the_one_made_again_under_its_name(com
     assert ends >= {"acknowledged", "GoneError"}
 
 
+@pytest.mark.parametrize(
+    ("java", "paused_before"), [(None, "snapshot"), ([1], "snapshot"), ([1], "all files"), ([0, 1], "snapshot")]
+)
 @pytest.mark.parametrize("commits", [0, 3])
-def test_a_table_made_again_is_empty_and_writable_beside_what_a_dead_handle_left_in_it(commits: int) -> None:
-    """Seed 3004121: a commit followed it, and the new table could not be read."""
-    new = dead_in_a_table_made_again(commits)
-    assert new.store.snapshots.ids() == [commits + 1]
+def test_a_table_made_again_is_empty_and_writable_beside_what_a_dead_handle_left_in_it(
+    commits: int, java: Sequence[int] | None, paused_before: str
+) -> None:
+    """Seed 3004121: a commit followed it, and the new table could not be read; also one that Java altered, or made."""
+    new = dead_in_a_table_made_again(commits, java=java, paused_before=paused_before)
+    left = 1 if paused_before == "all files" else commits + 1
+    assert new.store.snapshots.ids() == [left]
     assert new.store.snapshots.latest() is None
     assert new.store.snapshots.earliest_id() is None
     assert content(new) == {}
-    assert [each.id for each in read_history(new.store).forks] == [commits + 1]
+    assert [each.id for each in read_history(new.store).forks] == [left]
     new.write(rows((2, 2)))
     assert (new.store.snapshots.ids(), content(new)) == ([1], {2: 2})
     check_metadata(new)
