@@ -8,7 +8,7 @@ Before any deletion, a claim is written: tagging one of the snapshots fails afte
 here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
@@ -22,7 +22,7 @@ from filestore.refs.file_references import (
     metadata_files,
     removed_files,
 )
-from filestore.refs.live_references import DecidingReferences, other_references
+from filestore.refs.live_references import DecidingReferences, LiveReference, other_references
 from filestore.snapshot.commit_times import CommitTimes
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
 from filestore.table_store import TableStore
@@ -138,7 +138,7 @@ def expire_snapshots(
             return  # by a rollback, which does so as well
         oldest = store.snapshots.oldest_left()  # one that ended meanwhile may have put older ones before these
         span = range(span.start if oldest is None else min(oldest, span.start), span.stop)
-    remaining = DecidingReferences(other_references(store), branch=store.paths.branch)
+    remaining = _deciding(store, other_references(store))
     steps = list(_candidates(store, span))
     if not dry_run:
         following = store.snapshots.find(span.stop)
@@ -151,7 +151,7 @@ def expire_snapshots(
     for step in steps:
         spared = _spared(step, remaining, references)
         while (lost := references.lost) and not lost <= {*(now := other_references(store))}:
-            remaining = DecidingReferences(now, branch=store.paths.branch)
+            remaining = _deciding(store, now)
             references = FileReferences(store, partitions=partitions)
             spared = _spared(step, remaining, references)
         if not dry_run:
@@ -263,6 +263,10 @@ def _following(store: TableStore, snapshot_id: int) -> _Known | None:
             f"a file of the table is missing, so its snapshots cannot expire: table={store.name} "
             f"snapshot={snapshot_id + 1} missing={error.filename or error} fix='fluvial verify {store.name}'"
         ) from error
+
+
+def _deciding(store: TableStore, references: Sequence[LiveReference]) -> DecidingReferences:
+    return DecidingReferences(references, branch=store.paths.branch, removed=store.snapshots.removed.identities())
 
 
 def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:
