@@ -26,8 +26,8 @@ from filestore.manifest.manifest_store import ManifestStore
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.table.groups import DYNAMIC_BUCKET
 from filestore.options.table_options import TableOptions
-from filestore.schema.schema_store import FIRST_SCHEMA_ID, SchemaStore
-from filestore.schema.table_schema import TableSchema, uuid_of
+from filestore.schema.schema_store import SchemaStore
+from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
 from filestore.snapshot.consumers import ConsumerStore
 from filestore.snapshot.snapshot import Snapshot, carried_offsets
 from filestore.snapshot.snapshot_store import SnapshotStore
@@ -159,7 +159,7 @@ class TableStore:
         found = self.schemas.find(self.schema.id)
         if found is None or found.identity != self.schema.identity:
             return False
-        return found.table_uuid == self.schema.table_uuid  # two may be made at the same time
+        return uuid_of(found) == self.table_uuid  # two may be made at the same time
 
     def delete_own(self, path: str, body: bytes) -> None:
         """Delete a file of the branch as long as it has these contents; see ``own_files``. Raises: UnavailableError."""
@@ -178,10 +178,15 @@ class TableStore:
             is_own=lambda found: Snapshot.from_json(found, source=path).ref == snapshot.ref,
         )  # fmt: skip
 
-    @cached_property
+    @property
     def table_uuid(self) -> str | None:
-        """Id of the opened table, whatever its name or branch; None: another engine made it."""
-        return self.schema.table_uuid or uuid_of(self.schemas.find(FIRST_SCHEMA_ID))
+        """Id of the opened table, whatever its name or branch, and whatever is there now; see ``uuid_of``."""
+        return uuid_of(self.schema)
+
+    def life(self) -> str:
+        """Id of what is in the directory of the branch now: of the branch's creation, or of the opened table."""
+        is_main_directory = self.paths.branch == MAIN_BRANCH
+        return ("" if is_main_directory else creation_id(self.io, self.paths)) or self.table_uuid or ""
 
     def table_id(self) -> str:
         """What identifies a table, or a branch of one, whatever its name: see ``table_id_of``."""
@@ -203,11 +208,13 @@ class TableStore:
             The table's UUID, or a digest of what its first schema has otherwise, then for a branch a digest of its
             creation, or of its name if that is not known; "" when that schema is not there.
         """
-        try:
-            first = self.schema_of(FIRST_SCHEMA_ID)
-        except FileNotFoundError:
-            return ""
-        made = first.table_uuid or blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
+        made = self.schema.table_uuid
+        if made is None:
+            try:
+                first = self.schema_of(FIRST_SCHEMA_ID)
+            except FileNotFoundError:
+                return ""
+            made = blake2b(repr(first.identity).encode(), digest_size=16).hexdigest()
         return made if branch is None else table_id_on_branch(made, branch)
 
     def new_commit_user(self) -> str:

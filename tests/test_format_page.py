@@ -356,8 +356,8 @@ def test_small_files_have_the_keys_of_the_page() -> None:
 
 
 def test_notes_of_expired_commits_have_the_keys_of_the_page() -> None:
-    io = MemoryFileIO()
-    ExpiredCommits(io, TablePaths("/t")).note([SNAPSHOT], following=None)
+    store = key_table().store
+    (path,) = ExpiredCommits(store).note([SNAPSHOT], following=None)
     (cell,) = (row[2] for row in table(PARTS["Directory"]) if "expired-commits" in row[0])
-    (path,) = io.files
+    io = store.io
     assert re.findall(r'"(\w+)"', cell) == list(json.loads(io.files[path]))

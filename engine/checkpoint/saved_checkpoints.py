@@ -103,7 +103,7 @@ def newest_batch(store: TableStore, snapshot: Snapshot, commit_user: str) -> int
     found = CommitHistory(store, commit_user).newest(snapshot)
     if found is not None and found.commit_identifier != BATCH_IDENTIFIER:
         return found.commit_identifier
-    return ExpiredCommits(store.io, store.paths).newest(commit_user)
+    return ExpiredCommits(store).newest(commit_user)
 
 
 def chosen_checkpoint(savepoint: Savepoint, query: str | None) -> SavedCheckpoint:

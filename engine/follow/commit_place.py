@@ -14,7 +14,7 @@ def last_number(store: TableStore, name: str) -> int:
     newest = CommitHistory(store, name).newest(store.snapshots.latest())
     if newest is not None:
         return int(newest.commit_identifier)
-    return ExpiredCommits(store.io, store.paths).newest(name) or 0
+    return ExpiredCommits(store).newest(name) or 0
 
 
 def half_done_number(table: FileTable, name: str, last: int) -> int:

@@ -156,6 +156,8 @@ class Checker:
             left = found.store.snapshots.ids()
             if len(left) > 1:
                 self.problems.append(f"expiry makes no progress: table={found.name} snapshots={left}")
+            if left and max(found.store.snapshots.claimed_up_to(), found.store.snapshots.earliest_id() or 0) > left[0]:
+                self.problems.append(f"snapshots are claimed for good: table={found.name} snapshots={left}")
         store = self._catalog.table(name).store
         delete_orphans(store, find_orphans(store, before_ms=_FAR_FUTURE_MS), progress=lambda done, of: None)
         self._check_roots(name, table)

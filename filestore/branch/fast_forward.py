@@ -247,8 +247,10 @@ def _publish(
     main: TableStore, branch: TableStore, parent: SnapshotRef, wanted: Sequence[int], *, is_sealed: bool
 ) -> None:
     earliest_hint, _ = main.snapshots.hints()
-    if max(main.snapshots.claimed_up_to(), earliest_hint or 0) > wanted[0]:  # the claimed snapshots have been removed
-        ExpiredCommits(main.io, main.paths).forget_after(wanted[0] - 1)
+    if (
+        max(main.snapshots.claims.highest_id(), earliest_hint or 0) > wanted[0]
+    ):  # the claimed snapshots have been removed
+        ExpiredCommits(main).forget_after(wanted[0] - 1)
         main.snapshots.release_claims(wanted[0])
     for done, snapshot_id in enumerate(wanted):
         snapshot = branch.snapshots.read(snapshot_id)

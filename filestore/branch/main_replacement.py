@@ -21,7 +21,7 @@ from filestore.branch.creation import without_main_log
 from filestore.branch.files import clear_branch, copy_files, delete_unused, files_only_of, size_of
 from filestore.branch.merge_history import common_snapshot
 from filestore.branch.table_directory import clear_table_directory, matching_directories
-from filestore.commit.expired_commits import expired_commits_directory
+from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
 from filestore.commit.succession import check_is_same_table
 from filestore.layout.branch_log import branch_options, read_branch_log
 from filestore.layout.branch_names import is_merge_tag
@@ -249,7 +249,7 @@ def _complete_history(old: TableStore, branch: TableStore, common: Snapshot | No
     _copy_snapshots(old, branch, common, _adopting(old, branch))
     earliest = old.snapshots.earliest_id()
     if earliest is not None and earliest <= common.id:  # else expired commits may not belong to the branch
-        copy_files(old.io, expired_commits_directory(old.paths), expired_commits_directory(branch.paths))
+        ExpiredCommits(branch).adopt(ExpiredCommits(old))
 
 
 def _copy_savepoints(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
@@ -368,8 +368,10 @@ def _move_back(store: TableStore, main: str) -> MainReplaced:
     io, here, there = store.io, store.paths.with_branch(main), store.paths.with_branch(MAIN_BRANCH)
     begin_work(io, here, _TO_MAIN)  # from now on its writers fail
     clear_table_directory(store, _TO_MAIN)  # files of writers that had not noticed the replacement of main
+    ExpiredCommits(on_branch(store, MAIN_BRANCH)).adopt(ExpiredCommits(on_branch(store, main)))
     for source, target in matching_directories(here, there):
-        copy_files(io, source, target)
+        if target != expired_commits_directory(there):
+            copy_files(io, source, target)
     schema = SchemaStore(io, there).latest()
     assert schema is not None
     options = branch_options(io, here, schema.options)

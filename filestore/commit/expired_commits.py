@@ -9,17 +9,18 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from filestore.commit.committable import BATCH_IDENTIFIER
-from filestore.io.file_io import FileIO
 from filestore.layout.paths import TablePaths
 from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
 
 DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 """Kinds of commits that a writer numbers itself; compactions carry the identifiers of other commits."""
 _DIRECTORY: Final = "expired-commits"
+_LIFE_DIGITS: Final = 8
 
 
 def expired_commits_directory(paths: TablePaths) -> str:
@@ -28,11 +29,17 @@ def expired_commits_directory(paths: TablePaths) -> str:
 
 
 class ExpiredCommits:
-    """The notes of one branch of a table."""
+    """The notes of one branch of a table.
 
-    def __init__(self, io: FileIO, paths: TablePaths) -> None:
-        self._io = io
-        self._directory = expired_commits_directory(paths)
+    Their names end in the id of the table, or of the branch's creation: so a note that an expiry left there that was
+    paused while the table or the branch was dropped and made again is no note of the new one.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        """Of the branch of a store; made before anything is decided on what is there."""
+        self._io = store.io
+        self._directory = expired_commits_directory(store.paths)
+        self._end = f".{store.life()[-_LIFE_DIGITS:]}"
 
     def newest(self, commit_user: str) -> int | None:
         """The highest identifier among a writer's expired snapshots; None: there are none. Raises: CorruptDataError."""
@@ -75,11 +82,23 @@ class ExpiredCommits:
     def after(self, snapshot_id: int) -> list[str]:
         """Paths of the notes about commits after a snapshot; old notes without a snapshot id are among them."""
         found = []
-        for name in self._io.list_names(self._directory):
+        for name in self._names():
             path = f"{self._directory}/{name}"
             if json.loads(self._io.read_bytes(path)).get("snapshot", snapshot_id + 1) > snapshot_id:
                 found.append(path)
         return found
+
+    def adopt(self, before: "ExpiredCommits") -> None:
+        """Copy the notes of a branch that this one continues, where this one knows no later commit of the writer."""
+        for name in before._names():
+            commit_user = unquote(name.removesuffix(before._end))
+            with suppress(FileNotFoundError):
+                body = before._io.read_bytes(f"{before._directory}/{name}")
+                if (before.newest(commit_user) or 0) > (self.newest(commit_user) or -1):
+                    self._io.replace(self._path(commit_user), body)
+
+    def _names(self) -> list[str]:
+        return [each for each in self._io.list_names(self._directory) if each.endswith(self._end)]
 
     def forget_after(self, snapshot_id: int) -> None:
         """Delete the notes of commits after a snapshot, which the table does not have any more."""
@@ -87,7 +106,7 @@ class ExpiredCommits:
             self._io.delete(path)
 
     def _path(self, commit_user: str) -> str:
-        return f"{self._directory}/{quote(commit_user, safe='')}"
+        return f"{self._directory}/{quote(commit_user, safe='')}{self._end}"
 
 
 def _counts(snapshot: Snapshot) -> bool:

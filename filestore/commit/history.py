@@ -53,7 +53,7 @@ class CommitHistory:
         if identifier == BATCH_IDENTIFIER:
             return False  # of a batch job: its user has no other commit
         if self._expired is None:
-            noted = ExpiredCommits(self._table.io, self._table.paths).newest(self._commit_user)
+            noted = ExpiredCommits(self._table).newest(self._commit_user)
             self._expired = -1 if noted is None else noted
         return identifier <= self._expired
 

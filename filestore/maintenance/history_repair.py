@@ -45,7 +45,7 @@ class HistoryState:
 class Repair:
     """One thing that a repair does."""
 
-    action: str  # complete rollback, take back rollback, restore snapshot, tag fork, remove fork, remove tag, set hint
+    action: str  # complete or take back rollback, restore snapshot, tag or remove fork, remove tag or claim, set hint
     subject: str
     detail: str
 
@@ -131,6 +131,7 @@ def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repa
             store.delete_tag(name)
         detail = "cause='a rollback removed its snapshot while it was created' fix=tag another one"
         yield Repair(action="remove tag", subject=f"tag {name}", detail=detail)
+    yield from _unclaimed(store, dry_run=dry_run)
     if not state.chain:
         return
     first, last = state.chain[0].id, state.chain[-1].id
@@ -167,7 +168,7 @@ def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackR
     if target is None:
         tags = (each.snapshot for each in tag_references(store))
         target = next((each for each in tags if each is not None and each.id == found.target_id), None)
-    is_leaving = target is None or target.id < store.snapshots.claimed_for_deletion()
+    is_leaving = target is None or target.id < store.snapshots.claimed_up_to()
     if is_leaving and finish_without_target(store, found):
         return found
     if target is None:
@@ -215,6 +216,15 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
         store.snapshots.removed.add(fork.identity)
         store.delete_snapshot(fork)
     yield Repair(action="remove fork", subject=subject, detail=user)
+
+
+def _unclaimed(store: TableStore, *, dry_run: bool) -> Iterator[Repair]:
+    """Remove claims of expiries that were paused over a drop, or overtaken by another engine."""
+    for claim in store.snapshots.claims.refs():
+        if store.snapshots.find_ref(claim) is None:
+            if not dry_run:
+                store.snapshots.claims.remove(claim)
+            yield Repair(action="remove claim", subject=f"snapshot {claim.id}", detail=f"identity={claim.identity}")
 
 
 def _late_tags(store: TableStore) -> Iterator[str]:

@@ -219,8 +219,8 @@ def _carry_out(store: TableStore, plan: RollbackPlan, run: RollbackRun) -> None:
         _put_back(store, plan, run, removed)
         raise
     _check_same_table(store, plan, removed)
-    if max(snapshots.claimed_up_to(), snapshots.hints()[0] or 0) > target.id:
-        ExpiredCommits(io, paths).forget_after(target.id)
+    if max(snapshots.claims.highest_id(), snapshots.hints()[0] or 0) > target.id:
+        ExpiredCommits(store).forget_after(target.id)
         snapshots.release_claims(target.id)
     # from here on nothing new can refer to the removed snapshots
     _delete_files(store, target.id, plan.removals)
@@ -321,7 +321,7 @@ def _objections(store: TableStore, target: Snapshot, removed: Sequence[Snapshot]
         if next_id > target.id + 1:
             yield f"a reader has advanced further: consumer={consumer} next_snapshot={next_id}"
     earliest = store.snapshots.earliest_id() or 0
-    if target.id < earliest and ExpiredCommits(store.io, store.paths).after(target.id):
+    if target.id < earliest and ExpiredCommits(store).after(target.id):
         yield "streams with expired commits wrote after it, and would not detect the loss of these commits"
 
 

@@ -4,12 +4,11 @@
 oldest first, and each remains until all its files are deleted: so an interrupted expiry
 is completed by the next one, and several processes may expire concurrently. The newest snapshot is never deleted.
 
-Before any deletion, the hint EARLIEST claims the snapshots: tagging one of them fails afterwards, and tags created
-before are seen here. Source: Paimon ExpireSnapshotsImpl,
-SnapshotDeletion.
+Before any deletion, a claim is written: tagging one of the snapshots fails afterwards, and tags created before are seen
+here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
@@ -23,7 +22,7 @@ from filestore.refs.file_references import (
     metadata_files,
     removed_files,
 )
-from filestore.refs.live_references import DecidingReferences, other_references
+from filestore.refs.live_references import DecidingReferences, LiveReference, other_references
 from filestore.snapshot.commit_times import CommitTimes
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
 from filestore.table_store import TableStore
@@ -126,31 +125,33 @@ def expire_snapshots(
     if not span:
         return
     claimed: SnapshotRef | None = None
-    notes: Mapping[str, bytes] = {}
+    commits, notes = ExpiredCommits(store), dict[str, bytes]()
     if not dry_run:
         claimed = store.snapshots.claim_up_to(span.stop)
         if not store.is_as_opened():
-            _withdraw(store, claimed, notes)
+            _withdraw(store, claimed, commits, notes)
             return
         first_kept = store.snapshots.find(span.stop)
         if keeps_snapshots(store.io, store.paths) or first_kept is None:
             return  # operations that copy snapshots check for the claim after announcing themselves, so one side yields
         if store.snapshots.removed.has(first_kept.identity):
             return  # by a rollback, which does so as well
-    remaining = DecidingReferences(other_references(store), branch=store.paths.branch)
+        oldest = store.snapshots.oldest_left()  # one that ended meanwhile may have put older ones before these
+        span = range(span.start if oldest is None else min(oldest, span.start), span.stop)
+    remaining = _deciding(store, other_references(store))
     steps = list(_candidates(store, span))
     if not dry_run:
         following = store.snapshots.find(span.stop)
-        notes = ExpiredCommits(store.io, store.paths).note((step.snapshot for step in steps), following=following)
+        notes = commits.note((step.snapshot for step in steps), following=following)
     if not dry_run and not store.is_as_opened():
-        _withdraw(store, claimed, notes)
+        _withdraw(store, claimed, commits, notes)
         return  # some of what was found may be of a table that was made again under the name
     partitions = {file.partition for step in steps for file in step.data}
     references = FileReferences(store, partitions=partitions)
     for step in steps:
         spared = _spared(step, remaining, references)
         while (lost := references.lost) and not lost <= {*(now := other_references(store))}:
-            remaining = DecidingReferences(now, branch=store.paths.branch)
+            remaining = _deciding(store, now)
             references = FileReferences(store, partitions=partitions)
             spared = _spared(step, remaining, references)
         if not dry_run:
@@ -160,10 +161,12 @@ def expire_snapshots(
         store.snapshots.repair_latest_hint()
 
 
-def _withdraw(store: TableStore, claimed: SnapshotRef | None, notes: Mapping[str, bytes]) -> None:
+def _withdraw(
+    store: TableStore, claimed: SnapshotRef | None, commits: ExpiredCommits, notes: Mapping[str, bytes]
+) -> None:
     """Behind a pause in which the table or branch was dropped: what was written is in no table, or in another one."""
     paths = store.paths
-    ExpiredCommits(store.io, paths).withdraw(notes)
+    commits.withdraw(notes)
     if claimed is not None:
         store.snapshots.withdraw_claim(claimed)
     for directory in (expired_commits_directory(paths), paths.expiry_dir, paths.snapshot_dir):
@@ -192,7 +195,7 @@ def _span(store: TableStore, retention: Retention, before_ms: int | None) -> ran
         time_ms_of=lambda each: _time_ms(store, times, each),
     )
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
-    return range(earliest, max(first_kept, min(store.snapshots.claimed_for_deletion(), latest.id)))
+    return range(earliest, max(first_kept, min(store.snapshots.claimed_up_to(), latest.id)))
 
 
 def _time_ms(store: TableStore, times: CommitTimes, snapshot_id: int) -> int:
@@ -260,6 +263,10 @@ def _following(store: TableStore, snapshot_id: int) -> _Known | None:
             f"a file of the table is missing, so its snapshots cannot expire: table={store.name} "
             f"snapshot={snapshot_id + 1} missing={error.filename or error} fix='fluvial verify {store.name}'"
         ) from error
+
+
+def _deciding(store: TableStore, references: Sequence[LiveReference]) -> DecidingReferences:
+    return DecidingReferences(references, branch=store.paths.branch, removed=store.snapshots.removed.identities())
 
 
 def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:

@@ -185,31 +185,44 @@ class DecidingReferences:
 
     A file is in a branch from the commit that adds it to the one that removes it, without a gap, because names are
     never reused. So of the references of that branch, only the nearest on each side of a snapshot with the file can
-    have it too. Other branches share files from their creation: all their references must be considered.
+    have it too. Other branches share files from their creation: all their references must be considered. So must a tag
+    of a fork, which a repair has removed from the history of the branch: its files may be gone there at its number.
     """
 
-    def __init__(self, references: Sequence[LiveReference], *, branch: str) -> None:
+    def __init__(
+        self, references: Sequence[LiveReference], *, branch: str, removed: frozenset[str] = frozenset()
+    ) -> None:
         """Index the references.
 
         Args:
             references: the remaining references.
             branch: the branch of the files.
+            removed: identities of the snapshots that were removed from its history.
         """
+        self._removed = removed
         is_own = [
-            reference.branch == branch and reference.kind is not ReferenceKind.CHANGELOG for reference in references
+            each.branch == branch and each.kind is not ReferenceKind.CHANGELOG and not self._is_fork(each)
+            for each in references
         ]
         self._own = sorted((reference for reference, own in zip(references, is_own, strict=True) if own), key=_by_id)
         self._others = [reference for reference, own in zip(references, is_own, strict=True) if not own]
 
-    def about(self, snapshot_id: int, *, is_last: bool) -> Deciders:
+    def about(self, snapshot_id: int, *, is_last: bool, identity: str = "") -> Deciders:
         """The references to ask for a file.
 
         Args:
             snapshot_id: a snapshot of that branch with the file, deleted or about to be.
             is_last: the next snapshot no longer has the file.
+            identity: of the snapshot, where it may be a fork.
         """
+        if identity in self._removed:
+            return Deciders((), 0, 0, [*self._own, *self._others])
         end = bisect_right(self._own, snapshot_id, key=_by_id)
         return Deciders(self._own, end, len(self._own) if is_last else end, self._others)
+
+    def _is_fork(self, reference: LiveReference) -> bool:
+        snapshot = reference.snapshot
+        return reference.kind is ReferenceKind.TAG and snapshot is not None and snapshot.identity in self._removed
 
 
 def _lasting_references(store: TableStore) -> list[LiveReference]:

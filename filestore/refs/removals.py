@@ -57,14 +57,14 @@ def with_unused_files(
     known = {target_id, *(each.snapshot.id for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT)}
     candidates = [_candidates(store, each, known) for each in removals]
     partitions = {file.partition for data, _ in candidates for file in data}
-    references, deciding = (
-        FileReferences(store, partitions=partitions),
-        DecidingReferences(live, branch=store.paths.branch),
-    )
+    noted = {each.snapshot.identity for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT}
+    forks = store.snapshots.removed.identities() - noted
+    references = FileReferences(store, partitions=partitions)
+    deciding = DecidingReferences(live, branch=store.paths.branch, removed=forks)
     seen: set[str] = set()
     found: list[Removal] = []
     for removal, (data, metadata) in zip(reversed(removals), reversed(candidates), strict=True):
-        near = deciding.about(removal.snapshot.id, is_last=False)
+        near = deciding.about(removal.snapshot.id, is_last=False, identity=removal.snapshot.identity)
         used = references.used_about(near, with_data=bool(data)) | seen
         unused = {file.path: file for file in data if file.path not in used}
         own = MetadataFiles(leaves=metadata.leaves - used, lists=metadata.lists - used)

@@ -44,8 +44,9 @@ def unused_files(
     while True:
         live = all_references(store)
         left = [reference for reference in live if not is_deleted(reference)]
-        deciders = DecidingReferences(left, branch=store.paths.branch).about(snapshot.id, is_last=False)
-        branch = store.paths.branch
+        branch, removed = store.paths.branch, store.snapshots.removed.identities()
+        deciding = DecidingReferences(left, branch=branch, removed=removed)
+        deciders = deciding.about(snapshot.id, is_last=False, identity=snapshot.identity)
         if any((each.branch, each.snapshot_id) == (branch, snapshot.id) for each in deciders.nearest()):
             return UnusedFiles()  # the snapshot itself, or another reference to it
         try:

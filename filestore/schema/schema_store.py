@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
-from typing import Final
 
 import pyarrow as pa
 
@@ -16,12 +15,10 @@ from filestore.layout.publication import check_not_published
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import stored_form
-from filestore.schema.table_schema import TableSchema
+from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
 from filestore.schema.validation import check_creatable, check_new_names, check_options_set, hashable
 from filestore.types.data_types import DataField, DataType, data_type_of, walk
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
-
-FIRST_SCHEMA_ID: Final = 0
 
 
 def new_schema(
@@ -113,6 +110,11 @@ class SchemaStore:
         schema = _decoded(body, path)
         if schema.id != schema_id:
             raise CorruptDataError(f"schema file holds another version: file={path} id={schema.id}")
+        if schema.table_uuid is None and schema_id != FIRST_SCHEMA_ID:  # another engine has altered the table
+            first = self.find(FIRST_SCHEMA_ID)
+            return (
+                schema if first is None else replace(schema, table_uuid=first.table_uuid, first_time_ms=first.time_ms)
+            )
         return schema
 
     def read(self, schema_id: int) -> TableSchema:
@@ -150,7 +152,7 @@ class SchemaStore:
         if not (create() if self._lock is None else self._lock.run(create)):
             raise ConflictError(f"schema version exists already: file={path}")
         before = None if after is None else self.find(after.id)
-        if before != after:
+        if before != after or uuid_of(before) != uuid_of(after):
             with suppress(FileNotFoundError):
                 if self._io.read_bytes(path) == body:  # else a table that was made again has this version
                     self._io.delete(path)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
@@ -19,6 +20,7 @@ from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
 from lsm.errors import CorruptDataError, InvalidInputError
 
+FIRST_SCHEMA_ID: Final = 0
 TABLE_UUID_KEY: Final = "fluvialTableUuid"
 """Ignored by other engines, whose later versions of a schema are without it: the first one counts."""
 # A file without a version is from before there were any.
@@ -39,6 +41,7 @@ class TableSchema:
     time_ms: int
     version: int = SCHEMA_VERSION  # of the file format; decides what missing options mean
     table_uuid: str | None = dataclass_field(default=None, compare=False)  # what renaming keeps; None: made by others
+    first_time_ms: int = dataclass_field(default=0, compare=False)  # of version 0, if others wrote this one; not stored
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -152,9 +155,15 @@ class TableSchema:
             ) from error
 
 
-def uuid_of(first: TableSchema | None) -> str | None:
-    """The id of a table by its first schema; None: it has none, or there is no such schema."""
-    return None if first is None else first.table_uuid
+def uuid_of(schema: TableSchema | None) -> str | None:
+    """The id of a table by any version of its schema; None: there is no such version.
+
+    A table that another engine made has none: for it a digest of the time of its first version stands.
+    """
+    if schema is None or schema.table_uuid is not None:
+        return None if schema is None else schema.table_uuid
+    made_ms = schema.time_ms if schema.id == FIRST_SCHEMA_ID else schema.first_time_ms
+    return blake2b(str(made_ms).encode(), digest_size=16).hexdigest() if made_ms else None
 
 
 @lru_cache(maxsize=256)

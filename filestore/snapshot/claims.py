@@ -1,12 +1,11 @@
-"""Which snapshots an expiry has claimed for deletion: one small file for each claim, named by the first snapshot kept.
+"""Which snapshots an expiry has claimed for deletion: one empty file for each claim, named by the first snapshot kept.
 
-A claim is created before anything is deleted and is never lowered, however long its process was paused: several
-processes may expire at once, and the highest claim holds. It also proves that the expiry saw the snapshot that it names
-as part of the history. Other readers of the layout do not look into this directory.
+A claim is created before anything is deleted. Several processes may expire at once, and the highest claim of a snapshot
+that is there holds. So what an expiry left in another history (its table or branch was dropped and made again while it
+was paused) claims nothing: no snapshot there has that identity. A claim also proves that the expiry saw the snapshot
+that it names as part of the history. Other readers of the layout do not look into this directory.
 """
 
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
 from filestore.io.file_io import FileIO
@@ -23,41 +22,35 @@ class ExpiryClaims:
         self._io = io
         self._directory = paths.expiry_dir
 
-    def ids(self) -> list[int]:
-        """For each claim the id of the first snapshot that it keeps, ascending."""
+    def refs(self) -> list[SnapshotRef]:
+        """The first snapshot kept by each claim, ascending, whether it is there or not."""
         names = self._io.list_names(self._directory)
-        numbers = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
-        return sorted(int(each) for each in numbers if each.isascii() and each.isdigit())
+        parts = (name.removeprefix(_PREFIX).partition("-") for name in names if name.startswith(_PREFIX))
+        found = (SnapshotRef(int(number), identity) for number, _, identity in parts if number.isdecimal())
+        return sorted(found, key=lambda each: (each.id, each.identity))
 
-    def highest_id(self) -> int | None:
-        """Snapshots before this id are claimed; None: there is no claim."""
-        return max(self.ids(), default=None)
-
-    def refs(self) -> Iterator[SnapshotRef]:
-        """The first snapshot kept by each claim, ascending."""
-        for each in self.ids():
-            with suppress(FileNotFoundError):  # removed since
-                yield SnapshotRef(each, self._io.read_bytes(self._path(each)).decode(errors="replace"))
+    def highest_id(self) -> int:
+        """Of all claims, whether they hold or not; 0: there is none."""
+        return max((each.id for each in self.refs()), default=0)
 
     def add(self, first_kept: SnapshotRef) -> None:
-        """Claim every snapshot before this one, and remove the lower claims. Raises: UnavailableError."""
-        known = self.ids()
-        if not known or known[-1] < first_kept.id:
-            self._io.replace(self._path(first_kept.id), first_kept.identity.encode())
-            known.append(first_kept.id)
-        for each in known[:-1]:
-            self._io.delete(self._path(each))
+        """Claim every snapshot before this one, and remove the claims of lower ones. Raises: UnavailableError."""
+        known = self.refs()
+        if first_kept not in known:
+            self._io.replace(self._path(first_kept), b"")
+        for each in known:
+            if each.id < first_kept.id:
+                self.remove(each)
 
     def remove(self, first_kept: SnapshotRef) -> None:
-        """Remove one claim, if it names this snapshot. Raises: UnavailableError."""
-        if first_kept in self.refs():
-            self._io.delete(self._path(first_kept.id))
+        """Remove one claim. Idempotent. Raises: UnavailableError."""
+        self._io.delete(self._path(first_kept))
 
     def remove_above(self, snapshot_id: int) -> None:
-        """Remove the claims of snapshots from this one on. Raises: UnavailableError."""
-        for each in self.ids():
-            if each > snapshot_id:
-                self._io.delete(self._path(each))
+        """Remove the claims of snapshots behind this one. Raises: UnavailableError."""
+        for each in self.refs():
+            if each.id > snapshot_id:
+                self.remove(each)
 
-    def _path(self, snapshot_id: int) -> str:
-        return f"{self._directory}/{_PREFIX}{snapshot_id}"
+    def _path(self, first_kept: SnapshotRef) -> str:
+        return f"{self._directory}/{_PREFIX}{first_kept.id}-{first_kept.identity}"

@@ -25,6 +25,10 @@ class RemovedSnapshots:
         """Note that a snapshot is not removed after all. Raises: UnavailableError."""
         self._io.delete(f"{self._directory}/{identity}")
 
+    def identities(self) -> frozenset[str]:
+        """All that were removed, or are about to be."""
+        return frozenset(self._io.list_names(self._directory))
+
     @property
     def digest(self) -> str:
         """Changes with every rollback, which removes at least the newest snapshot; "": none is removed."""

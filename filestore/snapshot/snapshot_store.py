@@ -117,9 +117,11 @@ class SnapshotStore:
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot that has not expired; None when nothing was committed."""
         hinted = self._hint(self._paths.earliest_hint)
-        if hinted is not None and self.exists(hinted):
+        # A hint may be wrong: it is valid only if its snapshot exists, and none before it but those that are claimed.
+        if hinted is not None and self.exists(hinted) and not (hinted > FIRST_SNAPSHOT_ID and self.exists(hinted - 1)):
             return hinted
-        found = ((each, self.find(each)) for each in self.ids())
+        claimed = self.claimed_up_to()
+        found = ((each, self.find(each)) for each in self.ids() if each >= claimed)
         return next((each for each, snapshot in found if snapshot and not self.is_of_other_table(snapshot)), None)
 
     def latest(self) -> Snapshot | None:
@@ -242,22 +244,25 @@ class SnapshotStore:
 
         Raises: UnavailableError.
         """
+        put_back = self.find(snapshot_id)
+        if put_back is not None and self.claims.highest_id() > snapshot_id:  # what is before it stays claimed
+            self.claims.add(put_back.ref)
         self.claims.remove_above(snapshot_id)
         self._io.replace(self._paths.earliest_hint, str(snapshot_id).encode())
 
     def claimed_up_to(self) -> int:
-        """Snapshots before this id are deleted, or claimed for deletion."""
-        claimed = self.claims.highest_id() or FIRST_SNAPSHOT_ID
-        hinted = self._hint(self._paths.earliest_hint)  # of other engines, and of older versions
-        return hinted if hinted is not None and hinted > claimed and self.exists(hinted) else claimed
+        """Snapshots before this id were claimed by an expiry, and are deleted or incomplete; FIRST_SNAPSHOT_ID: none.
 
-    def claimed_for_deletion(self) -> int:
-        """Snapshots before this id were claimed by an expiry, and may be incomplete; FIRST_SNAPSHOT_ID: none.
-
-        A hint alone does not claim anything: it may be wrong.
+        A hint does not claim anything: it may be wrong.
         """
-        held = (ref.id for ref in self.claims.refs() if self.find_ref(ref) is not None)
-        return max(held, default=FIRST_SNAPSHOT_ID)
+        known = self.claims.refs()
+        while True:
+            for each in reversed(known):
+                if self.find_ref(each) is not None:
+                    return each.id
+            before, known = known, self.claims.refs()
+            if known == before:  # else another expiry has claimed that snapshot, and deleted it
+                return FIRST_SNAPSHOT_ID
 
     def oldest_left(self) -> int | None:
         """Id of the oldest snapshot file, including those left by an interrupted expiry; None: there is none."""

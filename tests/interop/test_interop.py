@@ -3,6 +3,7 @@
 FL-17: the files are Paimon's layout, so whatever reads Paimon reads Fluvial's tables.
 """
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from filestore.catalog.catalog import FileCatalog
 from tests.peers import DELETE, INSERT, Peer, Row, TableDefinition, normalise, row_text
 from tests.peers.agreement import FLUVIAL, Agreement
 from tests.peers.java_peer import JavaPeer
@@ -176,6 +178,11 @@ def test_columns_that_java_adds_renames_and_widens_are_followed(
     java_peer.alter(tmp_path, "db.t", "updateColumnType", "a", java_peer.data_type("BIGINT"))
     after = TableDefinition(columns=[("k", "INT NOT NULL"), ("a", "BIGINT"), ("c", "STRING"), ("b", "DOUBLE")])
     FLUVIAL.write(tmp_path, "db.t", rows_of(after, [{"k": 2, "a": 2**40, "c": "z", "b": 0.5}]))
+    table = FileCatalog(str(tmp_path)).table("db.t")
+    schemas = [json.loads(table.store.io.read_bytes(table.store.paths.schema(each))) for each in range(4)]
+    uuids = [each.get("fluvialTableUuid") for each in schemas]
+    assert (uuids[1:], table.store.table_uuid) == ([None] * 3, uuids[0]), "Java drops it, and it is the table's still"
+    assert table.store.snapshots.latest().table_uuid == uuids[0]  # type: ignore[union-attr]
     wanted = [{"k": 1, "a": 1, "c": "x", "b": None}, {"k": 2, "a": 2**40, "c": "z", "b": 0.5}]
     assert assert_peers_agree(root_of(tmp_path)) == sorted(wanted, key=row_text)
     FLUVIAL.compact(tmp_path, "db.t")

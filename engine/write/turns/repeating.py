@@ -86,7 +86,7 @@ def published_before(store: TableStore, commit: TableCommit, batch_id: int, bega
     Raises: LostTraceError: it may have expired.
     """
     found = commit.find_committed(batch_id)
-    if found is None and began_at + 1 < store.snapshots.claimed_for_deletion():
+    if found is None and began_at + 1 < store.snapshots.claimed_up_to():
         raise LostTraceError(
             "the snapshots that would show whether a part of the batch was published have expired: table="
             f"{store.name} fix='look whether its rows are there before you write them again'"

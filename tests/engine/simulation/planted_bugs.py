@@ -22,6 +22,7 @@ from filestore.maintenance.rollback_run import RollbackRun
 from filestore.refs import file_references, live_references, pending_tags
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID
 from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.table_store import TableStore
 from filestore.tag import tags
@@ -65,8 +66,12 @@ def publishing(history_plan: HistoryPlan, *choices: Intervention) -> Callable[[]
 
 
 def published_then_dead(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
-    """The first actor is paused before a publication, and dies right behind it."""
-    for paused in publishing(history_plan)():
+    return then_dead(publishing(history_plan)())
+
+
+def then_dead(plans: Iterable[HistoryPlan]) -> Iterator[HistoryPlan]:
+    """The first actor is paused before something, and dies right behind it."""
+    for paused in plans:
         ((actor, step, _),) = paused.choices
         yield replace(paused, choices=(*paused.choices, (actor, step + 1, Intervention(crash=True))))
 
@@ -89,6 +94,10 @@ def published_steps(reached: list[Seam]) -> list[int]:
     return [
         each.own_step for each in reached if each.operation == "create_exclusive" and "/snapshot/snapshot-" in each.path
     ]
+
+
+def every_claim_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SnapshotStore, "claimed_up_to", lambda store: store.claims.highest_id() or FIRST_SNAPSHOT_ID)
 
 
 def without_age(patch: pytest.MonkeyPatch) -> None:
@@ -200,6 +209,12 @@ BUGS = (
         patch=returning(SnapshotStore, "claim_up_to"),
         plans=at(plan("expire", "tag"), "/tag", "/branch", "/snapshot/", of=("list_names", "delete", "read_bytes")),
         most=20,
+    ),
+    PlantedBug(
+        name="a claim counts while its snapshot is there",
+        patch=every_claim_counts,
+        plans=lambda: then_dead(at(plan("expire", "drop create write"), "/expiry/", of=("replace",))()),
+        most=2,
     ),
     PlantedBug(
         name="a tag asks for the claim of its snapshot",

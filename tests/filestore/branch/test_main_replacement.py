@@ -19,7 +19,7 @@ from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, hold_snapshot, rename_tag, replace_tag
 from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
-from tests.support.faults import Disks, FaultyFileIO, MemoryFileIO, When, fail_points
+from tests.support.faults import Disks, FaultyFileIO, MemoryFileIO, When, fail_points, paused_before
 from tests.support.roots import files_there, used_files
 from tests.support.tables import copied, failing_at, key_table, key_values, newest_snapshot, reopened, rows
 
@@ -194,6 +194,22 @@ def test_savepoints_of_the_common_history_survive_and_go_back_is_possible() -> N
     for each in (1, 2, 3, 4):
         delete_savepoint(table.store, each)
     assert key_values(table) == BASE
+
+
+def test_an_expiry_that_was_decided_before_the_branch_became_main_leaves_no_gap() -> None:
+    """Seed 30006544: it deleted a snapshot between those that the branch got, and those that it kept."""
+    table = key_table(bucket="1")
+    for key in (1, 2):
+        table.write(rows((key, key)))
+    create_branch(table.store, "dev", snapshot_id=2)
+    branch = table.on_branch("dev")
+    branch.write(rows((3, 3)))
+    keep_one = Retention(min_count=1, max_count=1, age_ms=0, limit=9)
+    with paused_before(table.store.io, "replace", lambda: replace_main(table.store, "dev") and None) as io:  # the claim
+        expired = [*expire_snapshots(reopened(table, io).on_branch("dev").store, keep_one)]
+    assert ([step.snapshot.id for step in expired], branch.store.snapshots.ids()) == ([1, 2], [3])
+    table = reopened(table, table.store.io)
+    assert files_there(table) == used_files(table)
 
 
 def merged_table(io: MemoryFileIO) -> FileTable:

@@ -43,16 +43,16 @@ def test_only_a_writer_without_snapshots_has_a_note() -> None:
         table.new_commit("alive").commit(committable_of(table, batch, rows((batch, batch))))
     list(expire_snapshots(table.store, ALL_BUT_ONE, dry_run=True))
     list(expire_snapshots(table.store, ALL_BUT_ONE))
-    assert ExpiredCommits(table.store.io, table.store.paths).newest("alive") is None
+    assert ExpiredCommits(table.store).newest("alive") is None
     table.write(rows((9, 9)))  # a batch job: its user never comes back
     table.write(rows((9, 9)))
     list(expire_snapshots(table.store, ALL_BUT_ONE))
-    assert ExpiredCommits(table.store.io, table.store.paths).newest("alive") == 3
-    assert table.store.io.list_names("/warehouse/db.db/t/expired-commits") == ["alive"]
+    assert ExpiredCommits(table.store).newest("alive") == 3
+    assert table.store.io.list_names("/warehouse/db.db/t/expired-commits") == [f"alive.{table.store.life()[-8:]}"]
 
 
 def test_a_note_that_cannot_be_read_is_named() -> None:
     table = expired_table()
-    table.store.io.replace("/warehouse/db.db/t/expired-commits/query%2F1", b"{}")
+    table.store.io.replace(f"/warehouse/db.db/t/expired-commits/query%2F1.{table.store.life()[-8:]}", b"{}")
     with pytest.raises(CorruptDataError, match=r"note of a writer cannot be decoded: file=.*query%2F1"):
         table.new_commit("query/1").find_committed(5)

@@ -4,8 +4,10 @@ What was acknowledged is in the table, the table can be read and written, and wh
 pause before every single operation on the file system.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -15,7 +17,9 @@ import pytest
 from filestore.catalog.catalog import FileCatalog
 from filestore.commit.confirmation import GoneError
 from filestore.commit.succession import Parent, Standing, Surroundings, standing
+from filestore.evolution.schema_change import SetOption
 from filestore.io.file_io import LocalFileIO
+from filestore.io.memory_files import MemoryFiles
 from filestore.maintenance.history_repair import read_history, repair_history
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
@@ -366,14 +370,32 @@ class StoppedClock(ManualClock):
         return self.ms
 
 
-def dead_in_a_table_made_again(commits: int, *, written: int = 0, paused_before: str = "snapshot") -> FileTable:
+def without_uuid(catalog: FileCatalog, ids: Sequence[int]) -> FileTable:
+    """The table, with a version 1 of its schema; these versions are as Java writes them, which skips unknown keys."""
+    catalog.alter_table("db.t", [SetOption("snapshot.num-retained.max", "99")])
+    table = catalog.table("db.t")
+    for path in map(table.store.paths.schema, ids):
+        body = json.loads(table.store.io.read_bytes(path))
+        del body["fluvialTableUuid"]
+        table.store.io.replace(path, json.dumps(body).encode())
+    return catalog.table("db.t")
+
+
+def dead_in_a_table_made_again(
+    commits: int, *, written: int = 0, paused_before: str = "snapshot", java: Sequence[int] | None = None
+) -> FileTable:
     """The new table, after a handle of the former one published into it, and died before it looked behind that.
 
     ``paused_before``: what the handle has not written yet when the table is made again, "snapshot" or "all files".
+    ``java``: the versions of the schema that Java wrote; None: there is one, and not by Java.
     """
 
     def switch() -> None:
+        if java and 0 in java:
+            table.store.clock.sleep(0.001)
         drop_and_create_empty(catalog)
+        if java is not None:
+            without_uuid(catalog, java)
         for key in range(written):
             catalog.table("db.t").write(rows((10 + key, 0)))
 
@@ -385,6 +407,8 @@ def dead_in_a_table_made_again(commits: int, *, written: int = 0, paused_before:
 
     catalog = memory_catalog()
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", "write-only": "true"})
+    if java is not None:
+        table = without_uuid(catalog, java)
     for key in range(commits):
         table.write(rows((key, key)))
     late = Nth(table.store.io, -1, die)
@@ -429,15 +453,21 @@ def test_no_commit_of_a_former_table_is_in_the_one_made_again_under_its_name(com
     assert ends >= {"acknowledged", "GoneError"}
 
 
+@pytest.mark.parametrize(
+    ("java", "paused_before"), [(None, "snapshot"), ([1], "snapshot"), ([1], "all files"), ([0, 1], "snapshot")]
+)
 @pytest.mark.parametrize("commits", [0, 3])
-def test_a_table_made_again_is_empty_and_writable_beside_what_a_dead_handle_left_in_it(commits: int) -> None:
-    """Seed 3004121: a commit followed it, and the new table could not be read."""
-    new = dead_in_a_table_made_again(commits)
-    assert new.store.snapshots.ids() == [commits + 1]
+def test_a_table_made_again_is_empty_and_writable_beside_what_a_dead_handle_left_in_it(
+    commits: int, java: Sequence[int] | None, paused_before: str
+) -> None:
+    """Seed 3004121: a commit followed it, and the new table could not be read; also one that Java altered, or made."""
+    new = dead_in_a_table_made_again(commits, java=java, paused_before=paused_before)
+    left = 1 if paused_before == "all files" else commits + 1
+    assert new.store.snapshots.ids() == [left]
     assert new.store.snapshots.latest() is None
     assert new.store.snapshots.earliest_id() is None
     assert content(new) == {}
-    assert [each.id for each in read_history(new.store).forks] == [commits + 1]
+    assert [each.id for each in read_history(new.store).forks] == [left]
     new.write(rows((2, 2)))
     assert (new.store.snapshots.ids(), content(new)) == ([1], {2: 2})
     check_metadata(new)
@@ -497,6 +527,65 @@ def test_an_expiry_that_is_paused_leaves_nothing_in_a_table_made_again(
     assert nth > 5
 
 
+def dead_expiry_in_a_table_made_again(nth: int, *, written: int, is_expired: bool) -> tuple[FileTable, bool]:
+    """The new table, in which the expiry of a former one died right behind the n-th thing that it wrote or deleted.
+
+    Returns: the table, and whether the expiry came so far.
+    """
+
+    def switch() -> None:
+        drop_and_create_empty(catalog)
+        new = catalog.table("db.t")
+        for batch in range(1, written + 1):
+            new.new_commit("query").commit(committable_of(new, batch, rows((batch, batch))))
+        if is_expired:
+            list(expire_snapshots(new.store, replace(KEEP_ONE, max_count=3)))
+        dying.left = 2  # behind the one that is about to be done
+
+    def die() -> None:
+        raise ProcessDied
+
+    catalog = FileCatalog("/warehouse", io=MemoryFiles(), clock=ManualClock(), names=CountedNames())
+    table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    for batch in (21, 22):
+        table.new_commit("query").commit(committable_of(table, batch, rows((batch, batch))))
+    for key in (3, 4):
+        table.write(rows((key, key)))
+    dying = Nth(table.store.io, -1, die)
+    io = Nth(dying, -1, switch, of=("replace", "delete"))
+    expiring = reopened(table, io)  # type: ignore[arg-type]
+    io.left = nth
+    with suppress(ProcessDied, FluvialError):
+        list(expire_snapshots(expiring.store, KEEP_ONE))
+    return catalog.table("db.t"), io.left <= 0
+
+
+@pytest.mark.parametrize(("written", "is_expired"), [(0, False), (2, False), (6, False), (6, True)])
+@pytest.mark.sweep
+def test_what_a_dead_expiry_left_in_a_table_made_again_stops_nothing(written: int, is_expired: bool) -> None:
+    """Its claim, hint and notes are of another history: snapshots are tagged, and batches written, as without them."""
+    for nth in count(1):
+        table, is_done = dead_expiry_in_a_table_made_again(nth, written=written, is_expired=is_expired)
+        if not is_done:
+            break
+        store, first = table.store, 4 if is_expired else 1
+        for batch in range(written + 1, 8):
+            assert table.new_commit("query").filter_committed([batch, 22]) == [batch, 22], f"behind {nth}"
+            table.new_commit("query").commit(committable_of(table, batch, rows((batch, batch))))
+        assert (store.snapshots.earliest_id(), store.snapshots.claimed_up_to()) == (first, first), f"behind {nth}"
+        create_tag(store, "first", snapshot_id=first)
+        roll_back(store, plan_rollback(store, store.snapshots.read(6)))
+        assert content(table) == {key: key for key in range(1, 7)}
+        table.write(rows((9, 9)))
+        assert [step.snapshot.id for step in expire_snapshots(store, KEEP_ONE)] == [*range(first, 7)]
+        assert store.snapshots.claimed_up_to() == 7
+        assert table.new_commit("query").filter_committed([6, 7]) == [7], "noted, wherever the other one died"
+        list(repair_history(store))
+        assert [each.id for each in store.snapshots.claims.refs()] == [7]
+        check_metadata(table)
+    assert nth > 3
+
+
 def test_a_table_made_again_at_the_same_time_is_another_one() -> None:
     """Its first schema is equal to that of the former table, but for its id."""
     catalog = FileCatalog("/warehouse", io=MemoryFileIO(), clock=StoppedClock(), names=CountedNames())
@@ -531,15 +620,17 @@ def test_a_claim_is_never_lowered() -> None:
     table = three_commits()
     table.store.snapshots.claim_up_to(3)
     table.store.snapshots.claim_up_to(2)
-    assert (table.store.snapshots.claimed_up_to(), table.store.snapshots.claims.ids()) == (3, [3])
+    assert (table.store.snapshots.claimed_up_to(), table.store.snapshots.claims.highest_id()) == (3, 3)
 
 
 def test_a_claim_of_a_history_that_was_rolled_back_deletes_nothing() -> None:
     """A restored directory, for example: the snapshot that the claim names is another one."""
     table = three_commits()
     table.store.snapshots.claim_up_to(3)
-    table.store.io.replace(f"{table.store.paths.expiry_dir}/claim-3", b"another")
-    assert table.store.snapshots.claimed_for_deletion() == 1
+    third = table.store.snapshots.read(3)
+    table.store.io.delete(table.store.paths.snapshot(3))
+    table.store.io.replace(table.store.paths.snapshot(3), replace(third, uuid="another").to_json().encode())
+    assert table.store.snapshots.claimed_up_to() == 1
 
 
 def test_a_latest_hint_below_the_earliest_is_not_believed() -> None:

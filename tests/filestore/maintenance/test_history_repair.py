@@ -9,10 +9,36 @@ from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
 from filestore.table import FileTable
-from filestore.tag.tags import create_tag
+from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import ConflictError
 from tests.support.faults import Nth
-from tests.support.tables import content, expire_all_but, key_table, reopened, rows
+from tests.support.tables import check_metadata, content, expire_all_but, key_table, reopened, rows
+
+
+def with_a_fork_of_files_that_are_merged_by_now() -> FileTable:
+    """Snapshots 1 to 5, of which the fourth is a compaction, and the tag of a fork with the files from before it."""
+    table = with_commits(3)
+    put_copy(table, of=3, at=9)
+    table.compact(full=True)
+    assert actions(table)[:2] == [("tag fork", "snapshot 9"), ("remove fork", "snapshot 9")]
+    table.write(rows((5, 5)))
+    return table
+
+
+def test_an_expiry_keeps_the_files_of_a_fork_that_became_a_tag() -> None:
+    """Seed 30020184: they had left the history before the number of the fork, so nothing behind was asked for them."""
+    table = with_a_fork_of_files_that_are_merged_by_now()
+    keep_last(table, 1)
+    (fork,) = table.store.snapshots.tag_names()
+    assert content(table, tag=fork) == {1: 1, 2: 2, 3: 3}
+
+
+def test_the_tag_of_a_fork_takes_no_files_of_older_snapshots_with_it() -> None:
+    table = with_a_fork_of_files_that_are_merged_by_now()
+    (fork,) = table.store.snapshots.tag_names()
+    delete_tag(table.store, fork)
+    check_metadata(table)
+    assert content(table) == {1: 1, 2: 2, 3: 3, 5: 5}
 
 
 def silent(done: int, total: int) -> None:

@@ -153,7 +153,7 @@ def test_what_a_stream_committed_after_an_expired_tag_is_not_held_against_it_lat
     table.new_commit("early").commit(committable_of(table, 1, rows((9, 1))))
     table.write(rows((10, 1)))
     list(expire_snapshots(table.store, keep(1)))
-    notes = ExpiredCommits(table.store.io, table.store.paths)
+    notes = ExpiredCommits(table.store)
     assert (notes.newest("query"), notes.newest("early")) == (7, 1)
     plan = plan_rollback(table.store, table.store.snapshots.tag("t"))
     assert plan.objections == (

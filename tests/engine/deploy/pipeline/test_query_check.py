@@ -63,6 +63,17 @@ def test_a_mistake_is_named(sql: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "sql", ["SELECT id, _row_kind FORM source WHERE", "SELECT (", "SELECT 'a FROM source", "SELECT `", "\x1b[4mSELECT"]
+)
+def test_what_cannot_be_parsed_is_said_without_escapes_of_a_terminal(sql: str) -> None:
+    """First steps, finding 12: the parser underlines."""
+    with pytest.raises((InvalidInputError, ValueError)) as caught:
+        casts(job_with(sql))
+    assert "\x1b" not in str(caught.value)
+    assert "sqlglot" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "sql",
     [
         "SELECT * FROM source",
