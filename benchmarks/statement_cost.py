@@ -87,10 +87,10 @@ def _case(
         for name, work in pair.items():
             if before is not None:
                 before[name]()
-            start, used = time.perf_counter(), _processor_s(spark)
+            start, used_before = time.perf_counter(), _processor_s(spark)
             work()
             walls[name].append(time.perf_counter() - start)
-            processor[name].append(_processor_s(spark) - used)
+            processor[name].append(_processor_s(spark) - used_before)
     for name, work in pair.items():
         if before is not None:
             before[name]()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+_HELPER: Final = "org.apache.spark.sql.execution.command.ViewHelper"
 _LARGE_KEY: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 _heaps: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
 _views: "WeakKeyDictionary[Any, _ViewParts]" = WeakKeyDictionary()
@@ -215,7 +216,7 @@ def put_view(spark: "SparkSession", name: str, frame: "DataFrame") -> None:
     """
     session = jvm_session(spark)
     if session is not None:
-        with suppress(Py4JError):  # a Spark that makes views in another way
+        with suppress(Py4JError, TypeError):  # a Spark that makes views in another way
             parts = _view_parts(spark)
             plan = jvm_frame(frame).queryExecution().analyzed()
             view = parts.helper.createTemporaryViewRelation(
@@ -264,7 +265,7 @@ def _view_parts(spark: "SparkSession") -> _ViewParts:
             return getattr(getattr(jvm, name + "$"), "MODULE$")
 
         found = _views[jvm] = _ViewParts(
-            helper=scala_object("org.apache.spark.sql.execution.command.ViewHelper"),
+            helper=scala_object(_HELPER),
             identifier=getattr(jvm, "org.apache.spark.sql.catalyst.TableIdentifier"),
             none=scala_object("scala.None"),
             no_names=scala_object("scala.collection.immutable.Nil"),
