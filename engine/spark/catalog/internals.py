@@ -302,6 +302,23 @@ class SparkInside:
             name, session, self.no_options, several, self.some(schema), self._parquet_format
         )
 
+    def columnar_mode(self, session: Any, schema: Any) -> Any:
+        """Whether Spark's scan of Parquet files gives columns, by the rule of its readers.
+
+        The scan itself makes a reader to answer, and with it sends Hadoop's settings to all tasks, for each of the
+        copies of a plan. Raises: Py4JError, TypeError: this Spark has another rule.
+        """
+        conf, mode = (
+            session.sessionState().conf(),
+            self.named("org.apache.spark.sql.connector.read.Scan$ColumnarSupportMode"),
+        )
+        gives = (
+            self.static(_SOURCES + "parquet.ParquetUtils", "isBatchReadSupportedForSchema")(conf, schema)
+            and conf.wholeStageEnabled()
+            and not self.static("org.apache.spark.sql.execution.WholeStageCodegenExec", "isTooManyFields")(conf, schema)
+        )
+        return mode.SUPPORTED if gives else mode.UNSUPPORTED
+
     @cached_property
     def _parquet_format(self) -> Any:
         loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()

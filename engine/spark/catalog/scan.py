@@ -5,6 +5,7 @@ from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -269,6 +270,9 @@ class ScanProxy(Proxy):
 
     @cached_property
     def _columnar_mode(self) -> Any:
+        if self._paths:
+            with suppress(Py4JError, TypeError):
+                return self.inside.columnar_mode(self._session.jvm, self._schema)
         return self._asked("columnarSupportMode")
 
     class Java:

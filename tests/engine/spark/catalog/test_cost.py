@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog
 from engine.procedures import rollback
-from engine.runtime.spark_internals import jvm_of
+from engine.runtime.spark_internals import jvm_frame, jvm_of
 
 RELEASE = "m\n"  # of an object that is not needed any more, at any time
 
@@ -61,6 +61,10 @@ def test_a_query_of_few_rows_asks_the_jvm_little(
 
     assert questions(spark, point(0), monkeypatch) <= 33
     assert questions(spark, point(100), monkeypatch) <= 51
+    spark.sql("INSERT INTO fluvial.shop.few SELECT id, 'w' FROM range(50, 60)")
+    for wanted in (55, 5, 56):  # in files of their own
+        found = spark.sql(f"SELECT id, v FROM fluvial.shop.few WHERE id = {wanted}")
+        assert (len(found.inputFiles()), [tuple(row) for row in found.collect()]) == (1, [(wanted, "wv"[wanted < 50])])
     assert "LocalTableScan" in plan_of(spark, "SELECT v FROM fluvial.shop.few WHERE id = -1")
     assert not [each.name for each in spark.catalog.listTables() if each.isTemporary]
 
@@ -120,3 +124,38 @@ def test_what_a_session_keeps_of_a_table_is_never_old(spark: SparkSession, shop:
     look()
     write({2: "new table"})
     look()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.sql.parquet.enableVectorizedReader", "true"),
+        ("spark.sql.parquet.enableVectorizedReader", "false"),
+        ("spark.sql.parquet.enableNestedColumnVectorizedReader", "false"),
+        ("spark.sql.codegen.wholeStage", "false"),
+        ("spark.sql.codegen.maxFields", "2"),
+    ],
+)
+def test_a_scan_gives_columns_where_sparks_own_does(
+    spark: SparkSession, shop: Catalog, setting: str, value: str
+) -> None:
+    """Without asking a reader, which each copy of a plan would make: two thirds of what planning cost more."""
+    spark.sql("CREATE TABLE IF NOT EXISTS fluvial.shop.wide (id BIGINT, v STRING, n STRUCT<a: INT, b: ARRAY<INT>>)")
+    if not spark.table("fluvial.shop.wide").count():
+        spark.sql("INSERT INTO fluvial.shop.wide VALUES (1, 'a', named_struct('a', 1, 'b', array(1, 2)))")
+    (path,) = spark.sql("SELECT * FROM fluvial.shop.wide").inputFiles()
+    session = spark.newSession()
+    session.conf.set(setting, value)
+    session.conf.set("spark.sql.sources.useV1SourceList", "")  # Spark's own scan of the same kind
+    plain = session.read.schema(session.table("fluvial.shop.wide").schema).parquet(path)
+    for columns in (["id"], ["id", "v"], ["n"], ["id", "v", "n"]):
+        found, peer = session.table("fluvial.shop.wide").select(columns), plain.select(columns)
+        assert gives_columns(found) is gives_columns(peer)
+        assert found.collect() == peer.collect()
+
+
+def gives_columns(frame: DataFrame) -> bool:
+    """Whether the one scan of a frame does."""
+    leaf = jvm_frame(frame).queryExecution().executedPlan().collectLeaves().head()
+    assert leaf.getClass().getSimpleName() == "BatchScanExec"
+    return bool(leaf.supportsColumnar())
