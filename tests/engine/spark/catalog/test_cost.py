@@ -140,15 +140,19 @@ def test_a_scan_gives_columns_where_sparks_own_does(
     spark: SparkSession, shop: Catalog, setting: str, value: str
 ) -> None:
     """Without asking a reader, which each copy of a plan would make: two thirds of what planning cost more."""
-    spark.sql("CREATE TABLE IF NOT EXISTS fluvial.shop.wide (id BIGINT, v STRING, n STRUCT<a: INT, b: ARRAY<INT>>)")
+    spark.sql(
+        "CREATE TABLE IF NOT EXISTS fluvial.shop.wide (id BIGINT, v STRING, n STRUCT<a: INT, b: ARRAY<INT>>, j VARIANT)"
+    )
     if not spark.table("fluvial.shop.wide").count():
-        spark.sql("INSERT INTO fluvial.shop.wide VALUES (1, 'a', named_struct('a', 1, 'b', array(1, 2)))")
+        spark.sql(
+            "INSERT INTO fluvial.shop.wide VALUES (1, 'a', named_struct('a', 1, 'b', array(1, 2)), parse_json('[1]'))"
+        )
     (path,) = spark.sql("SELECT * FROM fluvial.shop.wide").inputFiles()
     session = spark.newSession()
     session.conf.set(setting, value)
     session.conf.set("spark.sql.sources.useV1SourceList", "")  # Spark's own scan of the same kind
     plain = session.read.schema(session.table("fluvial.shop.wide").schema).parquet(path)
-    for columns in (["id"], ["id", "v"], ["n"], ["id", "v", "n"]):
+    for columns in (["id"], ["id", "v"], ["n"], ["j"], ["id", "v", "n", "j"]):
         found, peer = session.table("fluvial.shop.wide").select(columns), plain.select(columns)
         assert gives_columns(found) is gives_columns(peer)
         assert found.collect() == peer.collect()
