@@ -34,7 +34,7 @@ def questions(spark: SparkSession, work: Callable[[], object], monkeypatch: pyte
 
 
 def test_a_statement_asks_the_jvm_little(spark: SparkSession, shop: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 19, 1: measured 26, 34, 33 and 111; 24 of each are Spark's own but for the second, of which 9 are."""
+    """Issue 19, 1: measured 29, 39, 34 and 109; 20 of each are Spark's own but for the second, of which 9 are."""
     spark.sql("CREATE TABLE fluvial.shop.asked (id BIGINT, v STRING)")
     spark.sql("INSERT INTO fluvial.shop.asked SELECT id, 'v' FROM range(10)")
 
@@ -45,6 +45,7 @@ def test_a_statement_asks_the_jvm_little(spark: SparkSession, shop: Catalog, mon
     assert counted(lambda: spark.table("fluvial.shop.asked").collect()) <= 40
     assert counted(lambda: spark.sql("DESCRIBE fluvial.shop.asked").collect()) <= 38
     assert counted(lambda: spark.sql("INSERT INTO fluvial.shop.asked VALUES (1, 'x')").collect()) <= 120
+    assert counted(lambda: spark.sql("SELECT id FROM range(3)").collect()) <= 21, "a text of Spark's"
     assert spark.table("fluvial.shop.asked").count() == 12
 
 
@@ -99,8 +100,8 @@ def test_what_a_session_keeps_of_a_table_is_never_old(spark: SparkSession, shop:
             assert {row["id"]: row["v"] for row in spark.sql(text).collect()} == wanted
         assert {row["id"]: row["v"] for row in spark.table("fluvial.shop.kept").collect()} == expected
 
-    def write(rows: dict[int, str], **how: bool) -> None:
-        others.table("shop.kept").write(pa.table({"id": [*rows], "v": [*rows.values()]}), **how)
+    def write(rows: dict[int, str]) -> None:
+        others.table("shop.kept").write(pa.table({"id": [*rows], "v": [*rows.values()]}))
         expected.update(rows)
 
     look()
@@ -113,7 +114,7 @@ def test_what_a_session_keeps_of_a_table_is_never_old(spark: SparkSession, shop:
     look()
     others.table("shop.kept").compact(full=True)
     look()
-    rollback(others.table("shop.kept"), "1")  # numbers of snapshots are used again
+    rollback(others.table("shop.kept"), 1)  # numbers of snapshots are used again
     expected = {1: "a", 2: "b"}
     look()
     write({2: "again"})
@@ -155,7 +156,7 @@ def test_a_scan_gives_columns_where_sparks_own_does(
     for columns in (["id"], ["id", "v"], ["n"], ["j"], ["id", "v", "n", "j"]):
         found, peer = session.table("fluvial.shop.wide").select(columns), plain.select(columns)
         assert gives_columns(found) is gives_columns(peer)
-        assert found.collect() == peer.collect()
+        assert str(found.collect()) == str(peer.collect())  # values of VARIANT are compared by their bytes
 
 
 def gives_columns(frame: DataFrame) -> bool:
