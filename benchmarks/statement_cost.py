@@ -3,7 +3,8 @@
 The tables have ten rows, so that nothing but the statement's own cost is seen. Processor time is that of this process
 and of the JVM; round trips are the calls from here into the JVM for one statement. An INSERT makes a snapshot, which
 Spark's does not: the line also has what the same commit costs without a statement, by ``Table.write``. The budget is
-for processor time, which other work on the machine changes least, without that commit.
+for processor time, which other work on the machine changes least, without that commit. A ``point`` query asks for
+another id each time; ``fresh`` is the first SELECT behind a commit, which is not counted.
 """
 
 import json
@@ -11,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +25,13 @@ from engine.runtime.spark_internals import jvm_of
 
 BUDGET_MS = 20
 STATEMENTS = {
+    "point": "SELECT id, v FROM {} WHERE id = $id",
     "select": "SELECT id, v FROM {} WHERE id > 3",
     "insert": "INSERT INTO {} VALUES (1, 'x')",
     "describe": "DESCRIBE {}",
 }
 _ROWS = 10
+_WARM_UPS = 5  # before the rounds that count: the JVM compiles
 _COMMIT = "Table.write"
 _RELEASE = "m\n"  # of an object that is not needed any more, at any time
 _CPU_CLOCK = 2  # of a whole process, in the number of its clock
@@ -48,8 +52,9 @@ def statement_cost(spark: SparkSession, root: str, repeats: int) -> str:
             for case, text in STATEMENTS.items()
         }
         by_name = {name: lambda name=name: spark.table(name).collect() for name in ("bench.d.t", "bench_parquet")}
-        pairs = {"select": works["select"], "by_name": by_name, "describe": works["describe"]}
+        pairs = {case: works[case] for case in ("select", "point", "describe")} | {"by_name": by_name}
         cases = {case: _case(spark, pair, repeats) for case, pair in pairs.items()}
+        cases["fresh"] = _case(spark, works["select"], repeats, before=works["insert"])
         rows = pa.table({"id": [1], "v": ["x"]})
         commit_only = {_COMMIT: lambda: catalog.table("d.t").write(rows)}
         cases["insert"] = _case(spark, works["insert"] | commit_only, repeats)
@@ -62,25 +67,36 @@ def statement_cost(spark: SparkSession, root: str, repeats: int) -> str:
 
 
 def _work(spark: SparkSession, text: str) -> Callable[[], object]:
-    return lambda: spark.sql(text).collect()
+    ids = count()
+    return lambda: spark.sql(text.replace("$id", str(next(ids) % _ROWS))).collect()
 
 
-def _case(spark: SparkSession, pair: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Any]:
+def _case(
+    spark: SparkSession,
+    pair: Mapping[str, Callable[[], object]],
+    repeats: int,
+    before: Mapping[str, Callable[[], object]] | None = None,
+) -> dict[str, Any]:
+    """``before``: what is done before each, and not counted."""
     walls: dict[str, list[float]] = {name: [] for name in pair}
     processor: dict[str, list[float]] = {name: [] for name in pair}
     trips = {}
-    for work in pair.values():
+    for work in [each for each in pair.values() for _ in range(_WARM_UPS)]:
         work()
     for _ in range(repeats):
         for name, work in pair.items():
-            start, used = time.perf_counter(), _processor_s(spark)
+            if before is not None:
+                before[name]()
+            start, used_before = time.perf_counter(), _processor_s(spark)
             work()
             walls[name].append(time.perf_counter() - start)
-            processor[name].append(_processor_s(spark) - used)
+            processor[name].append(_processor_s(spark) - used_before)
     for name, work in pair.items():
-        with _counted_trips(spark) as count:
+        if before is not None:
+            before[name]()
+        with _counted_trips(spark) as calls:
             work()
-        trips[name] = sum(count)
+        trips[name] = sum(calls)
     own, peer, *commits = pair
     wall, used = (
         {name: statistics.median(found) * 1000 for name, found in each.items()} for each in (walls, processor)
@@ -116,16 +132,16 @@ def _jvm_process(spark: SparkSession) -> int:
 def _counted_trips(spark: SparkSession) -> Iterator[list[int]]:
     """Calls from here into the JVM; what the JVM asks back is answered by more of them."""
     gateway, _ = jvm_of(spark)
-    count = [0]
+    calls = [0]
     client = gateway._gateway_client
     send = client.send_command
 
     def sent(command: str, *arguments: Any, **named: Any) -> Any:
-        count[0] += not command.startswith(_RELEASE)
+        calls[0] += not command.startswith(_RELEASE)
         return send(command, *arguments, **named)
 
     client.send_command = sent
     try:
-        yield count
+        yield calls
     finally:
         client.send_command = send

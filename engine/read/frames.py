@@ -23,6 +23,7 @@ from engine.lineage.origins import SourceRead
 from engine.read.batch_plan import BatchPlan
 from engine.read.pieces import Piece
 from engine.read.surviving_rows import drops_in_spark, fit_in_plan, has_only_deletions, without_deleted
+from engine.runtime.spark_internals import empty_frame
 from engine.runtime.spark_settings import spark_setting
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
@@ -52,6 +53,7 @@ def table_frame(
     columns: Sequence[str] | None = None,
     filter_text: str | None = None,
     constants: Mapping[str, pa.Scalar] | None = None,
+    divided: "DividedPlan | None" = None,
 ) -> DataFrame:
     """The rows of a plan. The plan is fixed: a frame shows its state of the table permanently.
 
@@ -61,6 +63,7 @@ def table_frame(
         columns: names, in the wanted order; None is all.
         filter_text: what the plan was made for; applied to every row.
         constants: columns to add, with one value in all rows; of a difference each row has its own kind.
+        divided: the plan, for the same columns; None: it is divided here.
     """
     schema, added = plan.table.schema, constants or {}
     names = list(columns or schema.column_names)
@@ -68,15 +71,17 @@ def table_frame(
     wanted = {*names, *(columns_of(plan.filter) if plan.filter is not None else ())}
     read = [name for name in schema.column_names if name in wanted]
     kinds = [ROW_KIND_COLUMN] if plan.has_changes and ROW_KIND_COLUMN in added else []
-    divided = divided_plan(spark, plan, read)
+    divided = divided or divided_plan(spark, plan, read)
     parts = []
     if divided.plain:
         parts.append(_scan(spark, divided.plain, schema, read, filter_text))
     if divided.vectored:
         scan = _scan(spark, list(divided.vectored), schema, read, filter_text)
         parts.append(without_deleted(spark, scan, divided.deleted(), read))
-    if divided.rest or not parts:
+    if divided.rest:
         parts.append(_merged(spark, plan, divided.rest, [*read, *kinds]))
+    if not parts:
+        parts.append(empty_frame(spark, _schema_of(plan, [*read, *kinds])))
     frame = reduce(DataFrame.unionByName, parts)
     read_state = SourceRead.of(plan.table.store, plan.snapshot)
     if read_state is not None:
@@ -119,6 +124,11 @@ class DividedPlan:
     plain: Sequence[str]  # paths for Spark's own scan
     vectored: Mapping[str, _PlacedFile]  # likewise, of files some rows of which are deleted, and of few others
     rest: Sequence[Piece]  # for Fluvial
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether the rows are those of whole files, and of nothing else."""
+        return bool(self.plain) and not self.vectored and not self.rest
 
     def deleted(self) -> Mapping[str, Positions]:
         """Deleted positions of the files of ``vectored``, by name. Raises: CorruptDataError."""
@@ -223,10 +233,12 @@ def _unchanged(then: TableSchema, now: TableSchema, name: str) -> bool:
 
 
 def _merged(spark: SparkSession, plan: BatchPlan, pieces: Sequence[Piece], names: Sequence[str]) -> DataFrame:
+    return pieces_frame(spark, pieces, _schema_of(plan, names), plan.reader(names))
+
+
+def _schema_of(plan: BatchPlan, names: Sequence[str]) -> StructType:
     schema = spark_schema(plan.table.schema.fields_of([name for name in names if name != ROW_KIND_COLUMN]))
-    if ROW_KIND_COLUMN in names:
-        schema = schema.add(ROW_KIND_COLUMN, StringType(), nullable=False)
-    return pieces_frame(spark, pieces, schema, plan.reader(names))
+    return schema.add(ROW_KIND_COLUMN, StringType(), nullable=False) if ROW_KIND_COLUMN in names else schema
 
 
 def pieces_frame(

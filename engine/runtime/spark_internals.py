@@ -6,18 +6,23 @@
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JError
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
+_HELPER: Final = "org.apache.spark.sql.execution.command.ViewHelper"
 _LARGE_KEY: Final = "spark.sql.execution.arrow.useLargeVarTypes"
 _heaps: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
+_views: "WeakKeyDictionary[Any, _ViewParts]" = WeakKeyDictionary()
 
 
 def has_context() -> bool:
@@ -179,6 +184,94 @@ def small_frame(spark: "SparkSession", rows: "pa.Table") -> "DataFrame":
         schema, helper = from_arrow_schema(rows.schema), context._jvm.PythonSQLUtils
         batches = helper.readArrowStreamFromFile(file.name)
         return DataFrame(helper.toDataFrame(batches, schema.json(), jvm_session(spark)), spark)
+
+
+def empty_frame(spark: "SparkSession", schema: "StructType") -> "DataFrame":
+    """No rows of some columns: Spark leaves out what would be computed from them."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session = jvm_session(spark)
+    if session is None:
+        return spark.createDataFrame([], schema)
+    context: Any = spark.sparkContext
+    none, columns = context._jvm.java.util.ArrayList(), session.parseDataType(schema.json())
+    return DataFrame(session.createDataFrame(none, columns), spark)
+
+
+def sql_frame(spark: "SparkSession", text: str) -> "DataFrame":
+    """A text without parameters, for which `SparkSession.sql` asks the JVM four times more."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session = jvm_session(spark)
+    return spark.sql(text) if session is None else DataFrame(session.sql(text), spark)
+
+
+def put_view(spark: "SparkSession", name: str, frame: "DataFrame") -> None:
+    """Give a frame a name, as `createOrReplaceTempView`, whose command costs as much as planning a small query.
+
+    Args:
+        spark: the session.
+        name: that no view has.
+        frame: of the session; it is analysed.
+    """
+    session = jvm_session(spark)
+    if session is not None:
+        with suppress(Py4JError, TypeError):  # a Spark that makes views in another way
+            parts = _view_parts(spark)
+            plan = jvm_frame(frame).queryExecution().analyzed()
+            view = parts.helper.createTemporaryViewRelation(
+                parts.identifier(name),
+                session,
+                True,
+                parts.no_views,
+                parts.none,
+                plan,
+                plan,
+                parts.no_names,
+                parts.none,
+            )
+            session.sessionState().catalog().createTempView(name, view, True)
+            return
+    frame.createOrReplaceTempView(name)
+
+
+def drop_view(spark: "SparkSession", name: str) -> None:
+    """Take the name of a frame away; none is no error."""
+    session = jvm_session(spark)
+    if session is None:
+        spark.catalog.dropTempView(name)
+    else:
+        session.sessionState().catalog().dropTempView(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ViewParts:
+    """What a JVM makes a view of, asked for once."""
+
+    helper: Any
+    identifier: Any
+    none: Any
+    no_names: Any
+    no_views: Any  # a function that knows no view of any name
+
+
+def _view_parts(spark: "SparkSession") -> _ViewParts:
+    """Raises: Py4JError: this Spark has none of these."""
+    jvm = jvm_of(spark)[1]
+    found = _views.get(jvm)
+    if found is None:
+
+        def scala_object(name: str) -> Any:
+            return getattr(getattr(jvm, name + "$"), "MODULE$")
+
+        found = _views[jvm] = _ViewParts(
+            helper=scala_object(_HELPER),
+            identifier=getattr(jvm, "org.apache.spark.sql.catalyst.TableIdentifier"),
+            none=scala_object("scala.None"),
+            no_names=scala_object("scala.collection.immutable.Nil"),
+            no_views=scala_object("scala.PartialFunction").empty().lift(),
+        )
+    return found
 
 
 @contextmanager

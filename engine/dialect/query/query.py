@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 from uuid import uuid4
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
@@ -25,7 +26,7 @@ from engine.dialect.query.references import Reference, StatementText, find_refer
 from engine.dialect.query.usage import UsedCondition, row_conditions, used_columns
 from engine.dialect.scope.context import SqlContext
 from engine.read.batch_read import BatchRead
-from engine.runtime.spark_internals import jvm_session
+from engine.runtime.spark_internals import drop_view, jvm_session, put_view, sql_frame
 from engine.spark.write_options import WRITE_ONLY_KEYS
 from engine.system_tables.frames import system_frame
 from engine.system_tables.names import CATALOG_DATABASES
@@ -157,7 +158,7 @@ class BoundText:
             InvalidInputError: Spark does not understand it; points at the place.
         """
         try:
-            return self._spark.sql(self.spliced.text if text is None else text)
+            return sql_frame(self._spark, self.spliced.text if text is None else text)
         except (AnalysisException, ParseException) as error:
             raise self.problem(error, is_whole=text is None) from error
 
@@ -207,7 +208,7 @@ def _bind(
 ) -> _Binding:
     view = f"{_PREFIX}{next(_numbers)}"
     frame, plan = frames.frame(reference)
-    frame.createOrReplaceTempView(view)
+    put_view(context.spark, view, frame)
     views.callback(_drop_view, context.spark, view)
     edits = [Edit(reference.start, reference.stop, view)]
     if reference.alias is None and text.word(text.index_at(reference.start) - 1) != "TABLE":
@@ -218,8 +219,8 @@ def _bind(
 
 
 def _drop_view(spark: SparkSession, view: str) -> None:
-    with suppress(PySparkException):  # a session that has ended has no views
-        spark.catalog.dropTempView(view)
+    with suppress(PySparkException, Py4JError):  # a session that has ended has no views
+        drop_view(spark, view)
 
 
 def _behind_sample(text: StatementText, reference: Reference) -> int:

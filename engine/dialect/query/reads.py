@@ -12,14 +12,14 @@ from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.frame_cache import frame_key
 from engine.read.batch_plan import BatchPlan
 from engine.read.batch_read import BatchRead, log_served, open_read
-from engine.read.frames import table_frame
+from engine.read.frames import divided_plan, table_frame
 from engine.request.branch_choice import SCAN_BRANCH_KEY, branch_named, of_session
 from engine.request.option_check import unknown_option
 from engine.request.read_keys import BATCH_KEYS, OFFSETS, PLACES
 from engine.request.writer_options import CLIENT_PREFIX
 from engine.write.row_places import placed_frame
 from filestore.options.table_options import canonical_options
-from filestore.predicate.predicate import and_all
+from filestore.predicate.predicate import and_all, columns_of
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 
@@ -130,11 +130,27 @@ def plan_read(
     kept = context.frames.find(key)
     if kept is None:
         plan = read.plan(predicate)
-        kept = plan, table_frame(context.spark, plan, columns=columns, constants=read.constants)
+        kept = plan, _frame_of(context, read, plan, columns)
         context.frames.keep(key, *kept)
     return ReadPlan(
         reference=reference, read=read, plan=kept[0], frame=kept[1], columns=columns, conditions=tuple(conditions)
     )
+
+
+def _frame_of(context: SqlContext, read: BatchRead, plan: BatchPlan, columns: tuple[str, ...]) -> DataFrame:
+    """The frame of a plan; of whole files it is the same for all conditions that leave the same files."""
+    wanted = {*columns, *(columns_of(plan.filter) if plan.filter is not None else ())}
+    if len(wanted) > len(columns):
+        return table_frame(context.spark, plan, columns=columns, constants=read.constants)
+    divided = divided_plan(context.spark, plan, columns)
+    state = frame_key(read, columns, None) if divided.is_scan else None
+    key = None if state is None else (state, *divided.plain)
+    kept = context.frames.find(key)
+    if kept is None:
+        frame = table_frame(context.spark, plan, columns=columns, constants=read.constants, divided=divided)
+        kept = plan, frame
+        context.frames.keep(key, *kept)
+    return kept[1]
 
 
 def version_options(context: SqlContext, text: StatementText, reference: Reference) -> dict[str, str]:

@@ -257,6 +257,10 @@ class SparkInside:
         catalogs = found.get(manager)
         catalogs.remove(name) if catalog is None else catalogs.put(name, catalog)
 
+    def current_catalog(self, session: Any) -> str:
+        """The name of the current catalog."""
+        return str(session.catalog().currentCatalog())
+
     def current_place(self, session: Any) -> tuple[str, str]:
         """The current catalog, and the current namespace with points."""
         manager = session.sessionState().catalogManager()
@@ -301,6 +305,21 @@ class SparkInside:
         return self.named(_SOURCES + "v2.parquet.ParquetTable")(
             name, session, self.no_options, several, self.some(schema), self._parquet_format
         )
+
+    def columnar_mode(self, session: Any, schema: Any) -> Any:
+        """Whether Spark's scan of Parquet files gives columns, by the rule of its readers.
+
+        The scan itself makes a reader to answer, and with it sends Hadoop's settings to all tasks, for each of the
+        copies of a plan. Raises: Py4JError, TypeError: this Spark has another rule.
+        """
+        conf = session.sessionState().conf()
+        gives = (
+            self.static(_SOURCES + "parquet.ParquetUtils", "isBatchReadSupportedForSchema")(conf, schema)
+            and conf.wholeStageEnabled()
+            and not self.static("org.apache.spark.sql.execution.WholeStageCodegenExec", "isTooManyFields")(conf, schema)
+        )
+        mode = "org.apache.spark.sql.connector.read.Scan$ColumnarSupportMode"
+        return self.static(mode, "SUPPORTED" if gives else "UNSUPPORTED")
 
     @cached_property
     def _parquet_format(self) -> Any:

@@ -132,7 +132,7 @@ class ParserProxy(Proxy):
         words = text.lower()
         if any(name.lower() in words for name in self.session.catalogs) or "table-storage." in words:
             return True
-        return self.session.place()[0] in self.session.catalogs
+        return self.inside.current_catalog(self.session.jvm) in self.session.catalogs
 
     def _own_plan(self, text: str) -> Any:
         """The plan of a text of Fluvial's; None: Spark's."""

@@ -5,6 +5,7 @@ from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -170,7 +171,13 @@ class ScanProxy(Proxy):
 
     def _asked(self, method: str) -> Any:
         """What Spark's own scan answers."""
-        return self.inside.called(self._batch_scan, method, "parquet scan" if self._paths else "python scan")
+        if self._is_of_files:
+            return self.inside.called(self._batch_scan, method, "parquet scan")
+        return self.inside.called(self._python_scan, method, "python scan")
+
+    @property
+    def _is_of_files(self) -> bool:
+        return not self._streams and bool(self._paths)
 
     @cached_property
     def _python_scan(self) -> Any:
@@ -269,6 +276,9 @@ class ScanProxy(Proxy):
 
     @cached_property
     def _columnar_mode(self) -> Any:
+        if self._is_of_files:
+            with suppress(Py4JError, TypeError):
+                return self.inside.columnar_mode(self._session.jvm, self._schema)
         return self._asked("columnarSupportMode")
 
     class Java:

@@ -61,6 +61,42 @@ def test_few_rows_are_the_frame_that_spark_makes_of_them(spark: SparkSession, la
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_view_is_the_one_that_spark_makes(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    """Also on a Spark that does not make views as the known ones do."""
+    if not is_known:
+        monkeypatch.setattr(spark_internals, "_views", {})
+        monkeypatch.setattr(spark_internals, "_HELPER", "org.apache.spark.sql.execution.command.NoSuchHelper")
+    session = spark.newSession()
+    frame = session.sql("SELECT id, CAST('x' AS CHAR(3)) AS `a b`, NULL AS n FROM range(3) WHERE id > 0")
+    spark_internals.put_view(session, "quick", frame)
+    frame.createOrReplaceTempView("plain")
+    quick, plain = (session.sql(f"SELECT * FROM {name} ORDER BY id") for name in ("quick", "plain"))
+    assert (quick.schema, quick.collect()) == (plain.schema, plain.collect())
+    joined = session.sql(
+        "SELECT count(*) FROM quick a JOIN quick b ON a.id = b.id WHERE a.id IN (SELECT id FROM quick)"
+    )
+    assert joined.collect()[0][0] == 2
+    plain_only = session.sql("SHOW VIEWS").collect()
+    assert {row["viewName"] for row in plain_only} == {"quick", "plain"}
+    for _ in range(2):
+        spark_internals.drop_view(session, "quick")
+    assert [row["viewName"] for row in session.sql("SHOW VIEWS").collect()] == ["plain"]
+    assert quick.collect() == plain.collect()
+
+
+@pytest.mark.spark
+def test_no_rows_are_a_frame_that_needs_no_job(spark: SparkSession) -> None:
+    frame = spark_internals.empty_frame(spark, spark.range(1).selectExpr("id", "map('a', id) AS `m.n`").schema)
+    assert frame.schema == spark.range(1).selectExpr("id", "map('a', id) AS `m.n`").schema
+    assert frame.collect() == []
+    assert frame.filter("id > 3").groupBy().count().collect()[0][0] == 0
+    assert spark_internals.most_rows_of(frame) == 0
+
+
+@pytest.mark.spark
 def test_the_most_rows_of_a_frame_are_known_or_any_number(spark: SparkSession) -> None:
     for text, most in {
         "VALUES (1), (2)": 2,

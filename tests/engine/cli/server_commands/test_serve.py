@@ -78,7 +78,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def dbt(project: Path, server: Server) -> Iterator[Callable[..., dict[str, str]]]:
-    """Runs ``dbt build`` in the environment of dbt, and gives the status of each node in its run log."""
+    """Runs ``dbt`` in its own environment: the status of each node in its run log; of ``docs`` nodes by name."""
     python = ROOT / ".venv-dbt" / "bin" / "python"
     assert python.exists(), "the environment of dbt is missing: fix=make venv-dbt"
     with subprocess.Popen(
@@ -94,17 +94,21 @@ def dbt(project: Path, server: Server) -> Iterator[Callable[..., dict[str, str]]
         assert process.stdout is not None
         commands, output = process.stdin, process.stdout
 
-        def build(*arguments: str) -> dict[str, str]:
+        def run(*words: str) -> dict[str, str]:
             said: list[str] = []
-            print(json.dumps(["build", "--profiles-dir", str(project), *arguments]), file=commands, flush=True)
+            print(json.dumps([*words, "--profiles-dir", str(project)]), file=commands, flush=True)
             while not said or not said[-1].startswith("ended "):
                 said.append(output.readline())
                 assert said[-1], "".join(said)[-4000:]
             assert said[-1] == "ended True\n", "".join(said)[-4000:]
+            if words[0] == "docs":
+                found = json.loads((project / "target" / "catalog.json").read_text(encoding="utf-8"))
+                assert not found["errors"]
+                return {name: ",".join(each["columns"]) for name, each in (found["nodes"] | found["sources"]).items()}
             log = json.loads((project / "target" / "run_results.json").read_text(encoding="utf-8"))
             return {each["unique_id"]: each["status"] for each in log["results"]}
 
-        yield build
+        yield run
         commands.close()
 
 
@@ -138,13 +142,13 @@ class TestServer:
         rows = {"customer": ["ada", "bob"], "amount": [10, 20], "state": ["new", "new"]}
         orders.write({"id": [1, 2], **rows})
         expected = {"model.shop.customers": "success", "snapshot.shop.order_states": "success"}
-        assert dbt() == expected
+        assert dbt("build") == expected
         customers = server.catalog.table("shop.customers")
         first = customers.latest_snapshot()
         assert first is not None
 
         orders.write({"id": [2, 3], "customer": ["bob", "ada"], "amount": [20, 5], "state": ["paid", "new"]})
-        assert dbt("--vars", "{after: 2}") == expected
+        assert dbt("build", "--vars", "{after: 2}") == expected
         found = customers.read().to_arrow().sort_by("customer").to_pylist()
         assert found == [{"customer": "ada", "amount": 15, "orders": 2}, {"customer": "bob", "amount": 20, "orders": 1}]
         merged = customers.diff(first.id).to_arrow().to_pylist()
@@ -155,6 +159,12 @@ class TestServer:
         assert [(row["id"], row["state"]) for row in states] == [(1, "new"), (2, "new"), (2, "paid"), (3, "new")]
         assert [row["dbt_valid_to"] is None for row in states] == [True, False, True, True]
         assert states[1]["dbt_valid_to"] == states[2]["dbt_valid_from"]
+
+        assert dbt("docs", "generate") == {
+            "source.shop.shop.orders": "id,customer,amount,state",
+            "model.shop.customers": "customer,amount,orders",
+            "snapshot.shop.order_states": "id,state,dbt_scd_id,dbt_updated_at,dbt_valid_from,dbt_valid_to",
+        }
 
     def test_sigterm_ends_it_cleanly(self, server: Server) -> None:
         """Issue 19, 2. It is the last test of the server."""

@@ -13,6 +13,7 @@ from engine.dialect.grammar.parser import parse_statements
 from engine.runtime.spark_internals import jvm_frame
 from tests.engine.dialect.test_reference import blocks, shown
 
+KINDS = ("FileScan parquet", "MapInArrow")
 IDS = re.compile(r"#\d+L?|\[plan_id=\d+\]|fluvial_\w+|file:\S+")
 
 
@@ -52,6 +53,35 @@ def test_a_compacted_table_is_read_by_sparks_own_scan(spark: SparkSession, shop:
     assert "ParquetScan" in plan(by_name)
     assert sorted(row.id for row in by_name.collect()) == [3, 4]
     assert spark.table("fluvial.shop.plain").count() == 5
+
+
+def test_of_a_partly_compacted_table_only_keys_in_two_files_are_merged(spark: SparkSession, shop: Catalog) -> None:
+    """Issue 19, 1: files whose keys no other file has stay with Spark's scan, which gets the conditions."""
+    spark.sql("CREATE TABLE fluvial.shop.partly (id BIGINT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket' = '1')")
+    for least in (0, 10, 20):
+        spark.sql(f"INSERT INTO fluvial.shop.partly SELECT id, 'old' FROM range({least}, {least + 10})")
+    spark.sql("UPDATE fluvial.shop.partly SET v = 'new' WHERE id = 15")
+    expected = {number: "new" if number == 15 else "old" for number in range(30)}
+    whole = spark.sql("SELECT id, v FROM fluvial.shop.partly")
+    assert {"FileScan parquet", "MapInArrow"} <= {each for each in KINDS if each in plan(whole)}
+    assert len(whole.inputFiles()) == 2
+    assert (
+        dict(map(tuple, whole.collect())) == dict(map(tuple, spark.table("fluvial.shop.partly").collect())) == expected
+    )
+    for condition, kinds in (
+        ("id = 3", {"FileScan parquet"}),
+        ("id = 15", {"MapInArrow"}),
+        ("id > 8 AND v = 'old'", {"FileScan parquet", "MapInArrow"}),
+        ("id = 77", set()),
+    ):
+        found = spark.sql(f"SELECT id, v FROM fluvial.shop.partly WHERE {condition}")
+        assert {each for each in KINDS if each in plan(found)} == kinds
+        rows = dict(map(tuple, found.collect()))
+        assert rows == dict(map(tuple, spark.table("fluvial.shop.partly").where(condition).collect()))
+        assert rows.items() <= expected.items()
+    assert "PushedFilters: [IsNotNull(id), EqualTo(id,3)]" in plan(
+        spark.sql("SELECT v FROM fluvial.shop.partly WHERE id = 3")
+    )
 
 
 def test_parameters_are_put_in(spark: SparkSession, shop: Catalog) -> None:
