@@ -13,7 +13,7 @@ from lsm.aggregate.aggregation import Aggregation
 from lsm.merge.merge import RunSource, merge_runs
 from lsm.merge.merge_function import Deduplicate, FirstRow, MergeFunction
 from lsm.merge.partial_update import PartialUpdate
-from lsm.merge.version_diff import BEFORE_ALL, VersionDiff, with_version
+from lsm.merge.version_diff import BEFORE_ALL, VersionDiff, with_age
 from tests.lsm.stories import Change, emitted_changes, merged, random_story, story_batch
 
 COLUMNS: Mapping[str, pa.DataType] = {"a": pa.int32(), "b": pa.float64(), "s": pa.int32()}
@@ -47,11 +47,11 @@ def version_changes(
 ) -> list[Change]:
     """Kind, version and row of each change; the first version is the state before, each change in a run of its own."""
     numbered = [(number, change) for number, changes in enumerate(versions) for change in changes]
-    runs = [[with_version(story_batch([change], COLUMNS), number)] for number, change in numbered]
+    runs = [[with_age(story_batch([change], COLUMNS), number)] for number, change in numbered]
     tables = merge_runs(
         [RunSource(min_key=None, open=partial(iter, run)) for run in runs],
         key_names=["k"],
-        merge=VersionDiff(inner=merge, key_names=["k"], composes=composes),
+        merge=VersionDiff(inner=merge, key_names=["k"], versions=range(len(versions)), composes=composes),
         sequence_names=sequence_names,
         drop_deletes=True,
     )
