@@ -83,7 +83,7 @@ def by_key(table: FileTable) -> int:
 
 
 def main() -> None:
-    appended, repeats, warm_ups = sized((100_000, 3, 1), quick=(10_000, 3, 1), tiny=(50, 1, 0))
+    appended, repeats, warm_ups = sized((100_000, 7, 1), quick=(10_000, 3, 1), tiny=(50, 1, 0))
     for kind in ("append", *ENGINES):
         count = max(appended // 10, 50) if kind in ENGINES else appended
         with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:

@@ -227,7 +227,7 @@ class _States:
     """What keys were, by key and then by version. A *position* is an ordered row of a merge."""
 
     ages: AgeArray  # (s,) of the versions
-    newest: IndexArray  # (s,) the last of its positions
+    ends: IndexArray | slice  # (s,) the newest of its positions; a slice of all if each is
     begins: BoolArray  # (n,) whether a state begins, of the positions by key and then by version
     key_begins: BoolArray  # (n,) whether a key begins
     is_in_order: bool  # later versions come later: a state is its key's positions up to its newest one
@@ -241,20 +241,15 @@ class _States:
         by_age = ages if at is None else ages[at]
         begins = key_begins.copy()
         begins[1:] |= by_age[1:] != by_age[:-1]
-        ends = np.flatnonzero(np.append(begins[1:], True)) if len(begins) else np.empty(0, np.int64)
+        ends: IndexArray | slice = slice(None) if begins.all() else np.flatnonzero(np.append(begins[1:], True))
         return cls(
             ages=by_age[ends],
-            newest=ends if at is None else np.maximum.accumulate(at)[ends],  # a later key has later positions
+            ends=ends if at is None else np.maximum.accumulate(at)[ends],  # a later key has later positions
             begins=begins,
             key_begins=key_begins,
             is_in_order=is_in_order,
             of_positions=ages,
         )
-
-    @property
-    def ends(self) -> IndexArray | slice:
-        """The newest positions; a slice of all if each is."""
-        return slice(None) if self.is_in_order and len(self.ages) == len(self.begins) else self.newest
 
     @cached_property
     def keys(self) -> IndexArray:
@@ -287,7 +282,7 @@ class _States:
     def lasts(self) -> IndexArray:
         """(s,) the last position that it may have: all behind are of later versions."""
         if self.is_in_order:
-            return self.newest
+            return np.arange(len(self.begins))[self.ends]
         lasts: IndexArray = np.flatnonzero(np.append(self.key_begins[1:], True))[self.keys]
         return lasts
 
