@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks.harness import measure, sized
 from engine import Catalog, Table
@@ -32,6 +33,16 @@ def batch(random: np.random.Generator, count: int, keys: int) -> pa.Table:
     return pa.table({"id": ids, "a": random.integers(0, 1000, count), "b": random.random(count), "c": ids.astype("U")})
 
 
+def partial(random: np.random.Generator, rows: pa.Table) -> pa.Table:
+    """The rows, each with a value in one of the last two columns."""
+    is_first = random.random(rows.num_rows) < 0.5
+    for name, is_absent in (("b", ~is_first), ("c", is_first)):
+        absent = pa.array(is_absent)
+        values = pc.if_else(absent, pa.scalar(None, rows[name].type), rows[name])
+        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
+    return rows
+
+
 def table_of_versions(root: str, *, kind: str, count: int) -> FileTable:
     """A first version with every key, and as many rows as all that follow; then ``VERSIONS`` more."""
     has_key = kind in ENGINES
@@ -43,7 +54,8 @@ def table_of_versions(root: str, *, kind: str, count: int) -> FileTable:
     table = Catalog(root).create_table("db.t", schema, primary_key=["id"] if has_key else [], options=options)
     table.write(batch(random, keys, keys).cast(schema))
     for _ in range(VERSIONS):
-        table.write(batch(random, count, keys).cast(schema))
+        rows = batch(random, count, keys).cast(schema)
+        table.write(partial(random, rows) if kind == "partial-update" else rows)
     return table.files
 
 
@@ -71,7 +83,7 @@ def by_key(table: FileTable) -> int:
 
 
 def main() -> None:
-    appended, repeats, warm_ups = sized((100_000, 3, 1), quick=(10_000, 3, 1), tiny=(50, 1, 0))
+    appended, repeats, warm_ups = sized((100_000, 7, 1), quick=(10_000, 3, 1), tiny=(50, 1, 0))
     for kind in ("append", *ENGINES):
         count = max(appended // 10, 50) if kind in ENGINES else appended
         with tempfile.TemporaryDirectory(prefix="fluvial-bench-") as root:

@@ -34,7 +34,7 @@ from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
-from lsm.merge.version_diff import BEFORE_ALL, VersionDiff, with_version
+from lsm.merge.version_diff import BEFORE_ALL, VersionDiff, with_age
 from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
 
 _MOST_TOGETHER: Final = 128  # versions whose files are open at a time
@@ -215,7 +215,7 @@ def _planned_together(
 class _Place:
     """Of a file among versions."""
 
-    version: int  # snapshot id, or BEFORE_ALL
+    age: int  # of its version among those of the split, or BEFORE_ALL
     shift: int  # added to sequence numbers: when a compaction drops the newest deletes, later ones are not above them
 
 
@@ -227,13 +227,13 @@ class _ByVersion:
     places: Mapping[str, _Place]  # by file name
 
     def marked(self, rows: pa.RecordBatch, file: DataFileMeta) -> pa.RecordBatch:
-        """The rows of a file with the version that added it."""
+        """The rows of a file with the age of the version that added it."""
         place = self.places[file.file_name]
         if place.shift:
             at = rows.schema.get_field_index(SEQUENCE_NUMBER)
             numbers = pc.add(rows.column(SEQUENCE_NUMBER), pa.scalar(place.shift, pa.int64()))
             rows = rows.set_column(at, SEQUENCE_NUMBER_FIELD, numbers)
-        return with_version(rows, place.version)
+        return with_age(rows, place.age)
 
 
 def _places(split: VersionSplit) -> Mapping[str, _Place]:
@@ -241,10 +241,10 @@ def _places(split: VersionSplit) -> Mapping[str, _Place]:
     under = [file for each in split.under for file in each.files]
     found = {file.file_name: _Place(BEFORE_ALL, 0) for file in under}
     highest = max((file.max_sequence_number for file in under), default=-1)
-    for each in split.added:
+    for age, each in enumerate(split.added, BEFORE_ALL + 1):
         shift = max(highest + 1 - min(file.min_sequence_number for file in each.files), 0)
         highest = shift + max(file.max_sequence_number for file in each.files)
-        found |= {file.file_name: _Place(each.version, shift) for file in each.files}
+        found |= {file.file_name: _Place(age, shift) for file in each.files}
     return found
 
 
@@ -253,6 +253,7 @@ def _read_together(store: TableStore, split: VersionSplit) -> Iterator[Versioned
     merge = VersionDiff(
         inner=merge_function(store.schema, store.options),
         key_names=frozenset(store.schema.primary_keys),
+        versions=(0, *(each.version for each in split.added)),
         composes=_composes(store),
     )
     by_version = _ByVersion(merge, _places(split))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lsm.keys.key_groups import one_chunk, take_rows
+from lsm.keys.key_groups import one_chunk, take_or_null, take_rows
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.merge.merge import RunSource, merge_runs
 from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind, repeated_kind
@@ -75,14 +75,42 @@ class _RowDiff:
 def rows_differ(rows: pa.Table, left: IndexArray, right: IndexArray, *, ignored: Collection[str]) -> BoolArray:
     """(n,) whether pairs of rows differ in a column that is neither ignored nor one of the two system columns."""
     found = np.zeros(len(left), np.bool_)
-    equal = np.arange(len(left))  # pairs that are equal in all columns so far
     for field in rows.schema:
+        if len(left) == 0:
+            break
         if field.name in ignored or field.name in (SEQUENCE_NUMBER, VALUE_KIND):
             continue
-        column = one_chunk(rows.column(field.name))
-        found[equal] = differs(column.take(pa.array(left[equal])), column.take(pa.array(right[equal])))
-        equal = np.flatnonzero(~found)
+        is_other = cells_differ(one_chunk(rows.column(field.name)), left, right)
+        found[~found] = is_other
+        left, right = left[~is_other], right[~is_other]  # equal in all columns so far
     return found
+
+
+def cells_differ(column: pa.Array, left: IndexArray, right: IndexArray) -> BoolArray:
+    """(n,) whether pairs of cells of a column differ, given by their rows; -1 is null, in a column with nulls only."""
+    words = equality_words(column)
+    if words is not None:
+        found: BoolArray = words[left] != words[right]
+        return found
+    found = left != right
+    apart = np.flatnonzero(found)
+    found[apart] = differs(take_or_null(column, left[apart]), take_or_null(column, right[apart]))
+    return found
+
+
+def equality_words(column: pa.Array) -> NDArray[np.unsignedinteger] | None:
+    """(n,) unsigned numbers that differ where the cells do; None: a column with nulls, or of a type without them."""
+    kind = column.type
+    if column.null_count or not pa.types.is_primitive(kind) or kind.bit_width < 8:
+        return None
+    stored = np.frombuffer(column.buffers()[1] or b"", f"u{kind.bit_width // 8}")
+    words: NDArray[np.unsignedinteger] = stored[column.offset : column.offset + len(column)]
+    if pa.types.is_floating(kind):
+        is_nan = np.isnan(words.view(f"f{words.itemsize}"))
+        return (
+            np.where(is_nan, np.array(np.nan, f"f{words.itemsize}").view(words.dtype), words) if is_nan.any() else words
+        )
+    return words
 
 
 def differs(left: pa.Array, right: pa.Array) -> BoolArray:

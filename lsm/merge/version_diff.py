@@ -2,80 +2,89 @@
 
 The rows of all versions and those before them are one merge, whose rows carry their version. A key has a *state* before
 the first version and after each one that wrote it: its rows up to that version, folded by the table's merge function.
-Neighbouring states make the changes. So each row is read once, however many versions there are.
+Neighbouring states make the changes. So each row is read once, however many versions there are. Versions are counted
+here: the *age* of a row is the place of its version among all.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from lsm.keys.key_groups import one_chunk, row_kinds, take_rows
+from lsm.keys.key_groups import is_retract, one_chunk, row_kinds, take_or_null, take_rows
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.merge.merge_function import Deduplicate, MergeFunction
-from lsm.merge.row_diff import rows_differ
-from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, VALUE_KIND_FIELD, RowKind
+from lsm.merge.row_diff import cells_differ, equality_words
+from lsm.merge.running import Cells, running_cells
+from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 
-ROW_VERSION: Final = "_VERSION"
-BEFORE_ALL: Final = 0  # the version of the rows before the first version
+ROW_AGE: Final = "_AGE"
+BEFORE_ALL: Final = 0  # the age of the rows before the first version
 
-_VERSION_FIELD: Final = pa.field(ROW_VERSION, pa.int64(), nullable=False)
+_AGE_FIELD: Final = pa.field(ROW_AGE, pa.int16(), nullable=False)
 _WINDOW: Final = 8  # states of a key that are folded from the same row before
 _FOLDED_ROWS: Final = 1 << 20  # rows of states that are folded at a time: a row is in every later state of its window
-_KINDS: Final = np.array([RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE], np.int8)
+
+AgeArray: TypeAlias = NDArray[np.int16]
+_Folded: TypeAlias = "tuple[pa.Table, _States]"
 
 
-def with_version(rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-    """The rows with the extra column that ``VersionDiff`` expects: a positive number, or ``BEFORE_ALL``."""
-    versions = pa.array(np.full(rows.num_rows, version, np.int64))
-    return pa.RecordBatch.from_arrays([*rows.columns, versions], schema=rows.schema.append(_VERSION_FIELD))
+def with_age(rows: pa.RecordBatch, age: int) -> pa.RecordBatch:
+    """The rows with the extra column that ``VersionDiff`` expects: a place in its ``versions``, or ``BEFORE_ALL``."""
+    ages = pa.array(np.full(rows.num_rows, age, np.int16))
+    return pa.RecordBatch.from_arrays([*rows.columns, ages], schema=rows.schema.append(_AGE_FIELD))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionDiff:
     """A merge function that gives the changes of each version instead of rows.
 
-    Its input has the column of ``with_version``, its output not: -D with the row that was removed, +I, -U and then +U,
-    in the order of the versions; nothing for rows that are equal, see ``rows_differ``. ``_SEQUENCE_NUMBER`` is the
+    Its input has the column of ``with_age``, its output not: -D with the row that was removed, +I, -U and then +U, in
+    the order of the versions; nothing for rows that are equal, see ``rows_differ``. ``_SEQUENCE_NUMBER`` is the
     version of a change. ``drop_deletes`` means nothing.
     """
 
     inner: MergeFunction  # folds the rows
     key_names: Collection[str]
+    versions: Sequence[int]  # by age, at most 32,767; the first stands for what was before all
     composes: bool  # whether the oldest rows of a key may be folded first, and their result with the others
 
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
         """The changes of these keys."""
-        versions = _versions(rows)[order]
-        keys = np.cumsum(starts) - 1
-        is_written = np.maximum.reduceat(versions, np.flatnonzero(starts)) != BEFORE_ALL
-        if not is_written.all():
-            kept = is_written[keys]
-            order, versions, keys = order[kept], versions[kept], keys[kept]
-        plain = rows.drop_columns([ROW_VERSION]).combine_chunks()  # columns are looked at several times
-        if len(order) == 0:
-            return plain.slice(0, 0)
-        states = _States.of(keys, versions)
-        folded, places = self._folded(plain, order, states)
-        return _differences(folded, places, states, frozenset(self.key_names))
+        ages = _ages(rows)[order]
+        rows = rows.drop_columns([ROW_AGE])
+        states = _States.of(starts, ages)
+        cells = None
+        if states.is_in_order or isinstance(self.inner, Deduplicate):
+            cells = running_cells(self.inner, rows, order, starts, states.ends)
+        if cells is None:
+            folded, states = self._folded(rows.combine_chunks(), order, starts, ages)
+            return self._differences(_StateRows.each(folded), states, rows.schema)
+        contiguous = rows.drop_columns([SEQUENCE_NUMBER]).combine_chunks()  # columns are looked at several times
+        return self._differences(_StateRows(contiguous, cells), states, rows.schema)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The changes of keys with one row: what versions added."""
-        versions, plain = _versions(rows), rows.drop_columns([ROW_VERSION])
-        new = np.flatnonzero((row_kinds(plain) & 1 == 0) & (versions != BEFORE_ALL))
-        found = plain if len(new) == plain.num_rows else take_rows(plain, new)
-        return _labelled(found, versions[new], np.full(len(new), RowKind.INSERT, np.int8))
+        ages, plain = _ages(rows), rows.drop_columns([ROW_AGE])
+        new = np.flatnonzero((row_kinds(plain) & 1 == 0) & (ages != BEFORE_ALL))
+        kinds = np.full(len(new), RowKind.INSERT, np.int8)
+        return self._labelled(_StateRows.each(plain), new, self._versions_of(ages[new]), kinds, plain.schema)
 
-    def _folded(self, rows: pa.Table, order: IndexArray, states: "_States") -> tuple[pa.Table, IndexArray]:
-        """Rows, and (s,) which of them each state is; a retract where there is none."""
-        if isinstance(self.inner, Deduplicate) and not self.inner.ignore_delete:
-            return rows, order[states.newest]
+    # ---- states
+
+    def _folded(self, rows: pa.Table, order: IndexArray, starts: BoolArray, ages: AgeArray) -> _Folded:
+        """The states of keys that versions wrote, a row each; a retract where there is none."""
+        is_written = np.logical_or.reduceat(ages != BEFORE_ALL, np.flatnonzero(starts))
+        kept = is_written[np.cumsum(starts) - 1]
+        order, states = order[kept], _States.of(starts[kept], ages[kept])
+        if len(order) == 0:
+            return rows.slice(0, 0), states
         by_windows = self.composes and states.is_in_order and states.row_count > _WINDOW // 2 * len(order)
-        folded = (self._folded_by_windows if by_windows else self._folded_at_once)(rows, order, states)
-        return folded, np.arange(folded.num_rows)
+        return (self._folded_by_windows if by_windows else self._folded_at_once)(rows, order, states), states
 
     def _folded_by_windows(self, rows: pa.Table, order: IndexArray, states: "_States") -> pa.Table:
         """Each window of a key's states from its last state before, so that no row is in more states than that."""
@@ -90,11 +99,11 @@ class VersionDiff:
             goes_on = np.isin(before_keys, states.keys[chosen])
             found = pa.concat_tables([take_rows(before, np.flatnonzero(goes_on)), take_rows(rows, order[written])])
             keys = np.concatenate([before_keys[goes_on], states.keys[of_row[written]]])
-            numbers = np.concatenate([np.full(int(goes_on.sum()), BEFORE_ALL), states.versions[of_row[written]]])
+            ages = np.concatenate([np.full(int(goes_on.sum()), BEFORE_ALL, np.int16), states.ages[of_row[written]]])
             in_order = np.argsort(keys, kind="stable")
-            part = _States.of(keys[in_order], numbers[in_order])
+            part = _States.of(_begins(keys[in_order]), ages[in_order])
             folded = self._folded_at_once(found, in_order, part)
-            new = np.flatnonzero(part.versions != BEFORE_ALL) if window else np.arange(len(part.keys))
+            new = np.flatnonzero(part.ages != BEFORE_ALL) if window else np.arange(len(part.ages))
             folded = take_rows(folded, new)
             parts.append(folded)
             places.append(chosen)
@@ -108,8 +117,7 @@ class VersionDiff:
         return pa.concat_tables(self._fold(rows, order[positions], owners) for positions, owners in blocks)
 
     def _fold(self, rows: pa.Table, order: IndexArray, owners: IndexArray) -> pa.Table:
-        starts = np.ones(len(owners), np.bool_)
-        starts[1:] = owners[1:] != owners[:-1]
+        starts = _begins(owners)
         folded = self.inner.merge(rows, order, starts, drop_deletes=False)
         firsts = np.flatnonzero(starts)
         if folded.num_rows == len(firsts):
@@ -121,39 +129,132 @@ class VersionDiff:
         places = np.where(is_gone, folded.num_rows + np.cumsum(is_gone) - 1, np.cumsum(~is_gone) - 1)
         return take_rows(pa.concat_tables([folded, take_rows(rows, order[firsts[is_gone]])]), places)
 
+    # ---- changes
+
+    def _differences(self, found: "_StateRows", states: "_States", schema: pa.Schema) -> pa.Table:
+        """The changes between neighbouring states of keys."""
+        adds = found.adds(len(states.ages))
+        was_there = ~states.starts
+        was_there[1:] &= adds[:-1]
+        is_updated = found.differ_from_before(was_there & adds, ignored=self.key_names)
+        is_inserted = adds & ~was_there & (states.ages != BEFORE_ALL)
+        is_removed = was_there & ~adds
+        ends = np.flatnonzero(is_updated | is_inserted | is_removed)  # (c,) the states that make the changes
+        updated = is_updated[ends]
+        kinds = np.empty((len(ends), 2), np.int8)  # of the state before and of the state
+        kinds[:, 0] = np.where(updated, RowKind.UPDATE_BEFORE, RowKind.DELETE)
+        kinds[:, 1] = np.where(updated, RowKind.UPDATE_AFTER, RowKind.INSERT)
+        shown = np.stack([ends - 1, ends], axis=1)
+        versions = self._versions_of(states.ages[ends])
+        if updated.all():
+            return self._labelled(found, shown.ravel(), np.repeat(versions, 2), kinds.ravel(), schema)
+        kept = np.stack([was_there[ends], adds[ends]], axis=1)
+        return self._labelled(found, shown[kept], np.repeat(versions, kept.sum(axis=1)), kinds[kept], schema)
+
+    def _versions_of(self, ages: AgeArray) -> IndexArray:
+        return np.array(self.versions, np.int64)[ages]
+
+    @staticmethod
+    def _labelled(
+        found: "_StateRows",
+        shown: IndexArray,
+        versions: IndexArray,
+        kinds: NDArray[np.int8],
+        schema: pa.Schema,
+    ) -> pa.Table:
+        """(n,) changes: the states that they show, the versions that made them, and row kinds."""
+        given = {SEQUENCE_NUMBER: pa.array(versions), VALUE_KIND: pa.array(kinds)}
+        columns = found.columns(shown, [field.name for field in schema if field.name not in given]) | given
+        return pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _StateRows:
+    """Where the cells of (s,) states are."""
+
+    rows: pa.Table
+    cells: Cells
+
+    @classmethod
+    def each(cls, rows: pa.Table) -> Self:
+        """A row is a state."""
+        every = np.arange(rows.num_rows)
+        return cls(rows, lambda column: every)
+
+    def adds(self, count: int) -> BoolArray:
+        """(s,) whether the key is there."""
+        retracts = is_retract(self.rows)
+        if retracts is None:
+            return np.ones(count, np.bool_)
+        added: BoolArray = ~retracts[self.cells(one_chunk(self.rows.column(VALUE_KIND)))]
+        return added
+
+    def differ_from_before(self, chosen: BoolArray, *, ignored: Collection[str]) -> BoolArray:
+        """(s,) whether a chosen state differs from the one before it in a column that is not ignored."""
+        found = np.zeros(len(chosen), np.bool_)
+        equal: IndexArray | None = None  # the chosen ones that are equal in all columns so far
+        for name in self.rows.column_names:
+            if name in ignored or name in (SEQUENCE_NUMBER, VALUE_KIND):
+                continue
+            column = one_chunk(self.rows.column(name))
+            places = self.cells(column)
+            words = equality_words(column) if equal is None else None
+            if words is not None:  # of most states, usually: each cell is looked up once
+                ordered = words[places]
+                np.logical_and(chosen[1:], ordered[1:] != ordered[:-1], out=found[1:])
+                equal = np.flatnonzero(chosen & ~found)
+                continue
+            equal = np.flatnonzero(chosen) if equal is None else equal
+            is_other = cells_differ(column, places[equal - 1], places[equal])
+            found[equal] = is_other
+            equal = equal[~is_other]
+        return found
+
+    def columns(self, shown: IndexArray, names: Sequence[str]) -> dict[str, pa.Array]:
+        """The (n,) cells of some states."""
+        found, before, chosen = {}, None, shown
+        for name in names:
+            column = one_chunk(self.rows.column(name))
+            places = self.cells(column)
+            if places is not before:
+                before, chosen = places, places[shown]
+            found[name] = take_or_null(column, chosen)
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class _States:
     """What keys were, by key and then by version. A *position* is an ordered row of a merge."""
 
-    keys: IndexArray  # (s,) numbers
-    versions: IndexArray  # (s,)
-    newest: IndexArray  # (s,) the last of its positions
+    ages: AgeArray  # (s,) of the versions
+    ends: IndexArray | slice  # (s,) the newest of its positions; a slice of all if each is
     begins: BoolArray  # (n,) whether a state begins, of the positions by key and then by version
     key_begins: BoolArray  # (n,) whether a key begins
     is_in_order: bool  # later versions come later: a state is its key's positions up to its newest one
-    of_positions: IndexArray  # (n,) versions
+    of_positions: AgeArray  # (n,)
 
     @classmethod
-    def of(cls, keys: IndexArray, versions: IndexArray) -> "_States":
-        """The states of keys whose rows are of these versions; (n,) each, by key and then as the rows are folded."""
-        key_begins = np.ones(len(keys), np.bool_)
-        np.not_equal(keys[1:], keys[:-1], out=key_begins[1:])
-        is_in_order = bool((key_begins[1:] | (versions[1:] >= versions[:-1])).all())
-        at = np.arange(len(keys)) if is_in_order else np.lexsort((versions, keys))
-        by_version = versions[at]
+    def of(cls, key_begins: BoolArray, ages: AgeArray) -> Self:
+        """The states of keys whose rows have these ages; (n,) each, by key and then as the rows are folded."""
+        is_in_order = bool((key_begins[1:] | (ages[1:] >= ages[:-1])).all())
+        at = None if is_in_order else np.lexsort((ages, np.cumsum(key_begins)))
+        by_age = ages if at is None else ages[at]
         begins = key_begins.copy()
-        begins[1:] |= by_version[1:] != by_version[:-1]
-        ends = np.flatnonzero(np.append(begins[1:], True))
+        begins[1:] |= by_age[1:] != by_age[:-1]
+        ends: IndexArray | slice = slice(None) if begins.all() else np.flatnonzero(np.append(begins[1:], True))
         return cls(
-            keys=keys[ends],
-            versions=by_version[ends],
-            newest=ends if is_in_order else np.maximum.accumulate(at)[ends],  # a later key has later positions
+            ages=by_age[ends],
+            ends=ends if at is None else np.maximum.accumulate(at)[ends],  # a later key has later positions
             begins=begins,
             key_begins=key_begins,
             is_in_order=is_in_order,
-            of_positions=versions,
+            of_positions=ages,
         )
+
+    @cached_property
+    def keys(self) -> IndexArray:
+        """(s,) numbers from 0."""
+        return np.cumsum(self.starts) - 1
 
     @cached_property
     def starts(self) -> BoolArray:
@@ -163,7 +264,7 @@ class _States:
     @cached_property
     def ranks(self) -> IndexArray:
         """(s,) from 0 in each key."""
-        ranks: IndexArray = np.arange(len(self.keys)) - np.flatnonzero(self.starts)[self._key_numbers]
+        ranks: IndexArray = np.arange(len(self.ages)) - np.flatnonzero(self.starts)[self.keys]
         return ranks
 
     @property
@@ -172,22 +273,17 @@ class _States:
         return int((self.lasts - self.firsts + 1).sum())
 
     @cached_property
-    def _key_numbers(self) -> IndexArray:
-        """(s,) from 0."""
-        return np.cumsum(self.starts) - 1
-
-    @cached_property
     def firsts(self) -> IndexArray:
         """(s,) the first position of its key."""
-        firsts: IndexArray = np.flatnonzero(self.key_begins)[self._key_numbers]
+        firsts: IndexArray = np.flatnonzero(self.key_begins)[self.keys]
         return firsts
 
     @cached_property
     def lasts(self) -> IndexArray:
         """(s,) the last position that it may have: all behind are of later versions."""
         if self.is_in_order:
-            return self.newest
-        lasts: IndexArray = np.flatnonzero(np.append(self.key_begins[1:], True))[self._key_numbers]
+            return np.arange(len(self.begins))[self.ends]
+        lasts: IndexArray = np.flatnonzero(np.append(self.key_begins[1:], True))[self.keys]
         return lasts
 
     def positions(self, most: int) -> Iterator[tuple[IndexArray, IndexArray]]:
@@ -201,41 +297,19 @@ class _States:
             begin = ends[at:stop] - sizes[at:stop] - (ends[at] - sizes[at])
             found = np.arange(len(owners)) + np.repeat(self.firsts[at:stop] - begin, sizes[at:stop])
             if not self.is_in_order:
-                kept = self.of_positions[found] <= self.versions[owners]
+                kept = self.of_positions[found] <= self.ages[owners]
                 found, owners = found[kept], owners[kept]
             yield found, owners
             at = stop
 
 
-def _differences(rows: pa.Table, places: IndexArray, states: _States, key_names: frozenset[str]) -> pa.Table:
-    """The changes between neighbouring states of keys.
-
-    Args:
-        rows: of the states, and others.
-        places: (s,) the row of each state.
-        states: to compare.
-        key_names: columns that do not differ.
-    """
-    adds = (row_kinds(rows)[places] & 1) == 0
-    was_there = ~states.starts & np.roll(adds, 1)
-    rewritten = np.flatnonzero(was_there & adds)
-    updated = rewritten[rows_differ(rows, places[rewritten - 1], places[rewritten], ignored=key_names)]
-    inserted = np.flatnonzero(adds & ~was_there & (states.versions != BEFORE_ALL))
-    removed = np.flatnonzero(~adds & was_there)
-    ends = np.concatenate([updated, updated, inserted, removed])  # the states that make the changes
-    shown = np.concatenate([updated - 1, updated, inserted, removed - 1])
-    kinds = np.repeat(_KINDS, [len(updated), len(updated), len(inserted), len(removed)])
-    in_order = np.argsort(2 * ends + (kinds == RowKind.UPDATE_AFTER), kind="stable")
-    return _labelled(take_rows(rows, places[shown[in_order]]), states.versions[ends[in_order]], kinds[in_order])
+def _begins(keys: IndexArray) -> BoolArray:
+    """(n,) whether a key of these, which are in order, is the first of its kind."""
+    begins = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=begins[1:])
+    return begins
 
 
-def _versions(rows: pa.Table) -> IndexArray:
-    versions: IndexArray = one_chunk(rows.column(ROW_VERSION)).to_numpy()
-    return versions
-
-
-def _labelled(rows: pa.Table, versions: IndexArray, kinds: np.ndarray) -> pa.Table:
-    at, of = (rows.schema.get_field_index(name) for name in (SEQUENCE_NUMBER, VALUE_KIND))
-    return rows.set_column(at, SEQUENCE_NUMBER_FIELD, pa.array(versions)).set_column(
-        of, VALUE_KIND_FIELD, pa.array(kinds)
-    )
+def _ages(rows: pa.Table) -> AgeArray:
+    ages: AgeArray = one_chunk(rows.column(ROW_AGE)).to_numpy()
+    return ages

@@ -16,7 +16,7 @@ from filestore.diff.version_range import Bound, find_range
 from filestore.evolution.schema_change import AddColumn
 from filestore.types.data_types import data_type_of
 from lsm.row_kind import ROW_KIND_SYMBOLS
-from tests.engine.stream.test_law import KEYS, SCHEMA, changes, law, run_operation
+from tests.engine.stream.test_law import HISTORIES, KEYS, SCHEMA, changes, law, run_operation
 from tests.support.streams import Query, Rows, content, fold
 from tests.support.tables import expire_all_but
 
@@ -99,7 +99,7 @@ class Follower:
 
 
 @pytest.mark.sweep
-@settings(law, max_examples=10)
+@settings(law, max_examples=int(HISTORIES or 10))
 @given(steps, st.data())
 def test_every_way_gives_the_same_table(
     options: dict[str, str], steps: list[tuple[str, Any]], data: st.DataObject
