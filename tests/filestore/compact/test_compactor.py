@@ -263,7 +263,7 @@ def test_a_failed_task_leaves_no_file() -> None:
             assert {*disk.files} == before
         else:
             break
-    assert failures >= 10
+    assert failures >= 9
 
 
 # ---- other tables
