@@ -62,7 +62,8 @@ def give_log(
     Args:
         store: the table, on its main branch.
         servers: brokers; None: those of the table.
-        topic: name of the topic; None: that of the former one if it is free, else one like it.
+        topic: name of the topic; None: one like that of the former one. The name is not used again, because a writer
+            of the former log would find the new topic by it.
         bucket_count: of the rows from now on; None: as before.
 
     Raises:
@@ -86,7 +87,8 @@ def give_log(
     topic_made = make_topic(
         properties,
         table_id=str(uuid.uuid4()),
-        default_name=default_topic(store.name) if former is None or former.is_adopted else former.topic,
+        default_name=default_topic(store.name),
+        is_used=former is not None,
         wanted_name=topic,
         bucket_count=buckets,
         replication=at_brokers.options.log_replication,

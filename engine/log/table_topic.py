@@ -95,6 +95,7 @@ def make_topic(
     retention_ms: int | None = None,
     sets_retention: bool = True,
     log_format: str = "debezium-json",
+    is_used: bool = False,
 ) -> TableTopic:
     """Make a topic for a table, or claim the one that the user names.
 
@@ -107,6 +108,7 @@ def make_topic(
         replication: replicas of a topic that is made.
         retention_ms: see ``LogTopics.create_topic``.
         log_format: of its records.
+        is_used: the table had a topic of the default name.
         sets_retention: whether a topic that is adopted gets that retention, too: where the user gave the option.
 
     Raises:
@@ -121,6 +123,8 @@ def make_topic(
         made = topics.create_topic(name, bucket_count=bucket_count, replication=replication, retention_ms=retention_ms)
         return TableTopic(name=name, topic_id=made.topic_id, table_id=table_id, is_adopted=False)
 
+    if wanted_name is None and is_used:
+        return created(_with_id(default_name, table_id))
     if wanted_name is None:
         try:
             return created(default_name)

@@ -40,7 +40,7 @@ from logstore.log.control_record import HEADER, encode_genesis
 from logstore.log.marker import CommitMarker, LogTail, encode_marker, read_tail
 from logstore.log.marker_key import MarkerKey
 from logstore.offsets import LogSlice
-from lsm.errors import FluvialError, OutcomeUnknownError
+from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError
 
 CHUNK_ROWS: Final = 50_000
 CHUNK_S: Final = 0.15
@@ -235,7 +235,7 @@ class BucketLogWriter:
 
         Raises:
             OutcomeUnknownError: the batch may or may not be visible. Keep its files; the next `fence` finds out.
-            ConflictError: another writer took over before the commit was sent.
+            ConflictError: another writer took over before the commit was sent, or the topic is another one of its name.
             UnavailableError: the broker did not accept the rows.
             InvalidInputError: the payload or a record is too large.
         """
@@ -307,6 +307,11 @@ class BucketLogWriter:
             transaction.flush()
         except (KafkaException, SystemError) as error:
             raise self._error(error, "rows cannot be written to the log") from error
+        if transaction.first_offset < self.tail.end_offset:  # offsets of a topic only grow
+            raise ConflictError(
+                f"the topic was deleted and made again while rows were sent to it, and nothing of them is visible: "
+                f"{self._target} offset={transaction.first_offset} log_end={self.tail.end_offset}: write it again"
+            )
         try:
             transaction.commit()
         except (KafkaException, SystemError) as error:

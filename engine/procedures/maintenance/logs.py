@@ -93,7 +93,7 @@ def reset_log(table: Table, topic: str | None = None, delete_former: bool = Fals
 
     Args:
         table: a table with a log, on its main branch.
-        topic: name of the new topic. Default: that of the former one if it is free, else one like it.
+        topic: name of the new topic. Default: one like that of the former one.
         delete_former: delete the former topic; running streams lose what they have not read of it, see
             log.on-offset-lost.
 

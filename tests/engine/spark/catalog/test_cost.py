@@ -55,7 +55,7 @@ def test_a_query_of_few_rows_asks_the_jvm_little(
     """Measured 29, and 47 without a row: another id each time is another condition, and the same scan of files."""
     spark.sql("CREATE TABLE fluvial.shop.few (id BIGINT, v STRING)")
     spark.sql("INSERT INTO fluvial.shop.few SELECT id, 'v' FROM range(10)")
-    ids = count()
+    ids, before = count(), temporary_views(spark)
 
     def point(least: int) -> Callable[[], object]:
         return lambda: spark.sql(f"SELECT v FROM fluvial.shop.few WHERE id = {least + next(ids)}").collect()
@@ -67,7 +67,11 @@ def test_a_query_of_few_rows_asks_the_jvm_little(
         found = spark.sql(f"SELECT id, v FROM fluvial.shop.few WHERE id = {wanted}")
         assert (len(found.inputFiles()), [tuple(row) for row in found.collect()]) == (1, [(wanted, "wv"[wanted < 50])])
     assert "LocalTableScan" in plan_of(spark, "SELECT v FROM fluvial.shop.few WHERE id = -1")
-    assert not [each.name for each in spark.catalog.listTables() if each.isTemporary]
+    assert temporary_views(spark) == before
+
+
+def temporary_views(spark: SparkSession) -> set[str]:
+    return {each.name for each in spark.catalog.listTables() if each.isTemporary}
 
 
 def plan_of(spark: SparkSession, text: str) -> str:

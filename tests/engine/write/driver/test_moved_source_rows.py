@@ -22,7 +22,7 @@ ROUNDS, STEPS, KEYS = 2, 60, 12
 Rows = dict[int, tuple[int | None, str | None]]
 
 
-class Source:
+class MovingSource:
     """A table of a database that logs no large value which an update leaves alone."""
 
     def __init__(self, topic: str, seed: int) -> None:
@@ -83,7 +83,7 @@ def test_a_row_takes_its_large_value_to_its_new_key(
     if by_spark:
         monkeypatch.setattr(driver_runner, "scan_of", lambda _: None)
     topic = new_topic()
-    source = Source(topic, seed=18)
+    source = MovingSource(topic, seed=18)
     servers = kafka.by_name["bootstrap.servers"]
     catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": servers} if has_log else {})
     table = catalog.create_table("d.docs", SCHEMA, primary_key=["id"], options=dict(options))
