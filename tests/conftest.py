@@ -5,7 +5,7 @@ import os
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -118,6 +118,19 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A failure never ends the run: Python 3.11 may refuse to parse the sources that a report quotes.
+
+    It does where two threads parse at a time ("AST constructor recursion depth mismatch"); then nothing is quoted.
+    """
+    try:
+        return (yield)
+    except SystemError:
+        item.config.option.tbstyle = "native"
+        return pytest.TestReport.from_item_and_call(item, call)
 
 
 @pytest.hookimpl(trylast=True)

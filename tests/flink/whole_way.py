@@ -177,10 +177,10 @@ def whole_way(home: Path, brokers: str, flink: Flink) -> Iterator[WholeWay]:
     try:
         yield way
     finally:
-        if way.job is not None:
-            way.job.cancel()
         if way.spark is not None:
             way.spark.kill()
+        if way.job is not None:
+            way.job.cancel()
 
 
 def run_whole_way(

@@ -191,6 +191,10 @@ class Flink:
             "execution.checkpointing.interval": "200ms",
             "execution.checkpointing.dir": checkpoints.as_uri(),
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+            # Paimon's sink commits what a restored checkpoint left, then fails on purpose: its job is to start again
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": "3",
+            "restart-strategy.fixed-delay.delay": "100ms",
         }
         found = [path.parent for path in checkpoints.glob("*/chk-*/_metadata")]
         if found:

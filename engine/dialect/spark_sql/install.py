@@ -51,6 +51,11 @@ def uninstall(spark: SparkSession, name: str = _NAME) -> None:
     _installed(spark).remove(spark, name)
 
 
+def installed_names(spark: SparkSession) -> frozenset[str]:
+    """Names of the catalogs that the sessions of this application have. Raises: InvalidInputError: see ``install``."""
+    return frozenset(_installed(spark).catalogs)
+
+
 def session_with_catalogs(
     app_name: str = "fluvial",
     master: str | None = None,

@@ -63,6 +63,12 @@ def test_a_frame_is_written_to_a_table(spark: SparkSession, shop: Catalog) -> No
     frame((8, "e")).createOrReplace()  # type: ignore[attr-defined]
     assert named_rows(spark, "w") == [(8, "e")]
     assert shop.table("shop.w").schema.primary_keys == ()
+    frame((9, "f"), (9, "g")).tableProperty("bucket", "1").tableProperty("bucket-key", "id").replace()  # type: ignore[attr-defined]
+    assert named_rows(spark, "w") == [(9, "f"), (9, "g")]
+    assert shop.table("shop.w").schema.options["bucket-key"] == "id"
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.range(1).writeTo("fluvial.shop.nothing").replace()
+    assert not shop.table_exists("shop.nothing")
 
 
 def test_a_table_is_read_and_written_as_a_stream(spark: SparkSession, shop: Catalog, tmp_path: Path) -> None:
