@@ -20,6 +20,10 @@ class KafkaEnvironment(Protocol):
     def max_threads(self) -> int:
         """Threads that one call may use beside its caller's; 0: the caller does everything itself, in order."""
 
+    @property
+    def look_s(self) -> float:
+        """Seconds without progress after which a writer looks for its topic; inf: an answer says that it is gone."""
+
     def producer(self, properties: Mapping[str, Any]) -> Any:
         """A producer."""
 
@@ -40,6 +44,7 @@ class _Machine:
     """The clients of librdkafka, and this machine's clock and threads."""
 
     max_threads = 16
+    look_s = 5.0
 
     def producer(self, properties: Mapping[str, Any]) -> Producer:
         return Producer(dict(properties))

@@ -20,6 +20,7 @@ _BUFFER_ROWS: Final = 200_000  # in flight in the client
 _BUFFER_BYTES: Final = 32 << 20
 _WAIT_S: Final = 0.1
 _CLOSE_S: Final = 5.0
+_ASK_S: Final = 2.0
 _LOOK_S: Final = 0.5  # how often a long call looks for a refusal
 
 
@@ -100,7 +101,7 @@ class Transaction:
 
     def flush(self) -> None:
         """Wait until every row is in the log, and check that they are contiguous."""
-        left = self._producer.flush(self._timeout_s)
+        left = self._flushed()
         if not left and self._delivery_error is None and self._is_contiguous:
             return  # the last row is in the log, and so is every one before it: nothing failed
         self._check()
@@ -135,14 +136,40 @@ class Transaction:
 
     def _drain(self) -> None:
         self._producer.poll(0)
-        deadline = self._environment.monotonic() + self._timeout_s
+        began = looked = self._environment.monotonic()
         waiting = 0
         while self._is_full():
             if waiting == (waiting := len(self._producer)):
                 self._check()
-            if self._environment.monotonic() > deadline:
+            now = self._environment.monotonic()
+            if now > began + self._timeout_s:
                 raise self._too_slow(waiting)
+            if now > looked + self._environment.look_s:
+                self._check_topic()
+                looked = now
             self._producer.poll(_WAIT_S)
+
+    def _flushed(self) -> int:
+        """Wait until every row has a report; the number of rows without one, when it takes too long."""
+        deadline = self._environment.monotonic() + self._timeout_s
+        while True:
+            left_s = deadline - self._environment.monotonic()
+            left: int = self._producer.flush(min(left_s, self._environment.look_s))
+            if not left or left_s <= self._environment.look_s:
+                return left
+            self._check_topic()
+
+    def _check_topic(self) -> None:
+        """A client that has written to a topic does not see that it is gone, and waits until its rows are too old.
+
+        Asks for all topics: brokers may create one that is asked for by its name.
+        """
+        try:
+            known = self._producer.list_topics(timeout=_ASK_S).topics
+        except KafkaException:
+            return  # brokers do not answer either
+        if self._topic not in known:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 
     def _is_full(self) -> bool:
         waiting = len(self._producer)

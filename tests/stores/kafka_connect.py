@@ -105,6 +105,11 @@ class KafkaConnect:
         self._connectors[name] = config
         self._wait_for(name)
 
+    def restart(self, name: str) -> None:
+        """Start a connector and its task again, as an operator does with one that is silent."""
+        self._asked("POST", f"/connectors/{name}/restart?includeTasks=true")
+        self._wait_for(name)
+
     def remove(self, name: str) -> None:
         """Stop a connector and forget it."""
         self._asked("DELETE", f"/connectors/{name}")

@@ -1,5 +1,6 @@
 """The environment of clients of a cluster in memory: how a request reaches it, and the time that passes."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ class MemoryEnvironment:
     """Clients of one cluster, which answers every request. Its time passes only by waiting. Without threads."""
 
     max_threads = 0
+    look_s = math.inf
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster

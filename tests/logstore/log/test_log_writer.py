@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -20,6 +21,7 @@ from confluent_kafka import KafkaError
 
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
+from logstore.kafka.environment import MACHINE
 from logstore.kafka.topics import LogTopics
 from logstore.log import log_writer
 from logstore.log.log_reader import read_range
@@ -294,6 +296,26 @@ def test_a_deleted_topic_is_corrupt_data_not_a_pause(
         topics.delete_topic(target.topic)
         with pytest.raises(CorruptDataError, match="missing"):
             append_and_commit(writer, "a", "b")
+
+
+def test_a_writer_that_wrote_before_sees_soon_that_its_topic_is_gone(
+    broker: Broker, topics: LogTopics, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client knows the topic: it would wait for a minute, and hold the turn of the table's log."""
+    monkeypatch.setattr(type(MACHINE), "look_s", 0.5)
+    properties = KafkaProperties.parse({"bootstrap.servers": broker.bootstrap_servers})
+    target = LogTarget(properties=properties, topic=new_topic(), table_uuid="kept", bucket=0)
+    with BucketLogWriter(target) as writer:
+        writer.fence()
+        writer.begin(query="q", batch=0)
+        append_and_commit(writer, "a", "b")
+        assert writer.renew()
+        writer.begin(query="q", batch=1)
+        topics.delete_topic(target.topic)
+        began = time.monotonic()
+        with pytest.raises(CorruptDataError, match=r"missing.*CALL sys.reset_log"):
+            append_and_commit(writer, "c", "d")
+        assert time.monotonic() - began < 30, "not when its rows are too old"
 
 
 def test_a_missing_broker_is_unavailable_and_says_what_the_client_saw() -> None:
