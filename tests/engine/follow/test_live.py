@@ -12,6 +12,7 @@ from engine.broker.broker import Broker
 from engine.follow.stream import StreamedChanges
 from lsm.errors import InvalidInputError, UnavailableError
 from tests.support.streams import content, expire, rows
+from tests.support.waiting import wait_until
 from tests.support.warehouses import ID_SCHEMA
 
 
@@ -40,6 +41,7 @@ def test_a_copy_is_the_table(table: Table) -> None:
             result = table.write(rows(chosen, f"v{number}", chance.choice(["+I", "+U", "-D"])))
             live.wait_for(table.handle_of(result))
             assert {(row["id"],): row for row in live.rows()} == content(table)
+            wait_until(lambda: len(heard) == 3 * (number + 1), "the callback follows the copy")  # noqa: B023 - ends here
             assert sorted(heard[-3:]) == sorted(chosen)
             assert (live.get(chosen[0]) or {}).get("v") == content(table).get((chosen[0],), {}).get("v")
         compacted = table.compact(full=True)
