@@ -28,6 +28,9 @@ _COMMON: Final = {
     "poll.interval.ms": "20",
     "topic.creation.default.replication.factor": "1",
     "topic.creation.default.partitions": "1",
+    # a request has one batch of each partition: what is before a fence goes with it or before it, if it fits into one
+    "producer.override.batch.size": "900000",
+    "producer.override.max.request.size": "8000000",
 }
 
 
