@@ -16,6 +16,7 @@ from filestore.commit.succession import check_is_same_table
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.layout.branch_state import (
+    ON_BRANCHES,
     OPERATION_FILE,
     BranchOrigin,
     Operation,
@@ -136,6 +137,18 @@ def read_branch(store: TableStore, name: str) -> Branch:
         known = names_text("branches", name, (each.name for each in list_branches(store)))
         raise InvalidInputError(f"no such branch: table={store.name} branch={name} {known}")
     return _branch(store, name)
+
+
+def branch_to_work_on(store: TableStore, name: str, operation: Operation) -> Branch:
+    """As ``read_branch``; what the operation left on a branch that was gone before it began is removed."""
+    try:
+        return read_branch(store, name)
+    except InvalidInputError:
+        there = on_branch(store, name).paths
+        known = read_work(store.io, there) if branch_entries(store.io, there) == [OPERATION_FILE] else None
+        if known is not None and known.operation is operation:
+            end_work(store.io, there)
+        raise
 
 
 def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedBranch:
@@ -268,10 +281,12 @@ def _check_no_leftovers(store: TableStore, there: TablePaths, work: Work) -> Non
 
 
 def _claim_to_delete(store: TableStore, there: TablePaths) -> None:
-    """Hide the branch. Takes over a branch with an incomplete creation."""
+    """Hide the branch. Takes over a branch with an incomplete creation, and what died on one that was gone."""
     work = Work(operation=Operation.DELETE)
     known = read_work(store.io, there)
-    if known is not None and known.operation is Operation.CREATE:
+    is_only = branch_entries(store.io, there) == [OPERATION_FILE]
+    taken_over = {Operation.CREATE} | (ON_BRANCHES if is_only else set())
+    if known is not None and known.operation in taken_over:
         replace_work(store.io, there, work)
     else:
         begin_work(store.io, there, work)

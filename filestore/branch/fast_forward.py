@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from filestore.branch.branches import opened_on_main, read_branch
+from filestore.branch.branches import branch_to_work_on, opened_on_main, read_branch
 from filestore.branch.files import delete_unused, files_only_of
 from filestore.branch.merge_history import common_snapshot, data_commits_since, hold_merged, note_merged
 from filestore.branch.merged_schemas import merged_schemas, take_back
@@ -76,7 +76,7 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
         OutcomeUnknownError: a part may be published, and writers of main wait for the rest: run it again.
     """
     main = opened_on_main(store)
-    read_branch(main, name)
+    branch_to_work_on(main, name, Operation.FAST_FORWARD)
     if parent_of(main, name) != main.paths.branch:
         raise InvalidInputError(
             f"the branch was created from another branch: table={main.name} branch={name} "

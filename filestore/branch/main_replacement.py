@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from filestore.branch.branches import read_branch
+from filestore.branch.branches import branch_to_work_on, read_branch
 from filestore.branch.creation import without_main_log
 from filestore.branch.files import clear_branch, copy_files, delete_unused, files_only_of, size_of
 from filestore.branch.merge_history import common_snapshot
@@ -89,7 +89,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         return _complete(now, main)
     if name == MAIN_BRANCH:
         return _move_back(now, main)
-    read_branch(now, name)
+    branch_to_work_on(now, name, Operation.REPLACE_MAIN)
     old, branch = on_branch(now, main), on_branch(now, name)
     work = Work(operation=Operation.REPLACE_MAIN, arguments={_WAS: main})
     with working(store.io, branch.paths, work), _sealing(old, branch) as sealer:

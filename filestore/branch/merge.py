@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from filestore.branch.branches import opened_on_parent, read_branch
+from filestore.branch.branches import branch_to_work_on, opened_on_parent, read_branch
 from filestore.branch.key_merge import MergedKeys, delete_merged, merge_keys
 from filestore.branch.key_places import Conflicts, KeyConflict, KeyPlace, MergeTables
 from filestore.branch.merge_files import CopiedFiles
@@ -86,6 +86,8 @@ def merge_branch(
         InvalidInputError: no such branch, or one that shares no history with main.
         OutcomeUnknownError: the merge may be visible: run it again.
     """
+    if not dry_run:
+        branch_to_work_on(store, name, Operation.MERGE)
     main = opened_on_parent(store, name)
     merge = _Merge(main=main, branch=on_branch(main, name), force=force, dry_run=dry_run, only_at=only_at)
     if dry_run:

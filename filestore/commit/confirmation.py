@@ -9,7 +9,7 @@ from typing import Final
 
 from filestore.commit.committable import Committable
 from filestore.commit.snapshot_writer import check_bucket_count
-from filestore.commit.succession import Parent, Standing, remove_strays, standing, surroundings
+from filestore.commit.succession import Parent, Standing, continues, remove_strays, standing, surroundings
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
@@ -62,7 +62,7 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
         case Standing.REMOVED:
             raise _gone(store, snapshot, commit_user)
         case Standing.FORKED if found.parent is Parent.LEAVING and found.is_same_table:
-            if _take_back_unless_followed(store, snapshot):
+            if take_back_unless_followed(store, snapshot):
                 raise LostRaceError(
                     f"a rollback removes the snapshots before this commit, so it was taken back: table={store.name} "
                     f"planned_on={parent.id} user={commit_user}: commit again; if the rollback has died, which verify "
@@ -70,7 +70,7 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
                 )
             snapshots.raise_latest_hint(snapshot.id)  # the rollback was refused, and another commit follows
         case Standing.FORKED if not found.is_same_table and (
-            found.is_followed or not _take_back_unless_followed(store, snapshot)
+            found.is_followed or not take_back_unless_followed(store, snapshot)
         ):
             raise GoneError(
                 f"the table was made again while this process was paused, and another commit follows the one that came "
@@ -105,7 +105,7 @@ def check_files(store: TableStore, snapshot: Snapshot, messages: Sequence[Commit
             is_late = file.creation_time_ms is not None and now_ms - file.creation_time_ms > _LATE_MS
             if is_late and not store.io.exists(path):
                 text = f"a file of the commit was removed while this process was paused: table={store.name} file={path}"
-                if _take_back_unless_followed(store, snapshot):
+                if take_back_unless_followed(store, snapshot):
                     raise ConflictError(f"{text} cause='it was taken for an orphan': write the rows again")
                 raise CorruptDataError(
                     f"{text} snapshot={snapshot.id} cause='it was taken for an orphan, and other commits follow' "
@@ -126,7 +126,7 @@ def check_rescaled(store: TableStore, snapshot: Snapshot, committable: Committab
     try:
         check_bucket_count(store, newest, committable)
     except ConflictError:
-        if _take_back_unless_followed(store, snapshot):
+        if take_back_unless_followed(store, snapshot):
             raise
 
 
@@ -168,16 +168,21 @@ def _gone(store: TableStore, snapshot: Snapshot, commit_user: str) -> GoneError:
     )
 
 
-def _take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
-    """Take back a snapshot of the table's history; False: another commit follows it, so it stays.
+def take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
+    """Delete a snapshot of this process from the table's history; False: another commit follows it, so it stays.
 
-    A commit that comes between the look and the deletion is seen behind it, as in a rollback.
+    A commit that comes between the look and the deletion is seen behind it, as in a rollback. What has the next number
+    and was made on top of another snapshot does not follow: this one's number was taken meanwhile, or it is a fork.
     """
-    following = snapshot.id + 1
-    if store.snapshots.exists(following):
+    if _is_followed(store, snapshot):
         return False
     store.delete_snapshot(snapshot)
-    if store.snapshots.exists(following):
-        store.io.create_exclusive(store.paths.snapshot(snapshot.id), snapshot.to_json().encode())
-        return False
-    return True
+    if not _is_followed(store, snapshot):
+        return True
+    # refused: another commit has the number, so what follows this one is taken back for its parent, as this one is
+    return not store.io.create_exclusive(store.paths.snapshot(snapshot.id), snapshot.to_json().encode())
+
+
+def _is_followed(store: TableStore, snapshot: Snapshot) -> bool:
+    following = store.snapshots.find(snapshot.id + 1)
+    return following is not None and continues(store, following, snapshot)

@@ -13,6 +13,7 @@ from filestore.branch.fast_forward import fast_forward
 from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
+from filestore.layout.branch_state import Operation, Work, begin_work
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from filestore.types.data_types import data_type_of
@@ -526,3 +527,27 @@ def test_the_children_of_a_branch_that_became_main_are_mains() -> None:
     merge_branch(now.store, "fix")
     assert {(2, -2), (3, -3)} <= {*key_values(now)}
     assert used_files(now) == files_there(now)
+
+
+@pytest.mark.parametrize("name", ["merge", "fast-forward", "replace-main"])
+@pytest.mark.parametrize("way", ["again", "delete"])
+def test_what_died_on_a_branch_that_was_deleted_meanwhile_is_in_nobodys_way(name: str, way: str) -> None:
+    """It was paused before its first file, and died behind it: the name is free after the same call, or a deletion."""
+    calls: dict[str, Callable[[FileTable], object]] = {
+        "merge": lambda table: merge_branch(table.store, "dev"),
+        "fast-forward": lambda table: fast_forward(table.store, "dev"),
+        "replace-main": lambda table: replace_main(table.store, "dev"),
+    }
+    table = filled()
+    begin_work(table.store.io, table.store.paths.with_branch("dev"), Work(operation=Operation(name)))
+    assert list_branches(table.store) == []
+    with pytest.raises(ConflictError, match=r"incomplete branch: .*else delete the branch"):
+        create_branch(table.store, "dev")
+    if way == "delete":
+        delete_branch(table.store, "dev")
+    else:
+        with pytest.raises(InvalidInputError, match="no such branch"):
+            calls[name](table)
+    assert under(table, "branch") == []
+    create_branch(table.store, "dev")
+    assert [each.name for each in list_branches(table.store)] == ["dev"]

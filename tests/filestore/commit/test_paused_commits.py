@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
-from filestore.commit.confirmation import GoneError
+from filestore.commit.confirmation import GoneError, take_back_unless_followed
 from filestore.commit.succession import Parent, Standing, Surroundings, standing
 from filestore.evolution.schema_change import SetOption
 from filestore.io.file_io import LocalFileIO
@@ -741,3 +741,39 @@ def test_expiry_leaves_a_fork_alone() -> None:
 def test_where_a_created_snapshot_is(found: dict[str, object], expected: Standing) -> None:
     whole = {"is_same_table": True, "is_there": True, **found}
     assert standing(Surroundings(**whole)) is expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_a_snapshot_is_taken_back_unless_a_commit_that_continues_it_follows(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is taken back, other writers may use its number and the next: it is not acknowledged for that."""
+    table = copied(_three_commits())
+    taken = table.store.snapshots.read(3)
+    delete = type(table.store).delete_snapshot
+
+    def delete_then_others(store: object, snapshot: object) -> None:
+        delete(store, snapshot)  # type: ignore[arg-type]
+        for key in range(10, 10 + others):
+            reopened(table, table.store.io).write(rows((key, key)))
+
+    monkeypatch.setattr(type(table.store), "delete_snapshot", delete_then_others)
+    assert take_back_unless_followed(table.store, taken)
+    assert content(reopened(table, table.store.io)) == {key: key for key in (1, 2, *range(10, 10 + others))}
+
+
+def test_a_snapshot_comes_back_when_a_commit_on_top_of_it_was_made_while_it_was_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = copied(_three_commits())
+    taken, following = table.store.snapshots.read(2), table.store.snapshots.read(3)
+    table.store.delete_snapshot(following)
+    delete = type(table.store).delete_snapshot
+
+    def delete_then_follow(store: object, snapshot: object) -> None:
+        delete(store, snapshot)  # type: ignore[arg-type]
+        assert table.store.io.create_exclusive(table.store.paths.snapshot(3), following.to_json().encode())
+
+    monkeypatch.setattr(type(table.store), "delete_snapshot", delete_then_follow)
+    assert not take_back_unless_followed(table.store, taken)
+    assert content(reopened(table, table.store.io)) == {1: 1, 2: 2, 3: 3}
