@@ -41,6 +41,7 @@ FETCH_AZURITE := from tests.stores.azurite import azurite_packages; azurite_pack
 FETCH_REGISTRY := from tests.stores.apicurio import apicurio_archive; apicurio_archive()
 FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
 FETCH_FLINK := from tests.peers.flink import flink_jars; flink_jars()
+FETCH_DELTA := from tests.peers.delta import delta_jars; delta_jars()
 FETCH_CDC := from tests.stores.kafka_connect import debezium_jars; debezium_jars()
 
 # compiled modules and rewritten asserts are kept, also where the environment says otherwise: see tests/conftest.py
@@ -90,10 +91,11 @@ jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
 
-jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, object stores, an Iceberg catalog, MariaDB and a schema registry, in the user's cache
+jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, Delta, object stores, an Iceberg catalog, MariaDB and a schema registry, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching the object store's jars" $(PY) -c "$(FETCH_STORE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Iceberg's REST catalog" $(PY) -c "$(FETCH_ICEBERG)"
+	@$(PY) -I $(PREFLIGHT) run "fetching Delta's jars" $(PY) -c "$(FETCH_DELTA)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Azurite" $(PY) -c "$(FETCH_AZURITE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching MariaDB" $(PY) -c "$(FETCH_MYSQL)"
 	@$(PY) -I $(PREFLIGHT) run "fetching a schema registry" $(PY) -c "$(FETCH_REGISTRY)"

@@ -1,15 +1,20 @@
-"""The pause matrix: each operation, paused at each place, beside all that others can do to the table meanwhile."""
+"""The pause matrix: each operation, paused at each place, beside all that others can do to the table meanwhile.
+
+Once for tables of files, once for tables with a log.
+"""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import chain, islice
 from typing import Final
 
 from engine.simulation.explorer import CRASH, PAUSE, every_place
 from engine.simulation.history import HistoryPlan, run_history
+from engine.simulation.log.operations import ADOPTERS, SINKS
 from engine.simulation.operations import WITH_BRANCH
-from engine.simulation.repertoire import fits_setup
+from engine.simulation.repertoire import OPERATION_NAMES, fits_setup
 from engine.simulation.schedules import PlacedSchedule
 from engine.simulation.setups import SETUPS
 
@@ -33,6 +38,25 @@ MEANWHILE: Final = {
 }
 """What others do meanwhile, by name."""
 
+PAUSED_WITH_LOG: Final = (
+    "log-write", "log-upsert", "log-sink", "log-adopt", "log-delete", "log-overwrite", "log-untracked", "log-read",
+    "log-trim", "compact-full", "compact-dedicated", "tag-newest", "savepoint", "expire", "clean",
+)  # fmt: skip
+"""What is paused on a table with a log."""
+
+MEANWHILE_WITH_LOG: Final = {
+    "expire": ("log-write", "log-write", "expire"),
+    "overwrite": ("log-overwrite",),
+    "delete": ("log-delete",),
+    "retention": ("log-trim", "log-write"),
+    "reader": ("log-read",),
+    "compaction": ("compact-full",),
+    "another writer": ("log-upsert", "log-write"),
+    "another query": ("log-sink", "log-sink"),
+    "a writer that leaves the log out": ("log-untracked", "log-write"),
+}
+"""What others do meanwhile to a table with a log, by name."""
+
 
 def pairs() -> Iterator[HistoryPlan]:
     """Every pair, on a setup that has what both need; without a pause."""
@@ -44,21 +68,33 @@ def pairs() -> Iterator[HistoryPlan]:
                 yield HistoryPlan(actors=((name,), others), setup="append")
 
 
-def matrix() -> Iterator[HistoryPlan]:
-    """Every pair with a pause, and with a pause that ends in a crash, at every place."""
-    for pair in pairs():
+def pairs_with_log() -> Iterator[HistoryPlan]:
+    """Every pair on a table with a log, in each setup that has what both need; without a pause."""
+    setups = [each for each in SETUPS.values() if each.has_log]
+    for name in PAUSED_WITH_LOG:
+        for others in MEANWHILE_WITH_LOG.values():
+            if name in (*SINKS, *ADOPTERS) and any(each in SINKS for each in others):
+                continue  # two queries of one name, and a job that takes over a query's batch while the query runs
+            for setup in setups:
+                if all(fits_setup(setup, each) for each in (name, *others)):
+                    yield HistoryPlan(actors=((name,), others), setup=setup.name)
+
+
+def matrix(paused: Collection[str] = OPERATION_NAMES) -> Iterator[HistoryPlan]:
+    """Every pair with a pause, and with a pause that ends in a crash, at every place; of these paused operations."""
+    for pair in (each for each in chain(pairs(), pairs_with_log()) if each.actors[0][0] in paused):
         yield from every_place(pair, (PAUSE, CRASH))
 
 
 def sampled_matrix(seed: int, *, more: int = 1) -> Iterator[HistoryPlan]:
-    """Every pair, paused at the steps that publish, and at some others.
+    """Every pair, paused at the steps that publish, and at some others; of those with a log one in three.
 
     Args:
         seed: chooses the others.
         more: how many others of each pair.
     """
     rng = random.Random(seed)
-    for pair in pairs():
+    for pair in chain(pairs(), islice(pairs_with_log(), seed % 3, None, 3)):
         (name,), meanwhile = pair.actors
         places = _places(name, pair.setup)
         publishing = [step for step, operation in places if operation == "create_exclusive"]

@@ -1,10 +1,8 @@
-"""Runs statements of Spark SQL and keeps the rows of the queries. With Delta, it makes the golden file.
+"""Runs statements of Spark SQL and keeps the rows of the queries; started as a program, on Delta.
 
-    python tests/peers/notebook.py JAR,JAR > tests/golden/notebook-delta.json
+    python tests/peers/notebook.py JAR,JAR
 
-with the jars of ``io.delta:delta-spark_4.2_2.13:4.4.0`` (delta-spark, delta-storage, delta-kernel-*,
-unitycatalog-client) and the Python of an environment with PySpark 4.2, the newest that Delta runs on: on 4.3 it fails
-for a constructor that is not there. Nothing of Fluvial is imported.
+Nothing of Fluvial is imported; see ``delta``.
 """
 
 import json

@@ -62,7 +62,7 @@ def simulate(
     if history is not None:
         plans = [HistoryPlan.of_json(history)]
     elif is_matrix:
-        plans = matrix()
+        plans = matrix(names)
     elif seed is not None and histories is None and seconds is None:
         plans = [random_plan(seed, names)]
     else:

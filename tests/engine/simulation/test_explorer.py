@@ -12,7 +12,16 @@ import pytest
 from engine.simulation.explorer import CRASH, INTERVENTIONS, PAUSE, every_place, explore, random_plan, two_preemptions
 from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, run_history
 from engine.simulation.invariants import Checker
-from engine.simulation.pause_matrix import MEANWHILE, PAUSED, matrix, pairs, sampled_matrix
+from engine.simulation.pause_matrix import (
+    MEANWHILE,
+    MEANWHILE_WITH_LOG,
+    PAUSED,
+    PAUSED_WITH_LOG,
+    matrix,
+    pairs,
+    pairs_with_log,
+    sampled_matrix,
+)
 from filestore.io.file_io import LocalFileIO
 from lsm.errors import InvalidInputError
 from tests.engine.simulation.planted_bugs import plan
@@ -253,6 +262,12 @@ def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
 def test_the_matrix_has_every_pair_at_every_place() -> None:
     known = {(each.actors[0][0], each.actors[1]) for each in pairs()}
     assert known == {(name, others) for name in PAUSED for others in MEANWHILE.values()}
+    logged = [*pairs_with_log()]
+    known = {(each.actors[0][0], each.actors[1]) for each in logged}
+    every = {(name, others) for name in PAUSED_WITH_LOG for others in MEANWHILE_WITH_LOG.values()}
+    assert {others for _, others in every - known} == {("log-sink", "log-sink")}  # beside another one, or its adopter
+    assert {each.setup for each in logged} == {"logged", "logged-exact", "logged-append"}
+    assert {each.actors[0] for each in islice(matrix(["log-sink"]), 9)} == {("log-sink",)}
     first = next(matrix())
     assert first.choices[0][:2] == (0, 1)
 

@@ -1,6 +1,5 @@
-"""Plain Spark SQL, run unchanged on Fluvial, gives what Delta gave."""
+"""Plain Spark SQL, run unchanged on Fluvial and on Delta, gives the same."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,15 +7,15 @@ from pyspark.sql import SparkSession
 
 import engine
 from engine import Catalog
-from tests.peers.notebook import NOTEBOOK, run_notebook
-
-DELTA = NOTEBOOK.with_name("notebook-delta.json")
+from tests.peers.delta import delta_notebook
+from tests.peers.notebook import run_notebook
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(900)  # two Sparks, one after the other
 def test_a_notebook_gives_the_results_of_delta(spark: SparkSession, tmp_path: Path) -> None:
-    """Issue 19, "what it must show": columns, types and rows of every query; Delta's are a golden file."""
-    engine.install(spark, Catalog(str(tmp_path)), name="lake")
+    """Issue 19, "what it must show": columns, types and rows of every query."""
+    engine.install(spark, Catalog(str(tmp_path / "warehouse")), name="lake")
     try:
         spark.sql("CREATE DATABASE lake.shop")
         spark.sql("USE lake.shop")
@@ -25,6 +24,5 @@ def test_a_notebook_gives_the_results_of_delta(spark: SparkSession, tmp_path: Pa
         spark.sql("USE spark_catalog.default")
         spark.catalog.dropTempView("news")
         engine.uninstall(spark, "lake")
-    expected = json.loads(DELTA.read_text(encoding="utf-8"))
-    assert [each["query"] for each in found] == [each["query"] for each in expected], "renew the golden file"
-    assert found == expected
+    assert len(found) > 10
+    assert found == delta_notebook(tmp_path)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.peers.delta import OLDER_SPARK
 from tests.support.catalog_statements import outcomes
 
 ROOT = Path(__file__).resolve().parents[4]
-OTHER = ROOT / ".venv-older"  # made by `make test`; only PySpark, everything else is this environment's
 
 
 @pytest.mark.sweep
@@ -21,7 +21,7 @@ def test_the_catalog_gives_the_same_on_spark_4_2_and_4_3(spark: SparkSession, tm
     """Issue 19, 1: "works on 4.2 and 4.3, tested on both"."""
     here = outcomes(spark, tmp_path / "here")
     environment = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "PYTHONPATH")}
-    environment |= {"PYTHONPATH": os.pathsep.join((str(OTHER), str(ROOT))), "PYSPARK_PYTHON": sys.executable}
+    environment |= {"PYTHONPATH": os.pathsep.join((str(OLDER_SPARK), str(ROOT))), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.catalog_statements", str(tmp_path / "there")],
         env=environment,
