@@ -63,6 +63,7 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
             raise _gone(store, snapshot, commit_user)
         case Standing.FORKED if found.parent is Parent.LEAVING and found.is_same_table:
             if take_back_unless_followed(store, snapshot):
+                check_not_removed(store, snapshot, commit_user=commit_user)  # else a rollback finds it gone, and ends
                 raise LostRaceError(
                     f"a rollback removes the snapshots before this commit, so it was taken back: table={store.name} "
                     f"planned_on={parent.id} user={commit_user}: commit again; if the rollback has died, which verify "

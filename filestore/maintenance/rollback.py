@@ -181,10 +181,17 @@ def _announce(store: TableStore, plan: RollbackPlan) -> None:
         ConflictError: a commit, tag or expiry came first.
         OutcomeUnknownError: the table was dropped or renamed.
     """
+    snapshots = [each for each in plan.removals if each.reference.kind is ReferenceKind.SNAPSHOT]
+    new = [each for each in snapshots if not store.snapshots.removed.has(each.snapshot.identity)]
     for removal in plan.removals:
         write_note(store, removal.reference, removal.snapshot)
     _check_same_table(store, plan, ())
-    snapshots = [each for each in plan.removals if each.reference.kind is ReferenceKind.SNAPSHOT]
+    for removal in new:
+        if store.snapshots.find_ref(removal.snapshot.ref) is None:
+            # its writer has taken it back, and commits its files again unless it has seen the note
+            delete_note(store, removal.reference)
+            store.snapshots.removed.remove(removal.snapshot.identity)
+            raise _is_superseded(store, removal.snapshot.id)
     planned = {each.reference.snapshot_id: each.snapshot for each in snapshots}
     for snapshot_id in store.snapshots.ids():
         if snapshot_id > plan.target.id:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
-from filestore.commit.confirmation import GoneError, take_back_unless_followed
+from filestore.commit.confirmation import GoneError, confirm, take_back_unless_followed
 from filestore.commit.succession import Parent, Standing, Surroundings, standing
 from filestore.evolution.schema_change import SetOption
 from filestore.io.file_io import LocalFileIO
@@ -777,3 +777,37 @@ def test_a_snapshot_comes_back_when_a_commit_on_top_of_it_was_made_while_it_was_
     monkeypatch.setattr(type(table.store), "delete_snapshot", delete_then_follow)
     assert not take_back_unless_followed(table.store, taken)
     assert content(reopened(table, table.store.io)) == {1: 1, 2: 2, 3: 3}
+
+
+def test_a_rollback_that_finds_a_snapshot_taken_back_leaves_it_to_its_writer() -> None:
+    """Its files may be in the writer's next snapshot: neither they nor a note of them are touched."""
+    table = copied(_three_commits())
+    plan = plan_rollback(table.store, table.store.snapshots.read(1))
+    last = table.store.snapshots.read(3)
+    table.store.delete_snapshot(last)
+    with pytest.raises(ConflictError, match="snapshot=3"):
+        roll_back(table.store, plan)
+    assert table.store.snapshots.removed.identities() == frozenset()
+    assert noted_names(table) == []
+    assert table.store.snapshots.publish(replace(last, uuid="again"))
+    assert content(reopened(table, table.store.io)) == {1: 1, 2: 2, 3: 3}
+
+
+def test_what_a_rollback_has_noted_is_not_committed_again_by_its_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer finds its parent leaving; before it takes its snapshot back, a second rollback has seen that one."""
+    table = copied(_three_commits())
+    parent, last = (table.store.snapshots.read(each) for each in (2, 3))
+    delete = type(table.store).delete_snapshot
+    table.store.snapshots.removed.add(parent.identity)
+
+    def noted_then_deleted(store: object, snapshot: object) -> None:
+        table.store.snapshots.removed.add(last.identity)
+        delete(store, snapshot)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(table.store), "delete_snapshot", noted_then_deleted)
+    with pytest.raises(GoneError, match="removed by a rollback"):
+        confirm(table.store, last, parent.ref, commit_user="w")
+
+
+def noted_names(table: FileTable) -> list[str]:
+    return table.store.io.list_names(f"{table.store.paths.root}/rollback")
