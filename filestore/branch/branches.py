@@ -16,7 +16,7 @@ from filestore.commit.succession import check_is_same_table
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
 from filestore.layout.branch_state import (
-    ON_BRANCHES,
+    NEEDING_A_BRANCH,
     OPERATION_FILE,
     BranchOrigin,
     Operation,
@@ -285,7 +285,7 @@ def _claim_to_delete(store: TableStore, there: TablePaths) -> None:
     work = Work(operation=Operation.DELETE)
     known = read_work(store.io, there)
     is_only = branch_entries(store.io, there) == [OPERATION_FILE]
-    taken_over = {Operation.CREATE} | (ON_BRANCHES if is_only else set())
+    taken_over = {Operation.CREATE} | (NEEDING_A_BRANCH if is_only else set())
     if known is not None and known.operation in taken_over:
         replace_work(store.io, there, work)
     else:

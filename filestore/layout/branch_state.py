@@ -35,7 +35,7 @@ class Operation(StrEnum):
     REWRITE = "rewrite"  # of a main branch: its newest snapshots are removed, or it is moved
 
 
-ON_BRANCHES: Final = frozenset({Operation.FAST_FORWARD, Operation.MERGE, Operation.REPLACE_MAIN})
+NEEDING_A_BRANCH: Final = frozenset({Operation.FAST_FORWARD, Operation.MERGE, Operation.REPLACE_MAIN})
 """Operations that begin on a branch that exists."""
 
 _HIDING: Final = frozenset({Operation.CREATE, Operation.DELETE, Operation.RENAME})
