@@ -5,9 +5,9 @@
 
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -106,53 +106,6 @@ def heap_bytes(spark: "SparkSession") -> int:
 def planned_bytes(frame: "DataFrame") -> int:
     """Bytes that a frame is computed from, as its plan knows: of files as they are stored; 2^63 - 1: unknown."""
     return int(jvm_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceScan:
-    """A micro-batch that is the rows of one Python source as they are, before Spark reads them."""
-
-    source: str  # the name given to ``format``
-    options: Mapping[str, str] = field(repr=False)  # may hold passwords
-    partitions: Sequence[bytes]  # pickled, in the frame's order
-    row_metric: Any
-
-    def count(self, rows: int) -> None:
-        """Let the progress of the query say that so many rows were read, as it says when Spark reads them."""
-        self.row_metric.add(rows)
-
-
-def source_scan(frame: "DataFrame", query_id: str | None) -> SourceScan | None:
-    """What a frame given to ``foreachBatch`` is read from; None: more than one source, or anything stands between.
-
-    Args:
-        frame: in a call by the query.
-        query_id: of the query that runs.
-    """
-    query = jvm_query(frame.sparkSession, query_id)
-    given = jvm_frame(frame).queryExecution().analyzed()
-    if query is None or given.getClass().getSimpleName() != "LogicalRDD":
-        return None
-    batch = query.lastExecution()
-    relation = batch.optimizedPlan()
-    is_scan = relation.getClass().getSimpleName() == "StreamingDataSourceV2ScanRelation"
-    if not is_scan or not given.rdd().equals(batch.toRdd()):
-        return None
-    leaves = batch.executedPlan().collectLeaves()
-    scan = leaves.apply(0)
-    if leaves.size() != 1 or scan.getClass().getSimpleName() != "MicroBatchScanExec":
-        return None
-    planned = scan.inputPartitions()
-    partitions = [planned.apply(number) for number in range(planned.size())]
-    if any(each.getClass().getSimpleName() != "PythonStreamingInputPartition" for each in partitions):
-        return None
-    given_options = relation.relation().options().asCaseSensitiveMap()
-    return SourceScan(
-        source=relation.relation().table().name(),
-        options={key: given_options[key] for key in given_options},
-        partitions=[bytes(each.pickedPartition()) for each in partitions],
-        row_metric=scan.metrics().apply("numOutputRows"),
-    )
 
 
 def most_rows_of(frame: "DataFrame") -> int | None:

@@ -6,6 +6,7 @@ so are those that follow it, for a while.
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +19,7 @@ from engine.types.rows import UNAVAILABLE_COLUMN
 from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult
 from engine.write.driver.bucket_threads import compact_in_threads, write_in_threads
+from engine.write.driver.file_rows import NotAsTheyAreError
 from engine.write.driver.frame_rows import collect_rows
 from engine.write.driver.source_rows import read_rows, scan_of
 from engine.write.local_merge import LocalMerge
@@ -93,7 +95,8 @@ class DriverRunner:
             logger.info("the driver reads and decodes %s itself: table=%s", scan.source, spec.table.name)
         self._reads_source = scan is not None  # a query's plan does not change
         if scan is not None:
-            return read_rows(scan, rows.schema, threads=self._cores, most_bytes=most_bytes)
+            with suppress(NotAsTheyAreError):  # of this batch: the next one's files may be
+                return read_rows(scan, rows.schema, threads=self._cores, most_bytes=most_bytes)
         return collect_rows(asked, most_bytes=most_bytes, most_partition_bytes=self._partition_bytes)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:

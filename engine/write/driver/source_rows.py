@@ -1,13 +1,11 @@
-"""The rows of a micro-batch from Kafka, read and decoded in threads of this process, without Spark between.
+"""The rows of a micro-batch from its source, read and decoded in threads of this process, without Spark between.
 
-Where a batch is what ``fluvial-kafka`` gives, as it is, Spark would turn each row from Arrow into its own form and
-back, which takes more time than all else that is done with it. So the ranges that Spark planned are read here, by the
-code that its tasks run. The query's progress counts these rows as it counts those.
+Where a batch is what ``fluvial-kafka`` or a stream of Parquet files gives, as it is, Spark would turn each row from
+columns into its own form and back, which takes more time than all else that is done with it. So the ranges, or the
+files, that Spark planned are read here. The query's progress counts these rows as it counts those.
 """
 
 import pickle
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -17,8 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
-from engine.runtime.spark_internals import SourceScan, source_scan
+from engine.runtime.batch_plans import ParquetScan, SourceScan, batch_scan
 from engine.types.rows import UNAVAILABLE_COLUMN
+from engine.write.driver.byte_budget import ByteBudget
+from engine.write.driver.file_rows import read_files
 
 SOURCE_NAME: Final = "fluvial-kafka"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -39,8 +39,8 @@ _SAME_IN_SPARK: Final = (
 )
 
 
-def scan_of(frame: DataFrame) -> SourceScan | None:
-    """What a micro-batch is read from, if it is the rows of ``fluvial-kafka`` as they are; None: Spark computes it.
+def scan_of(frame: DataFrame) -> SourceScan | ParquetScan | None:
+    """What a micro-batch is read from, if it is the rows of a known source as they are; None: Spark computes it.
 
     Args:
         frame: as ``foreachBatch`` was given it. One that is kept in memory for several readers is Spark's.
@@ -49,10 +49,10 @@ def scan_of(frame: DataFrame) -> SourceScan | None:
     if query_id is None or frame.is_cached or not all(map(_is_same, frame.schema.fields)):
         return None
     try:
-        scan = source_scan(frame, query_id)
+        scan = batch_scan(frame, query_id)
     except Py4JError:  # another release of Spark: its plans have other members
         return None
-    return scan if scan is not None and scan.source == SOURCE_NAME else None
+    return None if isinstance(scan, SourceScan) and scan.source != SOURCE_NAME else scan
 
 
 def _is_same(field: T.StructField) -> bool:
@@ -63,23 +63,28 @@ def _is_same(field: T.StructField) -> bool:
     return isinstance(given, _SAME_IN_SPARK) or field.name == UNAVAILABLE_COLUMN
 
 
-def read_rows(scan: SourceScan, schema: T.StructType, *, threads: int, most_bytes: int) -> list[pa.RecordBatch] | None:
-    """All rows, a batch for each partition that has some, in their order; None when they are more than allowed.
+def read_rows(
+    scan: SourceScan | ParquetScan, schema: T.StructType, *, threads: int, most_bytes: int
+) -> list[pa.RecordBatch] | None:
+    """All rows in their order; None when they are more than allowed.
 
     Args:
         scan: of the batch.
         schema: of the batch.
-        threads: that read and decode, each a partition at a time.
+        threads: that read and decode, each a partition or a file at a time.
         most_bytes: of all rows.
 
     Raises:
+        NotAsTheyAreError: see ``read_files``.
         FluvialError: as the source's tasks do.
     """
+    if isinstance(scan, ParquetScan):
+        return read_files(scan, schema, threads=threads, most_bytes=most_bytes)
     from engine.kafka.options import KafkaSourceOptions
     from engine.kafka.readers import KafkaStreamReader
 
     reader = KafkaStreamReader(KafkaSourceOptions.parse(CaseInsensitiveDict(dict(scan.options))), schema)
-    budget = _Budget(most_bytes)
+    budget = ByteBudget(most_bytes)
 
     def rows_of(partition: InputPartition) -> list[pa.RecordBatch]:
         return [*budget.within(reader.read(partition))]
@@ -92,22 +97,3 @@ def read_rows(scan: SourceScan, schema: T.StructType, *, threads: int, most_byte
     batches = [pa.concat_batches(each) for each in found if each]
     scan.count(sum(each.num_rows for each in batches))
     return batches
-
-
-class _Budget:
-    """Bytes that several threads may hold together."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._left = most_bytes
-        self._lock = threading.Lock()
-        self.is_over = False
-
-    def within(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, until those of all threads are too large."""
-        for batch in batches:
-            with self._lock:
-                self._left -= batch.nbytes
-                self.is_over |= self._left < 0
-            if self.is_over:
-                return
-            yield batch

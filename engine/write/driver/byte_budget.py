@@ -1,0 +1,26 @@
+"""Bytes that several threads may hold together."""
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+
+class ByteBudget:
+    """What the rows of a batch may take; once it is spent, all threads end."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """Nothing is held."""
+        self._left = most_bytes
+        self._lock = threading.Lock()
+        self.is_over = False
+
+    def within(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, until those of all threads are too large."""
+        for batch in batches:
+            with self._lock:
+                self._left -= batch.nbytes
+                self.is_over |= self._left < 0
+            if self.is_over:
+                return
+            yield batch
