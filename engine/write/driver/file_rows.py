@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from engine.runtime.batch_plans import ParquetScan
+from engine.write.driver.batch_plans import ParquetScan
 from engine.write.driver.byte_budget import ByteBudget
 
 _SPARK_VERSION: Final = b"org.apache.spark.version"
@@ -91,5 +91,5 @@ def _check(file: pq.ParquetFile, wanted: pa.Schema) -> None:
 
 def _is_same(given: pa.DataType, physical: str | None, wanted: pa.DataType) -> bool:
     if physical == "INT96":  # as Spark itself writes moments, in UTC, and times without a zone
-        return pa.types.is_timestamp(wanted)
-    return given == wanted or _SAME_VALUES.get(given) == wanted
+        return bool(pa.types.is_timestamp(wanted))
+    return bool(_SAME_VALUES.get(given, given) == wanted)

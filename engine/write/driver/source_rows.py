@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
-from engine.runtime.batch_plans import ParquetScan, SourceScan, batch_scan
 from engine.types.rows import UNAVAILABLE_COLUMN
+from engine.write.driver.batch_plans import ParquetScan, SourceScan, batch_scan
 from engine.write.driver.byte_budget import ByteBudget
 from engine.write.driver.file_rows import read_files
 

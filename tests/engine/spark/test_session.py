@@ -111,8 +111,8 @@ def test_checkpoints_elsewhere_are_left_to_spark(spark: SparkSession, location: 
         assert all(spark.conf.get(key, None) is None for key in LOCAL_CHECKPOINT_SETTINGS)
 
 
-def test_a_checkpoint_manager_that_the_user_chose_stays(spark: SparkSession) -> None:
-    key = "spark.sql.streaming.checkpointFileManagerClass"
+def test_what_the_user_chose_for_checkpoints_stays(spark: SparkSession) -> None:
+    key = "fs.file.impl"
     with spark_setting(spark, key, "users.choice"):
         with checkpoint_settings(spark, "/data/checkpoint"):
             assert spark.conf.get(key) == "users.choice"

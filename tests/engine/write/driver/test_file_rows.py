@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from engine import Catalog, sink
-from engine.runtime.batch_plans import ParquetScan, local_path
 from engine.write.driver import driver_runner
+from engine.write.driver.batch_plans import ParquetScan, path_of_url
 from engine.write.driver.file_rows import NotAsTheyAreError, read_files
 
 SCHEMA = pa.schema(
@@ -180,6 +180,6 @@ def test_files_that_cannot_be_read_are_reported_by_spark(tmp_path: Path) -> None
 
 
 def test_only_files_of_this_machine_have_a_path() -> None:
-    assert local_path("file:///a%20b/%C3%BC%25.parquet") == "/a b/ü%.parquet"
-    assert local_path("file:/a") == "/a"
-    assert [local_path(url) for url in ("s3a://b/k", "hdfs://h/a", "file://host/a", "/a")] == [None] * 4
+    assert path_of_url("file:///a%20b/%C3%BC%25.parquet") == "/a b/ü%.parquet"
+    assert path_of_url("file:/a") == "/a"
+    assert [path_of_url(url) for url in ("s3a://b/k", "hdfs://h/a", "file://host/a", "/a")] == [None] * 4

@@ -116,14 +116,14 @@ def _parquet_scan(frame: DataFrame, relation: Any, scan: Any) -> ParquetScan | N
     conf = frame.sparkSession.conf
     if any(conf.get(key) != value for key, value in _AS_STORED.items()):
         return None
-    paths = [local_path(each) for each in relation.location().inputFiles()]
+    paths = [path_of_url(each) for each in relation.location().inputFiles()]
     found = [each for each in paths if each is not None]
     if len(found) < len(paths):
         return None
     return ParquetScan(paths=found, row_metric=scan.metrics().apply("numOutputRows"))
 
 
-def local_path(url: str) -> str | None:
+def path_of_url(url: str) -> str | None:
     """The path of a file of this machine by its URL; None: the file is elsewhere."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme == "file" and not parts.netloc else None
