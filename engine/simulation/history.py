@@ -227,7 +227,7 @@ class _Run:
                 if each.publishes_rows and (deed.published is None or _row_snapshots(actor)):
                     deed.published = self.scheduler.step
             deed.ended = self.scheduler.step
-        if any(deed.may_be_done for deed in self.deeds):
+        if any(deed.may_be_done for deed in self.deeds) or self.scheduler.had_late_requests:
             self._repair_histories()
         if self.setup.has_log:
             self._publish_what_is_left()
@@ -241,7 +241,7 @@ class _Run:
                 main = catalog.table(name)
                 for found in (main, *(main.on_branch(branch.name) for branch in list_branches(main.store))):
                     history = read_history(found.store)
-                    if history.forks or history.late_tags:
+                    if history.forks or history.late:
                         list(repair_history(found.store))
 
     def _publish_what_is_left(self) -> None:

@@ -145,7 +145,7 @@ def test_a_tag_of_a_process_that_died_behind_a_rollback_is_removed() -> None:
     roll_back(store, plan_rollback(store, store.snapshots.read(1)))
     for each, body in bodies.items():
         store.io.write_new(store.paths.tag(f"late{each}"), body)
-    assert read_history(store).late_tags == ("late2", "late3")
+    assert [each.name for each in read_history(store).late] == ["late2", "late3"]
     assert ("tag", "main late3") in problems(table)
     assert actions(table) == [("remove tag", "tag late2"), ("remove tag", "tag late3")]
     assert (store.snapshots.tag_names(), problems(table)) == (["kept"], [])
@@ -160,7 +160,7 @@ def test_a_fork_that_became_a_tag_is_not_removed_as_one_that_came_late() -> None
     assert [action for action, _ in actions(table)] == ["tag fork", "remove fork"]
     (name,) = table.store.snapshots.tag_names()
     table.store.io.delete(table.store.paths.manifest(table.store.snapshots.tag(name).delta_manifest_list))
-    assert read_history(table.store).late_tags == ()
+    assert read_history(table.store).late == ()
 
 
 def test_a_gap_of_another_engine_is_reported_and_nothing_is_removed() -> None:
