@@ -122,11 +122,11 @@ def test_a_creation_that_arrives_when_nobody_waits_for_it_any_more_loses_nothing
     for others in ("write write expire", "rollback write write", "drop create write write"):
         two = plan(name, others, is_object_store=True)
         plans = every_place(two, choices, is_wanted=lambda operation, _: operation == "create_exclusive")
-        arrived: list[bool] = []
-        found = explore(plans, done=lambda history: arrived.append(has_late(history)))
-        assert failures_text(found.failed) == ""
-        assert arrived
-        assert all(arrived)
+        found: list[SimulatedHistory] = []
+        failed = explore(plans, done=found.append).failed
+        assert failures_text(failed) == ""
+        assert found
+        assert all(map(has_late, found))
 
 
 @pytest.mark.sweep
