@@ -93,6 +93,7 @@ class Actor:
     wakes_at: int = 0
     is_dead: bool = False
     has_ended: bool = False
+    has_late_requests: bool = False  # of the present operation
     created: list[tuple[int, str, bytes]] = field(default_factory=list)  # exclusively: step, path, contents
     thread_id: int = 0  # of the only thread that may reach seams; 0: of no scheduler that runs
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0), repr=False)

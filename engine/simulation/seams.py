@@ -147,6 +147,7 @@ class ActorFiles:
             self._actor.note(operation, path)
             change()
         if fault is Fault.LATE:
+            self._actor.has_late_requests = True
             self._actor.scheduler.send_late(lambda: self._arrive(operation, path, change))
         raise self._failed(operation, path, unknown)
 

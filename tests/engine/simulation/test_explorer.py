@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.simulation.explorer import CRASH, INTERVENTIONS, PAUSE, every_place, explore, random_plan, two_preemptions
-from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, run_history
+from engine.simulation.history import HistoryPlace, SimulatedHistory, run_history
 from engine.simulation.invariants import Checker
 from engine.simulation.pause_matrix import (
     MEANWHILE,
@@ -23,6 +23,7 @@ from engine.simulation.pause_matrix import (
     pairs_with_log,
     sampled_matrix,
 )
+from engine.simulation.plan import HistoryPlan
 from engine.simulation.scheduler import Fault, Intervention
 from filestore.io.file_io import LocalFileIO
 from lsm.errors import InvalidInputError
