@@ -29,6 +29,7 @@ RATES: Final = (
     InterventionRates(pause=0.1, crash=0.02, fault=0.0),
     InterventionRates(pause=0.05, crash=0.0, fault=0.02),
     InterventionRates(pause=0.1, crash=0.01, fault=0.01),
+    InterventionRates(pause=0.15, crash=0.01, fault=0.01, late=0.15),
 )
 
 

@@ -79,7 +79,9 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
                 "fix=open the table again and look; roll it back if this commit is not wanted there"
             )
         case Standing.FORKED:
-            store.delete_snapshot(snapshot)
+            if not take_back_unless_followed(store, snapshot):
+                snapshots.raise_latest_hint(snapshot.id)  # another commit follows since the look around
+                return
             text = (
                 f"snapshots were removed while this process was paused, so its commit was taken back: "
                 f"table={store.name} planned_on={parent.id} user={commit_user}"

@@ -104,6 +104,15 @@ def test_what_a_dead_writer_created_beside_the_history_is_not_taken_for_committe
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("setup", ["keyed", "append"])
+def test_the_first_commit_of_a_table_is_not_taken_back_under_another_one(setup: str) -> None:
+    """Seed 50000386: it looked whether one follows, was paused, and then listed one."""
+    two = plan("drop create overwrite", "write", setup=setup)
+    plans = every_place(two, (PAUSE,), is_wanted=lambda operation, path: "/snapshot" in path and operation != "delete")
+    assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["tag", "savepoint", "branch", "merge", "fast-forward"])
 @pytest.mark.parametrize("others", ["rollback", "drop create write write", "replace-main"])
 def test_what_a_process_creates_behind_the_end_of_what_it_names_and_dies_is_nobodys(name: str, others: str) -> None:
