@@ -106,10 +106,13 @@ def test_what_a_dead_writer_created_beside_the_history_is_not_taken_for_committe
 @pytest.mark.sweep
 @pytest.mark.parametrize("setup", ["keyed", "append"])
 def test_the_first_commit_of_a_table_is_not_taken_back_under_another_one(setup: str) -> None:
-    """Seed 50000386: it looked whether one follows, was paused, and then listed one."""
-    two = plan("drop create overwrite", "write", setup=setup)
-    plans = every_place(two, (PAUSE,), is_wanted=lambda operation, path: "/snapshot" in path and operation != "delete")
-    assert failures_text(explore(plans).failed) == ""
+    """Seed 50000386: it looked whether one follows, was paused, and then listed one; or what followed had expired."""
+    is_wanted = lambda operation, path: "/snapshot" in path and operation != "delete"  # noqa: E731
+    for others in ("write", "write write expire"):
+        two = plan("drop create overwrite", others, setup=setup)
+        found = explore(every_place(two, (PAUSE,), is_wanted=is_wanted))
+        assert failures_text(found.failed) == ""
+        assert found.histories > 10
 
 
 @pytest.mark.sweep
