@@ -781,7 +781,7 @@ def test_a_snapshot_comes_back_when_a_commit_on_top_of_it_was_made_while_it_was_
     assert content(reopened(table, table.store.io)) == {1: 1, 2: 2, 3: 3}
 
 
-@pytest.mark.parametrize(("left", "is_taken_back"), [((3,), False), ((1,), True), ((), True)])
+@pytest.mark.parametrize(("left", "is_taken_back"), [((4,), False), ((1,), True), ((), True)])
 def test_a_snapshot_that_is_gone_was_taken_back_unless_it_expired(left: tuple[int, ...], is_taken_back: bool) -> None:
     """Its commit must not be made again if others had gone on from it; else its files are its writer's again."""
     table = copied(_three_commits())
