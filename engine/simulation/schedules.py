@@ -18,7 +18,7 @@ class InterventionRates:
     pause: float  # before a change; a fifth of it before others
     crash: float
     fault: float
-    late: float = 0.0  # requests to create files that arrive when nobody waits for them any more
+    late: float = 0.0  # requests to create files that arrive when no one waits for them any more
 
 
 CALM: Final = InterventionRates(pause=0.05, crash=0.0, fault=0.0)

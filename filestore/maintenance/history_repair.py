@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.commit.succession import continues
-from filestore.maintenance.late_references import (
+from filestore.maintenance.rollback import finish_without_target, plan_rollback, roll_back
+from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
+from filestore.refs.late_references import (
     FORK_TAG_PREFIX,
     LateReference,
-    is_readable,
+    has_all_files,
     late_references,
     references_of_gone_branches,
     remove_late_reference,
 )
-from filestore.maintenance.rollback import finish_without_target, plan_rollback, roll_back
-from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
 from filestore.refs.live_references import tag_references
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
@@ -217,7 +217,7 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
     """Move a fork out of the history: to a tag, if its files are there; a rollback may have deleted its parents'."""
     subject, user = f"snapshot {fork.id}", f"user={fork.commit_user} identifier={fork.commit_identifier}"
     name = f"{FORK_TAG_PREFIX}{fork.id}-{fork.identity[:8]}"
-    if not store.snapshots.is_of_other_table(fork) and is_readable(store, fork):
+    if not store.snapshots.is_of_other_table(fork) and has_all_files(store, fork):
         if not dry_run:
             store.io.create_exclusive(store.paths.tag(name), fork.to_json().encode())
         yield Repair(action="tag fork", subject=subject, detail=f"tag={name} {user} fix=write its rows again")

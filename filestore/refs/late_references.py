@@ -1,7 +1,7 @@
 """Tags, savepoints and snapshots that a process created when what they name had ended, and died before it saw that.
 
 Who creates one looks behind its creation whether its snapshot, branch and table are still there, and takes it back
-otherwise. One that dies between the two, or whose request arrives when nobody waits for it any more, leaves a name
+otherwise. One that dies between the two, or whose request arrives when no one waits for it any more, leaves a name
 without files, which nothing else needs.
 """
 
@@ -53,10 +53,10 @@ def references_of_gone_branches(store: TableStore) -> Iterator[LateReference]:
             continue  # it is there, or about to be
         for snapshot_id in there.snapshots.ids():
             snapshot = there.snapshots.find(snapshot_id)
-            if snapshot is not None and not is_readable(store, snapshot):
+            if snapshot is not None and not has_all_files(store, snapshot):
                 yield LateReference(branch, "snapshot", str(snapshot_id), there.paths.snapshot(snapshot_id))
         for found, snapshot in _named(there):
-            if not is_readable(store, snapshot):
+            if not has_all_files(store, snapshot):
                 yield found
 
 
@@ -69,7 +69,7 @@ def remove_late_reference(store: TableStore, late: LateReference) -> None:
             break
 
 
-def is_readable(store: TableStore, snapshot: Snapshot) -> bool:
+def has_all_files(store: TableStore, snapshot: Snapshot) -> bool:
     """Whether all files of a snapshot are there."""
     try:
         paths = metadata_files(store, snapshot, with_changelog=False).all | {
@@ -99,4 +99,4 @@ def _named(store: TableStore) -> Iterator[tuple[LateReference, Snapshot]]:
 def _has_ended(store: TableStore, snapshot: Snapshot) -> bool:
     if not store.snapshots.removed.has(snapshot.identity) and not store.snapshots.is_of_other_table(snapshot):
         return False
-    return not is_readable(store, snapshot)
+    return not has_all_files(store, snapshot)
