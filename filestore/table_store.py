@@ -170,10 +170,13 @@ class TableStore:
         path = self.paths.tag(name)
         delete_own(self.io, self.paths.branch_root, path, self.names, is_own=lambda found: self.is_as_opened())
 
-    def delete_snapshot(self, snapshot: Snapshot) -> None:
-        """Delete the file of a snapshot, and no other one of that id; see ``own_files``. Raises: UnavailableError."""
+    def delete_snapshot(self, snapshot: Snapshot) -> bool:
+        """Delete the file of a snapshot, and no other one of that id, if it is there; see ``own_files``.
+
+        Raises: UnavailableError.
+        """
         path = self.paths.snapshot(snapshot.id)
-        delete_own(
+        return delete_own(
             self.io, self.paths.branch_root, path, self.names,
             is_own=lambda found: Snapshot.from_json(found, source=path).ref == snapshot.ref,
         )  # fmt: skip

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, run_history
+from engine.simulation.history import HistoryPlace, SimulatedHistory, run_history
 from engine.simulation.log.operations import ADOPTERS, SINKS, TWIN
 from engine.simulation.operations import WITH_BRANCH
+from engine.simulation.plan import HistoryPlan
 from engine.simulation.repertoire import OPERATION_NAMES, fits_setup
 from engine.simulation.scheduler import UNTIL_OTHERS_END, Fault, Intervention
 from engine.simulation.schedules import RATES, PlacedSchedule

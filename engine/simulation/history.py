@@ -1,9 +1,8 @@
 """One history: actors with their operations, a schedule, and what was wrong at the end."""
 
-import random
 import re
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,9 +14,10 @@ from engine.simulation.log.invariants import StoredLog, deeds_by_log
 from engine.simulation.log.operations import SINKS, finish
 from engine.simulation.model import Catalogue, Deed
 from engine.simulation.operations import ON_BRANCHES, RENAMED, REPLACE_MAIN, TABLE, LogRead, Session, SimulatedOperation
+from engine.simulation.plan import HistoryPlan
 from engine.simulation.repertoire import operation
-from engine.simulation.scheduler import Actor, Crash, EndlessError, Event, Fault, Intervention, Schedule, Scheduler
-from engine.simulation.schedules import InterventionRates, PlacedSchedule, RandomSchedule
+from engine.simulation.scheduler import Actor, Crash, EndlessError, Event, Schedule, Scheduler
+from engine.simulation.schedules import PlacedSchedule
 from engine.simulation.seams import ActorClock, ActorNames, SimulatedTime, files_of
 from engine.simulation.setups import Setup, catalog_of, memory_of, prepared, setup_named
 from filestore.branch.branches import list_branches
@@ -43,48 +43,6 @@ _ORPHAN: Final = "the log holds a batch that the table does not"
 _LOST: Final = "records of the log are lost"
 _SNAPSHOT: Final = "/snapshot/snapshot-"
 _NAME: Final = re.compile(r"0*(\d+)-0000-4000-8000-0*(\d+)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryPlan:
-    """Everything that decides a history."""
-
-    actors: tuple[tuple[str, ...], ...]  # names of operations
-    setup: str = "keyed"
-    file_format: str = "parquet"
-    is_object_store: bool = False
-    seed: int | None = None  # of a random schedule
-    rates: InterventionRates | None = None  # of a random schedule
-    choices: tuple[tuple[int, int, Intervention], ...] = ()  # of a placed one: actor, own step
-
-    def schedule(self) -> Schedule:
-        """The schedule, from its beginning."""
-        if self.seed is not None and self.rates is not None:
-            return RandomSchedule(random.Random(f"schedule {self.seed}"), self.rates)
-        return PlacedSchedule({(actor, step): choice for actor, step, choice in self.choices})
-
-    def to_json(self) -> str:
-        """The plan as text, from which ``of_json`` makes it again."""
-        return orjson.dumps(self).decode()
-
-    @classmethod
-    def of_json(cls, text: str) -> "HistoryPlan":
-        """The plan of a text. Raises: InvalidInputError."""
-        try:
-            body = orjson.loads(text)
-            choices = tuple((actor, step, _choice(found)) for actor, step, found in body.pop("choices"))
-            rates = None if body["rates"] is None else InterventionRates(**body["rates"])
-            actors = tuple(tuple(names) for names in body.pop("actors"))
-            return cls(**{**body, "rates": rates}, actors=actors, choices=choices)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InvalidInputError(f"not the plan of a history: text={text[:200]} error={error!r}") from error
-
-    def __str__(self) -> str:
-        where = "object store" if self.is_object_store else "disk"
-        actors = " | ".join(" ".join(names) for names in self.actors)
-        places = " ".join(f"{actor}@{step}={_choice_text(choice)}" for actor, step, choice in self.choices)
-        how = f"seed={self.seed}" if self.seed is not None else places or "no intervention"
-        return f"{actors} ({self.setup}, {self.file_format}, {where}; {how})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +144,7 @@ class _Run:
     problems: list[str] = field(default_factory=list)
     deeds: list[Deed] = field(default_factory=list)
     interrupted: list[tuple[Deed, SimulatedOperation]] = field(default_factory=list)
+    announced_late: list[tuple[Deed, SimulatedOperation]] = field(default_factory=list)  # that they are at work
     errors: list[tuple[Deed, str]] = field(default_factory=list)
     removals: list[Deed] = field(default_factory=list)
     reads: list[LogRead] = field(default_factory=list)
@@ -227,10 +186,21 @@ class _Run:
                 if each.publishes_rows and (deed.published is None or _row_snapshots(actor)):
                     deed.published = self.scheduler.step
             deed.ended = self.scheduler.step
-        if any(deed.may_be_done for deed in self.deeds):
+        for deed, each in self.announced_late:
+            self._free(each, deed.actor)
+        if any(deed.may_be_done for deed in self.deeds) or self.scheduler.had_late_requests:
             self._repair_histories()
         if self.setup.has_log:
             self._publish_what_is_left()
+
+    def _free(self, each: SimulatedOperation, actor: int) -> None:
+        """Run again what has an answer, because its announcement came behind its end: then nothing is at work."""
+        self.scheduler.step += 1
+        again = self._begun(each, Actor(Scheduler(PlacedSchedule()), actor, "repair"))
+        again.may_be_done = True
+        with suppress(ConflictError, InvalidInputError):
+            each.run(self._session(Actor(Scheduler(PlacedSchedule()), actor, "repair"), is_repair=True))
+        again.ended = self.scheduler.step
 
     def _repair_histories(self) -> None:
         """As an operator does where a death or an unknown outcome left a fork of the history."""
@@ -241,7 +211,7 @@ class _Run:
                 main = catalog.table(name)
                 for found in (main, *(main.on_branch(branch.name) for branch in list_branches(main.store))):
                     history = read_history(found.store)
-                    if history.forks or history.late_tags:
+                    if history.forks or history.late:
                         list(repair_history(found.store))
 
     def _publish_what_is_left(self) -> None:
@@ -272,6 +242,7 @@ class _Run:
         deed = self._begun(each, actor)
         actor.note(f"begins {each.name}")
         actor.created.clear()
+        actor.has_late_requests = False
         for attempt in range(_REPEATS):
             if self._attempt(each, deed, actor) or not each.is_repeated or self.scheduler.is_endless:
                 break
@@ -293,6 +264,8 @@ class _Run:
         is_refused = deed.error is not None and moved  # what it left is in the renamed table
         if (deed.may_be_done or is_refused or each.name in SINKS) and not deed.is_acknowledged and each.is_repeated:
             self.interrupted.append((deed, each))
+        elif actor.has_late_requests and each.name in ON_BRANCHES:
+            self.announced_late.append((deed, each))
         return deed
 
     def _begun(self, each: SimulatedOperation, actor: Actor) -> Deed:
@@ -380,15 +353,3 @@ def _row_snapshots(actor: Actor) -> list[int]:
         for step, path, body in actor.created
         if _SNAPSHOT in path and orjson.loads(body)["commitKind"] != "COMPACT"
     ]
-
-
-def _choice(body: Mapping[str, Any]) -> Intervention:
-    fault = body["fault"]
-    return Intervention(pause=body["pause"], crash=body["crash"], fault=None if fault is None else Fault(fault))
-
-
-def _choice_text(choice: Intervention) -> str:
-    parts = [f"pause{choice.pause}"] if choice.pause else []
-    parts += ["crash"] if choice.crash else []
-    parts += [choice.fault.value] if isinstance(choice.fault, Fault) else []
-    return "+".join(parts)

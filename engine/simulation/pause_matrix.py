@@ -11,9 +11,10 @@ from itertools import chain, islice
 from typing import Final
 
 from engine.simulation.explorer import CRASH, PAUSE, every_place
-from engine.simulation.history import HistoryPlan, run_history
+from engine.simulation.history import run_history
 from engine.simulation.log.operations import ADOPTERS, SINKS
 from engine.simulation.operations import WITH_BRANCH
+from engine.simulation.plan import HistoryPlan
 from engine.simulation.repertoire import OPERATION_NAMES, fits_setup
 from engine.simulation.schedules import PlacedSchedule
 from engine.simulation.setups import SETUPS

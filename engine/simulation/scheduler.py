@@ -31,6 +31,7 @@ class Fault(Enum):
     REFUSED = "refused"  # nothing happened
     LOST_ANSWER = "lost answer"  # it happened, but its answer got lost
     UNSURE = "unsure"  # nothing happened, but the caller cannot know
+    LATE = "late"  # the caller cannot know, and the request arrives when it no longer waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,9 @@ class Schedule(Protocol):
     def next_actor(self, ready: Sequence[int]) -> int:
         """Which of the ready actors continues when another one stops."""
 
+    def delay(self) -> int:
+        """How many steps a request that is late is on its way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -89,6 +93,7 @@ class Actor:
     wakes_at: int = 0
     is_dead: bool = False
     has_ended: bool = False
+    has_late_requests: bool = False  # of the present operation
     created: list[tuple[int, str, bytes]] = field(default_factory=list)  # exclusively: step, path, contents
     thread_id: int = 0  # of the only thread that may reach seams; 0: of no scheduler that runs
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0), repr=False)
@@ -119,9 +124,11 @@ class Scheduler:
         self.trace: list[Event] = []
         self.step = 0
         self.has_faults = False  # whether any operation failed on purpose
+        self.had_late_requests = False  # whether any arrived whose caller did not wait for it any more
         self.schedule = schedule
         self._most_steps = most_steps
         self._actors: list[Actor] = []
+        self._late: list[tuple[int, Callable[[], None]]] = []  # requests on their way: step of arrival, what they do
         self._is_done = threading.Event()
         self._errors: list[BaseException] = []
 
@@ -151,6 +158,19 @@ class Scheduler:
             raise self._errors[0]
         if self.is_endless:
             raise EndlessError(f"the history takes more than {self._most_steps} steps")
+        self._arrive(UNTIL_OTHERS_END)
+
+    def send_late(self, request: Callable[[], None]) -> None:
+        """Carry a request out some steps later, at the latest when all actors have ended."""
+        self._late.append((min(self.step + self.schedule.delay(), UNTIL_OTHERS_END), request))
+
+    def _arrive(self, until: int) -> None:
+        """Carry out what arrives up to a step."""
+        due = [request for step, request in self._late if step <= until]
+        self.had_late_requests |= bool(due)
+        self._late = [each for each in self._late if each[0] > until]
+        for request in due:
+            request()
 
     def reach(self, actor: Actor, operation: str, path: str, *, changes: bool, at_least: int = 0) -> Fault | None:
         """See ``Actor.reach``."""
@@ -163,6 +183,8 @@ class Scheduler:
         if self.is_endless:
             actor.is_dead = True
             raise Crash
+        if self._late:
+            self._arrive(self.step)
         woken = next((each for each in self._actors if 0 < each.wakes_at <= self.step and not each.has_ended), None)
         if woken is not None and woken is not actor:
             self._hand_over(actor, woken)

@@ -7,6 +7,7 @@ from typing import Final
 
 from engine.simulation.scheduler import GO, UNTIL_OTHERS_END, Fault, Intervention, Seam
 
+_FAULTS: Final = (Fault.REFUSED, Fault.LOST_ANSWER, Fault.UNSURE)
 _PAUSES: Final = (2, 5, 12, 40, 150, UNTIL_OTHERS_END)
 
 
@@ -17,6 +18,7 @@ class InterventionRates:
     pause: float  # before a change; a fifth of it before others
     crash: float
     fault: float
+    late: float = 0.0  # requests to create files that arrive when no one waits for them any more
 
 
 CALM: Final = InterventionRates(pause=0.05, crash=0.0, fault=0.0)
@@ -27,6 +29,7 @@ RATES: Final = (
     InterventionRates(pause=0.1, crash=0.02, fault=0.0),
     InterventionRates(pause=0.05, crash=0.0, fault=0.02),
     InterventionRates(pause=0.1, crash=0.01, fault=0.01),
+    InterventionRates(pause=0.15, crash=0.01, fault=0.01, late=0.15),
 )
 
 
@@ -46,12 +49,18 @@ class RandomSchedule:
         crash = self._rng.random() < rates.crash * weight
         fault = None
         if place.operation not in ("rest", "answer") and self._rng.random() < rates.fault:
-            fault = self._rng.choice([*Fault] if place.changes else [Fault.REFUSED])
+            fault = self._rng.choice(_FAULTS if place.changes else [Fault.REFUSED])
+        if fault is None and self._rates.late and place.operation == "create_exclusive":
+            fault = Fault.LATE if self._rng.random() < rates.late else None
         return Intervention(pause, crash, fault) if pause or crash or fault else GO
 
     def next_actor(self, ready: Sequence[int]) -> int:
         """See ``Schedule``."""
         return self._rng.choice(ready)
+
+    def delay(self) -> int:
+        """See ``Schedule``."""
+        return self._rng.choice(_PAUSES)
 
 
 @dataclass(slots=True)
@@ -59,6 +68,7 @@ class PlacedSchedule:
     """Interventions at given places, by actor and its own step; otherwise actors run one after the other."""
 
     choices: Mapping[tuple[int, int], Intervention] = field(default_factory=dict)
+    late_steps: int = UNTIL_OTHERS_END
     reached: list[Seam] = field(default_factory=list)  # every place, in order
 
     def choose(self, place: Seam) -> Intervention:
@@ -69,3 +79,7 @@ class PlacedSchedule:
     def next_actor(self, ready: Sequence[int]) -> int:
         """See ``Schedule``."""
         return min(ready)
+
+    def delay(self) -> int:
+        """See ``Schedule``."""
+        return self.late_steps

@@ -146,7 +146,15 @@ class ActorFiles:
         if fault is Fault.LOST_ANSWER:
             self._actor.note(operation, path)
             change()
+        if fault is Fault.LATE:
+            self._actor.has_late_requests = True
+            self._actor.scheduler.send_late(lambda: self._arrive(operation, path, change))
         raise self._failed(operation, path, unknown)
+
+    def _arrive(self, operation: str, path: str, change: Callable[[], object]) -> None:
+        self._actor.note("arrives late", path, operation)
+        if change() is False:
+            self._actor.note("was refused", path)
 
     def _failed(self, operation: str, path: str, error: type[Exception]) -> Exception:
         self._actor.note("fails at", path, operation)

@@ -23,6 +23,7 @@ from filestore.layout.branch_state import (
     Work,
     begin_work,
     complete_work,
+    end_leftover_work,
     end_work,
     is_hidden,
     main_branch,
@@ -144,10 +145,7 @@ def branch_to_work_on(store: TableStore, name: str, operation: Operation) -> Bra
     try:
         return read_branch(store, name)
     except InvalidInputError:
-        there = on_branch(store, name).paths
-        known = read_work(store.io, there) if branch_entries(store.io, there) == [OPERATION_FILE] else None
-        if known is not None and known.operation is operation:
-            end_work(store.io, there)
+        end_leftover_work(store.io, operation, on_branch(store, name).paths)
         raise
 
 
@@ -163,7 +161,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     """
     store = current(store)
     there = on_branch(store, name).paths
-    _check_not_main(store, name)
+    _check_not_main(store, name, Operation.DELETE)
     if not branch_entries(store.io, there):
         read_branch(store, name)
     branch = _branch(store, name)
@@ -172,7 +170,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     if not dry_run:
         _claim_to_delete(store, there)
         with _ending_on_refusal(store.io, there):
-            _check_not_main(current(store), name)  # it may have become main before this operation began
+            _check_not_main(current(store), name, Operation.DELETE)  # it may have become main before this began
             _check_no_children(store, name)
     unused = files_only_of(store, _references_of(store, name))
     deleted = DeletedBranch(
@@ -202,11 +200,12 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
     io, old, new = store.io, on_branch(store, name).paths, on_branch(store, target).paths
     source_work = Work(operation=Operation.RENAME, arguments={"target": target})
     target_work = Work(operation=Operation.RENAME, arguments={"source": name})
+    claimed = [new] if read_work(io, new) == target_work else []
+    _check_not_main(store, name, Operation.RENAME, *claimed)
     if branch_entries(io, old) == [OPERATION_FILE] and read_work(io, old) == source_work:
         end_work(io, old)  # interrupted before the last step
         return read_branch(store, target)
-    if read_work(io, old) != source_work:  # else it was started before
-        _check_not_main(store, name)
+    if read_work(io, old) != source_work:  # else it has begun before
         read_branch(store, name)
         _check_no_fallback(store, name)
         _check_no_children(store, name)
@@ -214,7 +213,7 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
         with _ending_on_refusal(io, new):
             begin_work(io, old, source_work)
         with _ending_on_refusal(io, new), _ending_on_refusal(io, old):
-            _check_not_main(current(store), name)
+            _check_not_main(current(store), name, Operation.RENAME)
             _check_no_children(store, name)
     origin = origin_of(store, name)
     write_origin(io, old, origin)  # branches of other engines have none
@@ -364,8 +363,9 @@ def _branch(store: TableStore, name: str) -> Branch:
     return Branch(name=name, tag=origin.tag, snapshot_id=origin.snapshot_id)
 
 
-def _check_not_main(store: TableStore, name: str) -> None:
+def _check_not_main(store: TableStore, name: str, operation: Operation, *claimed: TablePaths) -> None:
     if name in (MAIN_BRANCH, store.main_branch):
+        end_leftover_work(store.io, operation, *claimed, on_branch(store, name).paths)
         raise InvalidInputError(f"the main branch cannot be deleted or renamed: table={store.name} branch={name}")
 
 

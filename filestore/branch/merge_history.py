@@ -48,12 +48,17 @@ class CommitReader:
         self._known: dict[tuple[str, str], MergeCommit] = {}
 
     def history(self, store: TableStore, after: Snapshot | None, until: Snapshot | None) -> CommitsSince | None:
-        """The commits after one snapshot up to another, oldest first; None when some have expired."""
+        """The commits after one snapshot up to another, oldest first; None when some have expired.
+
+        What has the number of an expired one may be a fork: what follows does not continue it.
+        """
         found: CommitsSince = []
         before = after
         for snapshot_id in range(1 if after is None else after.id + 1, 1 if until is None else until.id + 1):
             try:
                 snapshot = store.snapshots.read(snapshot_id)
+                if before is not None and snapshot.parent not in (None, before.identity):
+                    return None
                 found.append((snapshot, self._commit(store, before, snapshot)))
             except FileNotFoundError:
                 return None
@@ -104,7 +109,7 @@ def _common(main: TableStore, branch: TableStore, origin: BranchOrigin) -> tuple
     lowest = floor if published is None else published.id
     for snapshot_id in range(newest, lowest, -1):
         there = branch.snapshots.find(snapshot_id)
-        if there is not None and _is_same(main.snapshots.find(snapshot_id), there):
+        if there is not None and _has(main, there):
             return there, True
     if published is not None:
         return published, True
@@ -132,9 +137,14 @@ def _published(main: TableStore, branch: TableStore, floor: int, newest: int) ->
         was_published = held.merged_as == held.snapshot.identity and held.merged_into in (None, main.paths.branch)
         while kept is not None and kept.id > floor:
             if kept.id <= newest and not branch.snapshots.removed.has(kept.identity) and has_manifests(branch, kept):
-                there = main.snapshots.find(kept.id)
-                has_expired = there is None and was_published and not main.snapshots.removed.has(kept.identity)
-                if _is_same(there, kept) or (has_expired and not held.may_be_gone(main)):
+                is_there = _has(main, kept)
+                has_expired = (
+                    not is_there
+                    and main.snapshots.find(kept.id) is None
+                    and was_published
+                    and not main.snapshots.removed.has(kept.identity)
+                )
+                if is_there or (has_expired and not held.may_be_gone(main)):
                     return kept, True
                 is_sure = is_sure and not has_expired
             before = _before(kept, branch, main)
@@ -343,6 +353,12 @@ def _is_merge_of(snapshot: Snapshot, origin: BranchOrigin) -> bool:
     return MERGED_BRANCH_KEY in snapshot.properties and snapshot.properties.get(MERGED_ORIGIN_KEY) == str(
         origin.created_ms
     )
+
+
+def _has(main: TableStore, snapshot: Snapshot) -> bool:
+    """Whether the history of main has a snapshot of a branch."""
+    found = main.snapshots.find(snapshot.id)
+    return found is not None and _is_same(found, snapshot) and main.snapshots.is_in_history(found)
 
 
 def _is_same(one: Snapshot | None, other: Snapshot) -> bool:

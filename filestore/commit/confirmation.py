@@ -12,7 +12,7 @@ from filestore.commit.snapshot_writer import check_bucket_count
 from filestore.commit.succession import Parent, Standing, continues, remove_strays, standing, surroundings
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
+from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 from lsm.retry import LostRaceError
@@ -79,7 +79,10 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
                 "fix=open the table again and look; roll it back if this commit is not wanted there"
             )
         case Standing.FORKED:
-            store.delete_snapshot(snapshot)
+            if not take_back_unless_followed(store, snapshot):
+                snapshots.raise_latest_hint(snapshot.id)  # another commit follows since the look around
+                return
+            check_not_removed(store, snapshot, commit_user=commit_user)
             text = (
                 f"snapshots were removed while this process was paused, so its commit was taken back: "
                 f"table={store.name} planned_on={parent.id} user={commit_user}"
@@ -177,7 +180,8 @@ def take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
     """
     if _is_followed(store, snapshot):
         return False
-    store.delete_snapshot(snapshot)
+    if not store.delete_snapshot(snapshot):  # it went since the look: with a rollback, or it and its followers expired
+        return standing(surroundings(store, snapshot, EMPTY_TABLE, with_own=True)) is not Standing.PUBLISHED
     if not _is_followed(store, snapshot):
         return True
     # refused: another commit has the number, so what follows this one is taken back for its parent, as this one is

@@ -1,5 +1,7 @@
 """Which commits of one user are published; every snapshot is read at most once."""
 
+from itertools import islice
+
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.commit.expired_commits import DATA_KINDS, ExpiredCommits
 from filestore.snapshot.snapshot import Snapshot
@@ -58,13 +60,12 @@ class CommitHistory:
         return identifier <= self._expired
 
     def _find_downwards(self, latest: Snapshot, floor: int, *, skip_first: bool = False) -> Snapshot | None:
-        for snapshot_id in range(latest.id - skip_first, floor, -1):
-            snapshot = latest if snapshot_id == latest.id else self._table.snapshots.find(snapshot_id)
-            if snapshot is None:
-                return None  # expired, and all before it
+        for snapshot in islice(self._table.snapshots.back_from(latest), int(skip_first), None):
+            if snapshot.id <= floor:
+                return None
             if snapshot.commit_user == self._commit_user and snapshot.commit_kind in DATA_KINDS:
                 return snapshot
-        return None
+        return None  # expired
 
     def _was_rewritten(self, latest: Snapshot) -> bool:
         """Whether a rollback removed what was scanned, so that it is not known any more."""

@@ -85,11 +85,15 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
         kind = Parent.LEAVING
     if is_same_table and kind is Parent.SAME and not with_own:
         return Surroundings(is_same_table=True, parent=kind, is_there=True)
-    # The next one is looked up before the own one: an expiry deletes them in the other order.
+    # Others may go on between two looks. What is newer continues it, or never did: the next one is looked up behind the
+    # listing. It is looked up before the own one, because an expiry deletes them in the other order, and so what is
+    # older is looked up once more where the own one is gone.
+    ids = snapshots.ids()
     following = snapshots.find(snapshot.id + 1)
     is_followed = following is not None and continues(store, following, snapshot)
     is_there = snapshots.find_ref(snapshot.ref) is not None
-    ids = snapshots.ids()
+    if not is_there:
+        ids = snapshots.ids()
     return Surroundings(
         is_noted=snapshots.removed.has(snapshot.identity),
         is_same_table=is_same_table,

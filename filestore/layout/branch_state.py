@@ -40,6 +40,7 @@ NEEDING_A_BRANCH: Final = frozenset({Operation.FAST_FORWARD, Operation.MERGE, Op
 
 _HIDING: Final = frozenset({Operation.CREATE, Operation.DELETE, Operation.RENAME})
 _SEALING: Final = _HIDING | {Operation.REWRITE}
+_OF_BRANCHES: Final = _HIDING | {Operation.FAST_FORWARD, Operation.MERGE}  # never on the main one
 _READING: Final = frozenset({Operation.RENAME, Operation.FAST_FORWARD, Operation.REPLACE_MAIN, Operation.REWRITE})
 
 
@@ -183,6 +184,20 @@ def end_work(io: FileIO, paths: TablePaths) -> None:
     io.delete_empty_directory(paths.branch_root)
 
 
+def end_leftover_work(io: FileIO, operation: Operation, *branches: TablePaths) -> None:
+    """End an operation that began when its branch was gone or main, and whose process died before it saw that.
+
+    For the same operation that is refused for this reason: there is nothing to complete.
+    """
+    for paths in branches:
+        known = read_work(io, paths)
+        if known is None or known.operation is not operation:
+            continue
+        names = [each for each in io.list_names(paths.branch_root) if not each.startswith(".")]
+        if names == [OPERATION_FILE] or _is_stray(io, paths, known):
+            end_work(io, paths)
+
+
 def complete_work(io: FileIO, paths: TablePaths) -> None:
     """Mark an operation as complete that has done everything, and look behind it whether it was in this table.
 
@@ -223,7 +238,12 @@ def _is_at(io: FileIO, paths: TablePaths, operations: Collection[Operation]) -> 
     if paths.branch == MAIN_BRANCH:
         return False
     work = read_work(io, paths)
-    return work is not None and work.operation in operations
+    return work is not None and work.operation in operations and not _is_stray(io, paths, work)
+
+
+def _is_stray(io: FileIO, paths: TablePaths, work: Work) -> bool:
+    """Whether an operation began when its branch had become main: its process finds that out next, or has died."""
+    return work.operation in _OF_BRANCHES and main_branch(io, paths.root) == paths.branch
 
 
 def _body(work: Work) -> bytes:

@@ -19,7 +19,7 @@ GONE_PREFIX: Final = ".gone-"
 _ATTEMPTS: Final = 5  # orphan cleaning deletes empty directories of this kind
 
 
-def delete_own(io: FileIO, directory: str, path: str, names: NameSource, *, is_own: Callable[[bytes], bool]) -> None:
+def delete_own(io: FileIO, directory: str, path: str, names: NameSource, *, is_own: Callable[[bytes], bool]) -> bool:
     """Delete the file that is meant, if it is there.
 
     Args:
@@ -29,23 +29,27 @@ def delete_own(io: FileIO, directory: str, path: str, names: NameSource, *, is_o
         names: gives the new directory its name.
         is_own: by its contents, whether a file is the one that is meant.
 
+    Returns:
+        Whether it was there.
+
     Raises: UnavailableError.
     """
     if not isinstance(io, MovesDirectories):
-        if _is_there(io, path, is_own):
-            io.delete(path)
-        return
+        if not _is_there(io, path, is_own):
+            return False
+        io.delete(path)
+        return True
     for _ in range(_ATTEMPTS):
         gone = f"{directory}/{GONE_PREFIX}{names.uuid()}"
         if not io.make_inside(gone):
-            return
+            return False
         is_there = _is_there(io, path, is_own)
         is_moved = is_there and io.move_into(path, gone)
         if is_moved:
             io.delete(f"{gone}/{path.rpartition('/')[2]}")
         io.delete_empty_directory(gone)
         if is_moved or not is_there:
-            return
+            return is_moved
     raise UnavailableError(f"a file could not be deleted, because others delete what is beside it: path={path}")
 
 

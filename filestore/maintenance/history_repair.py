@@ -6,20 +6,23 @@ readable fork to a tag, and sets the hints right.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
 
 from filestore.commit.succession import continues
 from filestore.maintenance.rollback import finish_without_target, plan_rollback, roll_back
 from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
-from filestore.refs.file_references import data_files, metadata_files
+from filestore.refs.late_references import (
+    FORK_TAG_PREFIX,
+    LateReference,
+    has_all_files,
+    late_references,
+    references_of_gone_branches,
+    remove_late_reference,
+)
 from filestore.refs.live_references import tag_references
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
-from lsm.errors import CorruptDataError, FluvialError
-
-FORK_TAG_PREFIX: Final = "fork-of-snapshot-"
+from lsm.errors import CorruptDataError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class HistoryState:
     chain: tuple[Snapshot, ...]  # the snapshots of the table, ascending
     forks: tuple[Snapshot, ...] = ()
     missing_ids: tuple[int, ...] = ()  # inside the chain
-    late_tags: tuple[str, ...] = ()  # without files, of processes that died behind a rollback
+    late: tuple[LateReference, ...] = ()  # without files, of processes that died
     earliest_hint: int | None = None
     latest_hint: int | None = None
 
@@ -59,7 +62,7 @@ def read_history(store: TableStore) -> HistoryState:
     segments = _segments(store, [each for each in found if each not in strays])
     state = history_of(segments, first_kept=kept, earliest_hint=earliest, latest_hint=latest)
     forks = tuple(sorted((*state.forks, *strays), key=lambda each: each.id))
-    return replace(state, forks=forks, late_tags=tuple(_late_tags(store)))
+    return replace(state, forks=forks, late=tuple(_late(store)))
 
 
 def history_of(
@@ -126,11 +129,11 @@ def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repa
     state = read_history(store)
     for fork in state.forks:
         yield from _without(store, fork, dry_run=dry_run)
-    for name in state.late_tags:
+    for late in state.late:
         if not dry_run:
-            store.delete_tag(name)
-        detail = "cause='a rollback removed its snapshot while it was created' fix=tag another one"
-        yield Repair(action="remove tag", subject=f"tag {name}", detail=detail)
+            remove_late_reference(store, late)
+        detail = "cause='its snapshot, branch or table had ended when it was created' fix='create another one'"
+        yield Repair(action=f"remove {late.kind}", subject=str(late), detail=detail)
     yield from _unclaimed(store, dry_run=dry_run)
     if not state.chain:
         return
@@ -180,6 +183,12 @@ def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackR
     return found
 
 
+def _late(store: TableStore) -> Iterator[LateReference]:
+    yield from late_references(store)
+    if store.paths.branch == store.main_branch:
+        yield from references_of_gone_branches(store)
+
+
 def _segments(store: TableStore, snapshots: Sequence[Snapshot]) -> list[list[Snapshot]]:
     segments: list[list[Snapshot]] = []
     for snapshot in snapshots:
@@ -208,7 +217,7 @@ def _without(store: TableStore, fork: Snapshot, *, dry_run: bool) -> Iterator[Re
     """Move a fork out of the history: to a tag, if its files are there; a rollback may have deleted its parents'."""
     subject, user = f"snapshot {fork.id}", f"user={fork.commit_user} identifier={fork.commit_identifier}"
     name = f"{FORK_TAG_PREFIX}{fork.id}-{fork.identity[:8]}"
-    if not store.snapshots.is_of_other_table(fork) and _is_readable(store, fork):
+    if not store.snapshots.is_of_other_table(fork) and has_all_files(store, fork):
         if not dry_run:
             store.io.create_exclusive(store.paths.tag(name), fork.to_json().encode())
         yield Repair(action="tag fork", subject=subject, detail=f"tag={name} {user} fix=write its rows again")
@@ -225,27 +234,3 @@ def _unclaimed(store: TableStore, *, dry_run: bool) -> Iterator[Repair]:
             if not dry_run:
                 store.snapshots.claims.remove(claim)
             yield Repair(action="remove claim", subject=f"snapshot {claim.id}", detail=f"identity={claim.identity}")
-
-
-def _late_tags(store: TableStore) -> Iterator[str]:
-    """Tags that were created behind a rollback that removed their snapshots, by processes that did not look again."""
-    if not store.snapshots.removed.digest:
-        return
-    for name in store.snapshots.tag_names():
-        tag = None
-        with suppress(CorruptDataError):  # verify names it
-            tag = store.snapshots.find_tag(name)
-        if tag is None or name.startswith(FORK_TAG_PREFIX) or not store.snapshots.removed.has(tag.identity):
-            continue
-        if not _is_readable(store, tag):
-            yield name
-
-
-def _is_readable(store: TableStore, snapshot: Snapshot) -> bool:
-    try:
-        paths = metadata_files(store, snapshot, with_changelog=False).all | {
-            each.path for each in data_files(store, snapshot)
-        }
-    except (FileNotFoundError, FluvialError):
-        return False
-    return all(store.io.exists(path) for path in sorted(paths))

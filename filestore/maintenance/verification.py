@@ -110,9 +110,9 @@ def _history(store: TableStore, branch: str) -> Iterator[Finding]:
             "cause='its writer was paused, and died before it took it back; or a version that did not look' fix=repair"
         )
         yield Finding(check="fork", subject=f"{branch} snapshot {fork.id}", problem=problem)
-    for name in state.late_tags:
-        problem = "a rollback removed its snapshot while it was created, and its process died fix=repair"
-        yield Finding(check="tag", subject=f"{branch} {name}", problem=problem)
+    for late in state.late:
+        problem = "its snapshot, branch or table had ended when it was created, and its process died fix=repair"
+        yield Finding(check=late.kind, subject=f"{late.branch} {late.name}", problem=problem)
     if state.missing_ids:
         problem = f"missing={list(state.missing_ids[:10])} count={len(state.missing_ids)}"
         yield Finding(check="snapshots", subject=branch, problem=problem)

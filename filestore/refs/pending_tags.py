@@ -155,6 +155,17 @@ def check_gone(store: TableStore, name: str, purpose: str) -> None:
         )
 
 
+def remove_foreign(store: TableStore, name: str) -> bool:
+    """Delete a tag of a former table of this name, whose creator died before it took it back; whether there was one."""
+    found = store.snapshots.find_tag(name)
+    if found is None or not store.snapshots.is_of_other_table(found) or not store.is_as_opened():
+        return False
+    path = store.paths.tag(name)
+    with suppress(FileNotFoundError):
+        store.delete_own(path, store.io.read_bytes(path))
+    return True
+
+
 def remove_leftover(store: TableStore, path: str) -> None:
     """Delete the file of a tag, and the directories that it made where the table was dropped or renamed."""
     delete_leftover(store.io, path)

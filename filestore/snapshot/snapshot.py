@@ -236,10 +236,14 @@ def _given(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def back_from(snapshot: Snapshot | None, find: Callable[[int], Snapshot | None]) -> Iterator[Snapshot]:
-    """A snapshot and those before it, newest first, until one is missing; looked up lazily."""
+    """A snapshot and those before it, newest first, until one has expired; looked up lazily.
+
+    What has the number before a snapshot may be a fork, which its writer did not take back: it is not of this history.
+    """
     while snapshot is not None:
         yield snapshot
-        snapshot = find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
+        before = find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
+        snapshot = before if before is not None and snapshot.parent in (None, before.identity) else None
 
 
 def with_befores(history: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Callable[[], Snapshot | None]]]:

@@ -170,6 +170,13 @@ class SnapshotStore:
         """A snapshot and those before it, newest first, until one has expired; read lazily."""
         return back_from(snapshot, self.find)
 
+    def is_in_history(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot that is there is the newest, or the next continues it; else it is a fork."""
+        if snapshot.id == self.latest_id():
+            return True
+        following = self.find(snapshot.id + 1)
+        return following is not None and following.parent in (None, snapshot.identity)
+
     def publish(self, snapshot: Snapshot) -> bool:
         """Make a snapshot visible: the atomic step of a commit.
 
@@ -270,17 +277,6 @@ class SnapshotStore:
         while oldest is not None and oldest > FIRST_SNAPSHOT_ID and self.exists(oldest - 1):
             oldest -= 1
         return oldest
-
-    def newest_of(self, commit_user: str) -> Snapshot | None:
-        """The newest snapshot of a commit user, walking back from the latest; None when all of them expired."""
-        latest_id, earliest_id = self.latest_id(), self.earliest_id()
-        if latest_id is None or earliest_id is None:
-            return None
-        for snapshot_id in range(latest_id, earliest_id - 1, -1):
-            snapshot = self.find(snapshot_id)
-            if snapshot is not None and snapshot.commit_user == commit_user:
-                return snapshot
-        return None
 
     def as_of(self, time_ms: int, *, now_ms: int) -> Snapshot | None:
         """The last snapshot committed at or before a time; the newest for now and later. See ``snapshot_as_of``."""

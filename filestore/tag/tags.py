@@ -20,7 +20,7 @@ from filestore.layout.version_names import check_tag_name
 from filestore.refs.branch_origins import branch_made_from, record_origin
 from filestore.refs.file_references import FileSize
 from filestore.refs.live_references import LiveReference, ReferenceKind
-from filestore.refs.pending_tags import check_gone, check_open, remove_leftover, with_pending_tag
+from filestore.refs.pending_tags import check_gone, check_open, remove_foreign, remove_leftover, with_pending_tag
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.refs.unused_files import delete_unreferenced, delete_unused_of
 from filestore.snapshot.snapshot import Snapshot
@@ -96,7 +96,9 @@ def create_tag(
     path = store.paths.tag(name)
 
     def create() -> None:
-        if not store.io.create_exclusive(path, body):
+        while not store.io.create_exclusive(path, body):
+            if remove_foreign(store, name):
+                continue
             raise InvalidInputError(
                 f"tag exists already: table={store.name} tag={name} snapshot={read_tag(store, name).snapshot.id} "
                 "fix=choose another name, or replace it"
@@ -110,7 +112,7 @@ def create_tag(
 
 def hold_snapshot(store: TableStore, name: str, snapshot_id: int) -> Tag:
     """Tag a snapshot without expiry, unless it has this tag already. See ``create_tag``."""
-    existing = _find(store, name)
+    existing = None if remove_foreign(store, name) else _find(store, name)
     if existing is None:
         body, path = _snapshot_file(store, snapshot_id), store.paths.tag(name)
         snapshot, created = Snapshot.from_json(body, source=store.paths.snapshot(snapshot_id)), []

@@ -16,8 +16,9 @@ from engine.cli.exit_codes import EXIT_FAILED
 from engine.cli.output import console, json_option, notes, print_json
 from engine.cli.place import WarehousePlace, with_optional_place
 from engine.simulation.explorer import Exploration, explore, random_plan
-from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory
+from engine.simulation.history import HistoryPlace, SimulatedHistory
 from engine.simulation.pause_matrix import matrix
+from engine.simulation.plan import HistoryPlan
 from engine.simulation.repertoire import OPERATION_NAMES, operation
 from filestore.catalog.warehouse import open_warehouse
 from filestore.io.file_io import RandomNames

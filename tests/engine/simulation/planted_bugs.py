@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from engine.simulation.explorer import CRASH, PAUSE, every_place
-from engine.simulation.history import HistoryPlan, run_history
+from engine.simulation.history import run_history
+from engine.simulation.plan import HistoryPlan
 from engine.simulation.scheduler import Fault, Intervention, Seam
 from engine.simulation.schedules import PlacedSchedule
 from filestore import table_store

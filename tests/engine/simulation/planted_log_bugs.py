@@ -9,7 +9,8 @@ import pytest
 
 from engine.log.bucket_log import BucketLog
 from engine.simulation.explorer import PAUSE
-from engine.simulation.history import HistoryPlan, run_history
+from engine.simulation.history import run_history
+from engine.simulation.plan import HistoryPlan
 from engine.simulation.scheduler import Fault, Intervention
 from engine.simulation.schedules import PlacedSchedule
 from engine.write.turns.ticket_queue import Turn

@@ -4,13 +4,14 @@ import hashlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from engine.simulation.explorer import CRASH, INTERVENTIONS, PAUSE, every_place, explore, random_plan, two_preemptions
-from engine.simulation.history import HistoryPlace, HistoryPlan, SimulatedHistory, run_history
+from engine.simulation.history import HistoryPlace, SimulatedHistory, run_history
 from engine.simulation.invariants import Checker
 from engine.simulation.pause_matrix import (
     MEANWHILE,
@@ -22,9 +23,11 @@ from engine.simulation.pause_matrix import (
     pairs_with_log,
     sampled_matrix,
 )
+from engine.simulation.plan import HistoryPlan
+from engine.simulation.scheduler import Fault, Intervention
 from filestore.io.file_io import LocalFileIO
 from lsm.errors import InvalidInputError
-from tests.engine.simulation.planted_bugs import plan
+from tests.engine.simulation.planted_bugs import plan, publishing, then_dead
 from tests.test_tidy import ROOT
 
 SEED = 16
@@ -36,6 +39,10 @@ def digest(history: SimulatedHistory) -> str:
 
 def failures_text(histories: list[SimulatedHistory]) -> str:
     return "\n\n".join("\n".join([str(each.plan), *each.problems, each.plan.to_json()]) for each in histories)
+
+
+def has_late(history: SimulatedHistory) -> bool:
+    return any(each.what == "arrives late" for each in history.events)
 
 
 REPLAY = """
@@ -84,6 +91,55 @@ def test_no_death_of_a_tag_beside_an_expiry_leaves_a_name_without_files(name: st
     """versions.md H2: a name that was not acknowledged stopped expiry until someone deleted it."""
     plans = every_place(plan(name, "write expire"), (PAUSE, CRASH, INTERVENTIONS["crash"]), changes_only=True)
     assert failures_text(explore(plans).failed) == ""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["stream", "merge", "fast-forward"])
+def test_what_a_dead_writer_created_beside_the_history_is_not_taken_for_committed(name: str) -> None:
+    """The number of its snapshot had expired, and it died before it looked: its next run found the snapshot there."""
+    setup = "append" if name == "stream" else "versioned"
+    found = explore(then_dead(publishing(plan(name, "write write expire", setup=setup))()))
+    assert failures_text(found.failed) == ""
+    assert found.histories
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("setup", ["keyed", "append"])
+def test_the_first_commit_of_a_table_is_not_taken_back_under_another_one(setup: str) -> None:
+    """Seed 50000386: it looked whether one follows, was paused, and then listed one; or what followed had expired."""
+    is_wanted = lambda operation, path: "/snapshot" in path and operation != "delete"  # noqa: E731
+    for others in ("write", "write write expire"):
+        two = plan("drop create overwrite", others, setup=setup)
+        found = explore(every_place(two, (PAUSE,), is_wanted=is_wanted))
+        assert failures_text(found.failed) == ""
+        assert found.histories > 10
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["tag", "savepoint", "branch", "merge", "fast-forward"])
+@pytest.mark.parametrize("others", ["rollback", "drop create write write", "replace-main"])
+def test_what_a_process_creates_behind_the_end_of_what_it_names_and_dies_is_nobodys(name: str, others: str) -> None:
+    """It did not live to take it back. The same call, another one of the name, or a repair frees what it left."""
+    plans = every_place(
+        plan(name, others, setup="versioned"), (PAUSE,), is_wanted=lambda operation, _: operation == "create_exclusive"
+    )
+    assert failures_text(explore(then_dead(plans)).failed) == ""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["write", "stream", "overwrite", "compact-full", "tag"])
+def test_a_creation_that_arrives_when_nobody_waits_for_it_any_more_loses_nothing(name: str) -> None:
+    """Its client had gone on or given up; and it arrived behind what others did meanwhile."""
+    late = Intervention(fault=Fault.LATE)
+    choices = (late, replace(late, pause=PAUSE.pause))
+    for others in ("write write expire", "rollback write write", "drop create write write"):
+        two = plan(name, others, is_object_store=True)
+        plans = every_place(two, choices, is_wanted=lambda operation, _: operation == "create_exclusive")
+        found: list[SimulatedHistory] = []
+        failed = explore(plans, done=found.append).failed
+        assert failures_text(failed) == ""
+        assert found
+        assert all(map(has_late, found))
 
 
 @pytest.mark.sweep

@@ -9,8 +9,9 @@ import pytest
 
 from engine.cli.app import run_command
 from engine.simulation.explorer import explore
-from engine.simulation.history import HistoryPlace, HistoryPlan
+from engine.simulation.history import HistoryPlace
 from engine.simulation.pause_matrix import sampled_matrix
+from engine.simulation.plan import HistoryPlan
 from filestore.catalog.warehouse import open_warehouse
 from filestore.options.catalog_options import CatalogOptions
 from tests.engine.simulation.planted_bugs import plan

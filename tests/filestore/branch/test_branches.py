@@ -327,6 +327,31 @@ def test_what_cannot_be_deleted_or_renamed_is_refused() -> None:
     assert table.store.io.files == before  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("operation", [Operation.DELETE, Operation.RENAME, Operation.MERGE, Operation.FAST_FORWARD])
+def test_an_operation_that_began_when_its_branch_had_become_main_is_nobodys(operation: Operation) -> None:
+    """Its process died before it saw that: a rename that was run again emptied main; a fast-forward stopped expiry."""
+    old = grown()
+    replace_main(old.store, "dev")
+    main = reopened(old, old.store.io)
+    before, io, paths = key_values(main), main.store.io, main.store.paths
+    arguments = {"target": "fix"} if operation is Operation.RENAME else {}
+    begin_work(io, paths, Work(operation=operation, arguments=arguments))
+    if operation is Operation.RENAME:
+        begin_work(io, paths.with_branch("fix"), Work(operation=operation, arguments={"source": "dev"}))
+    calls: dict[Operation, Callable[[], object]] = {
+        Operation.DELETE: lambda: delete_branch(main.store, "dev"),
+        Operation.RENAME: lambda: rename_branch(main.store, "dev", "fix"),
+        Operation.MERGE: lambda: merge_branch(main.store, "dev"),
+        Operation.FAST_FORWARD: lambda: fast_forward(main.store, "dev"),
+    }
+    main.write(rows((7, 7)))
+    assert expire_all_but(main, keep=1)
+    with pytest.raises(InvalidInputError):
+        calls[operation]()
+    assert key_values(reopened(old, io)) == sorted([*before, (7, 7)])
+    assert not [path for path in io.files if path.endswith("/OPERATION")]  # type: ignore[attr-defined]
+
+
 def test_a_renamed_branch_is_the_same_by_another_name() -> None:
     """BR-08: its tags, snapshots and the tag that protects it come along; main is as it was."""
     table = grown()

@@ -752,10 +752,11 @@ def test_a_snapshot_is_taken_back_unless_a_commit_that_continues_it_follows(
     taken = table.store.snapshots.read(3)
     delete = type(table.store).delete_snapshot
 
-    def delete_then_others(store: object, snapshot: object) -> None:
-        delete(store, snapshot)  # type: ignore[arg-type]
+    def delete_then_others(store: object, snapshot: object) -> bool:
+        was_there = delete(store, snapshot)  # type: ignore[arg-type]
         for key in range(10, 10 + others):
             reopened(table, table.store.io).write(rows((key, key)))
+        return was_there
 
     monkeypatch.setattr(type(table.store), "delete_snapshot", delete_then_others)
     assert take_back_unless_followed(table.store, taken)
@@ -770,13 +771,25 @@ def test_a_snapshot_comes_back_when_a_commit_on_top_of_it_was_made_while_it_was_
     table.store.delete_snapshot(following)
     delete = type(table.store).delete_snapshot
 
-    def delete_then_follow(store: object, snapshot: object) -> None:
-        delete(store, snapshot)  # type: ignore[arg-type]
+    def delete_then_follow(store: object, snapshot: object) -> bool:
+        was_there = delete(store, snapshot)  # type: ignore[arg-type]
         assert table.store.io.create_exclusive(table.store.paths.snapshot(3), following.to_json().encode())
+        return was_there
 
     monkeypatch.setattr(type(table.store), "delete_snapshot", delete_then_follow)
     assert not take_back_unless_followed(table.store, taken)
     assert content(reopened(table, table.store.io)) == {1: 1, 2: 2, 3: 3}
+
+
+@pytest.mark.parametrize(("left", "is_taken_back"), [((4,), False), ((1,), True), ((), True)])
+def test_a_snapshot_that_is_gone_was_taken_back_unless_it_expired(left: tuple[int, ...], is_taken_back: bool) -> None:
+    """Its commit must not be made again if others had gone on from it; else its files are its writer's again."""
+    table = copied(_three_commits())
+    table.write(rows((4, 4)))
+    taken = table.store.snapshots.read(2)
+    for each in {1, 2, 3, 4} - {*left}:
+        table.store.io.delete(table.store.paths.snapshot(each))
+    assert take_back_unless_followed(table.store, taken) is is_taken_back
 
 
 def test_a_rollback_that_finds_a_snapshot_taken_back_leaves_it_to_its_writer() -> None:
@@ -800,9 +813,9 @@ def test_what_a_rollback_has_noted_is_not_committed_again_by_its_writer(monkeypa
     delete = type(table.store).delete_snapshot
     table.store.snapshots.removed.add(parent.identity)
 
-    def noted_then_deleted(store: object, snapshot: object) -> None:
+    def noted_then_deleted(store: object, snapshot: object) -> bool:
         table.store.snapshots.removed.add(last.identity)
-        delete(store, snapshot)  # type: ignore[arg-type]
+        return delete(store, snapshot)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(table.store), "delete_snapshot", noted_then_deleted)
     with pytest.raises(GoneError, match="removed by a rollback"):

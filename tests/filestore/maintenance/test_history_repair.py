@@ -8,7 +8,9 @@ from filestore.maintenance.history_repair import HistoryState, read_history, rep
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.maintenance.verification import verify_files
+from filestore.refs.savepoint_files import savepoint_ids
 from filestore.table import FileTable
+from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import ConflictError
 from tests.support.faults import Nth
@@ -145,12 +147,40 @@ def test_a_tag_of_a_process_that_died_behind_a_rollback_is_removed() -> None:
     roll_back(store, plan_rollback(store, store.snapshots.read(1)))
     for each, body in bodies.items():
         store.io.write_new(store.paths.tag(f"late{each}"), body)
-    assert read_history(store).late_tags == ("late2", "late3")
+    assert [each.name for each in read_history(store).late] == ["late2", "late3"]
     assert ("tag", "main late3") in problems(table)
     assert actions(table) == [("remove tag", "tag late2"), ("remove tag", "tag late3")]
     assert (store.snapshots.tag_names(), problems(table)) == (["kept"], [])
     table.write(rows((9, 9)))
     assert expire_all_but(table, 1) == [1]
+
+
+def test_a_savepoint_of_a_process_that_died_behind_a_rollback_is_removed() -> None:
+    table = with_commits(2)
+    store = table.store
+    saved = create_savepoint(store)
+    body, path = store.io.read_bytes(store.paths.savepoint(saved.id)), store.paths.savepoint(saved.id)
+    delete_savepoint(store, saved.id)
+    roll_back(store, plan_rollback(store, store.snapshots.read(1)))
+    store.io.write_new(path, body)
+    assert ("savepoint", "main 1") in problems(table)
+    assert ("remove savepoint", "savepoint 1") in actions(table)
+    assert (savepoint_ids(store), problems(table)) == ([], [])
+
+
+def test_what_came_into_a_branch_behind_its_end_is_removed() -> None:
+    """A tag of what was merged, without its files; and a commit to a branch that was main."""
+    table = with_commits(2)
+    store, there = table.store, table.store.paths.with_branch("gone")
+    body = store.io.read_bytes(store.paths.snapshot(2))
+    lost = body.replace(b"manifest-list-", b"manifest-list-f")
+    store.io.write_new(there.tag("merged-2"), lost)
+    store.io.write_new(there.snapshot(2), lost)
+    store.io.write_new(store.paths.with_branch("made").tag("by-another-engine"), body)
+    assert ("snapshot", "gone 2") in problems(table)
+    assert actions(table) == [("remove snapshot", "snapshot 2 of gone"), ("remove tag", "tag merged-2 of gone")]
+    assert store.io.list_names(store.paths.branch_dir) == ["branch-made"]
+    assert content(table) == {1: 1, 2: 2}
 
 
 def test_a_fork_that_became_a_tag_is_not_removed_as_one_that_came_late() -> None:
@@ -160,7 +190,7 @@ def test_a_fork_that_became_a_tag_is_not_removed_as_one_that_came_late() -> None
     assert [action for action, _ in actions(table)] == ["tag fork", "remove fork"]
     (name,) = table.store.snapshots.tag_names()
     table.store.io.delete(table.store.paths.manifest(table.store.snapshots.tag(name).delta_manifest_list))
-    assert read_history(table.store).late_tags == ()
+    assert read_history(table.store).late == ()
 
 
 def test_a_gap_of_another_engine_is_reported_and_nothing_is_removed() -> None:

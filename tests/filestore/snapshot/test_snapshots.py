@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.layout.paths import TablePaths
-from filestore.snapshot.snapshot import CommitKind, Snapshot, carried_offsets
+from filestore.snapshot.snapshot import PARENT_KEY, CommitKind, Snapshot, carried_offsets
 from filestore.snapshot.snapshot_store import SnapshotStore
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from tests.support import hostile
@@ -168,7 +168,6 @@ def test_an_empty_table_has_no_snapshot() -> None:
     assert store.latest() is None
     assert store.latest_id() is None
     assert store.earliest_id() is None
-    assert store.newest_of("query") is None
     assert store.as_of(10**15, now_ms=10**15) is None
     assert store.ids() == []
 
@@ -243,22 +242,6 @@ def test_a_truncated_snapshot_names_its_file_and_size() -> None:
             store.latest()
 
 
-def test_the_newest_of_a_user_is_found_behind_others() -> None:
-    """FL-164: what a restarted query looks for."""
-    store = store_with(snapshot(1), snapshot(2), snapshot(3, commit_user="other"), snapshot(4, commit_user="other"))
-    assert store.newest_of("query") == snapshot(2)
-    assert store.newest_of("other") == snapshot(4, commit_user="other")
-    assert store.newest_of("nobody") is None
-
-
-def test_gaps_of_expiry_are_walked_over() -> None:
-    io = MemoryFileIO()
-    store = store_with(snapshot(1), snapshot(2), snapshot(3, commit_user="other"), io=io)
-    del io.files[PATHS.snapshot(1)]
-    io.files[PATHS.earliest_hint] = b"1"
-    assert store.newest_of("query") == snapshot(2)
-
-
 def test_the_walk_back_ends_at_the_first_snapshot_or_where_one_expired() -> None:
     io = MemoryFileIO()
     store = store_with(snapshot(1), snapshot(2), snapshot(3), snapshot(4), io=io)
@@ -266,6 +249,16 @@ def test_the_walk_back_ends_at_the_first_snapshot_or_where_one_expired() -> None
     assert list(store.back_from(None)) == []
     del io.files[PATHS.snapshot(2)]
     assert [each.id for each in store.back_from(snapshot(4))] == [4, 3]
+
+
+def test_a_fork_is_not_taken_for_the_snapshot_that_expired() -> None:
+    """A stream found its batch in one that nobody took back, and did not commit it again."""
+    first, fork = snapshot(2, uuid="b"), snapshot(3, uuid="fork", properties={PARENT_KEY: "b"})
+    kept = snapshot(4, uuid="d", properties={PARENT_KEY: "c"})
+    store = store_with(first, fork, kept)
+    assert list(store.back_from(kept)) == [kept]
+    assert [store.is_in_history(each) for each in (first, fork, kept)] == [True, False, True]
+    assert list(store.back_from(fork)) == [fork, first]
 
 
 def test_offsets_of_the_log_are_those_of_the_newest_snapshot_that_has_some() -> None:

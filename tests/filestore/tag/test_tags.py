@@ -21,9 +21,11 @@ from filestore.table_store import TableStore
 from filestore.tag.neighbours import next_tag, previous_tag
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import (
+    Tag,
     create_tag,
     delete_tag,
     expired_tags,
+    hold_snapshot,
     list_tags,
     read_tag,
     rename_tag,
@@ -384,6 +386,22 @@ def two_snapshots(catalog: FileCatalog) -> FileTable:
 def made_again(catalog: FileCatalog) -> None:
     catalog.drop_table("db.t")
     catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
+
+
+@pytest.mark.parametrize("create", [create_tag, lambda store, name: hold_snapshot(store, name, 1)])
+def test_a_tag_that_a_dead_process_put_into_a_table_made_again_does_not_keep_its_name(
+    create: Callable[[TableStore, str], Tag],
+) -> None:
+    """It names a snapshot of the former table: a branch began at it."""
+    disk = MemoryFiles()
+    catalog = memory_catalog(disk)
+    body = disk.read_bytes(two_snapshots(catalog).store.paths.tag("old"))
+    made_again(catalog)
+    table = catalog.table("db.t")
+    table.write(rows((5, 5)))
+    disk.write_new(table.store.paths.tag("old"), body)
+    assert create(table.store, "old").snapshot == table.store.snapshots.read(1)
+    assert table.store.snapshots.tag("old").ref == table.store.snapshots.read(1).ref
 
 
 @pytest.mark.parametrize("change", CHANGES)
