@@ -13,7 +13,15 @@ import pyarrow.compute as pc
 from filestore.datafile.schema_mapping import conform, holds_variant
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import BYTES_ROOTS, MAX_LENGTH, TEXT_ROOTS, DataField, DataType, arrow_type
+from filestore.types.data_types import (
+    BYTES_ROOTS,
+    MAX_LENGTH,
+    TEXT_ROOTS,
+    VARIANT_ARROW,
+    DataField,
+    DataType,
+    arrow_type,
+)
 from filestore.write.rounding import inexact_floats, rounded
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
@@ -127,6 +135,8 @@ def _inexact(field: DataField, given: pa.DataType, error: str) -> str:
 def _refuse_other_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
     """Arrow leaves out fields that are not wanted."""
     types = pa.types
+    if wanted.equals(VARIANT_ARROW, check_metadata=True):
+        return  # a shredded value has other fields, which are put together
     if types.is_struct(given) and types.is_struct(wanted):
         names = [each.name for each in wanted]
         for each in given:

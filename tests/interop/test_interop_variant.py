@@ -1,12 +1,13 @@
 """VARIANT: Java reads what we write and writes what we read; its JSON of our bytes is the JSON that went in."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import VariantVal
 
-from lsm.errors import InvalidInputError
 from tests.peers import UPDATE_AFTER, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
@@ -54,10 +55,31 @@ def test_a_variant_is_read_by_java_and_back(tmp_path: Path, java_peer: JavaPeer)
     assert java_peer.read(tmp_path, "db.t") == FLUVIAL.read(tmp_path, "db.t") == merged
 
 
-def test_a_shredded_variant_is_refused_by_name(tmp_path: Path, java_peer: JavaPeer) -> None:
-    """Parts of such values are columns of their own; Spark's scan of a compacted table puts them together."""
+SHREDDED = (  # of the shape that Java infers, and others: a part missing, of another type, more parts, none at all
+    *(f'{{"age":{each},"city":"c{each}","sizes":[{each},{each * 300}],"at":{{"x":{each}.5}}}}' for each in range(20)),
+    '{"age":1}', '{"age":"old","city":null,"at":{"y":true}}', '{"age":2,"city":"c","more":[1,{"a":"b"}],"another":{}}',
+    "{}", "[1,2]", "7", '"text"', "null", None,
+)  # fmt: skip
+
+
+def test_what_java_shreds_is_read_merged_and_compacted(tmp_path: Path, java_peer: JavaPeer) -> None:
+    """Issue 19, 4: parts of the values are columns of their own; Java reads the same from its files and from ours."""
+    generic = java_peer._jvm.paimon.data.variant.GenericVariant
+
+    def texts(rows: list[dict[str, Any]]) -> dict[int, tuple[str | None, ...]]:
+        return {row["id"]: tuple(_text(each) for each in (row["v"], row["a"][0])) for row in rows}
+
+    def _text(found: dict[str, bytes] | None) -> str | None:
+        return None if found is None else str(generic(found["value"], found["metadata"]).toJson())
+
     java_peer.create(tmp_path, "db.t", definition(**{"variant.inferShreddingSchema": "true"}))
-    java_peer.write(tmp_path, "db.t", variants(*[f'{{"age":{n},"city":"c"}}' for n in range(20)]))
-    assert len(java_peer.read(tmp_path, "db.t")) == 20
-    with pytest.raises(InvalidInputError, match=r"a shredded VARIANT is read by Spark's own scan only: column=v"):
-        FLUVIAL.read(tmp_path, "db.t")
+    java_peer.write(tmp_path, "db.t", variants(*SHREDDED))
+    (file,) = (tmp_path / "db.db" / "t").rglob("data-*.parquet")
+    assert "typed_value" in str(pq.read_schema(file).field("v").type)
+    wanted = {number: (text, text) for number, text in enumerate(SHREDDED)}
+    assert texts(java_peer.read(tmp_path, "db.t")) == texts(FLUVIAL.read(tmp_path, "db.t")) == wanted
+    java_peer.write(tmp_path, "db.t", variants('{"age":99,"city":"new"}', first=3))
+    wanted[3] = ('{"age":99,"city":"new"}',) * 2
+    assert texts(FLUVIAL.read(tmp_path, "db.t")) == wanted
+    FLUVIAL.compact(tmp_path, "db.t")
+    assert texts(java_peer.read(tmp_path, "db.t")) == texts(FLUVIAL.read(tmp_path, "db.t")) == wanted

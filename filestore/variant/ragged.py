@@ -1,0 +1,79 @@
+"""Arrays of byte strings and lists as flat NumPy arrays with offsets."""
+
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lsm.errors import CorruptDataError
+
+Ints: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+
+_MOST_BYTES = 4  # of a number in a container
+
+
+def malformed(reason: str) -> CorruptDataError:
+    """What is wrong with stored values."""
+    return CorruptDataError(f"a VARIANT is malformed: reason='{reason}'")
+
+
+def starts_of(counts: Ints) -> Ints:
+    """(n + 1,) where each of n lists begins, and where the last one ends."""
+    found = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=found[1:])
+    return found
+
+
+def spread(starts: Ints, counts: Ints, steps: Ints | int = 1) -> Ints:
+    """For each of n lists the ``counts`` positions from its start on, ``steps`` apart, one list after the other."""
+    begins = starts_of(counts)
+    within = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
+    return np.repeat(starts, counts) + within * (steps if isinstance(steps, int) else np.repeat(steps, counts))
+
+
+def flat_bytes(values: pa.Array) -> tuple[Bytes, Ints]:
+    """The bytes of an array of byte strings, and the n + 1 offsets in them; a null is an empty one."""
+    if not len(values):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    large = values.cast(pa.large_binary())
+    offsets = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
+    data = large.buffers()[2]
+    return np.frombuffer(b"" if data is None else data, np.uint8), offsets
+
+
+def byte_strings(data: Bytes, offsets: Ints) -> pa.Array:
+    """(n,) byte strings of flat bytes and n + 1 offsets."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def cut_out(data: Bytes, starts: Ints, ends: Ints) -> pa.Array:
+    """(n,) byte strings from anywhere in flat bytes. Raises: CorruptDataError: one is not inside."""
+    if len(starts) and (starts.min() < 0 or ends.max() > len(data) or (ends < starts).any()):
+        raise malformed("a part is outside of its value")
+    lengths = ends - starts
+    return byte_strings(data[spread(starts, lengths)], starts_of(lengths))
+
+
+def numbers_at(data: Bytes, places: Ints, widths: Ints) -> Ints:
+    """(n,) unsigned numbers of 1 to 4 bytes, lowest byte first. Raises: CorruptDataError: one is not inside."""
+    if len(places) and (places.min() < 0 or (places + widths).max() > len(data)):
+        raise malformed("it ends too early")
+    found = np.zeros(len(places), np.int64)
+    for index in range(_MOST_BYTES):
+        inside = widths > index
+        found[inside] |= data[places[inside] + index].astype(np.int64) << (8 * index)
+    return found
+
+
+def number_bytes(numbers: Ints, widths: Ints) -> Bytes:
+    """Flat: the lowest 1 to 8 bytes of each number, lowest byte first."""
+    every = np.ascontiguousarray(numbers.astype("<i8")).view(np.uint8).reshape(-1, 8)
+    return every[np.arange(8) < widths[:, None]]
+
+
+def width_of(numbers: Ints) -> Ints:
+    """(n,) how many of 1 to 4 bytes hold each number."""
+    return 1 + (numbers > 0xFF).astype(np.int64) + (numbers > 0xFFFF) + (numbers > 0xFFFFFF)
