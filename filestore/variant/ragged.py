@@ -29,8 +29,10 @@ def starts_of(counts: Ints) -> Ints:
 def spread(starts: Ints, counts: Ints, steps: Ints | int = 1) -> Ints:
     """For each of n lists the ``counts`` positions from its start on, ``steps`` apart, one list after the other."""
     begins = starts_of(counts)
-    within = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
-    return np.repeat(starts, counts) + within * (steps if isinstance(steps, int) else np.repeat(steps, counts))
+    found: Ints = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
+    found *= steps if isinstance(steps, int) else np.repeat(steps, counts)
+    found += np.repeat(starts, counts)
+    return found
 
 
 def flat_bytes(values: pa.Array) -> tuple[Bytes, Ints]:
@@ -38,7 +40,7 @@ def flat_bytes(values: pa.Array) -> tuple[Bytes, Ints]:
     if not len(values):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     large = values.cast(pa.large_binary())
-    offsets = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
+    offsets: Ints = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
     data = large.buffers()[2]
     return np.frombuffer(b"" if data is None else data, np.uint8), offsets
 

@@ -5,6 +5,7 @@ Readers do not check anything again, so a null key or a text that is too long wo
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Final
 
 import pyarrow as pa
@@ -44,8 +45,9 @@ def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, round
     """
     unknown = [name for name in rows.schema.names if name not in schema.column_names]
     if unknown:
+        near = "".join(f" did_you_mean={name}" for name in get_close_matches(unknown[0], schema.column_names, 1))
         raise InvalidInputError(
-            f"the table has no such column: column={unknown[0]} columns={list(schema.column_names)} "
+            f"the table has no such column: column={unknown[0]}{near} columns={list(schema.column_names)} "
             "fix='drop the column, add it to the table, or set write.merge-schema=true'"
         )
     doubled = [name for name in schema.column_names if rows.schema.names.count(name) > 1]
