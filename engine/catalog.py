@@ -31,7 +31,7 @@ from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import seen_schema
-from filestore.schema.schema_store import fields_of, new_schema
+from filestore.schema.schema_store import given_fields, new_schema
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -191,7 +191,7 @@ class Catalog:
         if if_not_exists and self._files.table_exists(name):
             return self.table(name)
         self._check_not_reserved(name.partition(".")[0])
-        CaseRule(case_sensitive).check_fields(fields_of(schema))
+        CaseRule(case_sensitive).check_fields(given_fields(schema))
         given = {**self._defaults, **canonical_options(options or {})}
         if given.get("log.system", "kafka") == "none":
             given = {key: value for key, value in given.items() if not key.startswith("log.") or key == "log.system"}

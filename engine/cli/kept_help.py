@@ -1,6 +1,6 @@
 """The help of single commands, kept in the user's cache: for its first help only a command's modules are imported.
 
-They import what the command does, which costs 1 to 2 s of processor time; a text that is kept costs 0.2 s. A text is of
+They import what the command does, which costs 1 to 2 s of processor time; a text from the cache costs 0.1 s. It is of
 one width of the terminal and one state of the code: whatever file of Fluvial changes, it is made again.
 """
 
@@ -26,7 +26,7 @@ def shown_help(arguments: Sequence[str], make: Callable[[], int]) -> int | None:
 
     Args:
         arguments: of the command line.
-        make: prints it and returns the exit code; called if it is not kept.
+        make: prints it and returns the exit code; called if the cache lacks it.
 
     Returns:
         The exit code; None: these arguments ask for something else.
@@ -35,16 +35,16 @@ def shown_help(arguments: Sequence[str], make: Callable[[], int]) -> int | None:
     if last not in _WORDS or not path or not all(word.replace("-", "").isalnum() and word[0] != "-" for word in path):
         return None
     file, stamp = _file(path), _stamp()
-    kept = _read(file, stamp)
-    if kept is not None:
-        sys.stdout.write(kept)
+    found = _read(file, stamp)
+    if found is not None:
+        sys.stdout.write(found)
         return 0
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
         code = make()
-    sys.stdout.write(told.getvalue())
+    sys.stdout.write(printed.getvalue())
     if code == 0:
-        _keep(file, stamp, told.getvalue())
+        _keep(file, stamp, printed.getvalue())
     return code
 
 
@@ -71,9 +71,9 @@ def _times(directory: Path) -> Iterator[int]:
 
 def _read(file: Path, stamp: str) -> str | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["stamp"] == stamp:
-            return str(kept["text"])
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if found["stamp"] == stamp:
+            return str(found["text"])
     return None
 
 

@@ -53,7 +53,7 @@ class GivenRows:
 
 
 def renamed(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
-    """Columns under other names; those without one keep theirs."""
+    """Columns under other names; others stay."""
     return batch.rename_columns([names.get(name, name) for name in batch.schema.names])
 
 

@@ -18,7 +18,7 @@ from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
 from filestore.types.casts import cast_array, floor_clock, keeps_order, literal_value, narrowed, widens
 from filestore.types.data_types import NESTED_ROOTS, VARIANT_ARROW, DataField, DataType, arrow_field, arrow_type, walk
-from filestore.variant.shredded import METADATA, TYPED, VALUE, put_together
+from filestore.variant.shredded import METADATA_PART, TYPED_PART, VALUE_PART, put_together
 from lsm.errors import CorruptDataError, InvalidInputError
 
 
@@ -199,14 +199,15 @@ def _variant(array: pa.Array, column: str) -> pa.Array:
     """
     plain = array.storage if isinstance(array, pa.ExtensionArray) else array
     found = {field.name: plain.field(index) for index, field in enumerate(plain.type)}
-    if TYPED in found:
+    if TYPED_PART in found:
         try:
-            found[VALUE] = put_together(plain)
+            found[VALUE_PART] = put_together(plain)
         except (CorruptDataError, InvalidInputError) as error:
             raise type(error)(f"{error} column={column}") from error
-    if not {VALUE, METADATA} <= {*found}:
+    if not {VALUE_PART, METADATA_PART} <= {*found}:
         raise InvalidInputError(
-            f"not a VARIANT: column={column} parts={[*found]} fix='a struct of {VALUE} and {METADATA}, both bytes'"
+            f"not a VARIANT: column={column} parts={[*found]} "
+            f"fix='a struct of {VALUE_PART} and {METADATA_PART}, both bytes'"
         )
     parts = [found[field.name].cast(field.type) for field in VARIANT_ARROW]
     if plain.null_count:  # Arrow's writer looks at the parts of a null too, which Spark leaves null

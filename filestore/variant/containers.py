@@ -12,24 +12,24 @@ import pyarrow as pa
 
 from filestore.variant.ragged import (
     Bytes,
-    Ints,
     byte_strings,
     cut_out,
     flat_bytes,
     malformed,
     number_bytes,
     numbers_at,
-    spread,
+    places_from,
     starts_of,
     width_of,
 )
-from filestore.variant.scalars import joined
+from filestore.variant.scalars import end_to_end
+from lsm.keys.words import IndexArray
 
 _OBJECT, _ARRAY = 2, 3
 _LARGE: Final = 0xFF  # parts; with more, their number has four bytes
 
 
-def object_parts(values: pa.Array) -> tuple[Ints, Ints, pa.Array]:
+def object_parts(values: pa.Array) -> tuple[IndexArray, IndexArray, pa.Array]:
     """The fields of objects, object after object: its index, the place of the name, and the value.
 
     Args:
@@ -54,8 +54,8 @@ def object_parts(values: pa.Array) -> tuple[Ints, Ints, pa.Array]:
     if (parts_at > ends).any():
         raise malformed("it ends too early")
     index = np.repeat(np.arange(len(counts)), counts)
-    places = numbers_at(data, spread(places_at, counts, place_widths), np.repeat(place_widths, counts))
-    begun = numbers_at(data, spread(offsets_at, counts, offset_widths), np.repeat(offset_widths, counts))
+    places = numbers_at(data, places_from(places_at, counts, place_widths), np.repeat(place_widths, counts))
+    begun = numbers_at(data, places_from(offsets_at, counts, offset_widths), np.repeat(offset_widths, counts))
     sizes = numbers_at(data, offsets_at + counts * offset_widths, offset_widths)
     if (parts_at + sizes > ends).any():
         raise malformed("it ends too early")
@@ -69,7 +69,7 @@ def object_parts(values: pa.Array) -> tuple[Ints, Ints, pa.Array]:
     return index, places, cut_out(data, starts, stops)
 
 
-def objects(counts: Ints, places: Ints, parts: pa.Array) -> pa.Array:
+def objects(counts: IndexArray, places: IndexArray, parts: pa.Array) -> pa.Array:
     """(n,) objects of fields that are in the order of objects and names.
 
     Args:
@@ -87,26 +87,28 @@ def objects(counts: Ints, places: Ints, parts: pa.Array) -> pa.Array:
     return _containers(_OBJECT, counts, parts, named, widths)
 
 
-def arrays(counts: Ints, parts: pa.Array) -> pa.Array:
+def arrays(counts: IndexArray, parts: pa.Array) -> pa.Array:
     """(n,) arrays of elements that are in order; ``counts`` and ``parts`` as of ``objects``."""
     return _containers(_ARRAY, counts, parts, None, None)
 
 
-def _containers(kind: int, counts: Ints, parts: pa.Array, named: pa.Array | None, name_widths: Ints | None) -> pa.Array:
+def _containers(
+    kind: int, counts: IndexArray, parts: pa.Array, named: pa.Array | None, name_widths: IndexArray | None
+) -> pa.Array:
     data, offsets = flat_bytes(parts)
     begins = starts_of(counts)
     bounds = offsets[begins]
     widths = width_of(bounds[1:] - bounds[:-1])
-    begun = offsets[spread(begins[:-1], counts + 1)] - np.repeat(bounds[:-1], counts + 1)
+    begun = offsets[places_from(begins[:-1], counts + 1)] - np.repeat(bounds[:-1], counts + 1)
     places = byte_strings(number_bytes(begun, np.repeat(widths, counts + 1)), starts_of((counts + 1) * widths))
     is_large = (counts > _LARGE).astype(np.int64)
     forms = widths - 1 | is_large << 2
     if name_widths is not None:
         forms = widths - 1 | name_widths - 1 << 2 | is_large << 4
     heads = _heads((forms << 2 | kind).astype(np.uint8), counts, is_large)
-    return joined(heads, *([named] if named is not None else []), places, byte_strings(data, bounds))
+    return end_to_end(heads, *([named] if named is not None else []), places, byte_strings(data, bounds))
 
 
-def _heads(forms: Bytes, counts: Ints, is_large: Ints) -> pa.Array:
+def _heads(forms: Bytes, counts: IndexArray, is_large: IndexArray) -> pa.Array:
     widths = 2 + 3 * is_large
     return byte_strings(number_bytes(counts << 8 | forms, widths), starts_of(widths))

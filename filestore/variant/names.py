@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from filestore.variant.ragged import Ints, cut_out, flat_bytes, malformed, numbers_at, spread, starts_of
+from filestore.variant.ragged import cut_out, flat_bytes, malformed, numbers_at, places_from, starts_of
+from lsm.keys.words import IndexArray
 
 _VERSION = 1
 
@@ -21,12 +22,12 @@ class NameLists:
     Names have numbers in the order of their bytes, which is the order of the fields of an object.
     """
 
-    of_row: Ints  # (n,) the list of each row; -1: the row is null
+    of_row: IndexArray  # (n,) the list of each row; -1: the row is null
     names: pa.Array  # (N,) in order
-    entries: Ints  # (E,) the number of each name, list after list
-    starts: Ints  # (L + 1,) where each list begins
-    _pairs: Ints  # (E,) list and number as one, in order
-    _places: Ints  # (E,) the place in its list of each of them
+    entries: IndexArray  # (E,) the number of each name, list after list
+    starts: IndexArray  # (L + 1,) where each list begins
+    _pairs: IndexArray  # (E,) list and number as one, in order
+    _places: IndexArray  # (E,) the place in its list of each of them
 
     @classmethod
     def of(cls, metadata: pa.Array) -> "NameLists":
@@ -46,7 +47,9 @@ class NameLists:
         if (begins + 1 + widths * (counts + 2) > ends).any():
             raise malformed("its metadata ends too early")
         offset_count = counts + 1
-        inside = numbers_at(data, spread(begins + 1 + widths, offset_count, widths), np.repeat(widths, offset_count))
+        inside = numbers_at(
+            data, places_from(begins + 1 + widths, offset_count, widths), np.repeat(widths, offset_count)
+        )
         texts = inside + np.repeat(begins + 1 + widths * (counts + 2), offset_count)
         if (texts > np.repeat(ends, offset_count)).any():
             raise malformed("its metadata ends too early")
@@ -68,19 +71,19 @@ class NameLists:
         found = pc.index_in(pa.array([name.encode()], pa.large_binary()), self.names)[0].as_py()
         return None if found is None else int(found)
 
-    def places(self, lists: Ints, numbers: Ints) -> Ints:
+    def places(self, lists: IndexArray, numbers: IndexArray) -> IndexArray:
         """(n,) places of names in lists. Raises: CorruptDataError: a list has not the name."""
         wanted = lists * max(len(self.names), 1) + numbers
         found = np.searchsorted(self._pairs, wanted)
         if len(wanted) and (found.max() >= len(self._pairs) or (self._pairs[found] != wanted).any()):
             raise malformed("its metadata lacks the name of a shredded field")
-        places: Ints = self._places[found]
+        places: IndexArray = self._places[found]
         return places
 
-    def numbers(self, lists: Ints, places: Ints) -> Ints:
+    def numbers(self, lists: IndexArray, places: IndexArray) -> IndexArray:
         """(n,) numbers of names by places in lists. Raises: CorruptDataError: a list has no such place."""
         found = self.starts[lists] + places
         if (found >= self.starts[lists + 1]).any():
             raise malformed("a field has no name in its metadata")
-        numbers: Ints = self.entries[found]
+        numbers: IndexArray = self.entries[found]
         return numbers

@@ -7,8 +7,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lsm.errors import CorruptDataError
+from lsm.keys.words import IndexArray
 
-Ints: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
 
 _MOST_BYTES = 4  # of a number in a container
@@ -19,47 +19,47 @@ def malformed(reason: str) -> CorruptDataError:
     return CorruptDataError(f"a VARIANT is malformed: reason='{reason}'")
 
 
-def starts_of(counts: Ints) -> Ints:
+def starts_of(counts: IndexArray) -> IndexArray:
     """(n + 1,) where each of n lists begins, and where the last one ends."""
     found = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=found[1:])
     return found
 
 
-def spread(starts: Ints, counts: Ints, steps: Ints | int = 1) -> Ints:
+def places_from(starts: IndexArray, counts: IndexArray, steps: IndexArray | int = 1) -> IndexArray:
     """For each of n lists the ``counts`` positions from its start on, ``steps`` apart, one list after the other."""
     begins = starts_of(counts)
-    found: Ints = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
+    found: IndexArray = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
     found *= steps if isinstance(steps, int) else np.repeat(steps, counts)
     found += np.repeat(starts, counts)
     return found
 
 
-def flat_bytes(values: pa.Array) -> tuple[Bytes, Ints]:
+def flat_bytes(values: pa.Array) -> tuple[Bytes, IndexArray]:
     """The bytes of an array of byte strings, and the n + 1 offsets in them; a null is an empty one."""
     if not len(values):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     large = values.cast(pa.large_binary())
-    offsets: Ints = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
+    offsets: IndexArray = np.frombuffer(large.buffers()[1], np.int64, len(large) + 1, large.offset * 8)
     data = large.buffers()[2]
     return np.frombuffer(b"" if data is None else data, np.uint8), offsets
 
 
-def byte_strings(data: Bytes, offsets: Ints) -> pa.Array:
+def byte_strings(data: Bytes, offsets: IndexArray) -> pa.Array:
     """(n,) byte strings of flat bytes and n + 1 offsets."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(data))]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def cut_out(data: Bytes, starts: Ints, ends: Ints) -> pa.Array:
+def cut_out(data: Bytes, starts: IndexArray, ends: IndexArray) -> pa.Array:
     """(n,) byte strings from anywhere in flat bytes. Raises: CorruptDataError: one is not inside."""
     if len(starts) and (starts.min() < 0 or ends.max() > len(data) or (ends < starts).any()):
         raise malformed("a part is outside of its value")
     lengths = ends - starts
-    return byte_strings(data[spread(starts, lengths)], starts_of(lengths))
+    return byte_strings(data[places_from(starts, lengths)], starts_of(lengths))
 
 
-def numbers_at(data: Bytes, places: Ints, widths: Ints) -> Ints:
+def numbers_at(data: Bytes, places: IndexArray, widths: IndexArray) -> IndexArray:
     """(n,) unsigned numbers of 1 to 4 bytes, lowest byte first. Raises: CorruptDataError: one is not inside."""
     if len(places) and (places.min() < 0 or (places + widths).max() > len(data)):
         raise malformed("it ends too early")
@@ -70,12 +70,12 @@ def numbers_at(data: Bytes, places: Ints, widths: Ints) -> Ints:
     return found
 
 
-def number_bytes(numbers: Ints, widths: Ints) -> Bytes:
+def number_bytes(numbers: IndexArray, widths: IndexArray) -> Bytes:
     """Flat: the lowest 1 to 8 bytes of each number, lowest byte first."""
     every = np.ascontiguousarray(numbers.astype("<i8")).view(np.uint8).reshape(-1, 8)
     return every[np.arange(8) < widths[:, None]]
 
 
-def width_of(numbers: Ints) -> Ints:
+def width_of(numbers: IndexArray) -> IndexArray:
     """(n,) how many of 1 to 4 bytes hold each number."""
     return 1 + (numbers > 0xFF).astype(np.int64) + (numbers > 0xFFFF) + (numbers > 0xFFFFFF)

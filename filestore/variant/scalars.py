@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from filestore.variant.ragged import Bytes, Ints, byte_strings, number_bytes, starts_of
+from filestore.variant.ragged import Bytes, byte_strings, number_bytes, starts_of
 from lsm.errors import InvalidInputError
+from lsm.keys.words import IndexArray
 
-NULL: Final = b"\x00"
+NULL_VALUE: Final = b"\x00"
 
 _TRUE, _FALSE, _INTEGERS = 1, 2, {1: 3, 2: 4, 4: 5, 8: 6}
 _DOUBLE, _DECIMALS, _DATE, _FLOAT, _BINARY, _TEXT, _UUID = 7, {4: 8, 8: 9, 16: 10}, 11, 14, 15, 16, 20
@@ -83,7 +84,7 @@ def _texts(values: pa.Array) -> pa.Array:
     is_short = pc.less_equal(lengths, _MOST_SHORT)
     sizes = pc.if_else(is_short, lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     heads = byte_strings((sizes << 2 | 1).astype(np.uint8), np.arange(len(values) + 1))
-    return pc.if_else(is_short, joined(heads, values), _sized(_TEXT, values))
+    return pc.if_else(is_short, end_to_end(heads, values), _sized(_TEXT, values))
 
 
 def _sized(kind: int, values: pa.Array) -> pa.Array:
@@ -91,7 +92,7 @@ def _sized(kind: int, values: pa.Array) -> pa.Array:
     every = np.empty((len(values), 5), np.uint8)
     every[:, 0] = kind << 2
     every[:, 1:] = lengths.astype("<u4").view(np.uint8).reshape(-1, 4)
-    return joined(byte_strings(every.ravel(), np.arange(len(values) + 1) * 5), values)
+    return end_to_end(byte_strings(every.ravel(), np.arange(len(values) + 1) * 5), values)
 
 
 def _fixed(values: pa.Array) -> pa.Array:
@@ -119,11 +120,11 @@ def _fixed(values: pa.Array) -> pa.Array:
     return byte_strings(every.ravel(), np.arange(len(plain) + 1) * (1 + width))
 
 
-def _behind(heads: Bytes, data: Bytes, widths: Ints) -> pa.Array:
+def _behind(heads: Bytes, data: Bytes, widths: IndexArray) -> pa.Array:
     """Byte strings of one byte each, and of what is behind it."""
-    return joined(byte_strings(heads, np.arange(len(heads) + 1)), byte_strings(data, starts_of(widths)))
+    return end_to_end(byte_strings(heads, np.arange(len(heads) + 1)), byte_strings(data, starts_of(widths)))
 
 
-def joined(*parts: pa.Array) -> pa.Array:
+def end_to_end(*parts: pa.Array) -> pa.Array:
     """Byte strings, one behind the other."""
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))

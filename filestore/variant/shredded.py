@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 
 from filestore.variant.containers import arrays, object_parts, objects
 from filestore.variant.names import NameLists
-from filestore.variant.ragged import Ints, malformed
-from filestore.variant.scalars import NULL, encoded
+from filestore.variant.ragged import malformed
+from filestore.variant.scalars import NULL_VALUE, encoded
+from lsm.keys.words import IndexArray
 
-VALUE: Final = "value"
-TYPED: Final = "typed_value"
-METADATA: Final = "metadata"
+VALUE_PART: Final = "value"
+TYPED_PART: Final = "typed_value"
+METADATA_PART: Final = "metadata"
 
 _KIND: Final = pa.large_binary()
 
@@ -37,11 +38,11 @@ def put_together(column: pa.StructArray) -> pa.Array:
         InvalidInputError: a column of a type that no shredded value has.
     """
     parts = _fields(column)
-    if parts[METADATA].null_count > column.null_count:
+    if parts[METADATA_PART].null_count > column.null_count:
         raise malformed("it has no metadata")
-    names = NameLists.of(parts[METADATA])
+    names = NameLists.of(parts[METADATA_PART])
     found = _values(parts, names, names.of_row)
-    return pc.if_else(column.is_valid(), pc.fill_null(found, NULL), pa.scalar(None, _KIND))
+    return pc.if_else(column.is_valid(), pc.fill_null(found, NULL_VALUE), pa.scalar(None, _KIND))
 
 
 def _fields(group: pa.StructArray) -> dict[str, pa.Array]:
@@ -49,10 +50,10 @@ def _fields(group: pa.StructArray) -> dict[str, pa.Array]:
     return dict(zip([field.name for field in group.type], group.flatten(), strict=True))
 
 
-def _values(parts: dict[str, pa.Array], names: NameLists, lists: Ints) -> pa.Array:
+def _values(parts: dict[str, pa.Array], names: NameLists, lists: IndexArray) -> pa.Array:
     """(n,) values of a group; null where there is none. ``lists`` has the list of names of each."""
-    typed = parts.get(TYPED)
-    value = parts[VALUE].cast(_KIND) if VALUE in parts else pa.nulls(len(lists), _KIND)
+    typed = parts.get(TYPED_PART)
+    value = parts[VALUE_PART].cast(_KIND) if VALUE_PART in parts else pa.nulls(len(lists), _KIND)
     if typed is None:
         return value
     if pa.types.is_struct(typed.type):
@@ -66,14 +67,14 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _arrays(typed: pa.Array, names: NameLists, lists: Ints) -> pa.Array:
+def _arrays(typed: pa.Array, names: NameLists, lists: IndexArray) -> pa.Array:
     counts = pc.fill_null(pc.list_value_length(typed), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     elements = _values(_fields(typed.flatten()), names, np.repeat(lists, counts))
-    made = arrays(counts, pc.fill_null(elements, NULL))
+    made = arrays(counts, pc.fill_null(elements, NULL_VALUE))
     return pc.if_else(typed.is_valid(), made, pa.scalar(None, _KIND))
 
 
-def _objects(typed: pa.StructArray, value: pa.Array, names: NameLists, lists: Ints) -> pa.Array:
+def _objects(typed: pa.StructArray, value: pa.Array, names: NameLists, lists: IndexArray) -> pa.Array:
     """Objects of the fields that are columns, and of those in ``value``."""
     is_object = typed.is_valid()
     rows, numbers, places, parts = [], [], [], []
