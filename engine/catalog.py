@@ -21,6 +21,7 @@ from engine.request.writer_options import EVEN_UNTRACKED
 from engine.system_tables.names import is_system_table
 from engine.system_tables.read import SystemRead, no_rows_error, open_system
 from engine.table import Table
+from engine.types.column_names import CaseRule
 from engine.versions.branches import logs_of
 from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
@@ -30,7 +31,7 @@ from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import seen_schema
-from filestore.schema.schema_store import new_schema
+from filestore.schema.schema_store import given_fields, new_schema
 from filestore.types.data_types import DataField
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -168,6 +169,7 @@ class Catalog:
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
+        case_sensitive: bool = False,
     ) -> Table:
         """Make a table, its topic too when it has a log, and its database when there is none.
 
@@ -179,6 +181,7 @@ class Catalog:
             options: see docs/options.md; they win over the catalog's.
             comment: shown to users.
             if_not_exists: return the existing table.
+            case_sensitive: two columns may differ in case only, which Spark reads with spark.sql.caseSensitive=true.
 
         Raises:
             InvalidInputError: it exists, or columns, keys or options do not go together. Nothing was made.
@@ -188,6 +191,7 @@ class Catalog:
         if if_not_exists and self._files.table_exists(name):
             return self.table(name)
         self._check_not_reserved(name.partition(".")[0])
+        CaseRule(case_sensitive).check_fields(given_fields(schema))
         given = {**self._defaults, **canonical_options(options or {})}
         if given.get("log.system", "kafka") == "none":
             given = {key: value for key, value in given.items() if not key.startswith("log.") or key == "log.system"}

@@ -195,6 +195,10 @@ class Table:
         """
         return LiveCopy(self.files, choices)
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The newest rows for whatever takes Arrow's stream: ``polars.DataFrame(table)``, ``other.write(table)``."""
+        return self.read().__arrow_c_stream__(requested_schema)
+
     def diff(self, before: str | int, after: str | int = "latest") -> Difference:
         """What differs between two states, by key: of snapshots, tags, savepoints, times, also of other branches.
 

@@ -148,6 +148,7 @@ class CdcTables:
             options=options,
             comment=f"of {met.source}, by the job {settings.name}",
             if_not_exists=True,
+            case_sensitive=True,  # as in the source
         )
 
     def _computed(self, table: str, fields: Sequence[DataField], key: Sequence[str]) -> list[DataField]:

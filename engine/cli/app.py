@@ -18,6 +18,7 @@ import click
 
 from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, SECTIONS
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
+from engine.cli.kept_help import shown_help
 from engine.dialect.grammar.places import SqlSyntaxError
 from engine.runtime.logs import Form, configure_logging, fields_of
 from lsm.errors import FluvialError, InvalidInputError, printable
@@ -30,7 +31,9 @@ def main() -> None:
     """Entry point of the script ``fluvial``."""
     # PySpark warns about every release of pandas newer than itself; nothing here uses pandas
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
-    sys.exit(run_command(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    code = shown_help(arguments, lambda: run_command(arguments))
+    sys.exit(run_command(arguments) if code is None else code)
 
 
 def run_command(arguments: Sequence[str]) -> int:

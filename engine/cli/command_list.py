@@ -85,7 +85,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Watch tables: rates, lag, sorted runs, compaction debt, newest snapshots. Ctrl-C quits.",
     ),
     "trace": (
-        "engine.cli.trace",
+        "engine.cli.job_commands.trace",
         "Show where the time of one micro-batch went, by the steps in a sink's trace.directory.",
     ),
     "validate": ("engine.cli.commands.deploy", "Check job files without running them."),

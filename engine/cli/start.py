@@ -6,11 +6,12 @@ from typing import Final
 from engine.runtime.hidden_pandas import hide_pandas
 
 _WITH_SPARK: Final = frozenset({"run", "sql"})
+_WITHOUT_ROWS: Final = frozenset({"--help", "-h", "--version"})
 
 
 def main() -> None:
     """Entry point of the script ``fluvial``."""
-    if _WITH_SPARK.isdisjoint(sys.argv[1:]):
+    if (_WITH_SPARK | _WITHOUT_ROWS).isdisjoint(sys.argv[1:]):
         hide_pandas()
     from engine.cli.app import main as run
 

@@ -1,19 +1,21 @@
 """What users give to ``df.write`` and ``df.writeStream``: which table, and how it is written this time."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from engine.request.branch_choice import BRANCH_KEY
 from engine.request.option_check import unknown_write_option
 from engine.request.place_options import TABLE_PLACE_KEYS
 from engine.request.writer_options import BATCH_WRITE_KEYS, CLIENT_PREFIX, SINK_KEYS, WriterOptions
 from engine.spark.named_table import is_place_key, named_table
-from engine.types.spark_types import check_frame, fields_of_frame
+from engine.types.column_names import CaseRule
+from engine.types.given_rows import renamed
+from engine.types.spark_types import BESIDE_ROWS, check_frame, fields_of_frame
 from engine.write.schema_evolution import cast_rows, evolve_schema, merge_rules
 from filestore.evolution.schema_merge import MergeRules
 from filestore.options.table_options import canonical_options
@@ -39,6 +41,7 @@ class WriteOptions:
     checkpoint: str | None = None  # of a streaming query: its location, if that is given here
     has_checkpoint: bool = False  # of a streaming query: a place of its own, or a name under the session's place
     rules: MergeRules | None = None  # what may change of the table's schema
+    names: Mapping[str, str] = field(default_factory=dict)  # the table's names of columns, by those of the frame
 
     @classmethod
     def parse(cls, options: Mapping[str, str], keys: tuple[str, ...]) -> "WriteOptions":
@@ -80,17 +83,32 @@ class WriteOptions:
         Raises:
             InvalidInputError: the columns cannot be merged.
         """
+        own = (*self.table.schema.column_names, *BESIDE_ROWS)
+        names = dict(zip(schema.names, CaseRule().as_spelled(schema.names, own), strict=True))
+        found = self if names.keys() == {*names.values()} else replace(self, names=names)
         if self.rules is None:
-            return self
-        return replace(self, table=evolve_schema(self.table, fields_of_frame(schema, self.table.schema), self.rules))
+            return found
+        fields = fields_of_frame(found.spelled(schema), self.table.schema)
+        return replace(found, table=evolve_schema(self.table, fields, self.rules))
+
+    def spelled(self, schema: StructType) -> StructType:
+        """A frame's columns with the table's names for those that differ from them in case only."""
+        return StructType(
+            [
+                StructField(self.names.get(each.name, each.name), each.dataType, each.nullable, each.metadata)
+                for each in schema.fields
+            ]
+        )
 
     def check_frame(self, schema: StructType) -> None:
         """Refuse a frame whose rows the table cannot hold. Raises: InvalidInputError."""
         if self.rules is None or not self.rules.casts:  # else every column was merged, and rows are cast
-            check_frame(schema, self.table.schema)
+            check_frame(self.spelled(schema), self.table.schema)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of a task, cast where that is allowed."""
+        """Rows of a task under the table's names, cast where that is allowed."""
+        if self.names:
+            batches = (renamed(batch, self.names) for batch in batches)
         return cast_rows(batches, self.table.schema, self.rules)
 
 

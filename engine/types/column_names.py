@@ -40,6 +40,26 @@ class CaseRule:
         """As ``found``; the name itself if it is none of them."""
         return self.found(name, names) or name
 
+    def as_spelled(self, given: Sequence[str], own: Sequence[str]) -> list[str]:
+        """Names of columns that are written as the table spells them; others stay.
+
+        Args:
+            given: columns of the rows.
+            own: what the table has, and what may stand beside its columns.
+
+        Raises:
+            InvalidInputError: two of them are one column.
+        """
+        spelled = [self.meant(name, own) for name in given]
+        doubled = next((name for name in spelled if spelled.count(name) > 1), None) if spelled != [*given] else None
+        if doubled is not None:
+            both = [name for name, meant in zip(given, spelled, strict=True) if meant == doubled]
+            raise InvalidInputError(
+                f"two columns of the rows are one of the table: columns={both} column={doubled} fix='drop one of them'"
+            )
+        self.check_distinct([name for name in spelled if name not in own], "the rows")
+        return spelled
+
     def check_distinct(self, names: Sequence[str], what: str) -> None:
         """Refuse two names that are one.
 
@@ -56,7 +76,7 @@ class CaseRule:
             if name != before:
                 raise InvalidInputError(
                     f"a column is named twice in {what}, because case does not count: columns={[before, name]} "
-                    f"fix='rename one of them, or set {CASE_KEY}=true'"
+                    f"fix='rename one of them, or let case count: {CASE_KEY}=true, in Python case_sensitive=True'"
                 )
         if len(first) < len(names):
             doubled = next(name for index, name in enumerate(names) if name in names[:index])

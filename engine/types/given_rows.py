@@ -6,12 +6,13 @@ so. Python's own lists and dicts become Arrow in memory, in the types of the tab
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 
+from engine.types.column_names import CaseRule
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import FluvialError, InvalidInputError
@@ -41,6 +42,19 @@ class GivenRows:
         if len(texts) != rows.num_rows:
             raise InvalidInputError(f"one row kind per row is needed: rows={rows.num_rows} kinds={len(texts)}")
         return _of_table(rows.append_column(ROW_KIND_COLUMN, texts))
+
+    def as_spelled(self, own: Sequence[str]) -> "GivenRows":
+        """The rows with the table's names for columns that differ from them in case only."""
+        names = dict(zip(self.schema.names, CaseRule().as_spelled(self.schema.names, own), strict=True))
+        if all(given == meant for given, meant in names.items()):
+            return self
+        schema = pa.schema([field.with_name(names[field.name]) for field in self.schema], self.schema.metadata)
+        return replace(self, schema=schema, open=lambda: (renamed(batch, names) for batch in self.open()))
+
+
+def renamed(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
+    """Columns under other names; others stay."""
+    return batch.rename_columns([names.get(name, name) for name in batch.schema.names])
 
 
 def is_frame(rows: object) -> bool:
@@ -206,7 +220,8 @@ def _table_of_dicts(rows: Sequence[Mapping[str, Any]], schema: TableSchema) -> p
 def _table_of_columns(columns: Mapping[str, Any], schema: TableSchema) -> pa.Table:
     known = {name: schema.arrow_field(name).type for name in schema.column_names}
     types = {ROW_KIND_COLUMN: pa.string(), UNAVAILABLE_COLUMN: pa.list_(pa.string()), **known}
-    arrays = [_array(name, values, types.get(name)) for name, values in columns.items()]
+    meant = {name: CaseRule().meant(str(name), types) for name in columns}
+    arrays = [_array(name, values, types.get(meant[name])) for name, values in columns.items()]
     try:
         return pa.Table.from_arrays(arrays, names=[str(name) for name in columns])
     except pa.ArrowInvalid as error:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
+from engine.types.column_names import CaseRule
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.types.text_length import length_metadata, sized_type
@@ -189,6 +190,19 @@ def fields_of_frame(schema: T.StructType, known: TableSchema) -> list[DataField]
     return _fields_of_spark(T.StructType(kept), known=frozenset(known.column_names))
 
 
+def as_spelled(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """The frame with the table's names for its columns, if the session says that case does not count.
+
+    Raises:
+        InvalidInputError: two of its columns are one of the table.
+    """
+    given, own = frame.schema.names, (*schema.column_names, *BESIDE_ROWS)
+    if set(given) <= {*own}:
+        return frame
+    names = CaseRule.of(frame.sparkSession).as_spelled(given, own)
+    return frame if names == given else frame.toDF(*names)
+
+
 def cast_frame(frame: DataFrame, schema: TableSchema) -> DataFrame:
     """The frame with every column cast that the table holds in another type, after ``schema_evolution.evolved``."""
     fields = {field.name: spark_type(field.type) for field in schema.fields}
@@ -236,8 +250,8 @@ def check_frame(frame: T.StructType, schema: TableSchema) -> None:
     names = [field.name for field in schema.fields]
     for name in given:
         if name not in names and name not in BESIDE_ROWS:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f" did_you_mean={close[0]}" if close else ""
+            near = CaseRule().found(name, names) or next(iter(difflib.get_close_matches(name, names, 1)), None)
+            hint = f" did_you_mean={near}" if near else ""
             raise InvalidInputError(f"the table has no such column: column={name}{hint} fix=drop or rename it")
     for field in schema.fields:
         _check_column(field, given.get(field.name))

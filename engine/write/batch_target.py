@@ -11,10 +11,12 @@ from engine.lineage.origins import CommitOrigin
 from engine.request.branch_choice import at_branch
 from engine.request.writer_options import NO_OPTIONS, WriterOptions
 from engine.types.given_rows import GivenRows, given_rows, is_frame
+from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.write.schema_evolution import cast_rows, evolve_schema, fields_of_rows, merge_rules
 from engine.write.session import LocalRunner, Runner, Upkeep, WriteSession
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_merge import MergeRules, are_numbers
+from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class BatchTarget:
             InvalidInputError: these are no rows, or their columns cannot be merged.
         """
         there = at_branch(table, options.branch)
-        given = rows if is_frame(rows) else given_rows(rows, there.schema)
+        given = _as_spelled(rows, there.schema)
         rules = merge_rules(there.store, options)
         user = there.store.new_commit_user()
         origin = batch_origin(there.store, options.pipeline_name, user, rows if is_frame(rows) else None)
@@ -98,6 +100,15 @@ class BatchTarget:
 
         casts = self.rules is not None and self.rules.casts
         return cast_frame(self.rows, self.table.schema) if casts else self.rows
+
+
+def _as_spelled(rows: Any, schema: TableSchema) -> Any:
+    """The rows with the table's names for columns that differ from them in case only."""
+    if not is_frame(rows):
+        return given_rows(rows, schema).as_spelled((*schema.column_names, ROW_KIND_COLUMN, UNAVAILABLE_COLUMN))
+    from engine.types.spark_types import as_spelled
+
+    return as_spelled(rows, schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.runtime.trace.step_file import StepFile
 from engine.runtime.trace.trigger_times import TriggerTimes
-from engine.types.spark_types import cast_frame, fields_of_frame
+from engine.types.spark_types import as_spelled, cast_frame, fields_of_frame
 from engine.write.driver.choice import runner_of_sink
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
@@ -101,6 +101,7 @@ class StreamSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch."""
+        frame = as_spelled(frame, self._table.schema)
         if self._rules is not None:
             frame = self._merge(frame, self._rules)
         if self._session is None:

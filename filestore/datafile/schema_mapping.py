@@ -18,6 +18,7 @@ from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
 from filestore.types.casts import cast_array, floor_clock, keeps_order, literal_value, narrowed, widens
 from filestore.types.data_types import NESTED_ROOTS, VARIANT_ARROW, DataField, DataType, arrow_field, arrow_type, walk
+from filestore.variant.shredded import METADATA_PART, TYPED_PART, VALUE_PART, put_together
 from lsm.errors import CorruptDataError, InvalidInputError
 
 
@@ -190,15 +191,25 @@ def holds_variant(data_type: DataType) -> bool:
 
 
 def _variant(array: pa.Array, column: str) -> pa.Array:
-    """A VARIANT of any writer. Raises: InvalidInputError: parts of the values are in columns of their own."""
+    """A VARIANT of any writer; parts of it that are columns of their own are put together.
+
+    Raises:
+        CorruptDataError: parts that do not fit each other.
+        InvalidInputError: it has other parts, or a part is a column of a type that no value has.
+    """
     plain = array.storage if isinstance(array, pa.ExtensionArray) else array
-    names = [field.name for field in plain.type]
-    if sorted(names) != ["metadata", "value"]:
+    found = {field.name: plain.field(index) for index, field in enumerate(plain.type)}
+    if TYPED_PART in found:
+        try:
+            found[VALUE_PART] = put_together(plain)
+        except (CorruptDataError, InvalidInputError) as error:
+            raise type(error)(f"{error} column={column}") from error
+    if not {VALUE_PART, METADATA_PART} <= {*found}:
         raise InvalidInputError(
-            f"a shredded VARIANT is read by Spark's own scan only: column={column} parts={names} "
-            "fix='read the compacted table by Spark, or let its writer not shred (variant.shreddingSchema)'"
+            f"not a VARIANT: column={column} parts={[*found]} "
+            f"fix='a struct of {VALUE_PART} and {METADATA_PART}, both bytes'"
         )
-    parts = [plain.field(names.index(field.name)).cast(field.type) for field in VARIANT_ARROW]
+    parts = [found[field.name].cast(field.type) for field in VARIANT_ARROW]
     if plain.null_count:  # Arrow's writer looks at the parts of a null too, which Spark leaves null
         parts = [pc.if_else(plain.is_null(), b"", part) for part in parts]
     return _struct(plain, parts, VARIANT_ARROW)

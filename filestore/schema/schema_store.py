@@ -48,7 +48,7 @@ def new_schema(
     keys = _columns_of("primary-key", primary_key, texts)
     partitions = _columns_of("partition", partition_by, texts)
     texts.pop("path", None)  # where a table is does not stand inside it
-    given = _fields_of(columns)
+    given = given_fields(columns)
     check_new_names(field.name for field in given)
     if TableOptions.parse(texts, strict=False).row_counts:
         seen = TableOptions.parse(texts)  # what a table without a key cannot have, this one cannot have either
@@ -181,7 +181,8 @@ def _columns_of(option: str, given: Sequence[str], texts: dict[str, str]) -> tup
     return tuple(given) or named
 
 
-def _fields_of(columns: pa.Schema | Sequence[DataField]) -> Sequence[DataField]:
+def given_fields(columns: pa.Schema | Sequence[DataField]) -> Sequence[DataField]:
+    """Columns in any form that a table is made of. Raises: InvalidInputError: another form, or an unknown type."""
     if hasattr(columns, "__arrow_c_schema__") and not isinstance(columns, pa.Schema):
         columns = pa.schema(columns)  # of another tool
     if not isinstance(columns, pa.Schema):

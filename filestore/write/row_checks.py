@@ -5,6 +5,7 @@ Readers do not check anything again, so a null key or a text that is too long wo
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Final
 
 import pyarrow as pa
@@ -13,7 +14,15 @@ import pyarrow.compute as pc
 from filestore.datafile.schema_mapping import conform, holds_variant
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import BYTES_ROOTS, MAX_LENGTH, TEXT_ROOTS, DataField, DataType, arrow_type
+from filestore.types.data_types import (
+    BYTES_ROOTS,
+    MAX_LENGTH,
+    TEXT_ROOTS,
+    VARIANT_ARROW,
+    DataField,
+    DataType,
+    arrow_type,
+)
 from filestore.write.rounding import inexact_floats, rounded
 from lsm.errors import CorruptDataError, InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS, RowKind
@@ -36,8 +45,9 @@ def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, round
     """
     unknown = [name for name in rows.schema.names if name not in schema.column_names]
     if unknown:
+        near = "".join(f" did_you_mean={name}" for name in get_close_matches(unknown[0], schema.column_names, 1))
         raise InvalidInputError(
-            f"the table has no such column: column={unknown[0]} columns={list(schema.column_names)} "
+            f"the table has no such column: column={unknown[0]}{near} columns={list(schema.column_names)} "
             "fix='drop the column, add it to the table, or set write.merge-schema=true'"
         )
     doubled = [name for name in schema.column_names if rows.schema.names.count(name) > 1]
@@ -127,6 +137,8 @@ def _inexact(field: DataField, given: pa.DataType, error: str) -> str:
 def _refuse_other_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
     """Arrow leaves out fields that are not wanted."""
     types = pa.types
+    if wanted.equals(VARIANT_ARROW, check_metadata=True):
+        return  # a shredded value has other fields, which are put together
     if types.is_struct(given) and types.is_struct(wanted):
         names = [each.name for each in wanted]
         for each in given:

@@ -1,13 +1,14 @@
 """VARIANT: Java reads what we write and writes what we read; its JSON of our bytes is the JSON that went in."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import VariantVal
 
-from lsm.errors import InvalidInputError
-from tests.peers import UPDATE_AFTER, TableDefinition
+from tests.peers import UPDATE_AFTER, Peer, TableDefinition
 from tests.peers.agreement import FLUVIAL
 from tests.peers.java_peer import JavaPeer
 from tests.peers.tables import arrow_schema
@@ -54,10 +55,53 @@ def test_a_variant_is_read_by_java_and_back(tmp_path: Path, java_peer: JavaPeer)
     assert java_peer.read(tmp_path, "db.t") == FLUVIAL.read(tmp_path, "db.t") == merged
 
 
-def test_a_shredded_variant_is_refused_by_name(tmp_path: Path, java_peer: JavaPeer) -> None:
-    """Parts of such values are columns of their own; Spark's scan of a compacted table puts them together."""
-    java_peer.create(tmp_path, "db.t", definition(**{"variant.inferShreddingSchema": "true"}))
-    java_peer.write(tmp_path, "db.t", variants(*[f'{{"age":{n},"city":"c"}}' for n in range(20)]))
-    assert len(java_peer.read(tmp_path, "db.t")) == 20
-    with pytest.raises(InvalidInputError, match=r"a shredded VARIANT is read by Spark's own scan only: column=v"):
-        FLUVIAL.read(tmp_path, "db.t")
+ALIKE = tuple(
+    f'{{"age":{each},"at":{{"x":{each}.5}},"city":"c{each}","sizes":[{each},{each * 300}]}}' for each in range(20)
+)
+OTHERS = (  # a part missing, of another type, more parts, nothing that is a column, and no object at all
+    '{"age":1}', '{"age":"old","at":{"y":true},"city":null}', '{"age":2,"another":{},"city":"c","more":[1,{"a":"b"}]}',
+    "{}", "[1,2]", "7", '"text"', "null", None,
+)  # fmt: skip
+SHAPE = {
+    "age": "BIGINT",
+    "city": "STRING",
+    "sizes": {"type": "ARRAY", "element": "INT"},
+    "at": {"type": "ROW", "fields": [{"id": 0, "name": "x", "type": "DECIMAL(9, 1)"}]},
+}
+COLUMN = {
+    "type": "ROW",
+    "fields": [{"id": at, "name": name, "type": kind} for at, (name, kind) in enumerate(SHAPE.items())],
+}
+DECLARED = {"type": "ROW", "fields": [{"id": 0, "name": "v", "type": COLUMN}]}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "texts"),
+    [
+        ("variant.inferShreddingSchema", "true", ALIKE),
+        ("parquet.variant.shreddingSchema", json.dumps(DECLARED), ALIKE + OTHERS),
+    ],
+    ids=["inferred", "declared"],
+)
+def test_what_java_shreds_is_read_merged_and_compacted(
+    tmp_path: Path, java_peer: JavaPeer, option: str, value: str, texts: tuple[str | None, ...]
+) -> None:
+    """Issue 19, 4: parts of the values are columns of their own; Java reads the same from its files and from ours."""
+    generic = java_peer._jvm.paimon.data.variant.GenericVariant
+
+    def read_by(peer: Peer) -> dict[int, str | None]:
+        found = {row["id"]: row["v"] for row in peer.read(tmp_path, "db.t")}
+        return {key: v and str(generic(v["value"], v["metadata"]).toJson()) for key, v in found.items()}
+
+    java_peer.create(tmp_path, "db.t", definition(**{option: value}))
+    java_peer.write(tmp_path, "db.t", variants(*texts))
+    (file,) = (tmp_path / "db.db" / "t").rglob("data-*.parquet")
+    assert "typed_value" in str(pq.read_schema(file).field("v").type)
+    wanted = dict(enumerate(texts))
+    assert read_by(java_peer) == wanted
+    assert read_by(FLUVIAL) == wanted
+    java_peer.write(tmp_path, "db.t", variants(ALIKE[7], first=3))
+    wanted[3] = ALIKE[7]
+    assert read_by(FLUVIAL) == wanted
+    FLUVIAL.compact(tmp_path, "db.t")
+    assert read_by(java_peer) == read_by(FLUVIAL) == wanted

@@ -84,6 +84,7 @@ def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[
         options={**_options(context, name, create), **(options or {})},
         comment=create.comment,
         if_not_exists=create.if_not_exists,
+        case_sensitive=True,  # whether it counts in the session was looked at
     )
     if create.query is None:
         return DONE

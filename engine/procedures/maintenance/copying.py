@@ -56,6 +56,7 @@ def copy(
         partition_by=schema.partition_keys,
         options={key: value for key, value in schema.options.items() if key not in _OWN_KEYS},
         comment=schema.comment or None,
+        case_sensitive=True,
     )
     count, has_kinds = 0, bool(schema.primary_keys) and target.options.log_takes_old_rows
 

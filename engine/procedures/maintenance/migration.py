@@ -100,6 +100,7 @@ def migrate_table(
         primary_key=keys,
         partition_by=found.partition_columns,
         options=given,
+        case_sensitive=True,
     )
     # an outcome that is not known: the table may be whole
     with undoing(lambda: catalog.drop_table(target_table), unless=OutcomeUnknownError):

@@ -150,6 +150,7 @@ class CatalogProxy(Proxy):
             partition_by=partitions,
             options={key: value for key, value in properties.items() if _is_option(key)},
             comment=comment,
+            case_sensitive=True,  # whether it counts in the session was looked at
         )
         return TableProxy(self._session, self._catalog, name, {}, made)
 

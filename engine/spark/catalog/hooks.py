@@ -5,17 +5,20 @@ session and what resolves its names, which Spark makes for each session, give it
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+import pyspark
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.runtime.spark_internals import jvm_session
 from engine.spark.catalog.catalog import CatalogProxy
-from engine.spark.catalog.internals import SparkInside
+from engine.spark.catalog.internals import WITHOUT, SparkInside
 from engine.spark.catalog.parser import AnalyzerBuilder, ParserBuilder, ParserProxy
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import Statements
@@ -36,8 +39,9 @@ class InstalledCatalogs:
         self._parsers: WeakSet[ParserProxy] = WeakSet()
         self._replaced: list[tuple[Any, Any]] = []  # sessions that ran already, and their parsers
         session = jvm_session(spark)
-        self._inside.inject_parser(session, ParserBuilder(self._inside, self._parser))
-        self._inside.inject_check(session, AnalyzerBuilder(self._inside, self._look))
+        with _known_inside():
+            self._inside.inject_parser(session, ParserBuilder(self._inside, self._parser))
+            self._inside.inject_check(session, AnalyzerBuilder(self._inside, self._look))
 
     @classmethod
     def of(cls, spark: SparkSession, statements: Callable[[], Statements]) -> "InstalledCatalogs":
@@ -54,13 +58,26 @@ class InstalledCatalogs:
         return self._catalogs
 
     def add(self, spark: SparkSession, name: str, catalog: Catalog) -> None:
-        """Give a catalog to a session, and to all that have the parser already or get it later."""
+        """Give a catalog to a session, and to all that have the parser already or get it later.
+
+        Raises:
+            InvalidInputError: this Spark has not what is needed, though its release is known; it has no catalog then.
+        """
         self._catalogs[name] = catalog
-        session = jvm_session(spark)
+        try:
+            with _known_inside():
+                self._share(jvm_session(spark))
+        except InvalidInputError:
+            self._catalogs.pop(name)
+            for parser in list(self._parsers):
+                parser.forget()
+            raise
+
+    def _share(self, session: Any) -> None:
         base = self._inside.parser(session)
         if not self._inside.is_python(base):
-            self._replaced.append((session, base))
             self._inside.set_parser(session, self._parser(session, base))
+            self._replaced.append((session, base))
         for parser in list(self._parsers):
             parser.forget()
             if parser.session.jvm is not None:  # it has resolved names without the catalog
@@ -93,3 +110,16 @@ class InstalledCatalogs:
         for name, catalog in list(self._catalogs.items()):
             proxy = CatalogProxy(session, name, catalog, self._statements)
             self._inside.put_catalog(session.jvm, name, proxy)
+
+
+@contextmanager
+def _known_inside() -> Iterator[None]:
+    """Raises: InvalidInputError: a member of Spark's is not there, or is another than in known releases."""
+    try:
+        yield
+    except (Py4JError, AttributeError, StopIteration, TypeError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InvalidInputError(
+            f"a catalog in Spark's own SQL needs the inside of Spark as it is released: spark={pyspark.__version__} "
+            f"reason='{reason}' {WITHOUT}"
+        ) from error

@@ -22,6 +22,7 @@ from lsm.errors import InvalidInputError
 TESTED: Final = ("4.2", "4.3")
 """Releases of Spark whose inside is known."""
 
+WITHOUT: Final = "fix='engine.sql(spark, ...) and format(\"fluvial\") work without it'"
 _CATALOG: Final = "org.apache.spark.sql.connector.catalog."
 _ANALYSIS: Final = "org.apache.spark.sql.catalyst.analysis."
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources."
@@ -29,7 +30,6 @@ _OPTIONS: Final = "org.apache.spark.sql.util.CaseInsensitiveStringMap"
 _MARKS: Final = ("?", ":")  # of a parameter in a text
 _PARSE_ERROR: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
 _UNCHECKED: Final = "java.lang.RuntimeException"
-_REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
 
 
 def check_spark(spark: SparkSession, version: str = pyspark.__version__) -> None:
@@ -42,14 +42,13 @@ def check_spark(spark: SparkSession, version: str = pyspark.__version__) -> None
     Raises:
         InvalidInputError: a release that is not known, or a session of Spark Connect.
     """
-    without = "fix='engine.sql(spark, ...) and format(\"fluvial\") work without it'"
     if not version.startswith(tuple(f"{each}." for each in TESTED)):
         raise InvalidInputError(
             f"a catalog in Spark's own SQL needs a Spark whose inside is known: spark={version} "
-            f"known={', '.join(TESTED)} {without}"
+            f"known={', '.join(TESTED)} {WITHOUT}"
         )
     if jvm_session(spark) is None:
-        raise InvalidInputError(f"Spark Connect has no catalogs in Python: session={type(spark).__name__} {without}")
+        raise InvalidInputError(f"Spark Connect has no catalogs in Python: session={type(spark).__name__} {WITHOUT}")
 
 
 class SparkInside:
@@ -277,6 +276,10 @@ class SparkInside:
         """The analysed plan of a frame of the JVM."""
         return frame.queryExecution().analyzed()
 
+    def look(self, session: Any, plan: Any) -> None:
+        """Resolve the names of a plan. Raises: PySparkException: one is not there."""
+        session.sessionState().analyzer().checkAnalysis(session.sessionState().analyzer().execute(plan))
+
     def rows_of(self, frame: Any) -> Any:
         """The rows of a frame of the JVM, as an array of Spark's internal rows."""
         return frame.queryExecution().executedPlan().executeCollect()
@@ -350,12 +353,14 @@ class SparkInside:
         """Says to Spark that a namespace does not exist."""
         return _raised(self.named(_ANALYSIS + "NoSuchNamespaceException")(namespace))
 
-    def refused(self, text: str, problem: str) -> Exception:
-        """An error in the text of a statement."""
-        parameters = self.module("scala.collection.immutable.Map").empty().updated("sqlText", problem)
+    def refused(self, text: str, condition: str, parameters: Mapping[str, str]) -> Exception:
+        """An error of a statement, in Spark's words for a condition with its parameters."""
+        given = self.module("scala.collection.immutable.Map").empty()
+        for key, value in parameters.items():
+            given = given.updated(key, value)
         origin = self.module("org.apache.spark.sql.catalyst.trees.CurrentOrigin").get()
         made = self.named("org.apache.spark.sql.catalyst.parser.ParseException")
-        return _raised(made(self.some(text), origin, _REFUSED, parameters))
+        return _raised(made(self.some(text), origin, condition, given))
 
     def failed(self, problem: str) -> Exception:
         """An error of Fluvial's while Spark asks it."""
@@ -374,8 +379,8 @@ class SparkInside:
         Java wraps an error that a method does not declare, which hides what it was: it gets a class that needs
         no declaration.
         """
-        origin = _origin_of(error)
-        if origin is None:
+        origin = getattr(error, "_origin", None) if isinstance(error, PySparkException) else None
+        if origin is None:  # it is Python's
             return error
         names = [*_names_of(origin.getClass())]
         if _PARSE_ERROR in names or _UNCHECKED in names:
@@ -386,11 +391,6 @@ class SparkInside:
 def _raised(error: Any) -> Exception:
     found: Exception = Py4JJavaError("", error)
     return found
-
-
-def _origin_of(error: Exception) -> Any:
-    """The JVM's object of an error that came from there; None: it is Python's."""
-    return getattr(error, "_origin", None) if isinstance(error, PySparkException) else None
 
 
 def _names_of(kind: Any) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """The parser of a session: texts about tables of Fluvial become plans of Fluvial's, all others are Spark's."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from engine.runtime.logs import fields_of
 from engine.runtime.spark_internals import jvm_frame
 from engine.spark.catalog.internals import SparkInside
 from engine.spark.catalog.procedure import CALL_TEXT
@@ -13,6 +14,10 @@ from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.catalog.statements import OwnQuery, Statements
 from lsm.errors import FluvialError
+
+_REFUSED: Final = "INVALID_SQL_SYNTAX.UNSUPPORTED_SQL_STATEMENT"
+_MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
+_NAME: Final = "relationName"
 
 
 class ParserProxy(Proxy):
@@ -156,11 +161,25 @@ class ParserProxy(Proxy):
     def _spark_plan(self, text: str, error: FluvialError) -> Any:
         """Spark finds what is wrong and says it in its own words; what it cannot read is refused in Fluvial's."""
         try:
-            return self.base.parsePlan(text)
+            plan = self.base.parsePlan(text)
         except PySparkException:
             if self._statements.is_syntax_error(error):
                 raise
-            raise self.inside.refused(text, str(error)) from error
+            raise self.inside.refused(text, _REFUSED, {"sqlText": str(error)}) from error
+        near = fields_of(str(error)).get("did_you_mean")
+        if near is not None:
+            self._check_names(text, plan, near)
+        return plan
+
+    def _check_names(self, text: str, plan: Any, near: object) -> None:
+        """Say that a table is not there as Spark does, and which one may be meant."""
+        try:
+            self.inside.look(self.session.jvm, plan)
+        except PySparkException as missing:
+            given = missing.getMessageParameters() or {}
+            if missing.getCondition() == _MISSING and _NAME in given:
+                said = {**given, _NAME: f"{given[_NAME]} (did you mean {near}?)"}
+                raise self.inside.refused(text, _MISSING, said) from missing
 
 
 class ParserBuilder(Proxy):

@@ -20,6 +20,7 @@ from engine.cli.app import cli, run_command
 from engine.cli.command_list import ACTIONS, COMMANDS, GROUPS, SECTIONS
 from engine.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress
+from engine.cli.kept_help import shown_help
 from engine.cli.signals import stop_on_signals
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.job import job_session
@@ -98,13 +99,31 @@ def test_every_action_is_listed_with_what_it_says_of_itself() -> None:
     assert GROUPS.keys().isdisjoint(named)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["tag", "--help"]], ids=" ".join)
-def test_help_takes_no_time(arguments: list[str]) -> None:
-    """In processor time of the whole process, Python's own start with it; measured: 0.16 to 0.2 s."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert "luvial" in run_script("import sys\nfrom engine.cli import start\nstart.main()", *arguments)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3 or arguments == ["tag", "--help"]
+HELP = """import atexit, sys
+from engine.cli import start
+rooms = ("pyarrow", "numpy", "sqlglot", "rich", "pydantic", "filestore", "logstore", "engine.procedures")
+atexit.register(lambda: print("imported", [name for name in rooms if name in sys.modules]))
+start.main()"""
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["tag", "--help"], ["sql", "--help"]], ids=" ".join)
+def test_help_takes_no_time(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 19, 7: in processor time of the whole process, Python's own start with it; measured: 0.08 to 0.13 s.
+
+    The least of three, because a busy machine makes all of them slower; of a single command its second help.
+    """
+    monkeypatch.setenv("FLUVIAL_CACHE", str(tmp_path))
+    if arguments[0] == "sql":
+        assert shown_help(arguments, lambda: run_command(arguments)) == 0
+    took = []
+    while len(took) < 3 and min(took, default=1) >= 0.3:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        printed = run_script(HELP, *arguments)
+        assert "luvial" in printed
+        assert printed.endswith("imported []\n")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(took) < 0.3
 
 
 def test_help_is_by_groups_and_old_names_stay(capsys: pytest.CaptureFixture[str]) -> None:

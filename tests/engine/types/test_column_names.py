@@ -25,6 +25,26 @@ def test_a_name_is_found(given: str, loose: str | None, strict: str | None) -> N
     assert CaseRule().meant(given, NAMES) == (loose or given)
 
 
+@pytest.mark.parametrize(
+    ("given", "loose", "strict"),
+    [
+        (["ID", "total"], ["id", "Total"], ["ID", "total"]),
+        (["a", "A", "new"], ["a", "A", "new"], ["a", "A", "new"]),
+        (["ID", "id"], r"two columns of the rows are one of the table: columns=\['ID', 'id'\] column=id", ["ID", "id"]),
+        (["n", "N"], r"named twice in the rows, because case does not count: columns=\['n', 'N'\]", ["n", "N"]),
+    ],
+)
+def test_columns_of_rows_get_the_names_of_the_table(
+    given: list[str], loose: list[str] | str, strict: list[str]
+) -> None:
+    assert CaseRule(is_case_sensitive=True).as_spelled(given, NAMES) == strict
+    if isinstance(loose, str):
+        with pytest.raises(InvalidInputError, match=loose):
+            CaseRule().as_spelled(given, NAMES)
+    else:
+        assert CaseRule().as_spelled(given, NAMES) == loose
+
+
 def test_two_that_differ_in_case_are_none() -> None:
     assert CaseRule().found("İd", ("x", "y")) is None
     assert CaseRule().found("aB", ("AB", "ab")) is None

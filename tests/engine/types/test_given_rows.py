@@ -75,6 +75,32 @@ def test_rows_of_every_form_are_written(table: Table, form: Callable[[], Any]) -
     assert (table.schema.id, table.read().to_arrow().num_rows) == (0, 3)
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_case_does_not_count_in_names_of_columns(tmp_path: Path, form: Callable[[], Any]) -> None:
+    """Issue 19, 4; first steps, finding 15: the table's spelling stays, and nothing is merged as a new column."""
+    table = new_table(tmp_path, pa.schema([field.with_name(field.name.upper()) for field in SCHEMA]), key=("ID",))
+    expected = [{name.upper(): value for name, value in row.items()} for row in ROWS]
+    for options in ({}, {"write.merge-schema": "true"}):
+        table.write(form(), options=options)
+        assert (table.schema.id, table.read().to_arrow().to_pylist()) == (0, expected)
+
+
+def test_columns_that_differ_in_case_only(tmp_path: Path) -> None:
+    """Issue 19, 4: refused at creation; with a word a table has them, and takes rows by their exact names."""
+    both = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("A", pa.int64())])
+    with pytest.raises(InvalidInputError, match=r"columns=\['a', 'A'\] fix=.*case_sensitive=True"):
+        new_table(tmp_path, both)
+    with pytest.raises(InvalidInputError, match=r"the fields of s, because case does not count: columns=\['b', 'B'\]"):
+        new_table(tmp_path, pa.schema([("id", pa.int64()), ("s", pa.struct([("b", pa.int8()), ("B", pa.int8())]))]))
+    table = new_table(tmp_path, both, case_sensitive=True)
+    table.write({"ID": [1], "A": [2], "a": [3]})
+    assert table.read().to_arrow().to_pylist() == [{"id": 1, "a": 3, "A": 2}]
+    with pytest.raises(
+        InvalidInputError, match=r"two columns of the rows are one of the table: columns=\['id', 'ID'\]"
+    ):
+        table.write({"id": [1], "ID": [2]})
+
+
 def test_the_rows_of_another_read_are_written(table: Table, tmp_path: Path) -> None:
     table.write(ARROW)
     copy = new_table(tmp_path, SCHEMA)

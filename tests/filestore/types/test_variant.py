@@ -1,10 +1,12 @@
 """VARIANT in Arrow: Spark's mark makes a struct one, and what is written is one."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import VariantVal
 
 from engine import Catalog
 from filestore.schema.table_schema import TableSchema
@@ -87,3 +89,31 @@ def test_other_formats_are_refused(tmp_path: Path, option: str) -> None:
     columns = pa.schema([("id", pa.int64()), ("v", VARIANT_ARROW)])
     with pytest.raises(InvalidInputError, match="only parquet files hold this type: column=v type=VARIANT"):
         Catalog(str(tmp_path)).create_table("d.t", columns, primary_key=["id"], options={"bucket": "1", option: "avro"})
+
+
+JAVA = Path(__file__).parents[2] / "golden" / "variant" / "java-1.4.2" / "db.db"
+
+
+def test_what_java_shredded_is_read_merged_and_compacted(tmp_path: Path) -> None:
+    """Issue 19, 4, without Spark: ``age`` and ``city`` are columns of their own in the files of Java Paimon."""
+    expected = [{"age": number, "city": f"c{number % 3}"} for number in range(20)]
+    for name, rows in (("events", [each for each in expected for _ in range(2)]), ("latest", expected)):
+        shutil.copytree(JAVA / name, tmp_path / "d.db" / name)
+        table = Catalog(str(tmp_path)).table(f"d.{name}")
+        for is_compacted in (False, True):
+            if is_compacted:
+                table.compact(full=True)
+            found = table.read().to_arrow().sort_by("id")["v"].to_pylist()
+            assert [VariantVal(each["value"], each["metadata"]).toPython() for each in found] == rows
+
+
+def test_a_shredded_value_is_written_whole_and_other_structs_are_refused() -> None:
+    typed = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.int64())])
+    given = pa.table({"v": pa.array([{"metadata": SEVEN["metadata"], "typed_value": 7}, None], typed)})
+    assert conform_batch(given, schema()).column("v").to_pylist() == [SEVEN, None]
+    two = pa.table({"v": pa.array([{**SEVEN, "typed_value": 7}], typed)})
+    with pytest.raises(InvalidInputError, match="a VARIANT is malformed: reason='it has two values' column=v"):
+        conform_batch(two, schema())
+    other = pa.table({"v": pa.array([{"metadata": b"", "key": 1}])})
+    with pytest.raises(InvalidInputError, match=r"not a VARIANT: column=v parts=\['metadata', 'key'\] fix="):
+        conform_batch(other, schema())

@@ -71,6 +71,8 @@ def test_every_tool_gets_the_same_rows(table: Table) -> None:
         "dataset": read.to_dataset().to_table(),
         "stream": pa.RecordBatchReader.from_stream(read).read_all(),
         "polars": pl.DataFrame(read).to_arrow(),
+        "table": pl.DataFrame(table).to_arrow(),
+        "table by name": duckdb.sql('SELECT * FROM "table"').to_arrow_table(),
         "polars lazy": read.to_polars().collect().to_arrow(),
         "polars streaming": read.to_polars().collect(engine="streaming").to_arrow(),
         "duckdb": read.to_duckdb().to_arrow_table(),

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import engine
 from engine import Catalog
 from engine.runtime.spark_internals import jvm_session
-from engine.spark.catalog.internals import check_spark
+from engine.spark.catalog.internals import SparkInside, check_spark
 from lsm.errors import InvalidInputError
 
 COUNT = "SELECT count(*) AS n FROM fluvial.shop.t"
@@ -93,6 +94,34 @@ def test_the_settings_of_the_session_name_a_catalog(spark: SparkSession, tmp_pat
 def test_another_spark_is_refused_with_what_works_without(version: str) -> None:
     with pytest.raises(InvalidInputError, match=r"known=4\.2, 4\.3 fix='engine\.sql\(spark, \.\.\.\)"):
         check_spark(None, version)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("member", "error"),
+    [("put_catalog", StopIteration()), ("parser", Py4JError("Method sqlParser([]) does not exist"))],
+)
+def test_a_spark_with_another_inside_is_refused_and_everything_else_works(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, member: str, error: Exception
+) -> None:
+    """Issue 19, 1: of a known release by its number, as vendors' are."""
+    catalog = Catalog(str(tmp_path))
+    catalog.create_table("d.t", pa.schema([("id", pa.int64())])).write({"id": [1, 2]})
+    session = spark.newSession()
+
+    def other(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkInside, member, other)
+        with pytest.raises(
+            InvalidInputError, match=r"needs the inside of Spark as it is released: .* fix='engine\.sql"
+        ):
+            engine.install(session, catalog, "odd")
+    assert count(session, "SELECT count(*) AS n FROM range(3)") == 3
+    assert engine.sql(session, "SELECT count(*) AS n FROM d.t", catalog).first().n == 2
+    assert session.read.format("fluvial").options(warehouse=str(tmp_path), table="d.t").load().count() == 2
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        session.sql("SELECT * FROM odd.d.t")
 
 
 @pytest.mark.parametrize("name", ["spark_catalog", "System", "a.b", ""])

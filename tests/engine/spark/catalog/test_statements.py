@@ -105,6 +105,14 @@ def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
     [
         ("SELECT * FROM fluvial.shop.nothing", AnalysisException, "TABLE_OR_VIEW_NOT_FOUND"),
         ("INSERT INTO fluvial.shop.nothing VALUES (1)", AnalysisException, "TABLE_OR_VIEW_NOT_FOUND"),
+        (
+            "SELECT * FROM fluvial.shop.tt",
+            AnalysisException,
+            "`fluvial`.`shop`.`tt` (did you mean shop.t?) cannot be found",
+        ),
+        ("INSERT INTO fluvial.shop.tt VALUES (1)", AnalysisException, "(did you mean shop.t?) cannot be found"),
+        ("SELECT * FROM fluvial.shp.t", AnalysisException, "(did you mean shop?) cannot be found"),
+        ("DELETE FROM fluvial.shop.tt", AnalysisException, "[TABLE_OR_VIEW_NOT_FOUND]"),
         ("SELECT idd FROM fluvial.shop.t", AnalysisException, "Did you mean one of the following? [`id`"),
         ("SELEC 1 FROM fluvial.shop.t", ParseException, "PARSE_SYNTAX_ERROR"),
         ("SELECT * FROM fluvial.shop.t VERSION AS OF 99", IllegalArgumentException, "snapshot"),
