@@ -3,12 +3,15 @@
 Source: Paimon IcebergCommitCallback.catalogDatabasePath; Iceberg HadoopTableOperations.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from filestore.io.file_io import FileIO
+from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.locations import absolute_path
+from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, HADOOP_CATALOG, REST_CATALOG, TABLE_LOCATION
+from filestore.refs.live_references import on_branch
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
@@ -37,8 +40,32 @@ class IcebergState:
 
 def publishes(store: TableStore) -> bool:
     """Whether the opened branch has Iceberg metadata: the main one, when ``metadata.iceberg.storage`` is set."""
+    return store.paths.branch == store.main_branch and _is_on(store)
+
+
+def publishing_store(store: TableStore) -> TableStore | None:
+    """The table on main, as that whose metadata shows the opened branch too; None: it has no Iceberg metadata."""
+    if not _is_on(store):
+        return None  # a branch that began before the option was set follows with main's next commit
+    main = branch_store(store, store.main_branch)
+    return main if main is not None and publishes(main) else None
+
+
+def branch_store(store: TableStore, branch: str) -> TableStore | None:
+    """The table on a branch, with the newest schema there; None: there is none."""
+    if branch == store.paths.branch:
+        return store
+    there = on_branch(store, branch)
+    newest = there.schemas.latest()
+    if newest is None:
+        return None
+    name = on_branch_name(split_branch(store.name)[0], MAIN_BRANCH if branch == store.main_branch else branch)
+    return replace(there, name=name, schema=newest).with_options({})
+
+
+def _is_on(store: TableStore) -> bool:
     storage = store.options.iceberg_storage  # of another engine's table perhaps one that is not built
-    return storage != DISABLED and storage in BUILT_STORAGE and store.paths.branch == store.main_branch
+    return storage != DISABLED and storage in BUILT_STORAGE
 
 
 def iceberg_state(store: TableStore) -> IcebergState | None:
