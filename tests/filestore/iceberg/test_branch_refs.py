@@ -104,6 +104,61 @@ def test_tags_and_rollbacks_show_at_once(tmp_path: Path) -> None:
     assert refs(table) == {"main": (3, "branch")}
 
 
+def test_a_rollback_of_a_branch_keeps_its_earlier_snapshots(tmp_path: Path) -> None:
+    """Issue 20 point 1: what was taken back goes, also when the branch has gone on since; main is as it was."""
+    table = table_in(tmp_path)
+    table.write(several(1))
+    create_branch(table.store, "dev", snapshot_id=1)
+    branch = table.on_branch("dev")
+    for number in (7, 8, 9):
+        branch.write(several(number))
+    shown = [each["snapshot-id"] for each in metadata_json(table)["snapshots"]]
+    roll_back(branch.store, plan_rollback(branch.store, branch.store.snapshots.read(3)))
+    assert [each["snapshot-id"] for each in metadata_json(table)["snapshots"]] == [*shown[:2], 1]
+    assert rows_at(table, "dev") == own_rows(branch)
+    branch.write(several(10))
+    assert [each["snapshot-id"] for each in metadata_json(table)["snapshots"]][:2] == shown[:2]
+    assert [row[0] for row in rows_at(table, "dev")] == [1, 10, 7, 8]
+    check_nothing_is_left_over(table)
+
+
+def test_main_may_go_back_to_before_a_branch_began(tmp_path: Path) -> None:
+    """Issue 20 point 1: as other engines let it; no snapshot comes after the newest in the order of changes."""
+    table = table_in(tmp_path)
+    for number in (1, 2):
+        table.write(several(number))
+    create_branch(table.store, "dev", snapshot_id=2)
+    table.on_branch("dev").write(several(7))
+    Path(table.store.paths.tag("branch-dev")).unlink()
+    roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(1)))
+    metadata = metadata_json(table)
+    assert max(each["sequence-number"] for each in metadata["snapshots"]) == metadata["last-sequence-number"] == 1
+    assert [row[0] for row in rows_at(table, "main")] == [1]
+    assert [row[0] for row in rows_at(table, "dev")] == [1, 2, 7]
+    check_nothing_is_left_over(table)
+
+
+def test_manifests_that_branches_share_stay_when_their_tag_is_gone(tmp_path: Path) -> None:
+    """Issue 20 point 1: another engine deletes the tag by which main keeps where they began; main and one go on."""
+    table = table_in(tmp_path, **{"metadata.iceberg.compaction.min.file-num": "100"})
+    for number in (1, 2):
+        table.write(several(number))
+    for name in ("a", "b"):
+        create_branch(table.store, name, snapshot_id=2)
+        table.on_branch(name).write(several(7))
+        Path(table.store.paths.tag(f"branch-{name}")).unlink()
+    for each in (table, table.on_branch("a")):
+        for _ in range(2):
+            each.compact(full=True)
+            each.write(several(8))
+        each.compact(full=True)
+        expire_all_but(each, 1)
+        each.write(several(9))
+        for name in ("main", "a", "b"):
+            assert rows_at(table, name) == own_rows(table if name == "main" else table.on_branch(name))
+    check_nothing_is_left_over(table)
+
+
 def test_columns_of_a_branch_are_those_of_main_or_it_is_not_shown(tmp_path: Path) -> None:
     """Issue 20 point 1: readers take a branch by the ids of main's columns, and two sides give one id to two columns."""
     catalog = FileCatalog(str(tmp_path))
