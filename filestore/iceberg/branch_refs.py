@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from filestore.iceberg.history import HistoryLine, RowIds
-from filestore.iceberg.metadata import MAIN, BranchName, Json, ShownBranch, ref_of
+from filestore.iceberg.metadata import MAIN_REF, BranchName, Json, ShownBranch, ref_of
 from filestore.iceberg.metadata_files import IcebergFiles
 from filestore.iceberg.places import branch_store
 from filestore.iceberg.visible_files import VisibleFiles
@@ -93,7 +93,7 @@ class BranchRefs:
     def _looked_at(self, branch: BranchName, own: Sequence[Json], main: Sequence[Json]) -> ShownBranch | str:
         """What is shown of a branch, or why nothing is."""
         name = branch.name
-        if name in self._tags or name == MAIN:
+        if name in self._tags or name == MAIN_REF:
             return "a ref has its name"
         if is_hidden(self._store.io, self._store.paths.with_branch(name)):
             return "it is being made, renamed or deleted"

@@ -14,18 +14,18 @@ import orjson
 
 from filestore.iceberg.entries import DATA, CommitId, IcebergRecord
 from filestore.iceberg.manifests import live_count
+from filestore.iceberg.places import BRANCH_NUMBER
 from filestore.iceberg.schema import FIRST_PARTITION_ID, UNSORTED, IcebergColumns
 from filestore.snapshot.snapshot import CommitKind, Snapshot, SnapshotRef
 from lsm.errors import CorruptDataError
 
-MAIN: Final = "main"
+MAIN_REF: Final = "main"
 """Iceberg's name of the main branch, whatever the table calls it."""
 _IDENTITY: Final = "fluvial.snapshot"  # of the summary: which snapshot of the table it is
 _TABLE: Final = "fluvial.table"
 _RULE: Final = "fluvial.visible-files"
 _BRANCH: Final = "fluvial.branch"  # of the summary: which branch's snapshot it is; absent: main's
 _CREATION: Final = "fluvial.branch-creation"
-_NUMBER: Final = "fluvial.branch-snapshot"
 _LEAST_BRANCH_ID: Final = 1 << 62  # no id of a table comes up to it
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ class ShownBranch:
 def ref_of(shown: Json) -> SnapshotRef:
     """The snapshot of the table, or of a branch, that one of Iceberg's shows."""
     summary = shown["summary"]
-    return SnapshotRef(int(summary.get(_NUMBER) or shown["snapshot-id"]), str(summary.get(_IDENTITY, "")))
+    return SnapshotRef(int(summary.get(BRANCH_NUMBER) or shown["snapshot-id"]), str(summary.get(_IDENTITY, "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def iceberg_snapshot(
         schema_id: of main's schema with its columns.
         branch: of the snapshot; None: main.
     """
-    of_branch = {_BRANCH: branch.name, _CREATION: branch.creation, _NUMBER: str(snapshot.id)} if branch else {}
+    of_branch = {_BRANCH: branch.name, _CREATION: branch.creation, BRANCH_NUMBER: str(snapshot.id)} if branch else {}
     body: Json = {
         "sequence-number": at.sequence_number,
         "snapshot-id": at.snapshot_id,
@@ -224,7 +224,7 @@ def metadata_of(
     """
     shown = {each["snapshot-id"] for each in snapshots}
     current, newest = snapshots[-1], schemas[-1]
-    refs = {name: {"snapshot-id": at, "type": "tag"} for name, at in tags.items() if at in shown and name != MAIN}
+    refs = {name: {"snapshot-id": at, "type": "tag"} for name, at in tags.items() if at in shown and name != MAIN_REF}
     refs |= {name: {"snapshot-id": each.head, "type": "branch"} for name, each in sorted(branches.items())}
     fields, order = newest.spec_json["fields"], newest.order_json
     log, time_ms = [], 0
@@ -249,7 +249,7 @@ def metadata_of(
         "default-sort-order-id": order["order-id"],
         "properties": {_TABLE: table_id, _RULE: rule, **properties},
         "current-snapshot-id": current["snapshot-id"],
-        "refs": {MAIN: {"snapshot-id": current["snapshot-id"], "type": "branch"}, **refs},
+        "refs": {MAIN_REF: {"snapshot-id": current["snapshot-id"], "type": "branch"}, **refs},
         # those of branches first: Java's Paimon adds its own at the end, and expires from the beginning to the first
         # that it keeps, which is any with such an id
         "snapshots": [*(one for name in sorted(branches) for one in branches[name].snapshots), *snapshots],

@@ -5,7 +5,6 @@ Source: Paimon IcebergPathFactory; Iceberg HadoopTableOperations.
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Final
 
 from filestore.iceberg.entries import CommitId, IcebergRecord
 from filestore.iceberg.manifests import (
@@ -18,14 +17,12 @@ from filestore.iceberg.manifests import (
     records_of,
 )
 from filestore.iceberg.metadata import Json, Metadata
-from filestore.iceberg.places import HINT, hinted_version, metadata_directory
+from filestore.iceberg.places import HINT, METADATA_SUFFIX, hinted_version, metadata_directory
 from filestore.iceberg.rest_catalog import announce_version
 from filestore.io.file_io import delete_leftover, write_hint
 from filestore.options.table.iceberg import REST_CATALOG
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
-
-_SUFFIX: Final = ".metadata.json"
 
 
 class IcebergFiles:
@@ -68,12 +65,16 @@ class IcebergFiles:
     def versions(self) -> list[int]:
         """The numbers of all versions that are there."""
         names = self._io.list_names(self.directory)
-        texts = [name.removesuffix(_SUFFIX)[1:] for name in names if name.startswith("v") and name.endswith(_SUFFIX)]
+        texts = [
+            name.removesuffix(METADATA_SUFFIX)[1:]
+            for name in names
+            if name.startswith("v") and name.endswith(METADATA_SUFFIX)
+        ]
         return [int(text) for text in texts if text.isdecimal()]
 
     def metadata_path(self, version: int) -> str:
         """The path of a version."""
-        return f"{self.directory}/v{version}{_SUFFIX}"
+        return f"{self.directory}/v{version}{METADATA_SUFFIX}"
 
     def read_list(self, path: str) -> list[IcebergRecord]:
         """The lines of a manifest list. Raises: CorruptDataError, FileNotFoundError."""

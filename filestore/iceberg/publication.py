@@ -166,7 +166,7 @@ class _Publisher:
             main: these and the new ones.
             kept: those of them that are shown.
             branches: that are shown.
-            follows: main goes on from ``past``.
+            follows: main continues ``past``.
         """
         if base is None:
             return []

@@ -59,9 +59,9 @@ def announcement(known: Mapping[str, Any], shown: Mapping[str, Any]) -> Announce
     before = {each["snapshot-id"]: each for each in known.get("snapshots") or ()}
     after = {each["snapshot-id"]: each for each in shown["snapshots"]}
     current = known.get("current-snapshot-id")
-    told = ("summary", "manifest-list")
+    compared = ("summary", "manifest-list")
     if current not in after or any(
-        before[each].get(name) != after[each].get(name) for each in before & after.keys() for name in told
+        before[each].get(name) != after[each].get(name) for each in before & after.keys() for name in compared
     ):
         return None
     new = tuple(each for each in shown["snapshots"] if each["snapshot-id"] not in before)

@@ -1,4 +1,4 @@
-"""Branches, tags and rollbacks as Iceberg readers see them: by the name of a ref, at once, and with nothing left over."""
+"""Branches, tags and rollbacks as Iceberg readers see them: by the name of a ref, at once, and nothing is left over."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn, DropColumn
 from filestore.iceberg import manifest_tree, manifests
 from filestore.iceberg.metadata import Metadata
-from filestore.iceberg.places import metadata_directory
+from filestore.iceberg.places import iceberg_state, metadata_directory
 from filestore.io.file_io import LocalFileIO
 from filestore.maintenance.orphans import find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
@@ -82,6 +82,9 @@ def test_a_branch_is_a_ref_of_its_own_rows(tmp_path: Path) -> None:
     assert before is not None
     assert before.parent_snapshot_id == 1
     check_nothing_is_left_over(table)
+    state = iceberg_state(branch.store)
+    assert state is not None
+    assert (state.shown, state.newest, state.behind) == (3, 3, 0)
     delete_branch(table.store, "dev")
     assert refs(table) == {"main": (2, "branch")}
     check_nothing_is_left_over(table)
@@ -160,7 +163,7 @@ def test_manifests_that_branches_share_stay_when_their_tag_is_gone(tmp_path: Pat
 
 
 def test_columns_of_a_branch_are_those_of_main_or_it_is_not_shown(tmp_path: Path) -> None:
-    """Issue 20 point 1: readers take a branch by the ids of main's columns, and two sides give one id to two columns."""
+    """Issue 20 point 1: readers take a branch by the ids of main's columns; one id may be of two columns."""
     catalog = FileCatalog(str(tmp_path))
     table = table_in(tmp_path)
     table.write(several(1))
@@ -168,6 +171,7 @@ def test_columns_of_a_branch_are_those_of_main_or_it_is_not_shown(tmp_path: Path
     catalog.alter_table("db.t$branch_dev", [AddColumn(path=("of_dev",), type=DataType(root="STRING"))])
     catalog.table("db.t$branch_dev").write(pa.table({"id": [7], "v": ["x"], "of_dev": ["secret"]}))
     assert "dev" not in refs(table)
+    assert str(iceberg_state(catalog.table("db.t$branch_dev").store)).startswith("nothing of 2, 2 behind, in ")
     catalog.alter_table("db.t", [AddColumn(path=("of_main",), type=DataType(root="STRING"))])
     table = catalog.table("db.t")
     table.write(pa.table({"id": [2], "v": ["x"], "of_main": ["m"]}))
