@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog
+from filestore.catalog.catalog import FileCatalog
 from filestore.catalog.hive_lock import HiveLockFactory
 from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_names import HiveNames
 from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
-from filestore.io.file_io import SystemClock
+from filestore.io.file_io import LocalFileIO, SystemClock
 from filestore.types.data_types import DataField, parse_data_type
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 from tests.peers import PeerError, TableDefinition
@@ -138,6 +139,52 @@ def test_changes_of_schema_and_name_reach_the_other_side(tmp_path: Path, hive_me
     ours.drop_database("shop", cascade=True)
     assert java.list_databases() == ["default"]
     assert not (tmp_path / "shop.db").exists()
+
+
+class WithoutMoves:
+    """A disk that moves no directories, as object stores do not."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("move_directory", "make_inside", "move_into"):
+            raise AttributeError(name)
+        return getattr(LocalFileIO(), name)
+
+
+def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_metastore: RunningMetastore) -> None:
+    """Issue 20 point 6: the entry keeps the place, Java finds it there, and a new table of the old name has another."""
+    options = {"metastore": "hive", "uri": hive_metastore.uri}
+    ours = FileCatalog(str(tmp_path), options, io=WithoutMoves())  # type: ignore[arg-type]
+    java, peer = hive_metastore.java_catalog(tmp_path), hive_metastore.java()
+    rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
+    made = {"primary_key": ["id"], "options": {"bucket": "1"}}
+    table = ours.create_table("shop.t", SCHEMA, **made)  # type: ignore[arg-type]
+    table.write(rows)
+    assert ours.can_rename_tables
+    for old, new in (("t", "u"), ("u", "t"), ("t", "u")):
+        ours.rename_table(f"shop.{old}", f"shop.{new}")
+        assert ours.list_tables("shop") == java.list_tables("shop") == [new]
+        assert [row["v"] for row in peer.read(tmp_path, f"shop.{new}")] == ["one", None]
+        assert ours.table_path(f"shop.{new}") == f"{tmp_path}/shop.db/t"
+    with pytest.raises(PeerError, match="exist"):
+        java.create_table("shop.t", {"id": "BIGINT NOT NULL", "v": "STRING"}, ["id"])
+    again = ours.create_table("shop.t", SCHEMA, **made)  # type: ignore[arg-type]
+    again.write(rows.slice(0, 1))
+    assert ours.table_path("shop.t") == f"{tmp_path}/shop.db/t-2"
+    peer.write(tmp_path, "shop.u", rows.slice(1, 1).set_column(1, "v", pa.array(["of java"])).cast(SCHEMA))
+    table.write(pa.table({"id": [3], "v": ["open before"]}, schema=SCHEMA))
+    found = [(row["id"], row["v"]) for row in peer.read(tmp_path, "shop.u")]
+    assert found == [(1, "one"), (2, "of java"), (3, "open before")]
+    assert ours.table("shop.u").read().to_arrow().num_rows == 3
+
+    beside = ours.create_table("shop.t__new", SCHEMA, **made)  # type: ignore[arg-type]  # as OR REPLACE does
+    beside.write(rows)
+    ours.drop_table("shop.t")
+    ours.rename_table("shop.t__new", "shop.t")
+    assert [row["id"] for row in peer.read(tmp_path, "shop.t")] == [1, 2]
+    java.drop_table("shop.t")
+    ours.drop_table("shop.u")
+    assert [path.name for path in (tmp_path / "shop.db").iterdir()] == []
+    ours.drop_database("shop")
 
 
 def test_tables_of_hive_itself_and_external_ones_are_left_alone(
