@@ -1,7 +1,8 @@
 """Tables in a real Hive metastore: Java Paimon's Hive catalog and Fluvial see the same, under one lock."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from engine import Catalog
 from filestore.catalog.catalog import FileCatalog
-from filestore.catalog.hive_lock import HiveLockFactory
+from filestore.catalog.hive_lock import HiveLock, HiveLockFactory
 from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_names import HiveNames
 from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
@@ -247,6 +248,27 @@ def test_partitions_are_listed_where_the_table_asks_for_it(tmp_path: Path, hive_
     ours.drop_database("parted", cascade=True)
 
 
+@contextmanager
+def holding(lock: HiveLock, names: HiveNames, table: str) -> Iterator[None]:
+    """The lock of a table, of a holder that lives, however long a busy machine takes."""
+    from hive_metastore.ttypes import HeartbeatRequest
+
+    lock_id, is_done = lock._acquired("locked", table), threading.Event()
+
+    def beat() -> None:
+        while not is_done.wait(0.2):
+            names.metastore.run("beat", lambda client: client.heartbeat(HeartbeatRequest(lockid=lock_id)))
+
+    alive = threading.Thread(target=beat)
+    alive.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        alive.join()
+        lock._release(lock_id)
+
+
 def test_writers_exclude_each_other_by_the_lock_of_the_metastore(
     tmp_path: Path, hive_metastore: RunningMetastore
 ) -> None:
@@ -257,17 +279,18 @@ def test_writers_exclude_each_other_by_the_lock_of_the_metastore(
         tmp_path, **{"lock.enabled": "true", "lock-acquire-timeout": "1 s", "lock-check-max-sleep": "100 ms"}
     )
     table = ours.create_table("locked.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
-    held = lock_of(hive_metastore).create()
+    held, names = lock_of(hive_metastore).create(), names_of(hive_metastore, tmp_path)
     rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
 
     def refused() -> None:
         with pytest.raises(UnavailableError, match=r"held by another writer, nothing was published: table=locked\.t"):
             table.write(rows)
 
-    held.run_with_lock("locked", "t", refused)
+    with holding(held, names, "t"):
+        refused()
     assert table.read().to_arrow().num_rows == 0
-    with pytest.raises(PeerError, match="Acquire lock failed"):
-        held.run_with_lock("locked", "u", lambda: java.create_table("locked.u", {"id": "INT NOT NULL"}, ["id"]))
+    with holding(held, names, "u"), pytest.raises(PeerError, match="Acquire lock failed"):
+        java.create_table("locked.u", {"id": "INT NOT NULL"}, ["id"])
 
     held._acquired("locked", "t")  # and its process dies
     patience = {"lock_acquire_timeout": f"{10 * LOCK_TIMEOUT_S} s"}
