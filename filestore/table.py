@@ -9,7 +9,7 @@ from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, PartitionTest, TableCommit
 from filestore.compact.compactor import compact_table, make_visible, waits_for_compaction
 from filestore.compact.upgrade import compact_to_top, upgrade_levels
-from filestore.iceberg.after_commit import publish_after_commit
+from filestore.iceberg.after_commit import publish_after_commit, publish_refs
 from filestore.index.index_manifest import bucket_index
 from filestore.io.commit_lock import CatalogLockFactory
 from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
@@ -98,6 +98,7 @@ class FileTable(TableView):
                 catalog=catalog,
                 main_branch=main,
                 after_commit=(publish_after_commit, *(() if registry is None else (registry.committed,))),
+                after_refs=(publish_refs,),
             )
         )
 

@@ -68,6 +68,7 @@ class TableStore:
     catalog: CatalogPlace | None = field(default=None, compare=False)  # None: opened without one, by its path
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
     after_commit: "tuple[Callable[[TableStore, Snapshot], None], ...]" = field(default=(), compare=False)  # never raise
+    after_refs: "tuple[Callable[[TableStore], None], ...]" = field(default=(), compare=False)  # never raise
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -160,6 +161,11 @@ class TableStore:
         if found is None or found.identity != self.schema.identity:
             return False
         return uuid_of(found) == self.table_uuid  # two may be made at the same time
+
+    def refs_changed(self) -> None:
+        """Tell those who follow the table that tags or branches are others, or that snapshots were taken back."""
+        for observe in self.after_refs:
+            observe(self)
 
     def delete_own(self, path: str, body: bytes) -> None:
         """Delete a file of the branch as long as it has these contents; see ``own_files``. Raises: UnavailableError."""

@@ -123,6 +123,7 @@ def create_branch(
         end_work(store.io, there.paths)
         raise
     complete_work(store.io, there.paths)
+    store.refs_changed()
     return Branch(name=name, tag=origin.tag, snapshot_id=origin.snapshot_id)
 
 
@@ -183,6 +184,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
         delete_unused(store.io, unused)
         clear_branch(store.io, there)
         complete_work(store.io, there)
+        store.refs_changed()
     return deleted
 
 
@@ -226,6 +228,7 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
         raise ConflictError(f"the renamed branch no longer exists: table={store.name} branch={target} was={name}")
     clear_branch(io, old)
     complete_work(io, old)
+    store.refs_changed()
     return read_branch(store, target)
 
 
@@ -263,9 +266,6 @@ def opened_on_parent(store: TableStore, name: str) -> TableStore:
     return main if parent == main.paths.branch else FileTable(main).on_branch(parent).store
 
 
-# ---- creation
-
-
 def _check_no_leftovers(store: TableStore, there: TablePaths, work: Work) -> None:
     """Raises: ConflictError unless the directory is empty or was left by the same call."""
     found = branch_entries(store.io, there)
@@ -274,9 +274,6 @@ def _check_no_leftovers(store: TableStore, there: TablePaths, work: Work) -> Non
             f"directory of an incomplete branch: table={store.name} branch={there.branch} found={found[:5]} "
             f"operation={read_work(store.io, there)} fix=wait for a running operation; else delete the branch"
         )
-
-
-# ---- deletion and renaming
 
 
 def _claim_to_delete(store: TableStore, there: TablePaths) -> None:

@@ -109,6 +109,7 @@ def fast_forward(store: TableStore, name: str, *, force: bool = False) -> FastFo
             elif force and common is not None and not main.snapshots.exists(common.id):
                 _publish(main, branch, EMPTY_TABLE, (common.id,), is_sealed=True)  # it had expired in main
         _copy_tags(main, branch)
+    main.refs_changed()
     floor = 0 if common is None else common.id
     return FastForward(branch=name, published=wanted, removed=removed, common_id=floor)
 

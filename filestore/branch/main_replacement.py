@@ -343,6 +343,7 @@ def _drop(store: TableStore, was: str) -> MainReplaced:
     else:
         clear_branch(store.io, old.paths)
         complete_work(store.io, old.paths)
+    store.refs_changed()
     return done
 
 

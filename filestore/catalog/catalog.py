@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
 from filestore.io.commit_lock import LOCK_FILE_NAME, CatalogLockFactory, TableLock, check_commit_lock
 from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
-from filestore.io.object_store import is_object_path, is_remote_path, under_lock
+from filestore.io.object_store import check_renaming, is_object_path, is_remote_path, under_lock
 from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.layout.former_mains import FORMER_MAIN_FILE
@@ -320,11 +321,11 @@ class FileCatalog:
 
     @property
     def can_rename_tables(self) -> bool:
-        """Whether the storage gives a directory another name in one step."""
-        return isinstance(self._io, MovesDirectories)
+        """Whether the storage gives a directory another name in one step, or a name can get another directory."""
+        return isinstance(self._io, MovesDirectories) or self._tables.keeps_places
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name, in one step: its directory moves.
+        """Give a table another name, in one step: its directory moves, or stays where names have places.
 
         Raises:
             InvalidInputError: no such table, the name is taken or cannot be one, or the storage moves no directories.
@@ -335,20 +336,21 @@ class FileCatalog:
         self._has_database(new_name.split(".")[0], ignore_if_missing=False)
         if self.table_exists(new_name):
             raise InvalidInputError(f"table exists already: table={new_name} path={target}")
-        files = self._io
-        if not isinstance(files, MovesDirectories):
+        move = partial(self._io.move_directory, source, target) if isinstance(self._io, MovesDirectories) else None
+        if move is None and self._tables.keeps_places:
+            check_renaming(self._io, source)
+        elif move is None:
             raise InvalidInputError(
                 f"tables on this storage cannot be renamed: table={name} path={source} "
                 "fix='CALL sys.copy to the new name, and DROP TABLE'"
             )
         (database, table), (new_database, new_table) = name.split("."), new_name.split(".")
         try:
-            self._tables.rename_table(
-                (database, table), (new_database, new_table), lambda: files.move_directory(source, target)
-            )
+            self._tables.rename_table((database, table), (new_database, new_table), move)
         except ConflictError as error:
             raise InvalidInputError(f"directory is not empty: table={new_name} path={target}") from error
-        if not self._has_schema(target):  # a drop came in between: what moved is what a late writer has left
+        # where a drop came in between, what moved is what a late writer has left
+        if not self._has_schema(self.table_path(new_name)):
             self.drop_table(new_name, ignore_if_missing=True)
             raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
 

@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Final, TypeVar
 
 from filestore.catalog.hive_metastore import HiveMetastore
@@ -64,6 +65,7 @@ class HiveLock:
             LockRequest,
             LockState,
             LockType,
+            NoSuchLockException,
         )
 
         settings, metastore = self._settings, self._settings.metastore
@@ -78,12 +80,19 @@ class HiveLock:
         deadline_ms = settings.clock.now_ms() + settings.timeout_ms
         answer = metastore.run("take the lock", lambda client: client.lock(request))
         lock_id, sleep_ms = int(answer.lockid), _FIRST_SLEEP_MS
-        check = CheckLockRequest(lockid=lock_id)
         with undoing(lambda: self._release(lock_id)):
             while answer.state == LockState.WAITING and settings.clock.now_ms() < deadline_ms:
                 sleep_ms = min(_GROWTH * sleep_ms, settings.longest_sleep_ms)
                 settings.clock.sleep(sleep_ms / 1000)
-                answer = metastore.run("wait for the lock", lambda client: client.check_lock(check))
+                check = CheckLockRequest(lockid=lock_id)
+                try:
+                    answer = metastore.run("wait for the lock", methodcaller("check_lock", check))
+                except UnavailableError as error:
+                    if not isinstance(error.__cause__, NoSuchLockException):
+                        raise
+                    # this process was paused for so long that the metastore has forgotten that it waits
+                    answer = metastore.run("take the lock", lambda client: client.lock(request))
+                    lock_id = int(answer.lockid)
             if answer.state != LockState.ACQUIRED:
                 raise UnavailableError(
                     f"lock is held by another writer, nothing was published: table={database}.{table} "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
 from filestore.catalog.hive_metastore import HiveMetastore
@@ -94,11 +95,13 @@ class HiveNames:
         return is_paimon(self.find(database, table))
 
     def table_path(self, database: str, table: str) -> str:
-        """Its location in the metastore; in the directory of its database while it does not exist."""
+        """Its location in the metastore; while it does not exist a free place in the directory of its database."""
         found = self.find(database, table)
-        if found is None or not found.sd.location:
-            return f"{self.database_path(database)}/{table}"
-        return warehouse_path(found.sd.location)
+        if found is not None and found.sd.location:
+            return warehouse_path(found.sd.location)
+        place, taken = f"{self.database_path(database)}/{table}", {*self.table_paths(database).values()}
+        # a table of this name may have got another one, and stayed; no table has a name with "-" in Hive
+        return next(each for each in chain([place], (f"{place}-{n}" for n in count(2))) if each not in taken)
 
     def owns_files(self, database: str, table: str) -> bool:
         """False for external tables, whose files stay when they are dropped."""
@@ -146,8 +149,13 @@ class HiveNames:
                 "remove a table", lambda client: client.drop_table(database, table, False) or (), missing=()
             )
 
-    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
-        """Note another name and place, and move the directory; both or none.
+    @property
+    def keeps_places(self) -> bool:
+        """Yes: Paimon's Hive catalog, too, looks where the entry says."""
+        return True
+
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
+        """Note another name and place, and move the directory, both or none; without ``move`` the name alone.
 
         A crash in between leaves the new name without its files, which are still in the old place.
 
@@ -161,9 +169,13 @@ class HiveNames:
             raise ConflictError(f"name is taken in the Hive metastore: table={'.'.join(target)}")
         new = deepcopy(old)
         new.dbName, new.tableName = target
-        new.sd.location = (
-            f"{self.database_path(target[0])}/{target[1]}"  # else the metastore would move the files itself
-        )
+        if move is None:
+            # spelled differently, the same place: with an equal text the metastore would move the files itself
+            bare = old.sd.location.rstrip("/")
+            new.sd.location = f"{bare}/" if bare == old.sd.location else bare
+            self._alter(source, new)
+            return
+        new.sd.location = self.table_path(*target)
         self._alter(source, new)
         with undoing(lambda: self._alter(target, old)):
             move()

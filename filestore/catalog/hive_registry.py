@@ -31,16 +31,26 @@ class HiveRegistry:
     def schema_changed(self, store: TableStore, before: TableSchema, after: TableSchema) -> None:
         """Copy columns and properties of a table's main branch. Never raises."""
         if store.paths.branch == store.main_branch:
-            database, table = split_branch(store.name)[0].split(".")
-            _logged(store, lambda: self.names.note_schema(database, table, after, before=before))
+            _logged(store, lambda: self._follow_schema(store, before, after))
 
     def committed(self, store: TableStore, snapshot: Snapshot) -> None:
         """List partitions that a commit to the main branch made; those that it emptied no more. Never raises."""
         if registers_partitions(store.schema) and store.paths.branch == store.main_branch:
             _logged(store, lambda: self._follow_partitions(store, snapshot))
 
+    def _follow_schema(self, store: TableStore, before: TableSchema, after: TableSchema) -> None:
+        database, table = split_branch(store.name)[0].split(".")
+        if self._is_entry_of(store, database, table):
+            self.names.note_schema(database, table, after, before=before)
+
+    def _is_entry_of(self, store: TableStore, database: str, table: str) -> bool:
+        """Whether the name is still that of the table: it may have got another one, and another table this one."""
+        return self.names.table_path(database, table) == store.paths.root
+
     def _follow_partitions(self, store: TableStore, snapshot: Snapshot) -> None:
         database, table = split_branch(store.name)[0].split(".")
+        if not self._is_entry_of(store, database, table):
+            return
         entries = delta_entries(store, snapshot)
         added = {entry.partition for entry in entries if entry.kind is EntryKind.ADD}
         if added:

@@ -168,7 +168,12 @@ class RestNames:
         """Refused."""
         _refuse()
 
-    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+    @property
+    def keeps_places(self) -> bool:
+        """No: nothing is renamed."""
+        return False
+
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
         """Refused."""
         _refuse()
 

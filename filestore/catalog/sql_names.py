@@ -96,8 +96,9 @@ class SqlNames(TablesInDatabases):
             for each in (TABLES, TABLE_PROPERTIES):
                 connection.execute(sa.delete(each).where(*self._of(each, database, table)))
 
-    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
         """Note another name, and move its directory, in one transaction. Raises: ConflictError when it is taken."""
+        assert move is not None
         with self.database.transaction("rename a table") as connection:
             for each in (TABLES, TABLE_PROPERTIES):
                 renamed = sa.update(each).where(*self._of(each, *source))

@@ -60,8 +60,17 @@ class TableNames(Protocol):
     def remove_table(self, database: str, table: str) -> None:
         """Forget the name; a missing one is fine."""
 
-    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+    @property
+    def keeps_places(self) -> bool:
+        """Whether a table's directory is noted beside its name, so that another name can have it."""
+
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
         """Give a table, as (database, name), another name, and move its directory; both or none.
+
+        Args:
+            source: its name.
+            target: the new one.
+            move: None, where places are kept: the directory stays.
 
         Raises: ConflictError when that name is taken; what ``move`` raises.
         """
@@ -95,6 +104,11 @@ class TablesInDatabases:
     def owns_files(self, database: str, table: str) -> bool:
         """Always."""
         return True
+
+    @property
+    def keeps_places(self) -> bool:
+        """No: other engines look for a table below its name."""
+        return False
 
     def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
         """Nothing: columns are in the schema files only."""
@@ -148,6 +162,7 @@ class DirectoryNames(TablesInDatabases):
     def remove_table(self, database: str, table: str) -> None:
         """Nothing: the name goes with its directory."""
 
-    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None]) -> None:
+    def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
         """Move its directory: that is its name."""
+        assert move is not None
         move()

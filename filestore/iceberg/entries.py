@@ -37,6 +37,13 @@ class FileKey(NamedTuple):
     data_path: str | None = None
 
 
+class CommitId(NamedTuple):
+    """Names one of Iceberg's snapshots, and where it is in the order of changes."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
 def key_of(file: Mapping[str, Any]) -> FileKey:
     """The name of the file of an entry."""
     return FileKey(file["file_path"], file.get("content_offset"), file.get("referenced_data_file"))
@@ -88,9 +95,15 @@ def vector_file(
     }
 
 
-def added(file: IcebergRecord, snapshot_id: int) -> IcebergRecord:
+def added(file: IcebergRecord, at: CommitId) -> IcebergRecord:
     """The entry of a new file."""
-    return _entry(STATUS_ADDED, snapshot_id, snapshot_id, snapshot_id, file)
+    return {
+        "status": STATUS_ADDED,
+        "snapshot_id": at.snapshot_id,
+        "sequence_number": at.sequence_number,
+        "file_sequence_number": at.sequence_number,
+        "data_file": file,
+    }
 
 
 def kept(entry: IcebergRecord) -> IcebergRecord:
@@ -101,16 +114,6 @@ def kept(entry: IcebergRecord) -> IcebergRecord:
 def removed(entry: IcebergRecord, snapshot_id: int) -> IcebergRecord:
     """The entry of a file that a snapshot does not have any more."""
     return {**entry, "status": STATUS_DELETED, "snapshot_id": snapshot_id}
-
-
-def _entry(status: int, snapshot_id: int, sequence: int, file_sequence: int, file: IcebergRecord) -> IcebergRecord:
-    return {
-        "status": status,
-        "snapshot_id": snapshot_id,
-        "sequence_number": sequence,
-        "file_sequence_number": file_sequence,
-        "data_file": file,
-    }
 
 
 def _record(

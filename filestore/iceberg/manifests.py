@@ -23,7 +23,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, PrimitiveType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from filestore.iceberg.entries import DATA, STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING, IcebergRecord, bucket_of
+from filestore.iceberg.entries import (
+    DATA,
+    STATUS_ADDED,
+    STATUS_DELETED,
+    STATUS_EXISTING,
+    CommitId,
+    IcebergRecord,
+    bucket_of,
+)
 from filestore.iceberg.schema import IcebergColumns
 from filestore.manifest.avro_files import avro_records
 from filestore.types.identity_cache import cached_by_identity
@@ -80,7 +88,7 @@ def manifest_name(uuid: str, number: int, entries: Iterable[IcebergRecord]) -> s
 
 
 def manifest_record(
-    form: ManifestForm, path: str, size_bytes: int, entries: Sequence[IcebergRecord], content: int, snapshot_id: int
+    form: ManifestForm, path: str, size_bytes: int, entries: Sequence[IcebergRecord], content: int, at: CommitId
 ) -> IcebergRecord:
     """The line of a manifest in a manifest list."""
     counts = dict.fromkeys((STATUS_ADDED, STATUS_EXISTING, STATUS_DELETED), 0)
@@ -94,9 +102,9 @@ def manifest_record(
         "manifest_length": size_bytes,
         "partition_spec_id": 0,
         "content": content,
-        "sequence_number": snapshot_id,
-        "min_sequence_number": min(live, default=snapshot_id),
-        "added_snapshot_id": snapshot_id,
+        "sequence_number": at.sequence_number,
+        "min_sequence_number": min(live, default=at.sequence_number),
+        "added_snapshot_id": at.snapshot_id,
         "added_files_count": counts[STATUS_ADDED],
         "existing_files_count": counts[STATUS_EXISTING],
         "deleted_files_count": counts[STATUS_DELETED],
@@ -108,13 +116,13 @@ def manifest_record(
 
 
 def manifest_list_bytes(
-    records: Sequence[IcebergRecord], *, version: int, snapshot_id: int, parent_id: int | None, compression: str
+    records: Sequence[IcebergRecord], *, version: int, at: CommitId, parent_id: int | None, compression: str
 ) -> bytes:
     """The bytes of a manifest list."""
     metadata = {
-        "snapshot-id": str(snapshot_id),
+        "snapshot-id": str(at.snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
-        "sequence-number": str(snapshot_id),
+        "sequence-number": str(at.sequence_number),
         "format-version": str(version),
     }
     return _avro(_list_schema(version), records, metadata, compression)

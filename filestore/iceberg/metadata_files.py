@@ -4,9 +4,9 @@ Source: Paimon IcebergPathFactory; Iceberg HadoopTableOperations.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from contextlib import suppress
 
-from filestore.iceberg.entries import IcebergRecord
+from filestore.iceberg.entries import CommitId, IcebergRecord
 from filestore.iceberg.manifests import (
     ManifestForm,
     live_entries_of,
@@ -16,14 +16,13 @@ from filestore.iceberg.manifests import (
     manifest_record,
     records_of,
 )
-from filestore.iceberg.metadata import Metadata
-from filestore.iceberg.places import HINT, hinted_version, metadata_directory
+from filestore.iceberg.metadata import Json, Metadata
+from filestore.iceberg.places import HINT, METADATA_SUFFIX, hinted_version, metadata_directory
 from filestore.iceberg.rest_catalog import announce_version
 from filestore.io.file_io import delete_leftover, write_hint
 from filestore.options.table.iceberg import REST_CATALOG
 from filestore.table_store import TableStore
-
-_SUFFIX: Final = ".metadata.json"
+from lsm.errors import CorruptDataError
 
 
 class IcebergFiles:
@@ -66,12 +65,16 @@ class IcebergFiles:
     def versions(self) -> list[int]:
         """The numbers of all versions that are there."""
         names = self._io.list_names(self.directory)
-        texts = [name.removesuffix(_SUFFIX)[1:] for name in names if name.startswith("v") and name.endswith(_SUFFIX)]
+        texts = [
+            name.removesuffix(METADATA_SUFFIX)[1:]
+            for name in names
+            if name.startswith("v") and name.endswith(METADATA_SUFFIX)
+        ]
         return [int(text) for text in texts if text.isdecimal()]
 
     def metadata_path(self, version: int) -> str:
         """The path of a version."""
-        return f"{self.directory}/v{version}{_SUFFIX}"
+        return f"{self.directory}/v{version}{METADATA_SUFFIX}"
 
     def read_list(self, path: str) -> list[IcebergRecord]:
         """The lines of a manifest list. Raises: CorruptDataError, FileNotFoundError."""
@@ -83,21 +86,17 @@ class IcebergFiles:
         return live_entries_of(form, self._io.read_bytes(path), first_row_id=manifest.get("first_row_id"), source=path)
 
     def write_manifest(
-        self, form: ManifestForm, entries: Sequence[IcebergRecord], content: int, snapshot_id: int
+        self, form: ManifestForm, entries: Sequence[IcebergRecord], content: int, at: CommitId
     ) -> IcebergRecord:
         """Write a manifest. Returns its line for a list."""
         body = manifest_bytes(form, entries, content, compression=self._compression)
         path = self._write(manifest_name(self._uuid, len(self._written), entries), body)
-        return manifest_record(form, path, len(body), entries, content, snapshot_id)
+        return manifest_record(form, path, len(body), entries, content, at)
 
-    def write_list(
-        self, lines: Sequence[IcebergRecord], *, version: int, snapshot_id: int, parent_id: int | None
-    ) -> str:
+    def write_list(self, lines: Sequence[IcebergRecord], *, version: int, at: CommitId, parent_id: int | None) -> str:
         """Write a manifest list. Returns its path."""
-        body = manifest_list_bytes(
-            lines, version=version, snapshot_id=snapshot_id, parent_id=parent_id, compression=self._compression
-        )
-        return self._write(f"snap-{snapshot_id}-{len(self._written)}-{self._uuid}.avro", body)
+        body = manifest_list_bytes(lines, version=version, at=at, parent_id=parent_id, compression=self._compression)
+        return self._write(f"snap-{at.snapshot_id}-{len(self._written)}-{self._uuid}.avro", body)
 
     def publish(self, metadata: Metadata, *, replaces: bool) -> bool:
         """Make a version readable; False when another writer did.
@@ -124,10 +123,14 @@ class IcebergFiles:
         if hinted_version(self._io, self.directory) != version:
             write_hint(self._io, f"{self.directory}/{HINT}", str(version).encode())
 
-    def discard(self) -> None:
-        """Delete what no metadata refers to."""
-        self.delete(self._written)
-        self._written.clear()
+    def written_count(self) -> int:
+        """How many manifests and lists no metadata refers to yet."""
+        return len(self._written)
+
+    def discard(self, start: int = 0) -> None:
+        """Delete what no metadata refers to, from the ``start``-th on that was written."""
+        self.delete(self._written[start:])
+        del self._written[start:]
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that no reader needs; those that cannot be deleted stay."""
@@ -143,3 +146,61 @@ class IcebergFiles:
         self._written.append(path)
         self._io.write_new(path, body)
         return path
+
+
+class UnusedManifests:
+    """Finds the manifests and lists that no shown snapshot has.
+
+    A manifest that is not in the next list of a line is in none after it. A branch has those of main as of where it
+    began, which its sequence number says, so it needs the snapshots of main on both sides of that, and main its first.
+    """
+
+    def __init__(self, files: IcebergFiles, main: Sequence[Json], branches: Sequence[Sequence[Json]]) -> None:
+        """What is shown: the snapshots of main and of each branch, oldest first."""
+        self._files, self._main = files, main
+        self._firsts = [line[0] for line in branches]
+        self._shown = [*main, *(each for line in branches for each in line)]
+        self._stays = {each["manifest-list"] for each in self._shown}
+        self._known: dict[str, frozenset[str]] = {}
+
+    def of_main(self, line: Sequence[Json]) -> list[str]:
+        """Paths that go with the snapshots of main that are not shown any more; ``line`` are all of them."""
+        return self._of(line, self._firsts)
+
+    def of_side(self, line: Sequence[Json], start: int) -> list[str]:
+        """Paths that go with the snapshots of a branch, or of what main was rolled back from.
+
+        Args:
+            line: all of them.
+            start: the snapshot of main that they began with.
+        """
+        older = [each for each in self._main if each["snapshot-id"] <= start][-1:]
+        newer = [each for each in self._main if each["snapshot-id"] > start][:1]
+        return self._of(line, [*self._firsts, *older, *newer])
+
+    def of_all(self, snapshots: Sequence[Json]) -> list[str]:
+        """Paths of snapshots whose history is not that of the shown ones."""
+        gone = [each for each in snapshots if each["manifest-list"] not in self._stays]
+        used = self._manifests(self._shown)
+        return [*self._manifests(gone) - used, *(each["manifest-list"] for each in gone)]
+
+    def _of(self, line: Sequence[Json], others: Sequence[Json]) -> list[str]:
+        gone: list[str] = []
+        last: Sequence[Json] = ()  # that stays
+        for index, each in enumerate(line):
+            if each["manifest-list"] in self._stays:
+                last = [each]
+                continue
+            used = self._manifests([*last, *line[index + 1 : index + 2], *others])
+            gone += [*self._manifests([each]) - used, each["manifest-list"]]
+        return gone
+
+    def _manifests(self, snapshots: Iterable[Json]) -> frozenset[str]:
+        return frozenset().union(*(self._of_list(each["manifest-list"]) for each in snapshots))
+
+    def _of_list(self, path: str) -> frozenset[str]:
+        if path not in self._known:
+            self._known[path] = frozenset()
+            with suppress(FileNotFoundError, CorruptDataError):
+                self._known[path] = frozenset(each["manifest_path"] for each in self._files.read_list(path))
+        return self._known[path]

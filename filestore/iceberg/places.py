@@ -3,27 +3,35 @@
 Source: Paimon IcebergCommitCallback.catalogDatabasePath; Iceberg HadoopTableOperations.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+import orjson
+
 from filestore.io.file_io import FileIO
+from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.locations import absolute_path
+from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table.iceberg import BUILT_STORAGE, DISABLED, HADOOP_CATALOG, REST_CATALOG, TABLE_LOCATION
+from filestore.refs.live_references import on_branch
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
+METADATA_SUFFIX: Final = ".metadata.json"
 HINT: Final = "version-hint.text"
 """Name of the file with the number of the newest version."""
+BRANCH_NUMBER: Final = "fluvial.branch-snapshot"
+"""Of the summary of a snapshot in the metadata: its number on its branch."""
 _DATABASE_SUFFIX: Final = ".db"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergState:
-    """What Iceberg readers find of a table."""
+    """What Iceberg readers find of a table, or of a branch of it."""
 
     directory: str  # of the metadata
-    shown: int | None  # id of the snapshot that they find; None: no metadata
-    newest: int | None  # id of the table's newest snapshot; None: it has none
+    shown: int | None  # id of the snapshot that they find; None: none
+    newest: int | None  # id of the newest snapshot of the opened branch; None: it has none
 
     @property
     def behind(self) -> int:
@@ -31,24 +39,63 @@ class IcebergState:
         return max(0, (self.newest or 0) - (self.shown or 0))
 
     def __str__(self) -> str:
-        found = "no metadata" if self.shown is None else f"snapshot {self.shown}"
+        found = "nothing" if self.shown is None else f"snapshot {self.shown}"
         return f"{found} of {self.newest or 0}, {self.behind} behind, in {self.directory}"
 
 
 def publishes(store: TableStore) -> bool:
     """Whether the opened branch has Iceberg metadata: the main one, when ``metadata.iceberg.storage`` is set."""
+    return store.paths.branch == store.main_branch and _is_on(store)
+
+
+def publishing_store(store: TableStore) -> TableStore | None:
+    """The table on main, as that whose metadata shows the opened branch too; None: it has no Iceberg metadata."""
+    if not _is_on(store):
+        return None  # a branch that began before the option was set follows with main's next commit
+    main = branch_store(store, store.main_branch)
+    return main if main is not None and publishes(main) else None
+
+
+def branch_store(store: TableStore, branch: str) -> TableStore | None:
+    """The table on a branch, with the newest schema there; None: there is none."""
+    if branch == store.paths.branch:
+        return store
+    there = on_branch(store, branch)
+    newest = there.schemas.latest()
+    if newest is None:
+        return None
+    name = on_branch_name(split_branch(store.name)[0], MAIN_BRANCH if branch == store.main_branch else branch)
+    return replace(there, name=name, schema=newest).with_options({})
+
+
+def _is_on(store: TableStore) -> bool:
     storage = store.options.iceberg_storage  # of another engine's table perhaps one that is not built
-    return storage != DISABLED and storage in BUILT_STORAGE and store.paths.branch == store.main_branch
+    return storage != DISABLED and storage in BUILT_STORAGE
 
 
 def iceberg_state(store: TableStore) -> IcebergState | None:
-    """How far the Iceberg metadata has come; None: the opened branch has none. Raises: as ``metadata_directory``."""
-    if not publishes(store):
+    """How far the Iceberg metadata has come with the opened branch; None: the table has none.
+
+    Raises: as ``metadata_directory``.
+    """
+    main = publishing_store(store)
+    if main is None:
         return None
-    directory = metadata_directory(store)
-    return IcebergState(
-        directory=directory, shown=hinted_version(store.io, directory), newest=store.snapshots.latest_id()
-    )
+    directory = metadata_directory(main)
+    shown = hinted_version(store.io, directory)
+    if shown is not None and store.paths.branch != store.main_branch:
+        shown = _shown_of_branch(store, f"{directory}/v{shown}{METADATA_SUFFIX}")
+    return IcebergState(directory=directory, shown=shown, newest=store.snapshots.latest_id())
+
+
+def _shown_of_branch(store: TableStore, path: str) -> int | None:
+    try:
+        body = orjson.loads(store.io.read_bytes(path))
+        head = body["refs"][store.paths.branch]
+        found = next(each for each in body["snapshots"] if each["snapshot-id"] == head["snapshot-id"])
+        return int(found["summary"].get(BRANCH_NUMBER) or found["snapshot-id"]) if head["type"] == "branch" else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError, StopIteration):
+        return None
 
 
 def hinted_version(io: FileIO, directory: str) -> int | None:

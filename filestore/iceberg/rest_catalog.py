@@ -51,7 +51,7 @@ def announcement(known: Mapping[str, Any], shown: Mapping[str, Any]) -> Announce
         shown: that of the table, likewise.
 
     Returns:
-        None: there is none, as the history, the schema or the table is another one.
+        None: there is none, as the history, the schema or the table is another one, or a branch has new snapshots.
     """
     same = ("table-uuid", "format-version", "location", "schemas", "partition-specs", "sort-orders")
     if any(known.get(name) != shown.get(name) for name in same):
@@ -59,11 +59,15 @@ def announcement(known: Mapping[str, Any], shown: Mapping[str, Any]) -> Announce
     before = {each["snapshot-id"]: each for each in known.get("snapshots") or ()}
     after = {each["snapshot-id"]: each for each in shown["snapshots"]}
     current = known.get("current-snapshot-id")
-    if current not in after or any(before[each]["summary"] != after[each]["summary"] for each in before & after.keys()):
+    compared = ("summary", "manifest-list")
+    if current not in after or any(
+        before[each].get(name) != after[each].get(name) for each in before & after.keys() for name in compared
+    ):
         return None
     new = tuple(each for each in shown["snapshots"] if each["snapshot-id"] not in before)
-    if any(each["snapshot-id"] < current for each in new):
-        return None
+    last = known.get("last-sequence-number") or current
+    if any(each.get("sequence-number", each["snapshot-id"]) <= last for each in new):
+        return None  # of a branch, or before what the server has: it takes snapshots in their order only
     known_refs = {name: _place(ref) for name, ref in (known.get("refs") or {}).items()}
     refs = {name: ref for name, ref in shown["refs"].items() if known_refs.get(name) != _place(ref)}
     return Announcement(

@@ -7,13 +7,12 @@ from typing import Final
 
 import orjson
 
-from filestore.iceberg.places import hinted_version, metadata_directory, publishes
+from filestore.iceberg.places import METADATA_SUFFIX, hinted_version, metadata_directory, publishes
 from filestore.manifest.avro_files import avro_records
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
 
 _MANIFEST: Final = ".avro"
-_VERSION: Final = ".metadata.json"
 _MOST_ATTEMPTS: Final = 5
 
 
@@ -44,7 +43,7 @@ def used_files(store: TableStore) -> set[str]:
 
 
 def _versions(store: TableStore, directory: str) -> list[str]:
-    return sorted(name for name in store.io.list_names(directory) if name.endswith(_VERSION))
+    return sorted(name for name in store.io.list_names(directory) if name.endswith(METADATA_SUFFIX))
 
 
 def _of_version(store: TableStore, directory: str, name: str, hint: int | None) -> set[str]:
@@ -58,7 +57,7 @@ def _of_version(store: TableStore, directory: str, name: str, hint: int | None) 
             found |= {at, *(_here(line["manifest_path"], directory) for line in lines)}
     except (CorruptDataError, FileNotFoundError, ValueError, KeyError, TypeError) as error:
         is_gone = isinstance(error, FileNotFoundError) and not store.io.exists(path)
-        if not is_gone and (hint is None or name == f"v{hint}{_VERSION}"):
+        if not is_gone and (hint is None or name == f"v{hint}{METADATA_SUFFIX}"):
             raise CorruptDataError(
                 f"Iceberg metadata refers to what cannot be read: table={store.name} file={path} error={error!r} "
                 "fix='delete the directory: the next commit writes it again'"

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from filestore.iceberg.entries import FileKey, IcebergRecord, added, data_file, iceberg_value, key_of, vector_file
+from filestore.iceberg.entries import (
+    CommitId,
+    FileKey,
+    IcebergRecord,
+    added,
+    data_file,
+    iceberg_value,
+    key_of,
+    vector_file,
+)
 from filestore.iceberg.manifests import manifest_form
 from filestore.iceberg.schema import iceberg_columns
 from filestore.index.deletion_vectors import FILE_VERSION, MAGIC_64
@@ -62,22 +71,25 @@ class VisibleFiles:
         """What decides which files are seen; metadata of another rule is made again."""
         return f"level>={self._least_level} vectors={str(self.has_vectors).lower()}"
 
-    def all_of(self, snapshot: Snapshot) -> FileChanges:
-        """All files of a snapshot, as new ones."""
+    def all_of(self, snapshot: Snapshot, at: CommitId) -> FileChanges:
+        """All files of a snapshot, as new ones; ``at`` is its name in Iceberg."""
         changes = FileChanges()
         entries = live_files(self._store, snapshot, min_level=self._least_level)
-        self._add(changes, [entry for entry in entries if entry.bucket >= 0], snapshot.id)
+        self._add(changes, [entry for entry in entries if entry.bucket >= 0], at)
         if self.has_vectors:
-            self._add_vectors(changes, [each for group in self._indexes(snapshot).values() for each in group], snapshot)
+            self._add_vectors(changes, [each for group in self._indexes(snapshot).values() for each in group], at)
         return changes
 
-    def changes_of(self, before: Snapshot, snapshot: Snapshot, delta: Iterable[ManifestEntry]) -> FileChanges:
+    def changes_of(
+        self, before: Snapshot, snapshot: Snapshot, delta: Iterable[ManifestEntry], at: CommitId
+    ) -> FileChanges:
         """What a snapshot changes of the one before it.
 
         Args:
             before: the snapshot before.
             snapshot: the next one.
             delta: its entries.
+            at: its name in Iceberg.
         """
         store, changes = self._store, FileChanges()
         gone: dict[str, ManifestEntry] = {}
@@ -89,7 +101,7 @@ class VisibleFiles:
             (new if entry.kind is EntryKind.ADD else gone)[path] = entry
         for path in new.keys() & gone.keys():  # a change of its level
             del new[path], gone[path]
-        self._add(changes, new.values(), snapshot.id)
+        self._add(changes, new.values(), at)
         for path, entry in gone.items():
             changes.removed_data[FileKey(path)] = self._place(entry.partition, entry.bucket)
         if self.has_vectors and before.index_manifest != snapshot.index_manifest:
@@ -99,24 +111,24 @@ class VisibleFiles:
                 for index in _without(one, two):
                     place = self._place(index.partition, index.bucket)
                     changes.removed_vectors.update((key_of(record), place) for record in self._vector_records(index))
-                self._add_vectors(changes, _without(two, one), snapshot)
+                self._add_vectors(changes, _without(two, one), at)
         return changes
 
     def _indexes(self, snapshot: Snapshot) -> Mapping[tuple[bytes, int], Sequence[IndexManifestEntry]]:
         return deletion_indexes(self._store, snapshot)
 
-    def _add(self, changes: FileChanges, entries: Iterable[ManifestEntry], snapshot_id: int) -> None:
+    def _add(self, changes: FileChanges, entries: Iterable[ManifestEntry], at: CommitId) -> None:
         store = self._store
         for entry in entries:
             path = absolute_path(store.file_path(entry.partition, entry.bucket, entry.file))
             schema = store.schema_of(entry.file.schema_id)
             record = data_file(path, entry.file, self._partition(entry.partition), schema, self._version)
-            changes.data.append(added(record, snapshot_id))
+            changes.data.append(added(record, at))
 
-    def _add_vectors(self, changes: FileChanges, entries: Iterable[IndexManifestEntry], snapshot: Snapshot) -> None:
+    def _add_vectors(self, changes: FileChanges, entries: Iterable[IndexManifestEntry], at: CommitId) -> None:
         for entry in entries:
             self._check_wide(entry)
-            changes.vectors += [added(record, snapshot.id) for record in self._vector_records(entry)]
+            changes.vectors += [added(record, at) for record in self._vector_records(entry)]
 
     def _vector_records(self, entry: IndexManifestEntry) -> Iterable[IcebergRecord]:
         store = self._store

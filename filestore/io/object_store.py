@@ -112,7 +112,7 @@ class ObjectStorageIO:
             UnavailableError: it was definitely not created.
             OutcomeUnknownError: it may have been created.
         """
-        conditional = self._has_conditional_put(path)
+        conditional = self.has_conditional_put(path)
         if not self.guarded and not conditional:
             raise InvalidInputError(
                 f"object store ignores {self.settings.condition}: one commit could overwrite another, nothing was "
@@ -165,7 +165,7 @@ class ObjectStorageIO:
             raise InvalidInputError(f"path is not in this bucket: path={path} bucket={self.settings.bucket}")
         return key.rstrip("/")
 
-    def _has_conditional_put(self, path: str) -> bool:
+    def has_conditional_put(self, path: str) -> bool:
         """Whether the store supports conditional writes; tested once per process and bucket."""
         with _PROBE_LOCK:
             if self.settings not in _PROBED:
@@ -255,6 +255,19 @@ def is_remote_path(path: str) -> bool:
 def under_lock(io: FileIO) -> FileIO:
     """The file system for use under the table's lock, where exclusive creation needs no conditional writes."""
     return replace(io, guarded=True) if isinstance(io, ObjectStorageIO) else io
+
+
+def check_renaming(io: FileIO, path: str) -> None:
+    """Refuse another name for a directory where a lock of the name alone keeps writers apart.
+
+    Raises: InvalidInputError: writers that opened it under the old name would hold another lock.
+    """
+    if isinstance(io, ObjectStorageIO) and not io.has_conditional_put(path):
+        raise InvalidInputError(
+            f"object store ignores {io.settings.condition}, so writers of the old and of the new name would not "
+            f"exclude each other: path={path} endpoint={io.settings.endpoint} "
+            "fix='CALL sys.copy to the new name, and DROP TABLE'"
+        )
 
 
 def check_library(scheme: str = "s3") -> None:

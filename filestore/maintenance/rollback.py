@@ -140,6 +140,7 @@ def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = N
     except (FluvialError, OSError) as error:
         _abandon(store, mine, error)
         raise
+    store.refs_changed()
 
 
 def _abandon(store: TableStore, mine: RollbackRun, reason: Exception) -> None:

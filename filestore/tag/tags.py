@@ -107,6 +107,7 @@ def create_tag(
     record_origin(store)
     with_pending_tag(store, name, tag.snapshot, create, undo=lambda: store.io.delete(path))
     _write_success_file(store, name)
+    store.refs_changed()
     return tag
 
 
@@ -165,6 +166,7 @@ def replace_tag(
     with_pending_tag(store, name, tag.snapshot, move, undo=undo, replaces=True)
     _write_success_file(store, name)
     unused = delete_unused_of(store, old.snapshot, source=path)
+    store.refs_changed()
     return DeletedTag(tag=old, data=unused.data, metadata=unused.metadata)
 
 
@@ -194,6 +196,7 @@ def rename_tag(store: TableStore, name: str, target: str) -> Tag:
         if not store.is_as_opened():
             remove_leftover(store, path)
         raise
+    store.refs_changed()
     return replace(old, name=target)
 
 
@@ -230,6 +233,8 @@ def release_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delet
         remove=lambda: _remove(store, tag),
         dry_run=dry_run,
     )
+    if not dry_run:
+        store.refs_changed()
     return DeletedTag(tag=tag, data=unused.data, metadata=unused.metadata)
 
 

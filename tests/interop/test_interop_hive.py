@@ -1,7 +1,8 @@
 """Tables in a real Hive metastore: Java Paimon's Hive catalog and Fluvial see the same, under one lock."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog
-from filestore.catalog.hive_lock import HiveLockFactory
+from filestore.catalog.catalog import FileCatalog
+from filestore.catalog.hive_lock import HiveLock, HiveLockFactory
 from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_names import HiveNames
 from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
-from filestore.io.file_io import SystemClock
+from filestore.io.file_io import LocalFileIO, SystemClock
 from filestore.types.data_types import DataField, parse_data_type
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 from tests.peers import PeerError, TableDefinition
@@ -140,6 +142,52 @@ def test_changes_of_schema_and_name_reach_the_other_side(tmp_path: Path, hive_me
     assert not (tmp_path / "shop.db").exists()
 
 
+class WithoutMoves:
+    """A disk that moves no directories, as object stores do not."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("move_directory", "make_inside", "move_into"):
+            raise AttributeError(name)
+        return getattr(LocalFileIO(), name)
+
+
+def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_metastore: RunningMetastore) -> None:
+    """Issue 20 point 6: the entry keeps the place, Java finds it there, and a new table of the old name has another."""
+    options = {"metastore": "hive", "uri": hive_metastore.uri}
+    ours = FileCatalog(str(tmp_path), options, io=WithoutMoves())  # type: ignore[arg-type]
+    java, peer = hive_metastore.java_catalog(tmp_path), hive_metastore.java()
+    rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
+    made = {"primary_key": ["id"], "options": {"bucket": "1"}}
+    table = ours.create_table("shop.t", SCHEMA, **made)  # type: ignore[arg-type]
+    table.write(rows)
+    assert ours.can_rename_tables
+    for old, new in (("t", "u"), ("u", "t"), ("t", "u")):
+        ours.rename_table(f"shop.{old}", f"shop.{new}")
+        assert ours.list_tables("shop") == java.list_tables("shop") == [new]
+        assert [row["v"] for row in peer.read(tmp_path, f"shop.{new}")] == ["one", None]
+        assert ours.table_path(f"shop.{new}") == f"{tmp_path}/shop.db/t"
+    with pytest.raises(PeerError, match="exist"):
+        java.create_table("shop.t", {"id": "BIGINT NOT NULL", "v": "STRING"}, ["id"])
+    again = ours.create_table("shop.t", SCHEMA, **made)  # type: ignore[arg-type]
+    again.write(rows.slice(0, 1))
+    assert ours.table_path("shop.t") == f"{tmp_path}/shop.db/t-2"
+    peer.write(tmp_path, "shop.u", rows.slice(1, 1).set_column(1, "v", pa.array(["of java"])).cast(SCHEMA))
+    table.write(pa.table({"id": [3], "v": ["open before"]}, schema=SCHEMA))
+    found = [(row["id"], row["v"]) for row in peer.read(tmp_path, "shop.u")]
+    assert found == [(1, "one"), (2, "of java"), (3, "open before")]
+    assert ours.table("shop.u").read().to_arrow().num_rows == 3
+
+    beside = ours.create_table("shop.t__new", SCHEMA, **made)  # type: ignore[arg-type]  # as OR REPLACE does
+    beside.write(rows)
+    ours.drop_table("shop.t")
+    ours.rename_table("shop.t__new", "shop.t")
+    assert [row["id"] for row in peer.read(tmp_path, "shop.t")] == [1, 2]
+    java.drop_table("shop.t")
+    ours.drop_table("shop.u")
+    assert [path.name for path in (tmp_path / "shop.db").iterdir()] == []
+    ours.drop_database("shop")
+
+
 def test_tables_of_hive_itself_and_external_ones_are_left_alone(
     tmp_path: Path, hive_metastore: RunningMetastore
 ) -> None:
@@ -200,6 +248,27 @@ def test_partitions_are_listed_where_the_table_asks_for_it(tmp_path: Path, hive_
     ours.drop_database("parted", cascade=True)
 
 
+@contextmanager
+def holding(lock: HiveLock, names: HiveNames, table: str) -> Iterator[None]:
+    """The lock of a table, of a holder that lives, however long a busy machine takes."""
+    from hive_metastore.ttypes import HeartbeatRequest
+
+    lock_id, is_done = lock._acquired("locked", table), threading.Event()
+
+    def beat() -> None:
+        while not is_done.wait(0.2):
+            names.metastore.run("beat", lambda client: client.heartbeat(HeartbeatRequest(lockid=lock_id)))
+
+    alive = threading.Thread(target=beat)
+    alive.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        alive.join()
+        lock._release(lock_id)
+
+
 def test_writers_exclude_each_other_by_the_lock_of_the_metastore(
     tmp_path: Path, hive_metastore: RunningMetastore
 ) -> None:
@@ -210,17 +279,18 @@ def test_writers_exclude_each_other_by_the_lock_of_the_metastore(
         tmp_path, **{"lock.enabled": "true", "lock-acquire-timeout": "1 s", "lock-check-max-sleep": "100 ms"}
     )
     table = ours.create_table("locked.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
-    held = lock_of(hive_metastore).create()
+    held, names = lock_of(hive_metastore).create(), names_of(hive_metastore, tmp_path)
     rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
 
     def refused() -> None:
         with pytest.raises(UnavailableError, match=r"held by another writer, nothing was published: table=locked\.t"):
             table.write(rows)
 
-    held.run_with_lock("locked", "t", refused)
+    with holding(held, names, "t"):
+        refused()
     assert table.read().to_arrow().num_rows == 0
-    with pytest.raises(PeerError, match="Acquire lock failed"):
-        held.run_with_lock("locked", "u", lambda: java.create_table("locked.u", {"id": "INT NOT NULL"}, ["id"]))
+    with holding(held, names, "u"), pytest.raises(PeerError, match="Acquire lock failed"):
+        java.create_table("locked.u", {"id": "INT NOT NULL"}, ["id"])
 
     held._acquired("locked", "t")  # and its process dies
     patience = {"lock_acquire_timeout": f"{10 * LOCK_TIMEOUT_S} s"}

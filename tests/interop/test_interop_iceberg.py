@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.cluster.row_order import RowOrder
 from filestore.compact.compactor import compact_buckets
@@ -39,7 +41,7 @@ def several(ids: range, v: str) -> pa.Table:
 
 
 def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: IcebergJava, duckdb_peer: DuckDB) -> None:
-    """Issue 20 point 1: version 3; updates and deletes of a key table are seen as of each commit, and by tag."""
+    """Issue 20 point 1: version 3; updates and deletes are seen as of each commit, by tag, and on a branch."""
     table = FileCatalog(str(tmp_path)).create_table(
         "db.t", SCHEMA, primary_key=["id"], options={"bucket": "2", **VECTORS}
     )
@@ -58,13 +60,22 @@ def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: Icebe
         if turn == 2:
             create_tag(store, "eod")
             tagged = states[newest]
+            create_branch(store, "dev", tag="eod")
+            branch = table.on_branch("dev")
+            branch.write(several(range(1, 4), "of dev"))
+            branch.write(several(range(20, 22), "of dev"))
+            branch.write(several(range(5, 7), ""), pa.array([3, 3], pa.int8()))
+            branch.compact()
         if _vectors(table) and not vectors:  # refused, not read without them
             with pytest.raises(PeerError, match="not a valid Puffin file"):
                 duckdb_peer.read(root)
         vectors = max(vectors, _vectors(table))
     table.compact(full=True)
     assert sorted(iceberg_java.read(root)) == states[max(states)]
-    assert sorted(iceberg_java.read(root, tag="eod")) == tagged
+    assert sorted(iceberg_java.read(root, ref="eod")) == tagged
+    of_branch = sorted(tuple(row.values()) for row in branch.read().to_arrow().to_pylist())
+    assert (20, "of dev") in of_branch
+    assert sorted(iceberg_java.read(root, ref="dev")) == of_branch
     for snapshot_id, state in states.items():
         assert sorted(iceberg_java.read(root, snapshot_id=snapshot_id)) == state
     assert vectors > 0
@@ -73,7 +84,7 @@ def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: Icebe
 
 
 def test_duckdb_reads_what_we_read(tmp_path: Path, duckdb_peer: DuckDB) -> None:
-    """Issue 20 point 1: version 2; writes, overwrites, clustering, changed columns, expiry, time travel, filters."""
+    """Issue 20 point 1: version 2; overwrites, clustering, a branch, changed columns, expiry, time travel, filters."""
     catalog = FileCatalog(str(tmp_path))
     schema = pa.schema([("pt", pa.string()), ("id", pa.int64()), ("v", pa.float64())])
     options = {"metadata.iceberg.storage": "table-location", "metadata.iceberg.compaction.min.file-num": "3"}
@@ -91,8 +102,13 @@ def test_duckdb_reads_what_we_read(tmp_path: Path, duckdb_peer: DuckDB) -> None:
         ids = range(turn * 10, turn * 10 + 10)
         table.write(pa.table({"pt": ["a", "b"] * 5, "id": ids, "v": [None, float(turn)] * 5}, schema=schema))
         check()
+    create_branch(table.store, "dev", snapshot_id=max(states))
+    table.on_branch("dev").write(pa.table({"pt": ["c"], "id": [70], "v": [0.5]}, schema=schema))
     table.overwrite(pa.table({"pt": ["b"], "id": [7], "v": [0.5]}, schema=schema), {"pt": "b"})
     check()
+    head = metadata_json(table)["refs"]["dev"]["snapshot-id"]
+    of_branch = [tuple(row.values()) for row in table.on_branch("dev").read().to_arrow().to_pylist()]
+    assert duckdb_peer.read(root, snapshot_id=head) == sorted(of_branch, key=nulls_last)
     compact_buckets(table.store, order=RowOrder.of(table.store.schema, ["v", "id"], "hilbert"))
     check()
     assert duckdb_peer.read(root, where="pt = 'a' AND id BETWEEN 12 AND 16") == [
@@ -135,13 +151,17 @@ DEFINITION = TableDefinition(
 )
 
 
-def write_pairs(peer: Any, warehouse: Path, start: int) -> None:
+def keys_of(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(row[:2] for row in rows)
+
+
+def write_pairs(peer: Any, warehouse: Path, start: int, name: str = "db.t") -> None:
     given = [
         {"pt": pt, "k": k, "v": f"v{start}", "n": float(k), "d": None, "t": None, "b": -k}
         for pt in "ab"
         for k in range(start, start + 3)
     ]
-    peer.write(warehouse, "db.t", rows_of(DEFINITION, given))
+    peer.write(warehouse, name, rows_of(DEFINITION, given))
 
 
 def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
@@ -190,17 +210,29 @@ def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
 def test_paimon_and_we_go_on_with_each_others_metadata(
     tmp_path: Path, java_peer: JavaPeer, iceberg_java: IcebergJava
 ) -> None:
-    """Issue 20 point 1: each commits in turn; Iceberg reads the table's rows after each turn, and the history grows."""
+    """Issue 20 point 1: each commits in turn; Iceberg reads the table's rows after each turn, and the history grows.
+
+    Java drops the order of a key and the branch, and we bring them back.
+    """
     java_peer.create(tmp_path, "db.t", DEFINITION)
     root = tmp_path / "db.db" / "t"
     for turn in range(4):
         peer = (java_peer, FLUVIAL)[turn % 2]
         write_pairs(peer, tmp_path, turn)
         peer.compact(tmp_path, "db.t")
-        orders = iceberg_java.table(str(root)).sortOrders().keySet()
-        assert orders.contains(1) == (turn % 2 == 1)  # Java drops ours, and we bring it back
-        keys = sorted((row[0], row[1]) for row in iceberg_java.read(str(root)))
-        assert keys == [(pt, k) for pt in "ab" for k in range(turn + 3)]
+        is_ours, found = turn % 2 == 1, iceberg_java.table(str(root))
+        assert found.sortOrders().keySet().contains(1) == is_ours
+        assert found.refs().containsKey("dev") == is_ours
+        assert keys_of(iceberg_java.read(str(root))) == [(pt, k) for pt in "ab" for k in range(turn + 3)]
+        if turn == 0:
+            table = FileCatalog(str(tmp_path)).table("db.t")
+            create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+        if is_ours:
+            write_pairs(FLUVIAL, tmp_path, 20 + turn, name="db.t$branch_dev")
+            FLUVIAL.compact(tmp_path, "db.t$branch_dev")
+            branch = FileCatalog(str(tmp_path)).table("db.t$branch_dev").read().to_arrow().to_pylist()
+            assert keys_of(iceberg_java.read(str(root), ref="dev")) == keys_of(tuple(row.values()) for row in branch)
+            assert keys_of(iceberg_java.read(str(root))) == [(pt, k) for pt in "ab" for k in range(turn + 3)]
     hint = (root / "metadata" / "version-hint.text").read_text()
     shown = json.loads((root / "metadata" / f"v{hint}.metadata.json").read_text())["snapshots"]
     assert len(shown) >= 2

@@ -42,12 +42,12 @@ class IcebergJava:
         """The table whose directory ``metadata`` is in a directory, found as a Hadoop catalog finds it."""
         return self._iceberg.hadoop.HadoopTables(self._jvm.root.org.apache.hadoop.conf.Configuration()).load(location)
 
-    def read(self, location: str, *, snapshot_id: int | None = None, tag: str | None = None) -> list[tuple[Any, ...]]:
-        """The rows of a table, or of one of its versions, in no order."""
+    def read(self, location: str, *, snapshot_id: int | None = None, ref: str | None = None) -> list[tuple[Any, ...]]:
+        """The rows of a table, or of one of its versions, tags or branches, in no order."""
         table = self.table(location)
         scan = self._iceberg.data.IcebergGenerics.read(table)
-        if tag is not None:
-            snapshot_id = table.refs().get(tag).snapshotId()
+        if ref is not None:
+            snapshot_id = table.refs().get(ref).snapshotId()
         if snapshot_id is not None:
             scan = scan.useSnapshot(snapshot_id)
         width = table.schema().columns().size()  # its reader adds positions where there are vectors

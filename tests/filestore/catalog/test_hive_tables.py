@@ -6,13 +6,17 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
+from filestore.catalog.hive_lock import HiveLockFactory
 from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_tables import hive_type, properties_of
+from filestore.io.file_io import SystemClock
 from filestore.schema.schema_store import new_schema
 from filestore.types.data_types import data_type_of, parse_data_type
 from lsm.errors import InvalidInputError, UnavailableError
@@ -106,3 +110,32 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "hive_metastore.ThriftHiveMetastore", None)
     with pytest.raises(InvalidInputError, match=r"pip install 'fluvial\[hive\]'"):
         FileCatalog(str(tmp_path), {"metastore": "hive", "uri": "thrift://one"})
+
+
+def test_a_waiter_that_was_forgotten_while_it_was_paused_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FL-94: the metastore takes locks from whoever it does not hear of, be it one that only waits."""
+    from hive_metastore.ttypes import LockResponse, LockState, NoSuchLockException
+
+    asked: list[str] = []
+
+    class Client:
+        _iprot = SimpleNamespace(trans=SimpleNamespace(close=lambda: None))
+
+        def lock(self, request: Any) -> LockResponse:
+            asked.append("lock")
+            return LockResponse(lockid=len(asked), state=LockState.WAITING)
+
+        def check_lock(self, request: Any) -> LockResponse:
+            asked.append(f"check {request.lockid}")
+            if request.lockid == 1:
+                raise NoSuchLockException("no such lock")
+            return LockResponse(lockid=request.lockid, state=LockState.ACQUIRED)
+
+        def unlock(self, request: Any) -> None:
+            asked.append(f"unlock {request.lockid}")
+
+    monkeypatch.setattr(HiveMetastore, "_connected", lambda self, action: Client())
+    metastore = HiveMetastore.of("thrift://127.0.0.1:1")
+    factory = HiveLockFactory(metastore=metastore, user="u", clock=SystemClock(), timeout_ms=60_000, longest_sleep_ms=1)
+    assert factory.create().run_with_lock("db", "t", lambda: asked[-1]) == "check 3"
+    assert asked == ["lock", "check 1", "lock", "check 3", "unlock 3"]

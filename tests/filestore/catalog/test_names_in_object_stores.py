@@ -1,4 +1,4 @@
-"""Renaming and replacing where no directory can be moved: refused before anything changes, and the way out works."""
+"""Renaming where no directory can be moved: refused before anything changes, but by a catalog that has places."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
+from filestore.io.object_store import ObjectStorageIO, check_renaming
 from lsm.errors import InvalidInputError
 from tests.support.faults import MemoryFileIO
 from tests.support.tables import KEY_SCHEMA, content, rows
@@ -29,3 +30,13 @@ def test_a_table_in_an_object_store_is_not_renamed(scheme: str, metastore: str, 
     assert dict(io.files) == before
     assert catalog.list_tables("db") == ["t"]
     assert content(catalog.table("db.t")) == {1: 10}
+
+
+def test_a_lock_of_names_alone_is_not_enough_for_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 20 point 6: where places are kept beside names, old writers hold another lock than new ones."""
+    io = FileCatalog("s3://bucket/lake", {"s3.endpoint": "http://127.0.0.1:1"})._io
+    monkeypatch.setattr(ObjectStorageIO, "has_conditional_put", lambda self, path: True)
+    check_renaming(io, "s3://bucket/lake/db.db/t")
+    monkeypatch.setattr(ObjectStorageIO, "has_conditional_put", lambda self, path: False)
+    with pytest.raises(InvalidInputError, match=r"ignores If-None-Match, so writers .*fix='CALL sys\.copy to the new"):
+        check_renaming(io, "s3://bucket/lake/db.db/t")

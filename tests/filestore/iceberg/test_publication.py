@@ -11,7 +11,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn, DropColumn, RenameColumn
 from filestore.iceberg import manifest_tree, manifests
@@ -192,24 +191,6 @@ def test_a_rollback_is_followed(tmp_path: Path) -> None:
     assert sorted(row[1] for row in own_rows(table)) == [0, 1, 50]
     names = [path.name for path in Path(metadata_directory(table.store)).iterdir()]
     assert [name for name in names if name.endswith(".json")] == ["v3.metadata.json"]
-
-
-def test_a_branch_is_no_ref_and_changes_nothing_that_readers_of_main_see(tmp_path: Path) -> None:
-    """Issue 20 point 1: its snapshots have the ids of main's, so neither its commits nor its state are promised."""
-    table = table_in(tmp_path)
-    table.write(several([1]))
-    create_branch(table.store, "dev", snapshot_id=1)
-    before = metadata_path(table).read_bytes()
-    branch = table.on_branch("dev")
-    branch.write(several([7]))
-    assert metadata_path(table).read_bytes() == before
-    assert iceberg_state(branch.store) is None
-    table.write(several([2]))
-    assert branch.store.snapshots.ids() == table.store.snapshots.ids() == [1, 2]
-    refs = {name: (ref.snapshot_id, ref.snapshot_ref_type.value) for name, ref in opened(table).refs().items()}
-    assert refs == {"main": (2, "branch"), "branch-dev": (1, "tag")}  # the tag keeps where it began
-    assert [row[1] for row in iceberg_rows(table, 2)] == [1, 2]
-    assert [row[1] for row in own_rows(branch, 2)] == [1, 7]
 
 
 class OnlyMetadata:

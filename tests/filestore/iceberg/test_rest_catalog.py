@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
+from filestore.branch.branches import create_branch
 from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import AddColumn
 from filestore.iceberg import rest_catalog
@@ -61,22 +62,25 @@ def check_server(uri: str, table: FileTable, name: str | None = None, *, every: 
     }
     assert [field.name for field in there.schema().fields] == [field.name for field in table.store.schema.fields]
     assert sorted_tuples(there.scan().to_arrow()) == own_rows(table)
+    if "dev" in ours["refs"]:
+        found = there.scan(snapshot_id=ours["refs"]["dev"]["snapshot-id"]).to_arrow()
+        assert sorted_tuples(found) == own_rows(table.on_branch("dev"))
     tags = {table.store.snapshots.tag(each).id: each for each in table.store.snapshots.tag_names()}
-    for each in there.metadata.snapshots if every else ():
-        found = sorted_tuples(there.scan(snapshot_id=each.snapshot_id).to_arrow())
-        assert found == own_rows(table, each.snapshot_id, tag=tags.get(each.snapshot_id)), each.snapshot_id
+    for each in Metadata(ours).main if every else ():
+        at = each["snapshot-id"]
+        assert sorted_tuples(there.scan(snapshot_id=at).to_arrow()) == own_rows(table, at, tag=tags.get(at)), at
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_the_server_follows_a_random_history(
     new_rest_table: Callable[..., FileTable], iceberg_rest: str, version: str, tmp_path: Path
 ) -> None:
-    """Issue 20 point 1: writes, compaction, tags, expiry, a new column, a rollback, the table made again."""
+    """Issue 20 point 1: writes, compaction, tags, a branch, expiry, a new column, a rollback, the table made again."""
     chance, catalog = random.Random(int(version)), FileCatalog(str(tmp_path))
     table = new_rest_table(**{"metadata.iceberg.format-version": version})
     acts = ["tag", "tag", "compact", "write", "rollback", "untag", "expire", "alter"]
     chance.shuffle(acts)
-    for turn, act in enumerate(["write", "tag", *acts]):
+    for turn, act in enumerate(["write", "tag", *acts, "branch", "compact", "tag"]):
         match act:
             case "write":
                 table.write(several(*chance.sample(range(100), 3)))
@@ -84,6 +88,10 @@ def test_the_server_follows_a_random_history(
                 table.compact(full=True)
             case "tag":
                 create_tag(table.store, f"tag{turn}")
+            case "branch":
+                create_branch(table.store, "dev", snapshot_id=table.store.snapshots.latest_id())
+                table.on_branch("dev").write(several(1000))
+                check_server(iceberg_rest, table, every=False)
             case "untag" if names := table.store.snapshots.tag_names():
                 delete_tag(table.store, chance.choice(names))
             case "expire":
@@ -94,7 +102,7 @@ def test_the_server_follows_a_random_history(
                 catalog.alter_table(table.name, [AddColumn(path=(f"c{turn}",), type=DataType(root="INT"))])
                 table = catalog.table(table.name)
         table.write(several(turn))  # what readers see follows with a commit
-        check_server(iceberg_rest, table, every=turn == len(acts))
+        check_server(iceberg_rest, table, every=act == "branch" or turn == len(acts))
     options = {key: value for key, value in table.store.schema.options.items() if key.startswith("metadata.")}
     catalog.drop_table(table.name)
     table = catalog.create_table(table.name, SCHEMA, options=options)
