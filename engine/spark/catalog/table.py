@@ -10,8 +10,8 @@ from engine.catalog import Catalog
 from engine.request.place_options import TABLE_PLACE_KEYS
 from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
 from engine.request.writer_options import CLIENT_PREFIX
+from engine.spark.catalog.planned.operation import RowLevelBuilder, RowLevelChange
 from engine.spark.catalog.proxy import Proxy, called
-from engine.spark.catalog.row_level.operation import RowLevelChange
 from engine.spark.catalog.scan import ScanBuilderProxy
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.write import WriteBuilderProxy
@@ -145,11 +145,11 @@ class TableProxy(Proxy):
         return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys)
 
     @called
-    def newRowLevelOperationBuilder(self, info: Any) -> RowLevelChange:
+    def newRowLevelOperationBuilder(self, info: Any) -> RowLevelBuilder:
         """Spark's: it plans MERGE of frames itself."""
         if self._table is None or self._state:
             raise InvalidInputError(f"only the present of a table can be changed: table={self._name}")
-        return RowLevelChange(self._session, self._table, self.place, self._columns, info)
+        return RowLevelBuilder(RowLevelChange(self._session, self._table, self.place, self._columns, info))
 
     @property
     def _partition_keys(self) -> Sequence[str]:

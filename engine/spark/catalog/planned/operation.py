@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from engine.request.changed_rows import check_changes_rows
+from engine.spark.catalog.planned.read_rows import ReadRowsBuilder
+from engine.spark.catalog.planned.replaced_rows import replace_rows
 from engine.spark.catalog.proxy import Proxy, called
-from engine.spark.catalog.row_level.read_rows import ReadRowsBuilder
-from engine.spark.catalog.row_level.replaced_rows import replace_rows
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.data_source import FORMAT_NAME
 from engine.spark.write_options import FILES_BY_KEY
@@ -25,8 +25,27 @@ from engine.table import Table
 _SNAPSHOT = "scan.snapshot-id"
 
 
+class RowLevelBuilder(Proxy):
+    """Makes the operation of a statement."""
+
+    def __init__(self, operation: "RowLevelChange") -> None:
+        """There is nothing that it would be asked before it is made."""
+        super().__init__(operation.inside)
+        self._operation = operation
+
+    @called
+    def build(self) -> "RowLevelChange":
+        """Spark's."""
+        return self._operation
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("org.apache.spark.sql.connector.write.RowLevelOperationBuilder",)
+
+
 class RowLevelChange(Proxy):
-    """One statement on one table, from planning to its commit: Spark's builder and operation, write and batch."""
+    """One statement on one table, from planning to its commit: Spark's operation, its write, and the batch of that."""
 
     def __init__(
         self, session: CatalogSession, table: Table, place: Mapping[str, str], columns: StructType, info: Any
@@ -59,11 +78,6 @@ class RowLevelChange(Proxy):
 
     # ---- the operation
 
-    @called
-    def build(self) -> "RowLevelChange":
-        """Spark's: the operation, and later its write."""
-        return self
-
     def description(self) -> str:
         """Spark's."""
         return f"fluvial {self._table.name}"
@@ -92,6 +106,11 @@ class RowLevelChange(Proxy):
         return self
 
     # ---- the write
+
+    @called
+    def build(self) -> "RowLevelChange":
+        """Spark's."""
+        return self
 
     def toBatch(self) -> "RowLevelChange":
         """Spark's."""
@@ -149,7 +168,6 @@ class RowLevelChange(Proxy):
         """What py4j looks for."""
 
         implements: Sequence[str] = (
-            "org.apache.spark.sql.connector.write.RowLevelOperationBuilder",
             "org.apache.spark.sql.connector.write.RowLevelOperation",
             "org.apache.spark.sql.connector.write.WriteBuilder",
             "org.apache.spark.sql.connector.write.Write",
