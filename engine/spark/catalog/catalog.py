@@ -154,7 +154,7 @@ class CatalogProxy(Proxy):
 
     @called
     def alterTable(self, identifier: Any, *changes: Any) -> TableProxy:
-        """Spark's: by declarative pipelines, which keep properties of theirs and add columns; SQL is Fluvial's."""
+        """Spark's: by declarative pipelines, which keep properties and add columns; SQL is Fluvial's."""
         name = self._full_name(identifier)
         before = self._opened(identifier, name, {}).table
         if before is None:

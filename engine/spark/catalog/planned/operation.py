@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from engine.request.changed_rows import check_changes_rows
-from engine.spark.catalog.planned.read_rows import ReadRowsBuilder
-from engine.spark.catalog.planned.replaced_rows import replace_rows
+from engine.spark.catalog.planned.changed_scan import ChangedScanBuilder
+from engine.spark.catalog.planned.replaced_rows import write_difference
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
 from engine.spark.data_source import FORMAT_NAME
@@ -92,10 +92,10 @@ class RowLevelChange(Proxy):
         return self.references([])
 
     @called
-    def newScanBuilder(self, options: Any) -> ReadRowsBuilder:
+    def newScanBuilder(self, options: Any) -> ChangedScanBuilder:
         """Spark's."""
         state = {_SNAPSHOT: str(self._read_id)} if self._read_id else {}
-        return ReadRowsBuilder(
+        return ChangedScanBuilder(
             self._session, self._table.name, {**self._place, **state}, self._columns, self._table.schema, self._note
         )
 
@@ -147,7 +147,7 @@ class RowLevelChange(Proxy):
         tasks = [each for each in answers if isinstance(each, StagedTask)]
         try:
             with AsSpark():
-                replace_rows(
+                write_difference(
                     self._session.open_spark(),
                     self._table,
                     self._read_id,

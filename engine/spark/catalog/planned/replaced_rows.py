@@ -24,7 +24,7 @@ _NEW: Final = "_fluvial_new"
 _KEY: Final = "_fluvial_key"
 
 
-def replace_rows(
+def write_difference(
     spark: SparkSession, table: Table, read_snapshot_id: int, condition: str | None, files: Sequence[StagedFile]
 ) -> CommitResult:
     """Write what differs, in one commit. Without a key all rows are replaced.

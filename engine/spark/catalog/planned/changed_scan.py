@@ -16,7 +16,7 @@ Note = Callable[[str], None]
 """Gets the condition of the rows that are read, when there is one."""
 
 
-class ReadRowsBuilder(ScanBuilderProxy):
+class ChangedScanBuilder(ScanBuilderProxy):
     """One read. Conditions of the statement are left to Spark: a row that is not read is not replaced."""
 
     def __init__(
@@ -39,9 +39,9 @@ class ReadRowsBuilder(ScanBuilderProxy):
         return predicates
 
     @called
-    def build(self) -> "ReadRows":
+    def build(self) -> "ChangedScan":
         """Spark's."""
-        return ReadRows(
+        return ChangedScan(
             self._session,
             self._name,
             self._options,
@@ -55,7 +55,7 @@ class ReadRowsBuilder(ScanBuilderProxy):
         return self._text_of(predicate, {field.name: field.dataType for field in self._columns.fields})
 
 
-class ReadRows(ScanProxy):
+class ChangedScan(ScanProxy):
     """One read by the source in Python, which leaves out exactly the rows that a condition leaves out.
 
     Spark finds the keys that match when the statement runs, and says them by ``filter``.
@@ -124,7 +124,7 @@ class ReadRows(ScanProxy):
 
 
 class _Batch(Proxy):
-    def __init__(self, scan: ReadRows) -> None:
+    def __init__(self, scan: ChangedScan) -> None:
         super().__init__(scan.inside)
         self._scan = scan
 
