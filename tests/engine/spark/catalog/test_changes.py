@@ -90,7 +90,7 @@ def test_changes_by_version_time_and_tag(spark: SparkSession, shop: Catalog) -> 
 
 
 def test_a_branch_has_changes_of_its_own(spark: SparkSession, shop: Catalog) -> None:
-    """By a version on it, and as the table of its name; those of main before it are its history too."""
+    """By a version on it, and as the table of its name; they begin with the snapshot that it was made of."""
     make_versions(spark, shop, "b")
     table = shop.table("shop.b")
     create_tag(table.files.store, "three", snapshot_id=3)
@@ -99,8 +99,8 @@ def test_a_branch_has_changes_of_its_own(spark: SparkSession, shop: Catalog) -> 
     write_rows(branch, (7, "dev"))
     create_tag(branch.files.store, "more", snapshot_id=4)
     on_branch = Counter({(7, "dev", "insert", 4): 1})
-    by_version = spark.sql("SELECT * FROM fluvial.shop.b CHANGES FROM VERSION 3 TO VERSION 'dev.more'")
-    assert change_counts(by_version) == of_versions(3) + on_branch
+    by_version = spark.sql("SELECT * FROM fluvial.shop.b CHANGES FROM VERSION 3 EXCLUSIVE TO VERSION 'dev.more'")
+    assert change_counts(by_version) == on_branch
     by_name = spark.sql("SELECT * FROM fluvial.shop.`b$branch_dev` CHANGES FROM VERSION 3 EXCLUSIVE")
     assert change_counts(by_name) == on_branch
     assert change_counts(spark.sql("SELECT * FROM fluvial.shop.b CHANGES FROM VERSION 4")) == of_versions(5)
