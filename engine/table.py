@@ -293,6 +293,8 @@ class Table:
         rows: Any,
         partition: Mapping[str, object] | None = None,
         options: "Mapping[str, str] | WriterOptions | None" = None,
+        *,
+        read_snapshot_id: int | None = None,
     ) -> CommitResult:
         """Replace rows in one commit. The log does not get it: streams read the difference from the files.
 
@@ -301,12 +303,13 @@ class Table:
             partition: values of some partition columns: everything there is replaced. None: of a partitioned table the
                 partitions that occur in the rows (all, with ``dynamic-partition-overwrite=false``), else everything.
             options: ``change-tracking=false``: streams do not get the difference; ``write.merge-schema``.
+            read_snapshot_id: the snapshot (0: none) that the rows were computed from, if it must still be the newest.
 
         Raises:
             InvalidInputError: a column or row that does not fit, or lies outside the partition; nothing is visible.
-            ConflictError: other writers were faster too often: try again.
+            ConflictError: other writers were faster too often, or the snapshot is not the newest: try again.
         """
-        return self._target(options, rows).overwrite(partition)
+        return self._target(options, rows).overwrite(partition, read_snapshot_id=read_snapshot_id)
 
     def compact(self, *, full: bool = False) -> CommitResult | None:
         """Compact every bucket that needs it, in this process; with ``full`` each into one run. None: nothing to do."""

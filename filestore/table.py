@@ -219,11 +219,17 @@ class FileTable(TableView):
         return self._write(rows, None, publish, keeps_rows=False)
 
     def commit_overwrite(
-        self, commit: TableCommit, committable: Committable, partition: Mapping[str, object] | None = None
+        self,
+        commit: TableCommit,
+        committable: Committable,
+        partition: Mapping[str, object] | None = None,
+        *,
+        only_after: int | None = None,
     ) -> CommitResult:
         """Replace rows by files that are written already, as ``overwrite`` says.
 
         Raises:
+            ConflictError: the newest snapshot is not ``only_after``, if that is given; nothing is visible.
             InvalidInputError: files lie outside the partition to overwrite; nothing is visible.
         """
         spec = self._partition_spec(partition or {})
@@ -237,12 +243,12 @@ class FileTable(TableView):
         replaces = self._replaced(present, spec, is_static=partition is not None)
         messages = upgrade_levels(self.store, committable.messages)
         if not waits_for_compaction(self.store):
-            return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
+            return commit.overwrite(replace(committable, messages=messages), replaces=replaces, only_after=only_after)
         low = [each for each in messages if any(file.level == 0 for file in each.new_files)]
         # else there would be no rows of these until they are compacted
         messages = [*(each for each in messages if each not in low), *compact_to_top(self.store, low)]
         with undoing_unless_visible(lambda: discard(self.store, messages)):
-            return commit.overwrite(replace(committable, messages=messages), replaces=replaces)
+            return commit.overwrite(replace(committable, messages=messages), replaces=replaces, only_after=only_after)
 
     def check_partition(self, partition: Mapping[str, object]) -> None:
         """Refuse what names no partition. Raises: InvalidInputError naming the column and the value."""

@@ -47,6 +47,7 @@ _TYPES: Final = {  # by the number of a kind
 }
 _PART_BYTES: Final = 32 << 20  # of files that one task reads
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_MODE: Final = "streaming-read-mode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,19 +273,22 @@ def own_options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _stream_given(named: Mapping[str, str]) -> dict[str, str]:
-    """The options of the inner stream: every change, with its kind and origin, from files unless the log is wanted."""
+    """The options of the inner stream: every change, with its kind and origin, from files unless the log is wanted.
+
+    A statement has no options of a reader: what the table itself says counts for it.
+    """
     files = named_table(named).files
-    mode = named.get("streaming-read-mode", "file")
+    mode = named.get(_MODE) or files.schema.options.get(_MODE, "file")
     forced = {
         "read.changelog": "true",
         "read.metadata-columns": f"{MetadataColumn.SNAPSHOT_ID},{MetadataColumn.LOG_TIMESTAMP}",
-        "streaming-read-mode": mode,
+        _MODE: mode,
         "streaming-read-overwrite": "true",
         "streaming-read-append-overwrite": "true",
     }
     if mode == "log" and files.store.has_key and files.options.log_changelog_mode != "all":
         forced["log.scan.normalize"] = "true"
-    wrong = [key for key in forced if key in named and key != "streaming-read-mode"]
+    wrong = [key for key in forced if key in named and key != _MODE]
     if wrong:
         raise InvalidInputError(f"changes are always read with this: option={wrong[0]} fix=remove it")
     return {**named, **forced}

@@ -68,10 +68,10 @@ class BatchTarget:
         with self._session(Upkeep.BATCH) as session:
             return session.write(self._fitting(), read_snapshot_id=read_snapshot_id)
 
-    def overwrite(self, partition: Mapping[str, object] | None) -> CommitResult:
+    def overwrite(self, partition: Mapping[str, object] | None, *, read_snapshot_id: int | None = None) -> CommitResult:
         """Replace rows by these; see ``Table.overwrite``."""
         with self._session(Upkeep.REPLACE) as session:
-            return session.overwrite(self._fitting(), partition)
+            return session.overwrite(self._fitting(), partition, only_after=read_snapshot_id)
 
     def _session(self, upkeep: Upkeep) -> WriteSession[Any]:
         return WriteSession(

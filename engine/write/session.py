@@ -209,7 +209,9 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
 
         return self._batch(rows, batch_id, commit)
 
-    def overwrite(self, rows: RowsT, partition: Mapping[str, object] | None) -> CommitResult:
+    def overwrite(
+        self, rows: RowsT, partition: Mapping[str, object] | None, *, only_after: int | None = None
+    ) -> CommitResult:
         """Replace rows by others in one commit, which streams read from files; the log gets it by ``log.overwrite``.
 
         What others commit while the rows are written is replaced as well, if it lies in the same partitions.
@@ -217,10 +219,11 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         Args:
             rows: for the runner.
             partition: see ``filestore.table.Table.overwrite``.
+            only_after: the snapshot that must be the newest still; 0: there was none.
 
         Raises:
             InvalidInputError: a row that the table cannot hold, or one outside the partition; nothing is visible.
-            ConflictError: the commit lost too many races; nothing is visible: try again.
+            ConflictError: the commit lost too many races, or came too late; nothing is visible: try again.
             OutcomeUnknownError: it may be visible; look at the newest snapshot before trying again.
         """
         table, store = self._table, self._store
@@ -238,7 +241,7 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
             )
             with undoing_unless_visible(lambda: discard(store, messages)), turn_of_job(store, self._options):
                 return table.commit_overwrite(
-                    table.new_commit(self._commit_user, history_start=base.id), wanted, partition
+                    table.new_commit(self._commit_user, history_start=base.id), wanted, partition, only_after=only_after
                 )
 
         return self._batch(rows, BATCH_IDENTIFIER, commit)

@@ -159,21 +159,23 @@ class TableCommit:
         committable = Committable(identifier=BATCH_IDENTIFIER, messages=messages, base=base)
         return self._run(_Request(kind=CommitKind.APPEND, committable=committable))
 
-    def overwrite(self, committable: Committable, *, replaces: PartitionTest) -> CommitResult:
+    def overwrite(
+        self, committable: Committable, *, replaces: PartitionTest, only_after: int | None = None
+    ) -> CommitResult:
         """Replace all files of the partitions for which ``replaces`` (of the partition's bytes) is true.
 
         Raises:
-            ConflictError: the commit lost too many races: call again.
+            ConflictError: the commit lost too many races, or the newest snapshot is not ``only_after``: call again.
             OutcomeUnknownError: it may be visible: keep every file and call again with the same committable.
         """
-        return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable, replaces=replaces))
+        kind = CommitKind.OVERWRITE
+        return self._run(_Request(kind=kind, committable=committable, replaces=replaces, only_after=only_after))
 
     def replace_rows(self, committable: Committable) -> CommitResult:
         """Delete rows by deletion vectors, and add files with others.
 
         Raises:
-            ConflictError: files with these rows were rewritten meanwhile, or rows of them were deleted: find the rows
-                again.
+            ConflictError: files with these rows were rewritten meanwhile, or rows deleted: find the rows again.
             OutcomeUnknownError: it may be visible: keep every file and look at the newest snapshots.
         """
         return self._run(_Request(kind=CommitKind.OVERWRITE, committable=committable))

@@ -19,8 +19,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "write.explicit-cast": "write.merge-schema.explicit-cast",
 }
 
-# Keys of which everything behind the prefix is handed on.
-FREE_PREFIXES: Final = ("log.kafka.", "file-index.", "computed-column.", "computed-column-comment.")
+# Keys of which everything behind the prefix is handed on; ``pipelines.``: what Spark's pipelines note of a table.
+FREE_PREFIXES: Final = ("log.kafka.", "file-index.", "computed-column.", "computed-column-comment.", "pipelines.")
 
 # Of options.md, but not of a table: said so instead of "unknown".
 ELSEWHERE: Final[Mapping[str, str]] = {

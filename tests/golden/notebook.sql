@@ -22,6 +22,15 @@ SELECT * FROM orders ORDER BY id;
 DELETE FROM orders WHERE customer = 'eve' OR amount > (10 * 1000);
 SELECT count(*) AS n, sum(amount) AS total, min(day) AS first, max(day) AS last FROM orders;
 SELECT count(*) AS n FROM orders VERSION AS OF 1;
+SELECT id, customer, amount, state, _change_type, _commit_version FROM orders CHANGES FROM VERSION 0
+  ORDER BY _commit_version, id, _change_type;
+SELECT id, customer, amount, state, _change_type, _commit_version
+  FROM orders CHANGES FROM VERSION 1 EXCLUSIVE TO VERSION 6 EXCLUSIVE WITH (computeUpdates = 'true')
+  ORDER BY _commit_version, id, _change_type;
+SELECT id, customer, amount, state, _change_type
+  FROM orders CHANGES FROM VERSION 3 TO VERSION 5 WITH (deduplicationMode = 'netChanges') ORDER BY id, _change_type;
+SELECT id, state, _change_type FROM orders CHANGES FROM VERSION 3
+  WITH (deduplicationMode = 'netChanges', computeUpdates = 'true') ORDER BY id, _change_type;
 ALTER TABLE orders ADD COLUMNS (note STRING, tags ARRAY<STRING>, place STRUCT<city: STRING, zip: INT>);
 INSERT INTO orders VALUES
   (7, 'zoe', 1.00, DATE '2026-11-04', 'new', 'hand over', array('a', 'b'), named_struct('city', 'Ulm', 'zip', 89073));

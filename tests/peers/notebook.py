@@ -43,6 +43,10 @@ def main() -> None:
             "spark.sql.warehouse.dir": home,
             "spark.sql.shuffle.partitions": "2",
             "spark.databricks.delta.snapshotPartitions": "1",
+            # CHANGES, which Delta answers where its rows have numbers
+            "spark.databricks.delta.changelogV2.enabled": "true",
+            "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "true",
+            "spark.databricks.delta.properties.defaults.enableRowTracking": "true",
             "spark.ui.enabled": "false",
         }
         builder = SparkSession.builder.master("local[2]")

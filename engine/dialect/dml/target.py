@@ -18,6 +18,7 @@ from engine.dialect.query.references import our_name
 from engine.dialect.scope.context import SqlContext
 from engine.read.batch_plan import BatchPlan
 from engine.request.branch_choice import BRANCH_KEY, branch_named, of_session
+from engine.request.changed_rows import check_changes_rows, deletes_positions
 from engine.request.option_check import unknown_option
 from engine.request.writer_options import BATCH_WRITE_KEYS, WriterOptions
 from engine.runtime.spark_messages import fluvial_error
@@ -34,8 +35,8 @@ from engine.write.turns.ticket_queue import turn_of_job
 from filestore.commit.table_commit import CommitResult
 from filestore.options.table_options import canonical_options
 from filestore.schema.table_schema import TableSchema
-from filestore.schema.validation import MICROSECONDS, check_writable
-from filestore.types.data_types import TIMESTAMP_ROOTS, DataField, walk
+from filestore.schema.validation import check_writable
+from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
 RESULT_SCHEMA: Final = pa.schema(
@@ -130,53 +131,11 @@ class WriteTarget:
     @property
     def deletes_positions(self) -> bool:
         """Whether rows, which have no key, are deleted by their places."""
-        return not self.table.store.has_key and self.table.options.deletion_vectors_enabled
+        return deletes_positions(self.table.files)
 
     def check_changes_rows(self, statement: str) -> None:
-        """Refuse row changes that the table does not support.
-
-        Args:
-            statement: DELETE, UPDATE or MERGE.
-
-        Raises:
-            InvalidInputError: with the reason.
-        """
-        options = self.table.options
-        counts_rows = self.table.store.counts_rows
-        if counts_rows and statement == "MERGE":
-            raise InvalidInputError(
-                f"a row without a key cannot be found by some of its columns alone: statement=MERGE "
-                f"table={self.table.name} row-counts=true fix=DELETE, UPDATE and INSERT"
-            )
-        if self.deletes_positions and statement != "MERGE":
-            return
-        if counts_rows:
-            self._check_exact(statement)
-        if not self.schema.primary_keys and not counts_rows:
-            raise InvalidInputError(
-                f"only tables with a primary key know their rows: statement={statement} table={self.table.name} "
-                "fix=overwrite a partition, set 'deletion-vectors.enabled' = 'true' for DELETE and UPDATE, "
-                "or make the table with PRIMARY KEY or 'row-counts' = 'true'"
-            )
-        if options.merge_engine != "deduplicate":
-            raise InvalidInputError(
-                f"rows of this table are merged from what was written, and not replaced by it: statement={statement} "
-                f"table={self.table.name} merge-engine={options.merge_engine} fix=INSERT the rows to merge"
-            )
-        if options.ignore_delete and statement != "UPDATE":
-            raise InvalidInputError(
-                f"the table ignores deletes: statement={statement} table={self.table.name} ignore-delete=true"
-            )
-
-    def _check_exact(self, statement: str) -> None:
-        """Refuse values that Spark cannot represent exactly: rows are identified by all their values."""
-        for field in self.schema.fields:
-            for part in walk(field.type):
-                if part.root in TIMESTAMP_ROOTS and (part.precision or 0) > MICROSECONDS:
-                    raise InvalidInputError(
-                        f"Spark knows microseconds only, so it cannot name these rows: statement={statement} "
-                        f"table={self.table.name} column={field.name} type={part} fix=Table.write with _row_kind -D"
-                    )
+        """Refuse row changes that the table does not support. Raises: InvalidInputError, with the reason."""
+        check_changes_rows(self.table.files, statement)
 
     def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None) -> pa.Table:
         """Write rows with their kinds, and return their counts."""

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
 from engine.spark.catalog.changelog import ChangelogProxy, changes_request
+from engine.spark.catalog.planned.table_changes import COMMENT, SPARKS_PROPERTIES, table_changes
 from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
@@ -25,9 +26,7 @@ from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.log_place import BUCKET_KEY
 from lsm.errors import InvalidInputError
 
-_SPARKS: Final = ("provider", "owner", "location", "external", "is_managed_location", "table_type", "collation")
 _PRIMARY_KEY: Final = "primary-key"
-_COMMENT: Final = "comment"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
 
 
@@ -141,7 +140,7 @@ class CatalogProxy(Proxy):
         names.check_distinct(own, "the columns of the table")
         given = properties.pop(_PRIMARY_KEY, "").split(",")
         keys = [names.meant(each.strip(), own) for each in given if each.strip()]
-        comment = properties.pop(_COMMENT, None)
+        comment = properties.pop(COMMENT, None)
         partitions = [names.meant(_partition_column(each), own) for each in info.partitions()]
         made = self._catalog.create_table(
             name,
@@ -156,8 +155,14 @@ class CatalogProxy(Proxy):
 
     @called
     def alterTable(self, identifier: Any, *changes: Any) -> TableProxy:
-        """Spark's."""
-        raise InvalidInputError(f"fix='ALTER TABLE {self._name}.{self._full_name(identifier)} ... by spark.sql'")
+        """Spark's: by declarative pipelines, which keep properties and add columns; SQL is Fluvial's."""
+        name = self._full_name(identifier)
+        before = self._opened(identifier, name, {}).table
+        if before is None:
+            raise InvalidInputError(f"a system table cannot be changed: table={name}")
+        wanted = table_changes(before.schema, [each for part in changes for each in part])
+        made = self._catalog.alter_table(name, wanted) if wanted else before
+        return TableProxy(self._session, self._catalog, name, {}, made)
 
     @called
     def dropTable(self, identifier: Any) -> bool:
@@ -272,7 +277,7 @@ class CatalogProxy(Proxy):
 
 def _is_option(key: str) -> bool:
     """Whether a property of a new table is an option of Fluvial's; Spark gives its own too, and options twice."""
-    return key not in _SPARKS and key != "option" and not key.startswith("option.")
+    return key not in SPARKS_PROPERTIES and key != "option" and not key.startswith("option.")
 
 
 def _with_keys(schema: StructType, keys: Sequence[str]) -> Any:

@@ -61,13 +61,12 @@ class ChangelogProxy(Proxy):
     @called
     def rowId(self) -> Any:
         """Spark's: the primary key."""
-        kind = self.inside.named("org.apache.spark.sql.connector.expressions.NamedReference")
-        return self.inside.array(kind, [self._reference(key) for key in self._keys])
+        return self.references(self._keys)
 
     @called
     def rowVersion(self) -> Any:
         """Spark's: a row of a key changes at most once in a version."""
-        return self._reference(COMMIT_VERSION)
+        return self.references([COMMIT_VERSION])[0]
 
     @called
     def newScanBuilder(self, options: Any) -> Any:
@@ -80,10 +79,6 @@ class ChangelogProxy(Proxy):
         """What py4j looks for."""
 
         implements: Sequence[str] = ("org.apache.spark.sql.connector.catalog.Changelog",)
-
-    def _reference(self, name: str) -> Any:
-        quoted = "`" + name.replace("`", "``") + "`"
-        return self.inside.named("org.apache.spark.sql.connector.expressions.Expressions").column(quoted)
 
 
 def changes_request(context: Any) -> ChangesRequest:

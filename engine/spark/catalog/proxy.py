@@ -1,8 +1,8 @@
 """What the JVM holds of an object in Python: every call comes back here."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, ParamSpec, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -13,6 +13,8 @@ from lsm.errors import FluvialError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+_EXPRESSIONS: Final = "org.apache.spark.sql.connector.expressions."
 
 
 class Proxy:
@@ -33,6 +35,12 @@ class Proxy:
     def toString(self) -> str:
         """Java's; for people."""
         return type(self).__name__
+
+    def references(self, names: Sequence[str]) -> Any:
+        """A Java array of references to columns."""
+        column = self.inside.named(_EXPRESSIONS + "Expressions").column
+        kind = self.inside.named(_EXPRESSIONS + "NamedReference")
+        return self.inside.array(kind, [column("`" + name.replace("`", "``") + "`") for name in names])
 
 
 def called(function: Callable[_P, _R]) -> Callable[_P, _R]:

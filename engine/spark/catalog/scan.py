@@ -30,7 +30,7 @@ from engine.table import Table
 from filestore.predicate.parser import parse_filter
 from filestore.schema.table_schema import TableSchema
 
-_FILTER: Final = "filter"
+FILTER: Final = "filter"
 _FILTERED: Final = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
 """Types whose values have the same text in Spark's conditions and in Fluvial's."""
 
@@ -75,8 +75,8 @@ class ScanBuilderProxy(Proxy):
         """Spark's: they leave files out; Spark applies all of them again."""
         types = {field.name: field.dataType for field in self._columns.fields}
         texts = [text for each in predicates if (text := self._text_of(each, types)) is not None]
-        if texts and _FILTER not in spelled_options(self._options) and self._schema is not None:
-            self._options[_FILTER] = " AND ".join(f"({text})" for text in texts)
+        if texts and FILTER not in spelled_options(self._options) and self._schema is not None:
+            self._options[FILTER] = " AND ".join(f"({text})" for text in texts)
         return predicates
 
     @called

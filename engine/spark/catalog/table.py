@@ -10,6 +10,7 @@ from engine.catalog import Catalog
 from engine.request.place_options import TABLE_PLACE_KEYS
 from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
 from engine.request.writer_options import CLIENT_PREFIX
+from engine.spark.catalog.planned.operation import RowLevelBuilder, RowLevelChange
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.scan import ScanBuilderProxy
 from engine.spark.catalog.session_state import CatalogSession
@@ -20,6 +21,7 @@ from engine.table import Table
 from filestore.options.catalog_options import is_catalog_option
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.secrets import without_secrets
+from lsm.errors import InvalidInputError
 
 _READS: Final = ("BATCH_READ", "MICRO_BATCH_READ")
 _WRITES: Final = ("BATCH_WRITE", "STREAMING_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
@@ -142,6 +144,13 @@ class TableProxy(Proxy):
         """Spark's."""
         return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys)
 
+    @called
+    def newRowLevelOperationBuilder(self, info: Any) -> RowLevelBuilder:
+        """Spark's: it plans MERGE of frames itself."""
+        if self._table is None or self._state:
+            raise InvalidInputError(f"only the present of a table can be changed: table={self._name}")
+        return RowLevelBuilder(RowLevelChange(self._session, self._table, self.place, self._columns, info))
+
     @property
     def _partition_keys(self) -> Sequence[str]:
         return () if self._table is None else self._table.schema.partition_keys
@@ -152,6 +161,7 @@ class TableProxy(Proxy):
         implements: Sequence[str] = (
             "org.apache.spark.sql.connector.catalog.SupportsRead",
             "org.apache.spark.sql.connector.catalog.SupportsWrite",
+            "org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations",
         )
 
 

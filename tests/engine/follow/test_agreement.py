@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
+from engine.spark.changes_reader import ChangesRequest
 from filestore.changelog.version_changes import plan_versions, read_versions
 from filestore.diff.version_range import Bound, find_range
 from filestore.evolution.schema_change import AddColumn
 from filestore.types.data_types import data_type_of
 from lsm.row_kind import ROW_KIND_SYMBOLS
+from tests.engine.spark.test_changes_reader import Followed
 from tests.engine.stream.test_law import HISTORIES, KEYS, SCHEMA, changes, law, run_operation
 from tests.support.streams import Query, Rows, content, fold
 from tests.support.tables import expire_all_but
@@ -79,6 +81,14 @@ def changes_of_versions(table: Table, after_id: int, until_id: int) -> Rows:
     return sorted(by_version, key=lambda row: row["version"])
 
 
+def taken(streamed: Followed) -> Rows:
+    """What the stream of CHANGES has delivered since the last time."""
+    kinds = {"insert": "+I", "delete": "-D"}
+    found = [{**dict(zip(NAMES, row[: len(NAMES)], strict=True)), "_row_kind": kinds[row[-2]]} for row in streamed.rows]
+    streamed.rows.clear()
+    return found
+
+
 class Follower:
     """A program that begins again at its stored position whenever it looks."""
 
@@ -105,8 +115,8 @@ def test_every_way_gives_the_same_table(
     options: dict[str, str], steps: list[tuple[str, Any]], data: st.DataObject
 ) -> None:
     """Writes, overwrites, other engines, compactions, aborted transactions, ALTER and expiry, with restarts within
-    batches: at each commit the changes add up to its rows, and differences lead from any state to it. With a filter on
-    values they are exact: nothing is deleted that is not there, and nothing inserted that is."""
+    batches: at each commit the changes add up to its rows, and differences lead from any state to it. CHANGES, also as
+    a stream, and a filter on values are exact: nothing is deleted that is not there, nothing inserted that is."""
     with tempfile.TemporaryDirectory() as root:
         catalog = Catalog(root)
         name = f"agree.t{Path(root).name}"
@@ -116,12 +126,18 @@ def test_every_way_gives_the_same_table(
         matching, matched = Follower(table, "matching", filter="v >= 5"), dict[Any, dict[str, Any]]()
         spark = Query(root, name, consumer__id="spark")
         of_spark = first_columns(spark.available())
+        streamed, by_stream = (
+            Followed(table, ChangesRequest(), **{"consumer-id": "changes"}),
+            dict[Any, dict[str, Any]](),
+        )
+        streamed.catch_up()
+        add_exactly(by_stream, taken(streamed))
         seen = by_key(list(content(table, KEYS).values()))
         before_id = table.store.snapshots.latest_id()
         for number, (kind, found) in enumerate(steps):
             if kind == "ALTER":
                 catalog.alter_table(name, [AddColumn(path=(f"n{number}",), type=INT)])
-                table = catalog.table(name)
+                table = streamed.table = catalog.table(name)
                 spark.start()
             elif kind == "expire":
                 expire_all_but(table.files, 1)
@@ -131,11 +147,16 @@ def test_every_way_gives_the_same_table(
             matching.follow(table, max_rows=data.draw(st.sampled_from([None, 1, 2])))
             if data.draw(st.booleans()):
                 slow.follow(table, most=data.draw(st.integers(1, 3)), max_rows=data.draw(st.integers(1, 4)))
-            if data.draw(st.booleans()):
-                of_spark += first_columns(spark.available())
             newest_id = table.store.snapshots.latest_id()
             rows = by_key(list(content(table, KEYS).values()))
             assert fold(close.rows, KEYS) == rows
+            if data.draw(st.booleans()):
+                of_spark += first_columns(spark.available())
+                assert fold(of_spark, KEYS) == rows
+            if data.draw(st.booleans()):
+                streamed.catch_up()
+                add_exactly(by_stream, taken(streamed))
+                assert by_stream == rows
             add_exactly(matched, matching.rows)
             matching.rows.clear()
             assert matched == filtered(rows)

@@ -2,8 +2,11 @@
 
 import http.client
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 
 from engine import Catalog, Table
 from engine.follow.server import ChangeServer
+from tests.stores.azurite import node
+from tests.stores.processes import free_port
 from tests.support.markdown import ROOT
 from tests.support.streams import content, fold, rows
 from tests.support.warehouses import ID_SCHEMA
@@ -123,4 +128,49 @@ def test_answers(server: ChangeServer, path: str, headers: dict[str, str], statu
 
 
 def test_the_page_is_short() -> None:
-    assert len(Path(PAGE).read_text().splitlines()) <= 55
+    assert len(PAGE.read_text().splitlines()) <= 50
+
+
+@pytest.mark.sweep
+def test_the_page_shows_the_table_through_the_end_of_its_server(table: Table, tmp_path: Path) -> None:
+    """``fluvial tail --serve`` and the page of the examples, by the EventSource of Node.js. The server ends while the
+    page is open, and another one answers there: the page goes on, and counts each change once."""
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    arguments = ["db.t", "--warehouse", str(tmp_path / "warehouse"), "--from", "full", "--serve", address]
+    serve = [sys.executable, "-m", "engine.cli", "tail", *arguments, "--page", str(PAGE)]
+    script = Path(__file__).with_name("browser.js")
+    look = [node(), "--experimental-eventsource", str(script), str(PAGE)]
+    with running(serve, stderr=subprocess.PIPE) as server:
+        assert server.stderr is not None
+        assert f"http://{address}/changes" in server.stderr.readline()
+        with running([*look, f"http://{address}", "5"], stdout=subprocess.PIPE) as page:
+            assert page.stdout is not None
+            shown = json.loads(page.stdout.readline())
+            assert shown["head"] == ["id", "v"]
+            assert sorted(row[0] for row in shown["rows"]) == [0, 1, 2, 3, 4]
+            assert shown["state"] == "5 rows, 5 changes"
+            server.send_signal(signal.SIGINT)
+            assert server.wait(30) == 0
+            table.write(rows([1, 7], "new"))
+            table.write(rows([2], kind="-D"))
+            with running(serve, stderr=subprocess.PIPE):
+                while count_of(shown) < 8:
+                    shown = json.loads(page.stdout.readline())
+                assert count_of(shown) == 8
+    assert {(row[0],): {"id": row[0], "v": row[1]} for row in shown["rows"]} == content(table)
+
+
+def count_of(shown: dict[str, Any]) -> int:
+    """Of changes, as the page says it: ``5 rows, 8 changes``; 0 while it is not connected."""
+    return int(shown["state"].split()[2]) if shown["state"].endswith(" changes") else 0
+
+
+@contextmanager
+def running(command: list[str], **pipes: int) -> Iterator["subprocess.Popen[str]"]:
+    """A process that is ended with the block."""
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

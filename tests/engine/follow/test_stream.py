@@ -3,12 +3,14 @@
 import asyncio
 import tempfile
 import threading
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from engine.broker.broker import Broker
 from engine.follow.position import FollowPosition
 from engine.follow.stream import StreamedChanges
 from engine.procedures import create_tag
+from engine.stream.rows import StreamRows
 from filestore.evolution.schema_change import AddColumn
 from filestore.types.data_types import parse_data_type
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -42,8 +45,9 @@ def table(catalog: Catalog) -> Table:
     """Snapshot 1 has ids 1 to 3, 2 updates 2, 3 deletes 1; without a log."""
     made = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options={"bucket": "2"})
     made.write(rows([1, 2, 3]))
-    made.write(rows([2], "new"))
-    made.write(rows([1], kind="-D"))
+    for changes in (rows([2], "new"), rows([1], kind="-D")):
+        time.sleep(0.002)  # each has a time of its own
+        made.write(changes)
     return made
 
 
@@ -94,10 +98,9 @@ def test_starts(table: Table, max_rows: int | None) -> None:
         ids(delivered(available(table, "first"))) == ids(delivered(available(table, "snapshot.1"))) == [1, 1, 2, 2, 3]
     )
     assert delivered(available(table, "latest")) == []
-    second = table.store.snapshots.read(2)
-    moment = datetime.fromtimestamp(second.time_ms / 1000, UTC)
-    if second.time_ms > table.store.snapshots.read(1).time_ms:
-        assert ids(delivered(available(table, moment)))[-1:] == [2]
+    moment = datetime.fromtimestamp(table.store.snapshots.read(2).time_ms / 1000, UTC)
+    for since in (moment, f"timestamp.{moment.isoformat()}"):
+        assert ids(delivered(available(table, since))) == [1, 2]
     result = table.write(rows([9]))
     assert delivered(available(table, table.handle_of(result))) == []
     table.write(rows([10]))
@@ -162,6 +165,31 @@ def test_a_stream_ends_when_it_is_stopped_idle_or_out_of_time(table: Table) -> N
     timer.start()
     assert delivered(list(stream)) == []
     timer.join()
+
+
+def test_nothing_is_read_before_it_is_asked_for(
+    catalog: Catalog, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow program slows down its own stream: one batch of rows waits, of a log the client's queue behind it."""
+    made = catalog.create_table("db.slow", ID_SCHEMA, primary_key=["id"], options=options)
+    for first in range(0, 40, 10):
+        made.write(rows(range(first, first + 10)))
+    read: list[int] = []
+    real = StreamRows.read
+
+    def counting(self: StreamRows, *given: Any) -> Iterator[pa.RecordBatch]:
+        for batch in real(self, *given):
+            read.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(StreamRows, "read", counting)
+    with made.stream(follow=False, max_rows=1) as stream:
+        assert read == []
+        count = 0
+        for changes in stream:
+            count += changes.rows.num_rows
+            assert sum(read[:-1]) <= count + 1
+    assert count == sum(read) == 40
 
 
 def test_asyncio(table: Table) -> None:

@@ -16,6 +16,7 @@ from engine.broker.broker import Broker
 from engine.request.read_keys import CHANGES_OPTION
 from engine.spark.changes_reader import ChangesReader, ChangesRequest, ChangesStreamReader, columns_of_changes
 from filestore.diff.version_range import Bound
+from filestore.evolution.schema_change import SetOption
 from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.tables import expire_all_but
@@ -187,7 +188,8 @@ def test_a_stream_leaves_out_what_a_commit_only_rewrote(tmp_path: Path) -> None:
 def test_from_the_log_a_change_has_no_version_and_the_time_of_its_record(
     tmp_path: Path, broker: Broker, mode: str
 ) -> None:
-    """The rows are those of the files: with what each change replaces, of an exact and of an upsert log."""
+    """The rows are those of the files: with what each change replaces, of an exact and of an upsert log. The reader
+    asks for the log, or the table says so: a statement has no options of a reader."""
     servers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers}
     options = {"bucket": "1", "log.changelog-mode": mode, **servers}
     options |= {"changelog-producer": "lookup"} if mode == "all" else {}
@@ -195,11 +197,15 @@ def test_from_the_log_a_change_has_no_version_and_the_time_of_its_record(
     table = catalog.create_table(f"db.changes_{mode}", SCHEMA, primary_key=["id"], options=options)
     table.write(pa.table({"id": [1, 2], "v": [1, 2]}))
     request = ChangesRequest(shows_updates=True)
-    of_log = Followed(table, request, **{"streaming-read-mode": "log"})
+    asked = {"streaming-read-mode": "log"}
+    if mode == "all":
+        table, asked = catalog.alter_table(table.name, [SetOption("streaming-read-mode", "log")]), {}
+    of_log = Followed(table, request, **asked)
     of_log.catch_up()
     table.write(pa.table({"id": [1, 2], "v": [5, None], "_row_kind": ["+U", "-D"]}))
     of_log.catch_up()
-    of_files = Followed(table, ChangesRequest(start=Bound(version="0"), shows_updates=True))
+    start = ChangesRequest(start=Bound(version="0"), shows_updates=True)
+    of_files = Followed(table, start, **{"streaming-read-mode": "file"})
     of_files.catch_up()
     assert Counter(each[:-1] for each in of_log.rows) == Counter(each[:-1] for each in of_files.rows)
     assert [each[-1] for each in of_log.rows] == [1, 1, None, None, None]

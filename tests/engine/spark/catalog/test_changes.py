@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException, UnsupportedOperationException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from engine import Catalog
+from engine.procedures import create_branch
 from filestore.tag.tags import create_tag
 from tests.support.rows import write_changes, write_rows
+from tests.support.tables import expire_all_but
 
 Change = tuple[Any, ...]
 
@@ -75,6 +76,7 @@ def test_changes_by_version_time_and_tag(spark: SparkSession, shop: Catalog) -> 
     assert sql(f"FROM TIMESTAMP {at}") == of_versions(2, 3, 5)
     assert sql(f"FROM TIMESTAMP {at} EXCLUSIVE") == of_versions(3, 5)
     assert sql("FROM VERSION 0 WITH (computeUpdates = 'true')") == Counter(UPDATES.get(each, each) for each in ALL)
+    assert sql("FROM VERSION 0 WITH (deduplicationMode = 'none')") == Counter(ALL)  # a key has no rewritten rows
     times = spark.sql("SELECT _commit_version v, _commit_timestamp t FROM fluvial.shop.c CHANGES FROM VERSION 2")
     assert {row.v: row.t.timestamp() for row in times.collect()}[2] == second / 1000
     by_reader = spark.read.option("startingVersion", "2").option("endingVersion", "3").changes("fluvial.shop.c")
@@ -85,6 +87,43 @@ def test_changes_by_version_time_and_tag(spark: SparkSession, shop: Catalog) -> 
         "WHERE ch._change_type = 'insert'"
     )
     assert [row.v for row in joined.collect()] == ["a"]
+
+
+def test_a_branch_has_changes_of_its_own(spark: SparkSession, shop: Catalog) -> None:
+    """By a version on it, and as the table of its name; they begin with the snapshot that it was made of."""
+    make_versions(spark, shop, "b")
+    table = shop.table("shop.b")
+    create_tag(table.files.store, "three", snapshot_id=3)
+    create_branch(table, "dev", tag="three")
+    branch = shop.table("shop.b$branch_dev")
+    write_rows(branch, (7, "dev"))
+    create_tag(branch.files.store, "more", snapshot_id=4)
+    on_branch = Counter({(7, "dev", "insert", 4): 1})
+    by_version = spark.sql("SELECT * FROM fluvial.shop.b CHANGES FROM VERSION 3 EXCLUSIVE TO VERSION 'dev.more'")
+    assert change_counts(by_version) == on_branch
+    by_name = spark.sql("SELECT * FROM fluvial.shop.`b$branch_dev` CHANGES FROM VERSION 3 EXCLUSIVE")
+    assert change_counts(by_name) == on_branch
+    assert change_counts(spark.sql("SELECT * FROM fluvial.shop.b CHANGES FROM VERSION 4")) == of_versions(5)
+
+
+def test_without_a_key_rewritten_rows_are_shown_only_where_they_are_asked_for(
+    spark: SparkSession, shop: Catalog
+) -> None:
+    """Over an overwrite, ALTER and an expiry; what has expired is an error that says where to start."""
+    spark.sql("CREATE TABLE fluvial.shop.plain (id BIGINT, v STRING)")
+    spark.sql("INSERT INTO fluvial.shop.plain VALUES (1, 'a'), (2, 'b')")
+    spark.sql("INSERT OVERWRITE fluvial.shop.plain VALUES (2, 'b'), (3, 'c')")
+    spark.sql("ALTER TABLE fluvial.shop.plain ADD COLUMN n INT")
+    spark.sql("INSERT INTO fluvial.shop.plain VALUES (4, 'd', 4)")
+    text = "SELECT * FROM fluvial.shop.plain CHANGES FROM VERSION 2 WITH (deduplicationMode = '{}')"
+    moved = Counter({(1, "a", "delete", 2): 1, (3, "c", "insert", 2): 1, (4, "d", "insert", 3): 1})
+    assert change_counts(spark.sql(text.format("dropCarryovers"))) == moved
+    rewritten = Counter({(2, "b", "delete", 2): 1, (2, "b", "insert", 2): 1})
+    assert change_counts(spark.sql(text.format("none"))) == moved + rewritten
+    assert {row.id: row.n for row in spark.sql(text.format("none")).collect()} == {1: None, 2: None, 3: None, 4: 4}
+    expire_all_but(shop.table("shop.plain").files, 1)
+    with pytest.raises(PySparkException, match=r"have expired: .*fix='start at version 3 EXCLUSIVE"):
+        spark.sql(text.format("none")).collect()
 
 
 def test_net_changes_are_the_difference(spark: SparkSession, shop: Catalog) -> None:
@@ -146,12 +185,6 @@ def test_a_stream_of_changes_goes_on_where_it_ended(spark: SparkSession, shop: C
     assert streamed_counts(spark, stream("0"), tmp_path / "all") == added
     by_sql = spark.sql("SELECT * FROM STREAM fluvial.shop.s CHANGES FROM VERSION 6")
     assert streamed_counts(spark, by_sql, tmp_path / "sql") == added
-
-
-def test_auto_cdc_wants_a_target_that_spark_itself_can_merge_into(spark: SparkSession, shop: Catalog) -> None:
-    """What ``create_auto_cdc_flow`` plans is Spark's own MERGE, which needs a connector in Java; ours is by text."""
-    make_versions(spark, shop, "target")
-    changes = spark.read.option("startingVersion", "1").changes("fluvial.shop.target").alias("c")
-    merge = changes.mergeInto("fluvial.shop.target", F.expr("c.id = fluvial.shop.target.id"))
-    with pytest.raises(UnsupportedOperationException, match=r"TABLE_OPERATION.*`target` does not support MERGE"):
-        merge.whenMatched().delete().merge()
+    sixth = datetime.fromtimestamp(table.files.store.snapshots.read(6).time_ms / 1000, UTC).isoformat()
+    by_time = spark.sql(f"SELECT * FROM STREAM fluvial.shop.s CHANGES FROM TIMESTAMP '{sixth}'")
+    assert streamed_counts(spark, by_time, tmp_path / "time") == added

@@ -14,7 +14,7 @@ from tests.peers.notebook import run_notebook
 @pytest.mark.sweep
 @pytest.mark.timeout(900)  # two Sparks, one after the other
 def test_a_notebook_gives_the_results_of_delta(spark: SparkSession, tmp_path: Path) -> None:
-    """Issue 19, "what it must show": columns, types and rows of every query."""
+    """Issue 19, "what it must show": columns, types and rows of every query. Issue 24, 1: CHANGES too."""
     engine.install(spark, Catalog(str(tmp_path / "warehouse")), name="lake")
     try:
         spark.sql("CREATE DATABASE lake.shop")

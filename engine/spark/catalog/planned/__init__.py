@@ -1,0 +1,1 @@
+"""What Spark plans itself, without a text: changes of rows (``mergeInto``, AUTO CDC) and of tables (pipelines)."""

@@ -1,0 +1,178 @@
+"""MERGE, UPDATE and DELETE as Spark plans them: it reads rows, and hands over what is to be in their place.
+
+Statements of SQL never get here, the parser takes them; ``DataFrame.mergeInto`` does, and so do the flows of AUTO CDC.
+Spark's own word for a part that is replaced as a whole is a group. A group here is a row of a key; of a table without a
+key it is the table.
+"""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from engine.request.changed_rows import check_changes_rows
+from engine.spark.catalog.planned.changed_scan import ChangedScanBuilder
+from engine.spark.catalog.planned.replaced_rows import write_difference
+from engine.spark.catalog.proxy import Proxy, called
+from engine.spark.catalog.session_state import AsSpark, CatalogSession
+from engine.spark.data_source import FORMAT_NAME
+from engine.spark.write_options import FILES_BY_KEY
+from engine.spark.writer.staged_rows import StagedFile, clear_staged
+from engine.spark.writer.staged_writer import StagedTask
+from engine.table import Table
+
+_SNAPSHOT = "scan.snapshot-id"
+
+
+class RowLevelBuilder(Proxy):
+    """Makes the operation of a statement."""
+
+    def __init__(self, operation: "RowLevelChange") -> None:
+        """There is nothing that it would be asked before it is made."""
+        super().__init__(operation.inside)
+        self._operation = operation
+
+    @called
+    def build(self) -> "RowLevelChange":
+        """Spark's."""
+        return self._operation
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = ("org.apache.spark.sql.connector.write.RowLevelOperationBuilder",)
+
+
+class RowLevelChange(Proxy):
+    """One statement on one table, from planning to its commit: Spark's operation, its write, and the batch of that."""
+
+    def __init__(
+        self, session: CatalogSession, table: Table, place: Mapping[str, str], columns: StructType, info: Any
+    ) -> None:
+        """Of the table's newest snapshot.
+
+        Args:
+            session: that plans.
+            table: opened for the statement.
+            place: options by which ``format("fluvial")`` finds it.
+            columns: of the table.
+            info: Spark's, of the statement.
+
+        Raises:
+            InvalidInputError: the table does not support it.
+        """
+        super().__init__(session.inside)
+        self._session = session
+        self._table = table
+        self._place = dict(place)
+        self._columns = columns
+        self._command = info.command()
+        self._condition: str | None = None
+        self._info: Any = None
+        self._write: Any = None  # Spark's, over the source in Python
+        if table.schema.primary_keys:
+            check_changes_rows(table.files, str(self._command.toString()))
+        snapshot = table.latest_snapshot()
+        self._read_id = 0 if snapshot is None else snapshot.id
+
+    # ---- the operation
+
+    def description(self) -> str:
+        """Spark's."""
+        return f"fluvial {self._table.name}"
+
+    def command(self) -> Any:
+        """Spark's."""
+        return self._command
+
+    @called
+    def requiredMetadataAttributes(self) -> Any:
+        """Spark's: none."""
+        return self.references([])
+
+    @called
+    def newScanBuilder(self, options: Any) -> ChangedScanBuilder:
+        """Spark's."""
+        state = {_SNAPSHOT: str(self._read_id)} if self._read_id else {}
+        return ChangedScanBuilder(
+            self._session, self._table.name, {**self._place, **state}, self._columns, self._table.schema, self._note
+        )
+
+    @called
+    def newWriteBuilder(self, info: Any) -> "RowLevelChange":
+        """Spark's: the rows that are to be there."""
+        self._info = self.inside.write_info(info, {**self._place, FILES_BY_KEY: "commit"})
+        return self
+
+    # ---- the write
+
+    @called
+    def build(self) -> "RowLevelChange":
+        """Spark's."""
+        return self
+
+    def toBatch(self) -> "RowLevelChange":
+        """Spark's."""
+        return self
+
+    @called
+    def supportedCustomMetrics(self) -> Any:
+        """Spark's: none."""
+        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.metric.CustomMetric"), [])
+
+    @called
+    def reportDriverMetrics(self) -> Any:
+        """Spark's: none."""
+        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.metric.CustomTaskMetric"), [])
+
+    @called
+    def createBatchWriterFactory(self, physical: Any) -> Any:
+        """Spark's: tasks stage the rows as those of any frame that is written."""
+        table = self.inside.python_table(self.inside.struct(StructType()), FORMAT_NAME)
+        self._write = table.newWriteBuilder(self._info).build().toBatch()
+        return self._write.createBatchWriterFactory(physical)
+
+    def useCommitCoordinator(self) -> bool:
+        """Spark's: of several attempts of a task one counts."""
+        return True
+
+    def onDataWriterCommit(self, message: Any) -> None:
+        """Spark's."""
+
+    @called
+    def commit(self, messages: Any, *summary: Any) -> None:
+        """Spark's: write what differs from what was read."""
+        answers = [pickle.loads(bytes(each.pickledMessage())) for each in messages if each is not None]
+        tasks = [each for each in answers if isinstance(each, StagedTask)]
+        try:
+            with AsSpark():
+                write_difference(
+                    self._session.open_spark(),
+                    self._table,
+                    self._read_id,
+                    self._condition,
+                    [each.file for each in tasks if isinstance(each.file, StagedFile)],
+                )
+        finally:
+            for user in {each.commit_user for each in tasks}:
+                clear_staged(self._table.store, user)
+
+    @called
+    def abort(self, messages: Any) -> None:
+        """Spark's: delete what was staged."""
+        if self._write is not None:
+            self._write.abort(messages)
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = (
+            "org.apache.spark.sql.connector.write.RowLevelOperation",
+            "org.apache.spark.sql.connector.write.WriteBuilder",
+            "org.apache.spark.sql.connector.write.Write",
+            "org.apache.spark.sql.connector.write.BatchWrite",
+        )
+
+    def _note(self, condition: str) -> None:
+        self._condition = condition
