@@ -21,6 +21,7 @@ _SETUPS: Final = (
     "keyed",
     "versioned",
     "versioned",
+    "empty",
     "append",
     "logged",
     "logged",

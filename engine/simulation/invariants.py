@@ -117,7 +117,7 @@ class Checker:
         for name, table in sorted(tables.items()):
             found.append((name, table.observed(lambda root, table=table: table.rows(root.snapshot))))  # type: ignore[misc]
             self.problems += table.problems
-        with_tags = not any(deed.name in ("rollback", "create") for deed in deeds)
+        with_tags = not self._setup.is_empty and not any(deed.name in ("rollback", "create") for deed in deeds)
         allowed = {visible(state, with_tags=with_tags) for state in possible_states(start, list(deeds))}
         if visible(tuple(found), with_tags=with_tags) not in allowed:
             wanted = " or ".join(_text(state) for state in sorted(allowed, key=repr)[:3])

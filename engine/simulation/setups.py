@@ -34,6 +34,7 @@ class Setup:
     has_key: bool = True
     has_branch: bool = False  # and a tag of the first snapshot
     has_log: bool = False
+    is_empty: bool = False  # without the three snapshots
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -71,6 +72,7 @@ SETUPS: Final = {
     each.name: each
     for each in (
         Setup(name="keyed", options=_OPTIONS),
+        Setup(name="empty", options=_OPTIONS, is_empty=True),
         Setup(name="versioned", options=_OPTIONS, has_branch=True),
         Setup(name="append", options={**_OPTIONS, "bucket": "-1", "compaction.min.file-num": "2"}, has_key=False),
         Setup(name="logged", options=_LOG_OPTIONS, has_log=True),
@@ -113,14 +115,14 @@ def _prepared(name: str, file_format: str) -> Prepared:
     with ExitStack() as stack:
         if setup.has_log:
             table = table.with_options({SERVERS_KEY: connected(cluster, time, None, stack)})
-        for key, value in THIRD.items():
+        for key, value in ({} if setup.is_empty else THIRD).items():
             time.sleep(1)
             if setup.has_log:
                 Table(table).write(arrow_rows({key: value}))
             else:
                 table.write(arrow_rows({key: value}))
     cluster.settle()
-    state = ModelTable(branches=((MAIN, frozen(THIRD)),))
+    state = ModelTable(early=()) if setup.is_empty else ModelTable(branches=((MAIN, frozen(THIRD)),))
     if setup.has_branch:
         create_tag(table.store, TAG, snapshot_id=1)
         create_branch(table.store, BRANCH, snapshot_id=3)

@@ -104,9 +104,9 @@ class SnapshotStore:
         if snapshot.parent is None:
             return False
         before = self.find(snapshot_id - 1)
-        if before is not None:  # a commit on top of what a rollback is removing is taken back
-            return before.identity != snapshot.parent or self.removed.has(before.identity)
-        return snapshot.ref not in self.claims.refs()
+        if before is not None and before.identity == snapshot.parent:
+            return self.removed.has(before.identity)  # a commit on top of what a rollback is removing is taken back
+        return snapshot.ref not in self.claims.refs()  # what is before the first that stays may be a fork itself
 
     def is_of_other_table(self, snapshot: Snapshot) -> bool:
         """Whether a handle published it that was opened before the table of this name was dropped and made again."""

@@ -256,6 +256,8 @@ def test_a_fork_is_not_taken_for_the_snapshot_that_expired() -> None:
     first, fork = snapshot(2, uuid="b"), snapshot(3, uuid="fork", properties={PARENT_KEY: "b"})
     kept = snapshot(4, uuid="d", properties={PARENT_KEY: "c"})
     store = store_with(first, fork, kept)
+    store.claim_up_to(4)
+    assert store.latest() == kept
     assert list(store.back_from(kept)) == [kept]
     assert [store.is_in_history(each) for each in (first, fork, kept)] == [True, False, True]
     assert list(store.back_from(fork)) == [fork, first]
