@@ -229,6 +229,22 @@ class CatalogProxy(Proxy):
         """Spark's."""
         return self.inside.identifiers(PROCEDURE_SPACE, [])
 
+    # ---- functions: with none of its own, those of Spark are listed where the catalog is the current one
+
+    @called
+    def listFunctions(self, namespace: Any) -> Any:
+        """Spark's."""
+        return self.inside.identifiers(DEFAULT_DATABASE, [])
+
+    @called
+    def loadFunction(self, identifier: Any) -> Any:
+        """Spark's."""
+        raise self.inside.no_such_function(identifier)
+
+    def functionExists(self, identifier: Any) -> bool:
+        """Spark's."""
+        return False
+
     class Java:
         """What py4j looks for."""
 
@@ -236,6 +252,7 @@ class CatalogProxy(Proxy):
             "org.apache.spark.sql.connector.catalog.TableCatalog",
             "org.apache.spark.sql.connector.catalog.SupportsNamespaces",
             "org.apache.spark.sql.connector.catalog.ProcedureCatalog",
+            "org.apache.spark.sql.connector.catalog.FunctionCatalog",
         )
 
     def _full_name(self, identifier: Any) -> str:

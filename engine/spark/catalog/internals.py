@@ -187,10 +187,6 @@ class SparkInside:
         """A Java map of texts."""
         return self._from_json(dict(values), "java.util.HashMap")
 
-    def some(self, value: Any) -> Any:
-        """Scala's Some."""
-        return self.named("scala.Some")(value)
-
     def module(self, name: str) -> Any:
         """A Scala object."""
         return getattr(self.named(name + "$"), "MODULE$")
@@ -290,7 +286,7 @@ class SparkInside:
 
     def substituted(self, text: str, parameters: Any) -> str:
         """A text with its parameters put in. Without any Spark is not asked: it reads its own grammar only."""
-        if not any(mark in text for mark in _MARKS) or parameters.params().isEmpty():
+        if not any(mark in text for mark in _MARKS) or parameters.productElement(0).isEmpty():
             return text
         handler = self.named("org.apache.spark.sql.catalyst.parser.ParameterHandler")
         return str(handler.substituteParameters(text, parameters)._1())
@@ -306,7 +302,7 @@ class SparkInside:
         """Spark's own table over Parquet files."""
         several = self.static("scala.jdk.javaapi.CollectionConverters", "asScala")(self._texts_listed(paths)).toSeq()
         return self.named(_SOURCES + "v2.parquet.ParquetTable")(
-            name, session, self.no_options, several, self.some(schema), self._parquet_format
+            name, session, self.no_options, several, self.named("scala.Some")(schema), self._parquet_format
         )
 
     def columnar_mode(self, session: Any, schema: Any) -> Any:
@@ -349,6 +345,10 @@ class SparkInside:
         """Says to Spark that a table exists."""
         return _raised(self.named(_ANALYSIS + "TableAlreadyExistsException")(identifier))
 
+    def no_such_function(self, identifier: Any) -> Exception:
+        """Says to Spark that a function does not exist."""
+        return _raised(self.named(_ANALYSIS + "NoSuchFunctionException")(identifier))
+
     def no_such_namespace(self, namespace: Any) -> Exception:
         """Says to Spark that a namespace does not exist."""
         return _raised(self.named(_ANALYSIS + "NoSuchNamespaceException")(namespace))
@@ -360,7 +360,7 @@ class SparkInside:
             given = given.updated(key, value)
         origin = self.module("org.apache.spark.sql.catalyst.trees.CurrentOrigin").get()
         made = self.named("org.apache.spark.sql.catalyst.parser.ParseException")
-        return _raised(made(self.some(text), origin, condition, given))
+        return _raised(made(self.named("scala.Some")(text), origin, condition, given))
 
     def failed(self, problem: str) -> Exception:
         """An error of Fluvial's while Spark asks it."""

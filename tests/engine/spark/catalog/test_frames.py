@@ -38,6 +38,18 @@ def test_the_catalog_lists_what_there_is(spark: SparkSession, shop: Catalog) -> 
     assert spark.catalog.getTable("fluvial.shop.t").catalog == "fluvial"
     assert "fluvial" in {each.name for each in spark.catalog.listCatalogs()}
     assert spark.catalog.databaseExists("fluvial.shop")
+    there = spark.newSession()
+    there.catalog.setCurrentCatalog("fluvial")
+    there.catalog.setCurrentDatabase("shop")
+    assert there.catalog.currentDatabase() == "shop"
+    assert "t" in {each.name for each in there.catalog.listTables()}
+    assert "shop" in {each.name for each in there.catalog.listDatabases()}
+    assert "abs" in {each.name for each in there.catalog.listFunctions()}
+    assert [row.function for row in there.sql("SHOW FUNCTIONS LIKE 'abs'").collect()] == ["abs"]
+    with pytest.raises(AnalysisException, match="UNRESOLVED_ROUTINE"):
+        there.sql("SELECT no_such_function(id) FROM t")
+    there.catalog.createTable("fluvial.shop.listed", schema=there.table("t").schema)
+    assert there.table("listed").columns == ["id", "v"]
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.table("fluvial.shop.nothing")
 
