@@ -136,6 +136,7 @@ class CatalogProxy(Proxy):
             raise self.inside.table_exists(identifier)
         schema = StructType.fromJson(json.loads(info.schema().json()))
         properties = self.inside.texts_by_key(info.properties())
+        made_with = [*properties]
         names = CaseRule.of(self._session.open_spark())
         own = schema.fieldNames()
         names.check_distinct(own, "the columns of the table")
@@ -152,7 +153,7 @@ class CatalogProxy(Proxy):
             comment=comment,
             case_sensitive=True,  # whether it counts in the session was looked at
         )
-        return TableProxy(self._session, self._catalog, name, {}, made)
+        return TableProxy(self._session, self._catalog, name, {}, made, made_with)
 
     @called
     def alterTable(self, identifier: Any, *changes: Any) -> TableProxy:
