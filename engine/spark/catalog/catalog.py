@@ -16,6 +16,7 @@ from engine.spark.catalog.statements import Statements
 from engine.spark.catalog.table import TableProxy
 from engine.spark.catalog.travel import STATE_KEYS, travel_options
 from engine.spark.changes_reader import columns_of_changes
+from engine.spark.data_source import FORMAT_NAME
 from engine.system_tables.names import is_system_table
 from engine.types.column_names import CaseRule
 from engine.types.row_changes import MetadataColumn
@@ -26,6 +27,8 @@ from filestore.options.log_place import BUCKET_KEY
 from lsm.errors import InvalidInputError
 
 _SPARKS: Final = ("provider", "owner", "location", "external", "is_managed_location", "table_type", "collation")
+_FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
+_DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
 _PRIMARY_KEY: Final = "primary-key"
 _COMMENT: Final = "comment"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
@@ -137,6 +140,7 @@ class CatalogProxy(Proxy):
         schema = StructType.fromJson(json.loads(info.schema().json()))
         properties = self.inside.texts_by_key(info.properties())
         made_with = [*properties]
+        self._check_own(properties)
         names = CaseRule.of(self._session.open_spark())
         own = schema.fieldNames()
         names.check_distinct(own, "the columns of the table")
@@ -155,10 +159,28 @@ class CatalogProxy(Proxy):
         )
         return TableProxy(self._session, self._catalog, name, {}, made, made_with)
 
+    def _check_own(self, properties: Mapping[str, str]) -> None:
+        """Raises: InvalidInputError: the new table is to be another format's, or elsewhere."""
+        given = properties.get("provider", FORMAT_NAME).lower()
+        if given not in (*_FORMATS, self._session.open_spark().conf.get(_DEFAULT_SOURCE, "")):
+            raise InvalidInputError(
+                f"tables of this catalog are Fluvial's: catalog={self._name} format={given} "
+                "fix='leave USING or format(...) out; the option file.format says how files are written'"
+            )
+        if "location" in properties:
+            raise InvalidInputError(
+                f"tables of this catalog are in its warehouse: location={properties['location']} "
+                f"warehouse={self._catalog.warehouse} fix='leave LOCATION or the option path out'"
+            )
+
     @called
     def alterTable(self, identifier: Any, *changes: Any) -> TableProxy:
-        """Spark's."""
-        raise InvalidInputError(f"fix='ALTER TABLE {self._name}.{self._full_name(identifier)} ... by spark.sql'")
+        """Spark's: of what Fluvial's own statement does not know."""
+        kinds = [str(each.getClass().getSimpleName()) for each in changes]
+        raise InvalidInputError(
+            f"not a change that a table takes: table={self._full_name(identifier)} changes={kinds} "
+            "fix='a clause of ALTER TABLE in docs/sql.md'"
+        )
 
     @called
     def dropTable(self, identifier: Any) -> bool:

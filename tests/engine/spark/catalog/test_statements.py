@@ -119,6 +119,16 @@ def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
         ("SHOW TABLES IN fluvial.shp", AnalysisException, "SCHEMA_NOT_FOUND"),
         ("DESCRIBE DATABASE fluvial.shp", AnalysisException, "SCHEMA_NOT_FOUND"),
         ("DROP DATABASE fluvial.shp", AnalysisException, "SCHEMA_NOT_FOUND"),
+        (
+            "CREATE TABLE fluvial.shop.other (id INT) USING delta",
+            IllegalArgumentException,
+            "tables of this catalog are Fluvial's: catalog=fluvial format=delta fix='leave USING",
+        ),
+        (
+            "CREATE TABLE fluvial.shop.other (id INT) LOCATION '/elsewhere'",
+            IllegalArgumentException,
+            "tables of this catalog are in its warehouse: location=/elsewhere",
+        ),
         ("SELECT idd FROM fluvial.shop.t", AnalysisException, "Did you mean one of the following? [`id`"),
         ("SELEC 1 FROM fluvial.shop.t", ParseException, "PARSE_SYNTAX_ERROR"),
         ("SELECT * FROM fluvial.shop.t VERSION AS OF 99", IllegalArgumentException, "snapshot"),
