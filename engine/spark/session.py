@@ -29,6 +29,8 @@ REDACTED: Final = (
 )
 """Of keys and values of settings and options; what is hidden elsewhere has ``lsm.secret_names``."""
 
+TIME_SWITCH: Final = "spark.sql.timeType.enabled"
+
 SETTINGS: Final[Mapping[str, str]] = {
     # Rows between the JVM and Python pass through a socket of the kernel's instead of the network stack: 5 to 40 ms
     # per batch.
@@ -45,6 +47,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     # Else tasks of sources and tasks of frames differ in their environment, and each kind gets a daemon of its own with
     # workers of its own in every executor: 0.9 s of processor time for its imports. Errors show the whole traceback.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # Tables have columns of TIME, which Spark has behind a switch.
+    TIME_SWITCH: "true",
     # Text and timestamps convert the same way on every machine.
     "spark.sql.session.timeZone": "UTC",
 }

@@ -12,6 +12,7 @@ from engine.dialect.query.query import is_temporary_view
 from engine.dialect.query.references import find_references, our_name
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import is_ours
+from filestore.catalog.catalog import DEFAULT_DATABASE
 
 _CHANGES: Final = (exp.Insert, exp.Delete, exp.Update, exp.Merge)
 _OF_DATABASES: Final = (tree.CreateDatabase, tree.DropDatabase, tree.DescribeDatabase, tree.ShowTables)
@@ -40,7 +41,8 @@ def is_command(context: SqlContext, statement: Statement) -> bool:
         return context.is_current
     if isinstance(what, _OF_DATABASES):
         name = what.database if isinstance(what, tree.ShowTables) else what.name
-        return name[0] == context.catalog_name if len(name) == 2 else context.is_current
+        is_here = name[0] == context.catalog_name if len(name) == 2 else context.is_current
+        return is_here and (not name or isinstance(what, tree.CreateDatabase) or _is_database(context, name[-1]))
     return _is_on_ours(context, what)
 
 
@@ -64,6 +66,11 @@ def _calls_ours(context: SqlContext, call: Call) -> bool:
     return names == (context.catalog_name.lower(), PROCEDURE_NAMESPACE) or (
         context.is_current and names in ((), (PROCEDURE_NAMESPACE,))
     )
+
+
+def _is_database(context: SqlContext, name: str) -> bool:
+    """Whether there is one; of another, Spark says that it is not there."""
+    return name == DEFAULT_DATABASE or name in context.catalog.list_databases()
 
 
 def _is_on_ours(context: SqlContext, what: Any) -> bool:

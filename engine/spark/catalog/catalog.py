@@ -17,6 +17,7 @@ from engine.spark.catalog.statements import Statements
 from engine.spark.catalog.table import TableProxy
 from engine.spark.catalog.travel import STATE_KEYS, travel_options
 from engine.spark.changes_reader import columns_of_changes
+from engine.spark.data_source import FORMAT_NAME
 from engine.system_tables.names import is_system_table
 from engine.types.column_names import CaseRule
 from engine.types.row_changes import MetadataColumn
@@ -26,6 +27,8 @@ from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.log_place import BUCKET_KEY
 from lsm.errors import InvalidInputError
 
+_FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
+_DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
 _PRIMARY_KEY: Final = "primary-key"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
 
@@ -135,6 +138,8 @@ class CatalogProxy(Proxy):
             raise self.inside.table_exists(identifier)
         schema = StructType.fromJson(json.loads(info.schema().json()))
         properties = self.inside.texts_by_key(info.properties())
+        made_with = [*properties]
+        self._check_own(properties)
         names = CaseRule.of(self._session.open_spark())
         own = schema.fieldNames()
         names.check_distinct(own, "the columns of the table")
@@ -151,7 +156,21 @@ class CatalogProxy(Proxy):
             comment=comment,
             case_sensitive=True,  # whether it counts in the session was looked at
         )
-        return TableProxy(self._session, self._catalog, name, {}, made)
+        return TableProxy(self._session, self._catalog, name, {}, made, made_with)
+
+    def _check_own(self, properties: Mapping[str, str]) -> None:
+        """Raises: InvalidInputError: the new table is to be another format's, or elsewhere."""
+        given = properties.get("provider", FORMAT_NAME).lower()
+        if given not in (*_FORMATS, self._session.open_spark().conf.get(_DEFAULT_SOURCE, "")):
+            raise InvalidInputError(
+                f"tables of this catalog are Fluvial's: catalog={self._name} format={given} "
+                "fix='leave USING or format(...) out; the option file.format says how files are written'"
+            )
+        if "location" in properties:
+            raise InvalidInputError(
+                f"tables of this catalog are in its warehouse: location={properties['location']} "
+                f"warehouse={self._catalog.warehouse} fix='leave LOCATION or the option path out'"
+            )
 
     @called
     def alterTable(self, identifier: Any, *changes: Any) -> TableProxy:
@@ -234,6 +253,22 @@ class CatalogProxy(Proxy):
         """Spark's."""
         return self.inside.identifiers(PROCEDURE_SPACE, [])
 
+    # ---- functions: with none of its own, those of Spark are listed where the catalog is the current one
+
+    @called
+    def listFunctions(self, namespace: Any) -> Any:
+        """Spark's."""
+        return self.inside.identifiers(DEFAULT_DATABASE, [])
+
+    @called
+    def loadFunction(self, identifier: Any) -> Any:
+        """Spark's."""
+        raise self.inside.no_such_function(identifier)
+
+    def functionExists(self, identifier: Any) -> bool:
+        """Spark's."""
+        return False
+
     class Java:
         """What py4j looks for."""
 
@@ -241,6 +276,7 @@ class CatalogProxy(Proxy):
             "org.apache.spark.sql.connector.catalog.TableCatalog",
             "org.apache.spark.sql.connector.catalog.SupportsNamespaces",
             "org.apache.spark.sql.connector.catalog.ProcedureCatalog",
+            "org.apache.spark.sql.connector.catalog.FunctionCatalog",
         )
 
     def _full_name(self, identifier: Any) -> str:

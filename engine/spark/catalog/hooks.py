@@ -107,6 +107,7 @@ class InstalledCatalogs:
 
     def _give(self, session: CatalogSession) -> None:
         """Put the catalogs into a session."""
+        session.allow_times()
         for name, catalog in list(self._catalogs.items()):
             proxy = CatalogProxy(session, name, catalog, self._statements)
             self._inside.put_catalog(session.jvm, name, proxy)

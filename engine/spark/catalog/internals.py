@@ -5,7 +5,7 @@ them is not public without a jar: the map of a session's catalogs, the field tha
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -187,10 +187,6 @@ class SparkInside:
         """A Java map of texts."""
         return self._from_json(dict(values), "java.util.HashMap")
 
-    def some(self, value: Any) -> Any:
-        """Scala's Some."""
-        return self.named("scala.Some")(value)
-
     def module(self, name: str) -> Any:
         """A Scala object."""
         return getattr(self.named(name + "$"), "MODULE$")
@@ -267,8 +263,7 @@ class SparkInside:
 
     def is_resolving_view(self) -> bool:
         """Whether this thread of the JVM resolves the text of a view, whose names are relative to another place."""
-        context = self.static(_ANALYSIS + "AnalysisContext", "get")()
-        return bool(context.catalogAndNamespace().nonEmpty())
+        return bool(self.static(_ANALYSIS + "AnalysisContext", "get")().catalogAndNamespace().nonEmpty())
 
     # ---- plans
 
@@ -290,7 +285,7 @@ class SparkInside:
 
     def substituted(self, text: str, parameters: Any) -> str:
         """A text with its parameters put in. Without any Spark is not asked: it reads its own grammar only."""
-        if not any(mark in text for mark in _MARKS) or parameters.params().isEmpty():
+        if not any(mark in text for mark in _MARKS) or parameters.productElement(0).isEmpty():
             return text
         handler = self.named("org.apache.spark.sql.catalyst.parser.ParameterHandler")
         return str(handler.substituteParameters(text, parameters)._1())
@@ -306,7 +301,7 @@ class SparkInside:
         """Spark's own table over Parquet files."""
         several = self.static("scala.jdk.javaapi.CollectionConverters", "asScala")(self._texts_listed(paths)).toSeq()
         return self.named(_SOURCES + "v2.parquet.ParquetTable")(
-            name, session, self.no_options, several, self.some(schema), self._parquet_format
+            name, session, self.no_options, several, self.named("scala.Some")(schema), self._parquet_format
         )
 
     def columnar_mode(self, session: Any, schema: Any) -> Any:
@@ -332,9 +327,10 @@ class SparkInside:
     def _texts_listed(self, values: Sequence[str]) -> Any:
         return self._from_json(list(values), "java.util.ArrayList")
 
-    def write_info(self, info: Any, options: Mapping[str, str]) -> Any:
-        """What Spark says of a write, with more options."""
-        merged = {**self.texts_by_key(info.options().asCaseSensitiveMap()), **options}
+    def write_info(self, info: Any, options: Mapping[str, str], without: Collection[str] = ()) -> Any:
+        """What Spark says of a write, with more options, and without some (in lower case)."""
+        found = self.texts_by_key(info.options().asCaseSensitiveMap())
+        merged = {key: value for key, value in found.items() if key.lower() not in without} | dict(options)
         return self.named("org.apache.spark.sql.connector.write.LogicalWriteInfoImpl")(
             info.queryId(), info.schema(), self.options(merged), info.rowIdSchema(), info.metadataSchema()
         )
@@ -349,6 +345,10 @@ class SparkInside:
         """Says to Spark that a table exists."""
         return _raised(self.named(_ANALYSIS + "TableAlreadyExistsException")(identifier))
 
+    def no_such_function(self, identifier: Any) -> Exception:
+        """Says to Spark that a function does not exist."""
+        return _raised(self.named(_ANALYSIS + "NoSuchFunctionException")(identifier))
+
     def no_such_namespace(self, namespace: Any) -> Exception:
         """Says to Spark that a namespace does not exist."""
         return _raised(self.named(_ANALYSIS + "NoSuchNamespaceException")(namespace))
@@ -360,7 +360,7 @@ class SparkInside:
             given = given.updated(key, value)
         origin = self.module("org.apache.spark.sql.catalyst.trees.CurrentOrigin").get()
         made = self.named("org.apache.spark.sql.catalyst.parser.ParseException")
-        return _raised(made(self.some(text), origin, condition, given))
+        return _raised(made(self.named("scala.Some")(text), origin, condition, given))
 
     def failed(self, problem: str) -> Exception:
         """An error of Fluvial's while Spark asks it."""

@@ -168,10 +168,10 @@ class ParserProxy(Proxy):
             raise self.inside.refused(text, _REFUSED, {"sqlText": str(error)}) from error
         near = fields_of(str(error)).get("did_you_mean")
         if near is not None:
-            self._check_names(text, plan, near)
+            self._check_names(text, plan, str(near).rstrip(":"))
         return plan
 
-    def _check_names(self, text: str, plan: Any, near: object) -> None:
+    def _check_names(self, text: str, plan: Any, near: str) -> None:
         """Say that a table is not there as Spark does, and which one may be meant."""
         try:
             self.inside.look(self.session.jvm, plan)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
 from engine.spark.catalog.internals import SparkInside
-from engine.spark.session import with_sources
+from engine.spark.session import TIME_SWITCH, with_sources
 
 _entered: Final = threading.local()
 
@@ -36,6 +36,12 @@ class CatalogSession:
             found = with_sources(self.inside.python_session(self.jvm))
             self._python = weakref.ref(found)
         return found
+
+    def allow_times(self) -> None:
+        """Let the session have columns of TIME, which tables have, unless it says whether it has them."""
+        settings = self.jvm.conf()
+        if not settings.getAll().contains(TIME_SWITCH):
+            settings.set(TIME_SWITCH, "true")
 
     def place(self) -> tuple[str, str]:
         """The current catalog and namespace."""

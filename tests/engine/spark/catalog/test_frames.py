@@ -38,6 +38,18 @@ def test_the_catalog_lists_what_there_is(spark: SparkSession, shop: Catalog) -> 
     assert spark.catalog.getTable("fluvial.shop.t").catalog == "fluvial"
     assert "fluvial" in {each.name for each in spark.catalog.listCatalogs()}
     assert spark.catalog.databaseExists("fluvial.shop")
+    there = spark.newSession()
+    there.catalog.setCurrentCatalog("fluvial")
+    there.catalog.setCurrentDatabase("shop")
+    assert there.catalog.currentDatabase() == "shop"
+    assert "t" in {each.name for each in there.catalog.listTables()}
+    assert "shop" in {each.name for each in there.catalog.listDatabases()}
+    assert "abs" in {each.name for each in there.catalog.listFunctions()}
+    assert [row.function for row in there.sql("SHOW FUNCTIONS LIKE 'abs'").collect()] == ["abs"]
+    with pytest.raises(AnalysisException, match="UNRESOLVED_ROUTINE"):
+        there.sql("SELECT no_such_function(id) FROM t")
+    there.catalog.createTable("fluvial.shop.listed", schema=there.table("t").schema)
+    assert there.table("listed").columns == ["id", "v"]
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.table("fluvial.shop.nothing")
 
@@ -69,6 +81,25 @@ def test_a_frame_is_written_to_a_table(spark: SparkSession, shop: Catalog) -> No
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.range(1).writeTo("fluvial.shop.nothing").replace()
     assert not shop.table_exists("shop.nothing")
+
+
+def test_a_frame_is_saved_as_a_table(spark: SparkSession, shop: Catalog) -> None:
+    """``df.write``, whose options are those of the new table too."""
+    frame = spark.createDataFrame([(1, "a"), (1, "b"), (2, "b")], "id BIGINT, p STRING")
+    writer = frame.write.format("fluvial").option("primary-key", "id,p").option("bucket", "1").partitionBy("p")
+    writer.saveAsTable("fluvial.shop.saved")
+    made = shop.table("shop.saved").schema
+    assert (made.primary_keys, made.partition_keys, made.options["bucket"]) == (("id", "p"), ("p",), "1")
+    assert named_rows(spark, "saved") == [(1, "a"), (1, "b"), (2, "b")]
+    frame.where("id = 2").write.mode("append").saveAsTable("fluvial.shop.saved")
+    frame.selectExpr("id + 2", "p").write.insertInto("fluvial.shop.saved")
+    assert [row[0] for row in named_rows(spark, "saved")] == [1, 1, 2, 3, 3, 4]
+    frame.write.mode("overwrite").saveAsTable("fluvial.shop.saved")
+    assert named_rows(spark, "saved") == [(1, "a"), (1, "b"), (2, "b")]
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        frame.write.saveAsTable("fluvial.shop.saved")
+    with pytest.raises(AnalysisException, match="unknown write option: bucket"):
+        frame.write.mode("append").option("bucket", "1").saveAsTable("fluvial.shop.saved")
 
 
 def test_a_table_is_read_and_written_as_a_stream(spark: SparkSession, shop: Catalog, tmp_path: Path) -> None:

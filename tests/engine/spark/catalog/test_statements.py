@@ -87,6 +87,9 @@ def test_of_a_partly_compacted_table_only_keys_in_two_files_are_merged(spark: Sp
 def test_parameters_are_put_in(spark: SparkSession, shop: Catalog) -> None:
     named = spark.sql("SELECT v FROM fluvial.shop.t WHERE id = :id", {"id": 2})
     assert [tuple(row) for row in named.collect()] == [("z",)]
+    immediate = "EXECUTE IMMEDIATE 'SELECT v FROM fluvial.shop.t WHERE id = {}' USING 2{}"
+    for mark, name in (("?", ""), (":id", " AS id")):
+        assert [tuple(row) for row in spark.sql(immediate.format(mark, name)).collect()] == [("z",)]
     spark.sql("CREATE TABLE fluvial.shop.few (id BIGINT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '1')")
     spark.sql("INSERT INTO fluvial.shop.few VALUES (1), (2)")
     (done,) = spark.sql("DELETE FROM fluvial.shop.few WHERE id = ?", [1]).collect()
@@ -108,11 +111,24 @@ def test_explain_runs_nothing(spark: SparkSession, shop: Catalog) -> None:
         (
             "SELECT * FROM fluvial.shop.tt",
             AnalysisException,
-            "`fluvial`.`shop`.`tt` (did you mean shop.t?) cannot be found",
+            "`fluvial`.`shop`.`tt` (did you mean t?) cannot be found",
         ),
-        ("INSERT INTO fluvial.shop.tt VALUES (1)", AnalysisException, "(did you mean shop.t?) cannot be found"),
+        ("INSERT INTO fluvial.shop.tt VALUES (1)", AnalysisException, "(did you mean t?) cannot be found"),
         ("SELECT * FROM fluvial.shp.t", AnalysisException, "(did you mean shop?) cannot be found"),
         ("DELETE FROM fluvial.shop.tt", AnalysisException, "[TABLE_OR_VIEW_NOT_FOUND]"),
+        ("SHOW TABLES IN fluvial.shp", AnalysisException, "SCHEMA_NOT_FOUND"),
+        ("DESCRIBE DATABASE fluvial.shp", AnalysisException, "SCHEMA_NOT_FOUND"),
+        ("DROP DATABASE fluvial.shp", AnalysisException, "SCHEMA_NOT_FOUND"),
+        (
+            "CREATE TABLE fluvial.shop.other (id INT) USING delta",
+            IllegalArgumentException,
+            "tables of this catalog are Fluvial's: catalog=fluvial format=delta fix='leave USING",
+        ),
+        (
+            "CREATE TABLE fluvial.shop.other (id INT) LOCATION '/elsewhere'",
+            IllegalArgumentException,
+            "tables of this catalog are in its warehouse: location=/elsewhere",
+        ),
         ("SELECT idd FROM fluvial.shop.t", AnalysisException, "Did you mean one of the following? [`id`"),
         ("SELEC 1 FROM fluvial.shop.t", ParseException, "PARSE_SYNTAX_ERROR"),
         ("SELECT * FROM fluvial.shop.t VERSION AS OF 99", IllegalArgumentException, "snapshot"),
