@@ -99,7 +99,7 @@ def _literal(value: pa.Scalar) -> Any:
     return F.lit(value.as_py()).cast("bigint" if pa.types.is_integer(value.type) else "string")
 
 
-def _spark_opens(spark: SparkSession, root: str) -> bool:
+def spark_opens(spark: SparkSession, root: str) -> bool:
     """Whether Spark's own scan reaches the table: object stores only where Hadoop has a file system for them."""
     scheme = urlsplit(root).scheme
     return not scheme or spark.conf.get(f"spark.hadoop.fs.{scheme}.impl", None) is not None
@@ -158,7 +158,7 @@ def divided_plan(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> 
         plan: of the table.
         names: of the columns that are read.
     """
-    if not _spark_opens(spark, plan.table.store.paths.root):
+    if not spark_opens(spark, plan.table.store.paths.root):
         return DividedPlan(plain=[], vectored={}, rest=plan.pieces)
     plain: list[_PlacedFile] = []
     vectored: list[tuple[Piece, TableStore, DataSplit]] = []

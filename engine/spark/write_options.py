@@ -24,7 +24,6 @@ from lsm.errors import InvalidInputError
 
 PARTITION_KEY: Final = WriterOptions.partition.key
 DYNAMIC_KEY: Final = WriterOptions.dynamic_partition_overwrite.key
-FILES_BY_KEY: Final = WriterOptions.files_by.key
 WRITE_ONLY_KEYS: Final = tuple(key for key in BATCH_WRITE_KEYS if key != BRANCH_KEY)
 """Options of a batch write that no read has."""
 _SINK_ALONE: Final = (WriterOptions.sink_writer.key, WriterOptions.trace_directory.key)

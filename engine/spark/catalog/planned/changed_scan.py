@@ -89,13 +89,18 @@ class ChangedScan(ScanProxy):
     @called
     def filter(self, predicates: Any) -> None:
         """Spark's: values of each column of the key, of all rows that the statement matches."""
-        texts = [text for each in predicates if (text := self._text_of(each)) is not None]
+        texts = [text for each in predicates if (text := self._condition(each)) is not None]
         condition = " AND ".join(f"({text})" for text in texts)
         if texts and len(condition) <= _MOST_TEXT:
             self._options = {**self._options, FILTER: condition}
             self._note(condition)
             for made in ("_python_scan", "_batch_scan"):
                 self.__dict__.pop(made, None)
+
+    def _condition(self, predicate: Any) -> str | None:
+        if str(predicate.name()) == "IN" and len(predicate.children()) == 1:
+            return f"{predicate.children()[0].toString()} IS NULL"  # no row matches, and no key is null
+        return self._text_of(predicate)
 
     def pushedPredicates(self) -> Any:
         """Spark's, from 4.2 on."""

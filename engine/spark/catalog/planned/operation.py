@@ -5,24 +5,22 @@ Spark's own word for a part that is replaced as a whole is a group. A group here
 key it is the table.
 """
 
-import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
+from engine.read.frames import spark_opens
 from engine.request.changed_rows import check_changes_rows
 from engine.spark.catalog.planned.changed_scan import ChangedScanBuilder
 from engine.spark.catalog.planned.replaced_rows import write_difference
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import AsSpark, CatalogSession
-from engine.spark.data_source import FORMAT_NAME
-from engine.spark.write_options import FILES_BY_KEY
-from engine.spark.writer.staged_rows import StagedFile, clear_staged
-from engine.spark.writer.staged_writer import StagedTask
+from engine.spark.writer.staged_rows import batch_directory, clear_staged
 from engine.table import Table
+from lsm.errors import InvalidInputError
 
-_SNAPSHOT = "scan.snapshot-id"
+_SNAPSHOT: Final = "scan.snapshot-id"
 
 
 class RowLevelBuilder(Proxy):
@@ -70,7 +68,14 @@ class RowLevelChange(Proxy):
         self._command = info.command()
         self._condition: str | None = None
         self._info: Any = None
-        self._write: Any = None  # Spark's, over the source in Python
+        self._staged: Any = None  # Spark's batch of the staged rows
+        self._user = table.store.new_commit_user()
+        root = table.store.paths.root
+        if not spark_opens(session.open_spark(), root):
+            raise InvalidInputError(
+                f"Spark itself stages the rows of this statement, and has no file system for the table: place={root} "
+                "fix='set spark.hadoop.fs.<scheme>.impl, or use MERGE INTO of spark.sql'"
+            )
         if table.schema.primary_keys:
             check_changes_rows(table.files, str(self._command.toString()))
         snapshot = table.latest_snapshot()
@@ -102,7 +107,7 @@ class RowLevelChange(Proxy):
     @called
     def newWriteBuilder(self, info: Any) -> "RowLevelChange":
         """Spark's: the rows that are to be there."""
-        self._info = self.inside.write_info(info, {**self._place, FILES_BY_KEY: "commit"})
+        self._info = self.inside.write_info(info, {})
         return self
 
     # ---- the write
@@ -128,10 +133,12 @@ class RowLevelChange(Proxy):
 
     @called
     def createBatchWriterFactory(self, physical: Any) -> Any:
-        """Spark's: tasks stage the rows as those of any frame that is written."""
-        table = self.inside.python_table(self.inside.struct(StructType()), FORMAT_NAME)
-        self._write = table.newWriteBuilder(self._info).build().toBatch()
-        return self._write.createBatchWriterFactory(physical)
+        """Spark's: tasks stage the rows by its own writer of Parquet; one of Python's would drop them."""
+        schema = self._info.schema()
+        table = self.inside.parquet_table(self._session.jvm, self._table.name, schema, [self._directory])
+        builder = table.newWriteBuilder(self._info)
+        self._staged = self.inside.called(builder, "build", "builder of Parquet files").toBatch()
+        return self._staged.createBatchWriterFactory(physical)
 
     def useCommitCoordinator(self) -> bool:
         """Spark's: of several attempts of a task one counts."""
@@ -143,26 +150,21 @@ class RowLevelChange(Proxy):
     @called
     def commit(self, messages: Any, *summary: Any) -> None:
         """Spark's: write what differs from what was read."""
-        answers = [pickle.loads(bytes(each.pickledMessage())) for each in messages if each is not None]
-        tasks = [each for each in answers if isinstance(each, StagedTask)]
         try:
+            self._staged.commit(messages)
             with AsSpark():
-                write_difference(
-                    self._session.open_spark(),
-                    self._table,
-                    self._read_id,
-                    self._condition,
-                    [each.file for each in tasks if isinstance(each.file, StagedFile)],
-                )
+                spark = self._session.open_spark()
+                new = spark.read.schema(self._columns).parquet(self._directory)
+                write_difference(spark, self._table, self._read_id, self._condition, new)
         finally:
-            for user in {each.commit_user for each in tasks}:
-                clear_staged(self._table.store, user)
+            clear_staged(self._table.store, self._user)
 
     @called
     def abort(self, messages: Any) -> None:
         """Spark's: delete what was staged."""
-        if self._write is not None:
-            self._write.abort(messages)
+        if self._staged is not None:
+            self._staged.abort(messages)
+        clear_staged(self._table.store, self._user)
 
     class Java:
         """What py4j looks for."""
@@ -173,6 +175,11 @@ class RowLevelChange(Proxy):
             "org.apache.spark.sql.connector.write.Write",
             "org.apache.spark.sql.connector.write.BatchWrite",
         )
+
+    @property
+    def _directory(self) -> str:
+        """Of the staged rows."""
+        return f"{self._table.store.paths.root}/{batch_directory(self._user, 0)}"
 
     def _note(self, condition: str) -> None:
         self._condition = condition

@@ -1,23 +1,19 @@
 """Rows that Spark read of a table, replaced by those that it gives for them: what differs is written as changes."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from engine.read.frames import pieces_frame, table_frame
+from engine.read.frames import table_frame
 from engine.runtime.spark_internals import empty_frame
-from engine.spark.writer.staged_rows import StagedFile, staged_rows
 from engine.table import Table
 from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.commit.table_commit import CommitResult
-from filestore.table import FileTable
 
 _OLD: Final = "_fluvial_old"
 _NEW: Final = "_fluvial_new"
@@ -25,7 +21,7 @@ _KEY: Final = "_fluvial_key"
 
 
 def write_difference(
-    spark: SparkSession, table: Table, read_snapshot_id: int, condition: str | None, files: Sequence[StagedFile]
+    spark: SparkSession, table: Table, read_snapshot_id: int, condition: str | None, new: DataFrame
 ) -> CommitResult:
     """Write what differs, in one commit. Without a key all rows are replaced.
 
@@ -34,16 +30,15 @@ def write_difference(
         table: as it was read.
         read_snapshot_id: 0: it was empty.
         condition: of the rows that were read, on key columns; None: all were.
-        files: staged rows: all that were read and stay, changed or not, and new ones.
+        new: all rows that were read and stay, changed or not, and new ones.
 
     Raises:
         InvalidInputError: two rows of one key.
         ConflictError: other writers committed meanwhile; nothing is visible: run the statement again.
     """
-    new = pieces_frame(spark, files, _columns(table), _StagedReader(table.files)) if files else _none(spark, table)
     if not table.schema.primary_keys:
         return table.overwrite(new, {}, read_snapshot_id=read_snapshot_id)
-    old = _none(spark, table)
+    old = empty_frame(spark, _columns(table))
     if read_snapshot_id:
         plan = table.read(snapshot_id=read_snapshot_id).plan(filter=condition)
         old = table_frame(spark, plan, filter_text=condition)
@@ -84,17 +79,6 @@ def changed_rows(old: DataFrame, new: DataFrame, table: Table) -> DataFrame:
     return joined.select(F.explode(rows).alias("row")).select("row.*")
 
 
-@dataclass(frozen=True, slots=True)
-class _StagedReader:
-    """What tasks read staged rows with."""
-
-    table: FileTable
-
-    def __call__(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
-        for rows in staged_rows(self.table, [file]):
-            yield rows.select(self.table.schema.column_names)
-
-
 def _by_key(frame: DataFrame, names: Sequence[str], keys: Sequence[str], key: Sequence[str], side: str) -> DataFrame:
     whole = F.struct(*[F.col(quoted(name)) for name in names]).alias(side)
     return frame.select(*[F.col(quoted(name)).alias(as_key) for name, as_key in zip(keys, key, strict=True)], whole)
@@ -107,10 +91,6 @@ def _image(side: str, names: Sequence[str], kind: str) -> Column:
 
 def _columns(table: Table) -> T.StructType:
     return spark_schema(table.schema.fields)
-
-
-def _none(spark: SparkSession, table: Table) -> DataFrame:
-    return empty_frame(spark, _columns(table))
 
 
 def _is_comparable(kind: T.DataType) -> bool:
