@@ -108,7 +108,8 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         _copy_savepoints(old, branch, common)
         _copy_tags(old, branch, common, sealer)
         _check_sealed(old, sealer)
-        add_former_main(store.io, store.paths.root, FormerMain(name, creation_id(store.io, branch.paths)))
+        common_id = 0 if common is None else common.id
+        add_former_main(store.io, store.paths.root, FormerMain(name, creation_id(store.io, branch.paths), common_id))
         set_main_branch(store.io, store.paths.root, name)
         if not branch.schemas.ids():  # the table was made again under its name: nothing of it is dropped
             set_main_branch(store.io, store.paths.root, MAIN_BRANCH)

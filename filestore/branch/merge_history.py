@@ -15,6 +15,7 @@ import orjson
 from filestore.branch.merge_plan import BucketPlace, MergeCommit, SideChanges, side_changes, unknown_changes
 from filestore.layout.branch_names import is_merge_tag, merge_tag
 from filestore.layout.branch_state import BranchOrigin
+from filestore.layout.former_mains import Belonging, belonging
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.refs.live_references import has_manifests
 from filestore.refs.pending_tags import remove_leftover
@@ -36,6 +37,8 @@ MERGED_ID_KEY: Final = "fluvial.merged-id"
 """Property of a merge snapshot: id of the branch's creation; absent when the branch has none."""
 _MERGED_AS: Final = "fluvialMergedAs"  # in the file of such a tag: identity of main's snapshot, which may be the same
 _MERGED_INTO: Final = "fluvialMergedInto"  # which branch was main then
+_MERGED_HISTORY: Final = "fluvialMergedHistory"  # see ``history_id``
+_MERGED_NUMBER: Final = "fluvialMergedNumber"  # of main's snapshot
 _REMOVED_THEN: Final = "fluvialRemovedThen"  # what main had removed then: when it expired, that says if main went back
 
 CommitsSince = list[tuple[Snapshot, MergeCommit]]
@@ -129,12 +132,14 @@ def _published(main: TableStore, branch: TableStore, floor: int, newest: int) ->
     is_sure = True
     for held in sorted(_held(branch), key=lambda each: -each.snapshot.id):
         kept: Snapshot | None = held.snapshot
-        was_published = held.merged_as == held.snapshot.identity and held.merged_into in (None, main.paths.branch)
+        belongs = held.belonging(main)
+        was_published = held.merged_as == held.snapshot.identity and belongs is not Belonging.ELSEWHERE
         while kept is not None and kept.id > floor:
             if kept.id <= newest and not branch.snapshots.removed.has(kept.identity) and has_manifests(branch, kept):
                 there = main.snapshots.find(kept.id)
                 has_expired = there is None and was_published and not main.snapshots.removed.has(kept.identity)
-                if _is_same(there, kept) or (has_expired and not held.may_be_gone(main)):
+                is_there = belongs is Belonging.HERE and not held.may_be_gone(main)
+                if _is_same(there, kept) or (has_expired and is_there):
                     return kept, True
                 is_sure = is_sure and not has_expired
             before = _before(kept, branch, main)
@@ -237,7 +242,7 @@ def hold_merged(branch: TableStore, merged: Snapshot) -> Callable[[], None]:
     return undo
 
 
-def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: TableStore) -> None:
+def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: TableStore, history: str) -> None:
     """Note that a held state was merged, and let go of those that were merged before; what fails, the next merge does.
 
     Until main's snapshots expire, these say the same.
@@ -247,12 +252,19 @@ def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: T
         merged: its state.
         done: main's snapshot with it; of a fast-forward the same.
         main: the branch that was main.
+        history: of main, as it was before ``done`` was published: later another one may be main.
     """
     path = branch.paths.tag(merge_tag(merged.id))
     with suppress(FluvialError, OSError):
         body = orjson.loads(branch.io.read_bytes(path))
         removed = main.snapshots.removed.digest
-        note = {_MERGED_AS: done.identity, _MERGED_INTO: main.paths.branch, _REMOVED_THEN: removed}
+        note = {
+            _MERGED_AS: done.identity,
+            _MERGED_INTO: main.paths.branch,
+            _MERGED_HISTORY: history,
+            _MERGED_NUMBER: done.id,
+            _REMOVED_THEN: removed,
+        }
         branch.io.replace(path, orjson.dumps({**body, **note}, option=orjson.OPT_INDENT_2))
         if not branch.is_as_opened():  # the table or the branch is gone, and with it what the tag keeps
             remove_leftover(branch, path)
@@ -297,16 +309,27 @@ class _Held:
     snapshot: Snapshot
     merged_as: str | None  # identity of main's snapshot; None: it may never have come into main
     merged_into: str | None  # the branch that was main; None: of an earlier version of Fluvial
+    merged_history: str | None  # the same; None: of an earlier version
+    merged_number: int  # of main's snapshot
     removed_then: str  # see ``RemovedSnapshots.digest``
+
+    def is_gone(self, main: TableStore) -> bool:
+        """Whether main went back behind it."""
+        return self.merged_as is not None and main.snapshots.removed.has(self.merged_as)
 
     def may_be_gone(self, main: TableStore) -> bool:
         """Whether main went back since, so that what has expired there may have been removed before."""
         return main.snapshots.removed.digest != self.removed_then
 
-    def is_in(self, main: TableStore) -> bool:
-        """Whether it was noted to be in main, and no rollback has taken it back."""
-        is_main = self.merged_into in (None, main.paths.branch)
-        return is_main and self.merged_as is not None and not main.snapshots.removed.has(self.merged_as)
+    def belonging(self, main: TableStore) -> Belonging:
+        """Whether it was noted to be in what main is now; a rollback may have taken it back."""
+        if self.merged_as is None:
+            return Belonging.ELSEWHERE
+        if self.merged_history is None:
+            return Belonging.HERE if self.merged_into in (None, main.paths.branch) else Belonging.ELSEWHERE
+        return belonging(
+            main.io, main.paths, main.main_branch, history=self.merged_history, snapshot_id=self.merged_number
+        )
 
 
 def _held(branch: TableStore) -> Iterator[_Held]:
@@ -314,17 +337,26 @@ def _held(branch: TableStore) -> Iterator[_Held]:
         with suppress(FileNotFoundError):
             body = branch.io.read_bytes(branch.paths.tag(name))
             noted = orjson.loads(body)
-            into, removed = noted.get(_MERGED_INTO), noted.get(_REMOVED_THEN, "")
-            yield _Held(Snapshot.from_json(body), noted.get(_MERGED_AS), into, removed)
+            yield _Held(
+                Snapshot.from_json(body),
+                noted.get(_MERGED_AS),
+                noted.get(_MERGED_INTO),
+                noted.get(_MERGED_HISTORY),
+                noted.get(_MERGED_NUMBER, 0),
+                noted.get(_REMOVED_THEN, ""),
+            )
 
 
 def _noted_merge(main: TableStore, branch: TableStore) -> tuple[_Merged | None, bool]:
     """The state that was merged last, by the tags of the branch; and whether main may not have it any more."""
-    found = [each for each in _held(branch) if each.is_in(main)]
+    found = [
+        each for each in _held(branch) if each.belonging(main) is not Belonging.ELSEWHERE and not each.is_gone(main)
+    ]
     newest = max(found, key=lambda each: each.snapshot.id, default=None)
     if newest is None:
         return None, False
-    return _Merged(snapshot_id=newest.snapshot.id, identity=newest.snapshot.identity), newest.may_be_gone(main)
+    may_be_gone = newest.belonging(main) is Belonging.PERHAPS or newest.may_be_gone(main)
+    return _Merged(snapshot_id=newest.snapshot.id, identity=newest.snapshot.identity), may_be_gone
 
 
 # ---- changes of both sides

@@ -5,6 +5,7 @@ import pytest
 
 from filestore.branch.branches import create_branch, delete_branch
 from filestore.branch.fast_forward import fast_forward
+from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.partitions import drop_partitions
@@ -17,7 +18,7 @@ from lsm.row_kind import RowKind
 from tests.filestore.refs.test_file_references import SCHEMA
 from tests.support.roots import files_there, used_files
 from tests.support.rows import rows_by
-from tests.support.tables import expire_all_but, key_table, key_values, memory_catalog, rows
+from tests.support.tables import expire_all_but, key_table, key_values, memory_catalog, reopened, rows
 
 
 def main_ahead_of(*branches: str) -> FileTable:
@@ -303,3 +304,61 @@ def test_main_that_went_back_behind_what_had_expired_is_no_common_state(how: str
     with pytest.raises(ConflictError, match="has expired"):
         merge_branch(table.store, "dev")
     assert key_values(table) == [(1, 12), (2, 23)]
+
+
+def merged_before_main_moves() -> FileTable:
+    """``dev`` is main; ``fix``, which began with it, was merged: key 1 is 11. Since then main has taken that back."""
+    table = key_table()
+    table.write(rows((1, 10), (2, 20)))
+    for name in ("dev", "fix"):
+        create_branch(table.store, name, snapshot_id=1)
+    replace_main(table.store, "dev")
+    main = reopened(table, table.store.io)
+    main.on_branch("fix").write(rows((1, 11)))
+    merge_branch(main.store, "fix")
+    main.write(rows((1, 10)))
+    main.on_branch("fix").write(rows((2, 22)))
+    return main
+
+
+def test_a_merge_is_known_when_main_has_moved_and_forgotten_it() -> None:
+    """``nested indexed 510014``: the name of main was another one then; key 1 came back, without a conflict."""
+    table = merged_before_main_moves()
+    replace_main(table.store, "main")
+    now = reopened(table, table.store.io)
+    expire_all_but(now, 1)
+    merge_branch(now.store, "fix")
+    assert key_values(now) == [(1, 10), (2, 22)]
+    assert merge_branch(now.store, "fix").snapshot is None
+
+
+def test_a_merge_into_a_replaced_main_is_made_again_in_another_one_of_its_name() -> None:
+    """The rows of the branch were taken for rows of main, and came to be in no main at all."""
+    table = key_table()
+    table.write(rows((1, 10), (2, 20)))
+    for name in ("dev", "fix"):
+        create_branch(table.store, name, snapshot_id=1)
+    table.on_branch("fix").write(rows((1, 11)))
+    merge_branch(table.store, "fix")
+    for name in ("dev", "main"):
+        replace_main(table.store, name)
+    now = reopened(table, table.store.io)
+    for value in (30, 31):
+        now.write(rows((3, value)))
+    expire_all_but(now, 1)
+    assert merge_branch(now.store, "fix").snapshot is not None
+    assert key_values(now) == [(1, 11), (2, 20), (3, 31)]
+
+
+def test_a_merge_that_another_main_may_have_is_no_reason_to_bring_rows_back() -> None:
+    """What both mains had in common has the merge; that main's rollbacks are forgotten, so it may be another commit."""
+    table = merged_before_main_moves()
+    create_branch(table.store, "late", snapshot_id=table.store.snapshots.latest_id())
+    replace_main(table.store, "late")
+    now = reopened(table, table.store.io)
+    for value in (30, 31):
+        now.write(rows((3, value)))
+    expire_all_but(now, 1)
+    with pytest.raises(ConflictError, match="the state that was merged last has expired"):
+        merge_branch(now.store, "fix")
+    assert key_values(now) == [(1, 10), (2, 20), (3, 31)]
