@@ -249,7 +249,7 @@ class BranchedTable(VersionedTable):
         self.seen["saved over"] += len(list_savepoints(self.table.store)) > count and name != "main"
         self.forget(old)
         self.common.pop(name, None)
-        self.went_back(name, shared_id)  # branches of the former main are this one's
+        self.went_back(old, shared_id, default=old)  # branches of the former main are this one's
         ends = (old, name)
         self.parents = {key: each for key, each in self.parents.items() if key not in ends and each not in ends}
         self.seen["moved back" if name == "main" else "replaced"] += 1
@@ -348,9 +348,9 @@ class BranchedTable(VersionedTable):
     def tags_of(self, name: str) -> set[str]:
         return {tag for where, tag in self.tags if where == name}
 
-    def went_back(self, branch: str, newest_id: int) -> None:
-        """Its branches have nothing in common with it any more that is newer."""
-        main = self.table.store.paths.branch
+    def went_back(self, branch: str, newest_id: int, *, default: str | None = None) -> None:
+        """Its branches have nothing in common with it any more that is newer; by default others are main's."""
+        main = default or self.table.store.paths.branch
         for name in [each for each in self.common if self.parents.get(each, main) == branch]:
             self.common[name] = [each for each in self.common[name] if each[0] <= newest_id]
             if not self.common[name]:
