@@ -245,9 +245,15 @@ def _check_not_switched(store: TableStore, name: str, error: ConflictError) -> N
 def _common(old: TableStore, branch: TableStore) -> Snapshot | None:
     """The last snapshot of main from before the branch; None: they have no history in common."""
     try:
-        return common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
+        common = common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
     except InvalidInputError:
-        return None
+        common = None
+    for name in old.snapshots.tag_names():  # one that a fast-forward published may be left of main's as a tag only
+        tagged = old.snapshots.find_tag(name)
+        if tagged is not None and (common is None or tagged.id > common.id):
+            there = branch.snapshots.find(tagged.id)
+            common = there if there is not None and there.identity == tagged.identity else common
+    return common
 
 
 def _complete_history(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:

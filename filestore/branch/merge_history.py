@@ -7,7 +7,7 @@ time when main's snapshots have expired.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -113,8 +113,11 @@ def _common(main: TableStore, branch: TableStore, origin: BranchOrigin) -> tuple
         return published, True
     if origin.snapshot_id is None:
         return None, is_sure
+    tagged = main.snapshots.find_tag(origin.tag or "")
     kept = branch.snapshots.find_tag(origin.tag or "") or branch.snapshots.find(origin.snapshot_id)
-    known = main.snapshots.find_tag(origin.tag or "") or main.snapshots.find(origin.snapshot_id)
+    if kept is None and origin.id and tagged is not None and tagged.id == origin.snapshot_id:
+        kept = tagged  # the branch has let go of it; main's tag stays as long as the branch
+    known = tagged or main.snapshots.find(origin.snapshot_id)
     if kept is None or not _is_same(known, kept):
         raise InvalidInputError(
             f"the branch no longer shares a snapshot with main: table={main.name} branch={branch.paths.branch} "
@@ -199,11 +202,15 @@ def merge_start(
     base = base if is_known else common
     own = None if history is None else [pair for pair in history if not _is_merge_of(pair[0], origin)]
     last = merges[-1].id if merges else floor
+    in_main = _changes(main, common, latest, own)
+    if own is None and merged is not None and is_known:  # where main is as before the merge it has taken that back
+        merged_then = _changes(branch, common, base, None)
+        in_main = replace(in_main, changed=in_main.changed | merged_then.changed)
     return MergeStart(
         base=base,
         is_known=is_known,
         is_first=merged is None and is_sure,
-        main=_changes(main, common, latest, own),
+        main=in_main,
         since_merge=None if own is None else side_changes(commit for each, commit in own if each.id > last),
         branch=_changes(branch, base, newest, reader.history(branch, base, newest)),
     )

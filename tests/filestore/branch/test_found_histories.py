@@ -9,6 +9,7 @@ from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.partitions import drop_partitions
+from filestore.maintenance.rewriting import restore
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
@@ -362,3 +363,63 @@ def test_a_merge_that_another_main_may_have_is_no_reason_to_bring_rows_back() ->
     with pytest.raises(ConflictError, match="the state that was merged last has expired"):
         merge_branch(now.store, "fix")
     assert key_values(now) == [(1, 10), (2, 20), (3, 31)]
+
+
+@pytest.mark.parametrize("written", [4, 3], ids=["another key", "the same key"])
+def test_a_merge_that_main_took_back_and_forgot_is_not_made_again(written: int) -> None:
+    """``moving files 500056``: main was as before the merge, which counted as no change; the row came back."""
+    options = {"bucket": "1"}
+    table = memory_catalog().create_table("db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options=options)
+    table.write(changed(("b", 1, 1)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    there = table.on_branch("dev")
+    there.write(changed(("a", 3, 3)))
+    merge_branch(table.store, "dev")
+    restore(table.store, table.store.snapshots.read(1))
+    expire_all_but(table, 1)
+    there.write(changed(("a", written, 9)))
+    there.compact(full=True)
+    expire_all_but(there, 1)
+    if written == 3:
+        with pytest.raises(ConflictError, match="'id': 3"):
+            merge_branch(table.store, "dev")
+    merge_branch(table.store, "dev", force=written == 3)
+    assert sorted(rows_by(["p", "id"], table)) == [("a", written), ("b", 1)]
+
+
+def test_the_start_of_a_branch_that_let_go_of_it_is_that_of_mains_tag() -> None:
+    """``nested lookup 520062``: a merge was refused, and main's tags went when the branch became main."""
+    table = main_ahead_of("dev")
+    create_tag(table.store, "eod", snapshot_id=1)
+    there = table.on_branch("dev")
+    for value in (50, 51):
+        there.write(rows((5, value)))
+    delete_tag(there.store, "branch-dev")
+    expire_all_but(there, 1)
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 10), (2, 20), (3, 30), (4, 40), (5, 51)]
+    replace_main(table.store, "dev")
+    now = reopened(table, table.store.io)
+    assert key_values(now) == [(1, 10), (2, 20), (5, 51)]
+    assert "eod" in now.store.snapshots.tag_names()
+    assert used_files(now) == files_there(now)
+
+
+def test_tags_of_what_a_fast_forward_published_stay_when_the_branch_becomes_main() -> None:
+    """``nested dynamic 520057``: main's snapshots had expired, and only a tag was left of what both had."""
+    table = key_table()
+    table.write(rows((1, 10)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    there = table.on_branch("dev")
+    there.write(rows((2, 20)))
+    fast_forward(table.store, "dev")
+    create_tag(table.store, "eod")
+    for value in (30, 31):
+        table.write(rows((3, value)))
+    expire_all_but(table, 1)
+    there.write(rows((2, 22)))
+    merge_branch(table.store, "dev")
+    replace_main(table.store, "dev")
+    now = reopened(table, table.store.io)
+    assert now.store.snapshots.tag("eod").id == 2
+    assert used_files(now) == files_there(now)
