@@ -39,6 +39,7 @@ FETCH_STORE := from tests.stores.object_store import s3proxy_jars; s3proxy_jars(
 FETCH_ICEBERG := from tests.stores.iceberg_rest import iceberg_rest_jars; iceberg_rest_jars()
 FETCH_AZURITE := from tests.stores.azurite import azurite_packages; azurite_packages()
 FETCH_REGISTRY := from tests.stores.apicurio import apicurio_archive; apicurio_archive()
+FETCH_BROWSER := from tests.stores.chromium import chromium; chromium()
 FETCH_MYSQL := from tests.stores.mariadb import mariadb_jars; mariadb_jars()
 FETCH_FLINK := from tests.peers.flink import flink_jars; flink_jars()
 FETCH_DELTA := from tests.peers.delta import delta_jars; delta_jars()
@@ -91,12 +92,13 @@ jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
 
-jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, Delta, object stores, an Iceberg catalog, MariaDB and a schema registry, in the user's cache
+jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, Delta, object stores, an Iceberg catalog, MariaDB, a schema registry and Chromium, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching the object store's jars" $(PY) -c "$(FETCH_STORE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Iceberg's REST catalog" $(PY) -c "$(FETCH_ICEBERG)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Delta's jars" $(PY) -c "$(FETCH_DELTA)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Azurite" $(PY) -c "$(FETCH_AZURITE)"
+	@$(PY) -I $(PREFLIGHT) run "fetching Chromium" $(PY) -c "$(FETCH_BROWSER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching MariaDB" $(PY) -c "$(FETCH_MYSQL)"
 	@$(PY) -I $(PREFLIGHT) run "fetching a schema registry" $(PY) -c "$(FETCH_REGISTRY)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Flink" $(PY) -c "$(FETCH_FLINK)"

@@ -80,7 +80,7 @@ _MARKERS = {
     "flink": "interop",
     **dict.fromkeys(("hive_metastore", "hdfs"), "interop"),
     **dict.fromkeys(("object_store", "azure_store", "postgres", "postgresql", "mysql", "apicurio", "connect"), "store"),
-    **dict.fromkeys(("postgres_source", "mariadb_source"), "store"),
+    **dict.fromkeys(("postgres_source", "mariadb_source", "browser"), "store"),
 }
 
 

@@ -35,7 +35,7 @@ from filestore.layout.branch_state import (
 from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.layout.version_names import check_branch_name
-from filestore.refs.branch_origins import children_of, origin_of, parent_of, start_of
+from filestore.refs.branch_origins import children_of, origin_of, parent_by, parent_of, start_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, branch_names, on_branch
 from filestore.schema.schema_store import SchemaStore
 from filestore.table import FileTable
@@ -324,7 +324,7 @@ def _ending_on_refusal(io: FileIO, there: TablePaths) -> Iterator[None]:
 def _owns_unshared_tag(store: TableStore, origin: BranchOrigin, *names: str) -> bool:
     """Whether the tag of its parent was created for a branch (of these names), and no other branch has it."""
     others = {*branch_names(store)} - {store.main_branch, MAIN_BRANCH, *names}
-    start, parent = (origin.tag, origin.snapshot_id), origin.parent or store.main_branch
+    start, parent = (origin.tag, origin.snapshot_id), parent_by(store, origin)
     return origin.owns_tag and all(
         start_of(store, each) != start or parent_of(store, each) != parent for each in others
     )

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from filestore.layout.branch_log import is_log_option, write_branch_log
-from filestore.layout.branch_state import BranchOrigin, write_origin
+from filestore.layout.branch_state import BranchOrigin, creation_id, write_origin
 from filestore.layout.paths import TablePaths
 from filestore.maintenance.rollback_run import is_tag_leaving
 from filestore.options.flink_log import without_log_system
@@ -36,8 +36,10 @@ def create_origin(
     snapshot = None if tag is None else read_tag(store, tag).snapshot
     schema = store.schema_of(store.schemas.ids()[-1] if snapshot is None else snapshot.schema_id)
     changed = _changed_options(schema, options)
+    is_of_main = store.paths.branch == store.main_branch
     return BranchOrigin(
-        parent=None if store.paths.branch == store.main_branch else store.paths.branch,
+        parent=None if is_of_main else store.paths.branch,
+        parent_id="" if is_of_main else creation_id(store.io, store.paths),
         tag=tag,
         snapshot_id=None if snapshot is None else snapshot.id,
         owns_tag=owns_tag,

@@ -31,6 +31,7 @@ from filestore.layout.branch_state import (
     unseal,
     working,
 )
+from filestore.layout.former_mains import history_id
 from filestore.layout.publication import Publication, announce, end_publication, read_publication
 from filestore.refs.branch_origins import origin_of, parent_of
 from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
@@ -122,9 +123,10 @@ def _holding(main: TableStore, name: str, origin: BranchOrigin, last: Snapshot |
     if last is None or last.id <= (origin.snapshot_id or 0) or any(each > last.id for each in merged):
         yield
         return
+    history = history_id(main.io, main.paths, main.main_branch)
     with undoing_unless_visible(hold_merged(branch, last)):
         yield
-    note_merged(branch, last, last, main=main)
+    note_merged(branch, last, last, main=main, history=history)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 The branch gets the missing snapshots of main, then main is sealed: commits, tags and savepoints that come later take
 themselves back, and those that came before are found. Tags and savepoints of the common history are copied; a
 savepoint of a commit that the branch does not have refuses the replacement. Then one small file is switched, and with
-it the default branch of readers and writers. After that the old main is dropped, with the tags of what the branch
-merged. The branch is not moved, so its readers and writers continue. Writers that still have the old main open get an
+it the default branch of readers and writers. After that the old main is dropped, with the tags that the branch had as
+one. The branch is not moved, so its readers and writers continue. Writers that still have the old main open get an
 error after their next commit. Other engines ignore that file: they find the data only under the branch's name
 (``t$branch_b``), until main is moved back into the table's directory.
 
@@ -33,6 +33,7 @@ from filestore.layout.branch_state import (
     creation_id,
     is_sealed,
     main_branch,
+    read_origin,
     read_work,
     replace_work,
     seal,
@@ -44,7 +45,7 @@ from filestore.layout.former_mains import FormerMain, add_former_main
 from filestore.layout.nearest_names import some_text
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.table_options import TableOptions
-from filestore.refs.branch_origins import branch_made_from, origin_of
+from filestore.refs.branch_origins import branch_made_from, origin_of, parent_of
 from filestore.refs.live_references import ReferenceKind, all_references, branch_names, on_branch
 from filestore.refs.savepoint_files import is_savepoint_tag, list_savepoints
 from filestore.schema.schema_store import SchemaStore
@@ -79,8 +80,8 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         force: allow it when the old main has a log and the branch has none: streams of the table continue without it.
 
     Raises:
-        InvalidInputError: no such branch, it is main already, or main has a log, or a savepoint of a later commit, that
-            would be lost.
+        InvalidInputError: no such branch, it is main already, it was created from another branch, or main has a log, or
+            a savepoint of a later commit, that would be lost.
         ConflictError: another operation on the branch is in progress.
     """
     main = main_branch(store.io, store.paths.root)
@@ -107,7 +108,8 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
         _copy_savepoints(old, branch, common)
         _copy_tags(old, branch, common, sealer)
         _check_sealed(old, sealer)
-        add_former_main(store.io, store.paths.root, FormerMain(name, creation_id(store.io, branch.paths)))
+        common_id = 0 if common is None else common.id
+        add_former_main(store.io, store.paths.root, FormerMain(name, creation_id(store.io, branch.paths), common_id))
         set_main_branch(store.io, store.paths.root, name)
         if not branch.schemas.ids():  # the table was made again under its name: nothing of it is dropped
             set_main_branch(store.io, store.paths.root, MAIN_BRANCH)
@@ -166,6 +168,12 @@ def _complete(store: TableStore, main: str) -> MainReplaced:
 
 def _check_nothing_is_lost(old: TableStore, branch: TableStore, common: Snapshot | None, *, force: bool) -> None:
     facts = f"table={old.name} main={old.paths.branch} branch={branch.paths.branch}"
+    parent = parent_of(old, branch.paths.branch)
+    if parent != old.paths.branch:  # what main has in common with it would be found only as long as the parent is there
+        raise InvalidInputError(
+            f"the branch was created from another branch: {facts} parent={parent} "
+            "fix='merge it into the parent; or make the parent the main branch first, then this one'"
+        )
     lost = [each.id for each in list_savepoints(old) if common is None or each.saved_snapshot_id > common.id]
     if lost:
         raise InvalidInputError(
@@ -237,9 +245,15 @@ def _check_not_switched(store: TableStore, name: str, error: ConflictError) -> N
 def _common(old: TableStore, branch: TableStore) -> Snapshot | None:
     """The last snapshot of main from before the branch; None: they have no history in common."""
     try:
-        return common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
+        common = common_snapshot(old, branch, origin_of(branch, branch.paths.branch))
     except InvalidInputError:
-        return None
+        common = None
+    for name in old.snapshots.tag_names():  # one that a fast-forward published may be left of main's as a tag only
+        tagged = old.snapshots.find_tag(name)
+        if tagged is not None and (common is None or tagged.id > common.id):
+            there = branch.snapshots.find(tagged.id)
+            common = there if there is not None and there.identity == tagged.identity else common
+    return common
 
 
 def _complete_history(old: TableStore, branch: TableStore, common: Snapshot | None) -> None:
@@ -310,11 +324,11 @@ def _copy_snapshots(old: TableStore, branch: TableStore, common: Snapshot, adopt
 
 
 def _drop(store: TableStore, was: str) -> MainReplaced:
-    """Delete the former main branch with the merge tags of its successor, and the files that only these used."""
+    """Delete the former main branch with its successor's tags as a branch, and the files that only these used."""
     old, new = on_branch(store, was), on_branch(store, store.main_branch)
     if was != MAIN_BRANCH:
         replace_work(store.io, old.paths, _AFTER_MOVE)  # hides it, and fails its writers
-    life, let_go = _life_of(new), set(_merge_tags(old, new))
+    life, let_go = _life_of(new), set(_own_tags(old, new))
     gone = {
         each
         for each in all_references(store)
@@ -354,13 +368,17 @@ def _life_of(branch: TableStore) -> tuple[object, ...]:
     return creation_id(branch.io, branch.paths), None if schema is None else (schema.table_uuid, schema.identity)
 
 
-def _merge_tags(old: TableStore, new: TableStore) -> Iterator[str]:
-    """The tags that kept what was merged from a branch; without those that were tags of the old main too."""
+def _own_tags(old: TableStore, new: TableStore) -> Iterator[str]:
+    """The tags that kept what was merged from a branch, and where it began, unless another branch began there.
+
+    Without merge tags that were tags of the old main too.
+    """
+    origin = read_origin(new.io, new.paths)
+    start = origin.tag if origin is not None and origin.owns_tag else None
     for name in new.snapshots.tag_names():
         kept, before = new.snapshots.find_tag(name), old.snapshots.find_tag(name)
-        if not is_merge_tag(name) or kept is None or (before is not None and before.ref == kept.ref):
-            continue
-        if branch_made_from(new, name, kept) is None:
+        is_merge = is_merge_tag(name) and not (before is not None and kept is not None and before.ref == kept.ref)
+        if kept is not None and (is_merge or name == start) and branch_made_from(new, name, kept) is None:
             yield name
 
 

@@ -26,6 +26,7 @@ from filestore.branch.merged_schemas import MergedSchemas, merged_schemas, take_
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
 from filestore.commit.table_commit import TableCommit
 from filestore.layout.branch_state import BranchOrigin, Operation, Work, read_work, working
+from filestore.layout.former_mains import history_id
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.manifest.commit_message import CommitMessage
 from filestore.refs.branch_origins import origin_of
@@ -132,7 +133,7 @@ class _Merge:
             f"lost {_ATTEMPTS} races with writers of main: table={self.main.name} branch={self.branch.paths.branch}: "
             "merge again"
         )
-        origin = origin_of(self.main, self.branch.paths.branch)
+        origin, history = origin_of(self.main, self.branch.paths.branch), self._history()
         latest, newest = self.main.snapshots.latest(), self._newest()
         nothing = MergeResult(branch=self.branch.paths.branch, snapshot=None)
         if newest is None:
@@ -160,7 +161,7 @@ class _Merge:
             raise LostRaceError(lost) from error
         self.is_committed = True
         self._clear(messages)
-        note_merged(self._there(), newest, done, main=self.main)
+        note_merged(self._there(), newest, done, main=self.main, history=history)
         files = [file for message in messages for file in message.compact_after]
         return replace(
             result,
@@ -187,6 +188,9 @@ class _Merge:
                 f"wanted_snapshot={self.only_at} newest={None if newest is None else newest.id}"
             )
         return newest
+
+    def _history(self) -> str:
+        return history_id(self.main.io, self.main.paths, self.main.main_branch)
 
     def _there(self) -> TableStore:
         """The branch with its own schema and options."""

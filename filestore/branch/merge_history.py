@@ -7,7 +7,7 @@ time when main's snapshots have expired.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -15,6 +15,7 @@ import orjson
 from filestore.branch.merge_plan import BucketPlace, MergeCommit, SideChanges, side_changes, unknown_changes
 from filestore.layout.branch_names import is_merge_tag, merge_tag
 from filestore.layout.branch_state import BranchOrigin
+from filestore.layout.former_mains import Belonging, belonging
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.refs.live_references import has_manifests
 from filestore.refs.pending_tags import remove_leftover
@@ -36,6 +37,8 @@ MERGED_ID_KEY: Final = "fluvial.merged-id"
 """Property of a merge snapshot: id of the branch's creation; absent when the branch has none."""
 _MERGED_AS: Final = "fluvialMergedAs"  # in the file of such a tag: identity of main's snapshot, which may be the same
 _MERGED_INTO: Final = "fluvialMergedInto"  # which branch was main then
+_MERGED_HISTORY: Final = "fluvialMergedHistory"  # see ``history_id``
+_MERGED_NUMBER: Final = "fluvialMergedNumber"  # of main's snapshot
 _REMOVED_THEN: Final = "fluvialRemovedThen"  # what main had removed then: when it expired, that says if main went back
 
 CommitsSince = list[tuple[Snapshot, MergeCommit]]
@@ -115,8 +118,11 @@ def _common(main: TableStore, branch: TableStore, origin: BranchOrigin) -> tuple
         return published, True
     if origin.snapshot_id is None:
         return None, is_sure
+    tagged = main.snapshots.find_tag(origin.tag or "")
     kept = branch.snapshots.find_tag(origin.tag or "") or branch.snapshots.find(origin.snapshot_id)
-    known = main.snapshots.find_tag(origin.tag or "") or main.snapshots.find(origin.snapshot_id)
+    if kept is None and origin.id and tagged is not None and tagged.id == origin.snapshot_id:
+        kept = tagged  # the branch has let go of it; main's tag stays as long as the branch
+    known = tagged or main.snapshots.find(origin.snapshot_id)
     if kept is None or not _is_same(known, kept):
         raise InvalidInputError(
             f"the branch no longer shares a snapshot with main: table={main.name} branch={branch.paths.branch} "
@@ -134,7 +140,8 @@ def _published(main: TableStore, branch: TableStore, floor: int, newest: int) ->
     is_sure = True
     for held in sorted(_held(branch), key=lambda each: -each.snapshot.id):
         kept: Snapshot | None = held.snapshot
-        was_published = held.merged_as == held.snapshot.identity and held.merged_into in (None, main.paths.branch)
+        belongs = held.belonging(main)
+        was_published = held.merged_as == held.snapshot.identity and belongs is not Belonging.ELSEWHERE
         while kept is not None and kept.id > floor:
             if kept.id <= newest and not branch.snapshots.removed.has(kept.identity) and has_manifests(branch, kept):
                 is_there = _has(main, kept)
@@ -144,7 +151,8 @@ def _published(main: TableStore, branch: TableStore, floor: int, newest: int) ->
                     and was_published
                     and not main.snapshots.removed.has(kept.identity)
                 )
-                if is_there or (has_expired and not held.may_be_gone(main)):
+                is_reached = belongs is Belonging.HERE and not held.may_be_gone(main)
+                if is_there or (has_expired and is_reached):
                     return kept, True
                 is_sure = is_sure and not has_expired
             before = _before(kept, branch, main)
@@ -204,11 +212,15 @@ def merge_start(
     base = base if is_known else common
     own = None if history is None else [pair for pair in history if not _is_merge_of(pair[0], origin)]
     last = merges[-1].id if merges else floor
+    in_main = _changes(main, common, latest, own)
+    if own is None and merged is not None and is_known:  # where main is as before the merge it has taken that back
+        merged_then = _changes(branch, common, base, None)
+        in_main = replace(in_main, changed=in_main.changed | merged_then.changed)
     return MergeStart(
         base=base,
         is_known=is_known,
         is_first=merged is None and is_sure,
-        main=_changes(main, common, latest, own),
+        main=in_main,
         since_merge=None if own is None else side_changes(commit for each, commit in own if each.id > last),
         branch=_changes(branch, base, newest, reader.history(branch, base, newest)),
     )
@@ -247,7 +259,7 @@ def hold_merged(branch: TableStore, merged: Snapshot) -> Callable[[], None]:
     return undo
 
 
-def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: TableStore) -> None:
+def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: TableStore, history: str) -> None:
     """Note that a held state was merged, and let go of those that were merged before; what fails, the next merge does.
 
     Until main's snapshots expire, these say the same.
@@ -257,12 +269,19 @@ def note_merged(branch: TableStore, merged: Snapshot, done: Snapshot, *, main: T
         merged: its state.
         done: main's snapshot with it; of a fast-forward the same.
         main: the branch that was main.
+        history: of main, as it was before ``done`` was published: later another one may be main.
     """
     path = branch.paths.tag(merge_tag(merged.id))
     with suppress(FluvialError, OSError):
         body = orjson.loads(branch.io.read_bytes(path))
         removed = main.snapshots.removed.digest
-        note = {_MERGED_AS: done.identity, _MERGED_INTO: main.paths.branch, _REMOVED_THEN: removed}
+        note = {
+            _MERGED_AS: done.identity,
+            _MERGED_INTO: main.paths.branch,
+            _MERGED_HISTORY: history,
+            _MERGED_NUMBER: done.id,
+            _REMOVED_THEN: removed,
+        }
         branch.io.replace(path, orjson.dumps({**body, **note}, option=orjson.OPT_INDENT_2))
         if not branch.is_as_opened():  # the table or the branch is gone, and with it what the tag keeps
             remove_leftover(branch, path)
@@ -307,16 +326,27 @@ class _Held:
     snapshot: Snapshot
     merged_as: str | None  # identity of main's snapshot; None: it may never have come into main
     merged_into: str | None  # the branch that was main; None: of an earlier version of Fluvial
+    merged_history: str | None  # the same; None: of an earlier version
+    merged_number: int  # of main's snapshot
     removed_then: str  # see ``RemovedSnapshots.digest``
+
+    def is_gone(self, main: TableStore) -> bool:
+        """Whether main went back behind it."""
+        return self.merged_as is not None and main.snapshots.removed.has(self.merged_as)
 
     def may_be_gone(self, main: TableStore) -> bool:
         """Whether main went back since, so that what has expired there may have been removed before."""
         return main.snapshots.removed.digest != self.removed_then
 
-    def is_in(self, main: TableStore) -> bool:
-        """Whether it was noted to be in main, and no rollback has taken it back."""
-        is_main = self.merged_into in (None, main.paths.branch)
-        return is_main and self.merged_as is not None and not main.snapshots.removed.has(self.merged_as)
+    def belonging(self, main: TableStore) -> Belonging:
+        """Whether it was noted to be in what main is now; a rollback may have taken it back."""
+        if self.merged_as is None:
+            return Belonging.ELSEWHERE
+        if self.merged_history is None:
+            return Belonging.HERE if self.merged_into in (None, main.paths.branch) else Belonging.ELSEWHERE
+        return belonging(
+            main.io, main.paths, main.main_branch, history=self.merged_history, snapshot_id=self.merged_number
+        )
 
 
 def _held(branch: TableStore) -> Iterator[_Held]:
@@ -324,17 +354,26 @@ def _held(branch: TableStore) -> Iterator[_Held]:
         with suppress(FileNotFoundError):
             body = branch.io.read_bytes(branch.paths.tag(name))
             noted = orjson.loads(body)
-            into, removed = noted.get(_MERGED_INTO), noted.get(_REMOVED_THEN, "")
-            yield _Held(Snapshot.from_json(body), noted.get(_MERGED_AS), into, removed)
+            yield _Held(
+                Snapshot.from_json(body),
+                noted.get(_MERGED_AS),
+                noted.get(_MERGED_INTO),
+                noted.get(_MERGED_HISTORY),
+                noted.get(_MERGED_NUMBER, 0),
+                noted.get(_REMOVED_THEN, ""),
+            )
 
 
 def _noted_merge(main: TableStore, branch: TableStore) -> tuple[_Merged | None, bool]:
     """The state that was merged last, by the tags of the branch; and whether main may not have it any more."""
-    found = [each for each in _held(branch) if each.is_in(main)]
+    found = [
+        each for each in _held(branch) if each.belonging(main) is not Belonging.ELSEWHERE and not each.is_gone(main)
+    ]
     newest = max(found, key=lambda each: each.snapshot.id, default=None)
     if newest is None:
         return None, False
-    return _Merged(snapshot_id=newest.snapshot.id, identity=newest.snapshot.identity), newest.may_be_gone(main)
+    may_be_gone = newest.belonging(main) is Belonging.PERHAPS or newest.may_be_gone(main)
+    return _Merged(snapshot_id=newest.snapshot.id, identity=newest.snapshot.identity), may_be_gone
 
 
 # ---- changes of both sides

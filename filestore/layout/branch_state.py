@@ -49,6 +49,7 @@ class BranchOrigin:
     """The origin of a branch."""
 
     parent: str | None = None  # the branch that it was created from; None: main
+    parent_id: str = ""  # the id of that one's creation, whose name may be used again; "": it has none
     tag: str | None = None  # tag of the parent; None: created empty
     snapshot_id: int | None = None
     owns_tag: bool = False  # the tag was created for the branch, and is deleted with it
@@ -68,6 +69,7 @@ def read_origin(io: FileIO, paths: TablePaths) -> BranchOrigin | None:
     try:
         return BranchOrigin(
             parent=optional_name(body.get("parent")),
+            parent_id=str(body.get("parentId", "")),
             tag=optional_name(body["tag"]),
             snapshot_id=body["snapshotId"],
             owns_tag=bool(body["ownsTag"]),
@@ -94,6 +96,7 @@ def write_origin(io: FileIO, paths: TablePaths, origin: BranchOrigin) -> None:
     """Store the origin of a branch."""
     body = {
         **({} if origin.parent is None else {"parent": origin.parent}),
+        **({"parentId": origin.parent_id} if origin.parent_id else {}),
         "tag": origin.tag,
         "snapshotId": origin.snapshot_id,
         "ownsTag": origin.owns_tag,

@@ -50,15 +50,25 @@ def children_of(store: TableStore) -> list[str]:
 
 
 def parent_of(store: TableStore, name: str) -> str:
-    """The branch that a branch was created from, under its present name.
+    """The branch that a branch was created from, under its present name."""
+    return parent_by(store, read_origin(store.io, store.paths.with_branch(name)))
 
-    A parent that became main and was moved into the table's directory is main; no other goes before its children.
+
+def parent_by(store: TableStore, origin: BranchOrigin | None) -> str:
+    """The branch that an origin names as the parent.
+
+    A parent that became main is main, also when it was moved into the table's directory or replaced, and another branch
+    has got its name; no other goes before its children.
     """
-    origin = read_origin(store.io, store.paths.with_branch(name))
     parent = None if origin is None else origin.parent
-    if parent is None or not store.io.list_names(store.paths.with_branch(parent).schema_dir):
+    if origin is None or parent is None:
         return store.main_branch
-    return parent
+    there = store.paths.with_branch(parent)
+    if not store.io.list_names(there.schema_dir):
+        return store.main_branch
+    known = read_origin(store.io, there) if origin.parent_id else None
+    is_another = origin.parent_id != "" and (known is None or known.id != origin.parent_id)
+    return store.main_branch if is_another else parent
 
 
 def _first_tag(store: TableStore) -> tuple[str | None, int | None]:

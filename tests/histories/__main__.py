@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.engine.lineage import test_truth
-from tests.filestore.branch import test_branch_histories
+from tests.filestore.branch import test_branch_histories, test_merge_by_key
 from tests.filestore.evolution import test_older_states
 from tests.filestore.refs import test_file_references
 
@@ -31,6 +31,11 @@ def _lineage(seed: int) -> object:
 
 KINDS: Mapping[str, Callable[[int], object]] = {
     **{f"branches {kind}": partial(test_branch_histories.history, kind) for kind in test_branch_histories.OPTIONS},
+    **{
+        f"nested {kind}": partial(test_branch_histories.history, kind, nests=True)
+        for kind in test_branch_histories.OPTIONS
+    },
+    **{f"merges {kind}": partial(test_merge_by_key.merges_by_key, kind) for kind in test_merge_by_key.KINDS},
     **{
         f"references {kind}": partial(test_file_references.references_history, kind)
         for kind in test_file_references.OPTIONS

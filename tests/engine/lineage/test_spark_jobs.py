@@ -67,6 +67,17 @@ def test_batches_and_statements_know_the_snapshots_that_they_read(spark: SparkSe
     assert stored_lineage(three, "statements") == ({("one", 1), ("two", 1)}, {("three", 2), ("three", 3)})
 
 
+def test_statements_of_one_session_invent_no_ancestors(spark: SparkSession, tmp_path: Path) -> None:
+    """LN-01, LN-26; lineage.md 3: two statements without a name are two jobs, of one session and one application."""
+    catalog = Catalog(str(tmp_path / "warehouse"))
+    for name in ("one", "two", "three", "four"):
+        load_word(word_table(catalog, name), "a", 1)
+    for source, target in (("one", "three"), ("two", "four")):
+        run_text(spark, f"INSERT INTO db.{target} SELECT word, n + 1 FROM db.{source}", catalog, {})
+    rows = catalog.system_table("paimon.upstream_tables").to_arrow(filter="database = 'db'").to_pylist()
+    assert {(row["table"], row["upstream_table"]) for row in rows} == {("three", "one"), ("four", "two")}
+
+
 def loaded(spark: SparkSession, table: Table, **options: str) -> DataFrame:
     """A table by ``spark.read``, which nothing of ours sees but its Python source."""
     warehouse = str(Path(table.store.paths.root).parents[1])

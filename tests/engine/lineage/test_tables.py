@@ -40,7 +40,7 @@ def made(path: Path, options: dict[str, str] | None = None) -> tuple[Catalog, Li
 
 
 def test_columns_and_rows_are_those_of_the_pip(tmp_path: Path) -> None:
-    """LN-15 to LN-25: names, types and order of the columns."""
+    """LN-15 to LN-25 (LN-18, LN-22): names, types and order of the columns."""
     catalog, _ = made(tmp_path)
     found = {
         name: catalog.system_table(f"paimon.{name}").to_arrow(filter="job = 'job1'", limit=1)
@@ -166,7 +166,7 @@ def test_a_users_database_of_this_name_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_command_line_reads_and_deletes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """LN-66 to LN-69: ``fluvial read``, ``fluvial delete-table-lineage --job`` and ``delete-data-lineage --job``."""
+    """LN-66 to LN-69 (LN-68): ``fluvial read``, ``delete-table-lineage --job``, ``delete-data-lineage --job``."""
     catalog, lineage = made(tmp_path)
     lineage.store(LineageRecords(source_tables=(TableLineage("job2", "db", "word_table", TIME),)))
     where = ["--warehouse", str(tmp_path)]

@@ -56,7 +56,7 @@ def test_a_section_runs(heading: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 @pytest.mark.spark
 def test_the_sections_with_a_session_run(tmp_path: Path) -> None:
-    """BR-01 to BR-04, BR-14, BR-16, BR-32."""
+    """BR-01, BR-02, BR-03, BR-04, BR-14, BR-16, BR-32."""
     wanted = {heading: code for heading, code in sections().items() if is_spark(code)}
     done = subprocess.run(
         [sys.executable, "-c", IN_ONE_SESSION],

@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Mapping
 
+import orjson
 import pytest
 
 from filestore.branch.branches import create_branch, delete_branch, list_branches, read_branch, rename_branch
@@ -55,26 +56,35 @@ SEEN = (
     "taken back",
     "rolled back",
 )
+NESTED_SEEN = ("nested", "merged into a branch", "kept for branches")
 
 
 class BranchedTable(VersionedTable):
-    """With branches that are made, merged, renamed and deleted, and become main."""
+    """With branches that are made, merged, renamed and deleted, and become main.
 
-    def __init__(self, rng: random.Random, options: Mapping[str, str]) -> None:
+    Args:
+        nests: whether branches have branches, too.
+    """
+
+    def __init__(self, rng: random.Random, options: Mapping[str, str], *, nests: bool = False) -> None:
         super().__init__(rng, options)
-        self.seen |= dict.fromkeys(SEEN, 0)
-        self.common: dict[str, list[tuple[int, Content]]] = {}  # of a branch and main, with main's snapshot; 0: begun
+        self.nests = nests
+        self.parents: dict[str, str] = {}  # of branches of branches
+        self.seen |= dict.fromkeys((*SEEN, *NESTED_SEEN), 0)
+        self.common: dict[str, list[tuple[int, Content]]] = {}  # of a branch and its parent, with that one's snapshot
 
     def actions(self) -> Mapping[Callable[[FileTable], None], int]:
-        return {
+        often = {
             **super().actions(), self.save: 1, self.delete_savepoint: 1, self.make_branch: 1, self.create: 3,
             self.delete: 1, self.rename: 2, self.merge: 4, self.forward: 3, self.replace: 2, self.back: 2,
             self.roll_back: 1,
         }  # fmt: skip
+        return often | {self.make_branch: 0, self.create: 8, self.merge: 8, self.replace: 1} if self.nests else often
 
     def create(self, _: FileTable) -> None:
-        name, main = self.rng.choice(["dev", "fix", "new", "odd"]), self.table.store.paths.branch
-        tags, ids = self.table.store.snapshots.tag_names(), self.whole_ids(self.table)
+        name, parent = self.rng.choice(["dev", "fix", "new", "odd"]), self.some_parent()
+        where = parent.store.paths.branch
+        tags, ids = parent.store.snapshots.tag_names(), self.whole_ids(parent)
         if (
             not ids
             or any(each.store.paths.branch == name for each in branches_of(self.table))
@@ -83,26 +93,29 @@ class BranchedTable(VersionedTable):
             return
         if tags and self.rng.random() < 0.5:
             tag = self.rng.choice(tags)
-            made = create_branch(self.table.store, name, tag=tag)
+            made = create_branch(parent.store, name, tag=tag)
         else:
             snapshot_id = self.rng.choice(ids)
-            made = create_branch(self.table.store, name, snapshot_id=snapshot_id)
-            self.tags[main, f"branch-{name}"] = self.states[main, snapshot_id]
+            made = create_branch(parent.store, name, snapshot_id=snapshot_id)
+            self.tags[where, f"branch-{name}"] = self.states[where, snapshot_id]
         assert made.tag is not None
         assert made.snapshot_id is not None
-        known = self.tags[main, made.tag]
+        known = self.tags[where, made.tag]
         self.states[name, made.snapshot_id] = self.tags[name, made.tag] = known
-        self.common[name] = [(0, known)]
+        self.common[name] = [(made.snapshot_id, known)]
+        if where != self.table.store.paths.branch:
+            self.parents[name] = where
+            self.seen["nested"] += 1
         self.seen["created"] += 1
 
     def delete(self, _: FileTable) -> None:
         name = self.some_branch()
-        if name is not None:
-            own = read_branch(self.table.store, name).tag or ""  # named after the branch, or after a former name of it
+        if name is not None and not self.is_refused_for_children(name, lambda: delete_branch(self.table.store, name)):
+            own, parent = read_branch(self.table.store, name).tag or "", self.parent_of(name)  # named after it
             deleted = delete_branch(self.table.store, name)
             self.forget(name)
-            if own.startswith("branch-") and self.table.store.snapshots.find_tag(own) is None:
-                self.tags.pop((self.table.store.paths.branch, own), None)  # else another branch began at it, too
+            if own.startswith("branch-") and parent.store.snapshots.find_tag(own) is None:
+                self.tags.pop((parent.store.paths.branch, own), None)  # else another branch began at it, too
             assert deleted.branch.name == name
             self.seen["deleted"] += 1
             self.check()
@@ -113,17 +126,21 @@ class BranchedTable(VersionedTable):
             return
         if self.has_tag(f"branch-{target}"):
             return
+        if self.is_refused_for_children(name, lambda: rename_branch(self.table.store, name, target)):
+            return
         before = read_branch(self.table.store, name).tag
         after = rename_branch(self.table.store, name, target).tag
         for known in (self.states, self.tags, self.savepoints):
             for where, what in [key for key in known if key[0] == name]:
                 known[target, what] = known.pop((where, what))  # type: ignore[index]
-        for where in (self.table.store.paths.branch, target):
+        for where in (self.parent_of(name).store.paths.branch, target):
             there = on_branch(self.table.store, where).snapshots
             if before and after and (where, before) in self.tags and there.find_tag(before) is None:
                 self.tags[where, after] = self.tags.pop((where, before))  # it was made for the branch
         if name in self.common:
             self.common[target] = self.common.pop(name)
+        if name in self.parents:
+            self.parents[target] = self.parents.pop(name)
         self.seen["renamed"] += 1
         self.check()
 
@@ -131,22 +148,23 @@ class BranchedTable(VersionedTable):
         name = self.some_branch()
         if name is None:
             return
-        before, there = self.newest(self.table), self.table.on_branch(name)
-        theirs, whole = self.newest(there), (self.whole(self.table), self.whole(there))
+        into, there = self.parent_of(name), self.table.on_branch(name)
+        before, theirs, whole = self.newest(into), self.newest(there), (self.whole(into), self.whole(there))
         force = self.rng.random() < 0.2
         try:
             done = merge_branch(self.table.store, name, force=force)
         except (ConflictError, InvalidInputError):
             self.seen["refused"] += 1
-            assert self.newest(self.table) == before
+            assert self.newest(into) == before
         else:
-            after = self.newest(self.table)
+            after = self.newest(into)
             if name in self.common:
-                assert self.whole(self.table) == merged_by_key(self.common[name][-1][1], *whole, force=force)
+                assert self.whole(into) == merged_by_key(self.common[name][-1][1], *whole, force=force)
             if name in self.common and done.snapshot is not None:
                 self.common[name].append((done.snapshot.id, whole[1]))
             self.seen["merged"] += done.snapshot is not None
-            self.states.setdefault((self.table.store.paths.branch, self.table.store.snapshots.latest_id() or 0), after)
+            self.seen["merged into a branch"] += done.snapshot is not None and name in self.parents
+            self.states.setdefault((into.store.paths.branch, into.store.snapshots.latest_id() or 0), after)
             self.hold(name, theirs)
         self.check()
 
@@ -176,7 +194,7 @@ class BranchedTable(VersionedTable):
             self.states |= {(main, each): self.states[name, each] for each in done.published}
             if done.removed and floor:  # if it had expired, main has it again
                 self.states[main, floor] = self.states[name, floor]
-            self.common = {key: [e for e in each if e[0] <= floor] for key, each in self.common.items()}
+            self.went_back(main, floor)
             if name in self.common:  # main may go back to any of them
                 self.common[name] += [(each, self.whole(there, each)) for each in done.published]
             self.hold(name, self.newest(there))
@@ -193,7 +211,14 @@ class BranchedTable(VersionedTable):
             name = "main"
         if name is None:
             return
+        if name in self.parents:
+            with pytest.raises(InvalidInputError, match="created from another branch"):
+                replace_main(self.table.store, name)
+            return
         saved = {each.saved_snapshot_id: self.savepoints[old, each.id] for each in list_savepoints(self.table.store)}
+        tagged = {tag: self.table.store.snapshots.tag(tag).id for tag in self.table.store.snapshots.tag_names()}
+        shared_id, before = self.shared_id(name), self.tags_of(name)
+        start = None if name == "main" else read_branch(self.table.store, name).tag
         count = len(list_savepoints(on_branch(self.table.store, name)))
         try:
             replace_main(self.table.store, name)
@@ -208,18 +233,25 @@ class BranchedTable(VersionedTable):
         for snapshot_id in self.table.store.snapshots.ids():  # of before the branch began, or all of a main that moved
             self.states.setdefault((name, snapshot_id), self.states.get((old, snapshot_id), frozenset()))
         there = self.table.store.snapshots.tag_names()
-        gone = [key for key in self.tags if key[0] == name and is_merge_tag(key[1]) and key[1] not in there]
-        for key in gone:  # main is merged into nothing
-            del self.tags[key]
+        own = {tag for tag in before if is_merge_tag(tag) or tag == start}  # main is merged into nothing, and of no one
+        for tag in own - {*there}:
+            del self.tags[name, tag]
         for each in list_savepoints(self.table.store):  # a number of both sides is that of the branch
             content = saved.get(each.saved_snapshot_id, frozenset())
             self.savepoints.setdefault((name, each.id), content)
             self.tags.setdefault((name, each.tag_name), content)
         for tag in there:
             self.tags.setdefault((name, tag), self.tags.get((old, tag), frozenset()))
+        kept = {
+            tag for tag, number in tagged.items() if number <= shared_id and (name == "main" or not is_merge_tag(tag))
+        }
+        assert kept - before - {start} <= {*there}, (name, shared_id, tagged, there)
         self.seen["saved over"] += len(list_savepoints(self.table.store)) > count and name != "main"
         self.forget(old)
-        self.common.clear()
+        self.common.pop(name, None)
+        self.went_back(old, shared_id, default=old)  # branches of the former main are this one's
+        ends = (old, name)
+        self.parents = {key: each for key, each in self.parents.items() if key not in ends and each not in ends}
         self.seen["moved back" if name == "main" else "replaced"] += 1
         self.check()
 
@@ -257,8 +289,7 @@ class BranchedTable(VersionedTable):
         self.states = {key: each for key, each in self.states.items() if key[0] != branch or key[1] <= wanted.id}
         self.states.setdefault((branch, wanted.id), known.get(wanted.id, frozenset()))
         self.tags = {k: each for k, each in self.tags.items() if k[0] != branch or tagged[k[1]].id <= wanted.id}
-        if branch == self.table.store.paths.branch:
-            self.common = {key: [e for e in each if e[0] <= wanted.id] for key, each in self.common.items()}
+        self.went_back(branch, wanted.id)
         self.common.pop(branch, None)  # it may be behind what main has of it
         self.seen["rolled back"] += 1
         self.check()
@@ -281,6 +312,50 @@ class BranchedTable(VersionedTable):
         compacted.compact(full=True)
         return unique_content(compacted)
 
+    def some_parent(self) -> FileTable:
+        """Main, or another branch that can have branches."""
+        others = [each.name for each in list_branches(self.table.store)] if self.nests else []
+        if not others or self.rng.random() < 0.5:
+            return self.table
+        return self.table.on_branch(self.rng.choice(others))
+
+    def parent_of(self, name: str) -> FileTable:
+        return self.table.on_branch(self.parents[name]) if name in self.parents else self.table
+
+    def is_refused_for_children(self, name: str, act: Callable[[], object]) -> bool:
+        if name not in self.parents.values():
+            return False
+        with pytest.raises(InvalidInputError, match="were created from this branch"):
+            act()
+        self.seen["kept for branches"] += 1
+        return True
+
+    def shared_id(self, name: str) -> int:
+        """The newest snapshot that main and a branch have in files; a main that moves back has all of them."""
+        if name == "main":
+            return 10**9
+        paths = (self.table.store.paths, self.table.store.paths.with_branch(name))
+        found = []
+        for each in paths:
+            bodies = [
+                orjson.loads(body)
+                for path, body in self.io.files.items()
+                if path.startswith((each.snapshot(0)[:-1], each.tag("")))
+            ]
+            found.append({(body["id"], body["deltaManifestList"]) for body in bodies if isinstance(body, dict)})
+        return max((number for number, _ in found[0] & found[1]), default=0)
+
+    def tags_of(self, name: str) -> set[str]:
+        return {tag for where, tag in self.tags if where == name}
+
+    def went_back(self, branch: str, newest_id: int, *, default: str | None = None) -> None:
+        """Its branches have nothing in common with it any more that is newer; by default others are main's."""
+        main = default or self.table.store.paths.branch
+        for name in [each for each in self.common if self.parents.get(each, main) == branch]:
+            self.common[name] = [each for each in self.common[name] if each[0] <= newest_id]
+            if not self.common[name]:
+                del self.common[name]
+
     def some_branch(self) -> str | None:
         names = [each.name for each in list_branches(self.table.store)]
         return self.rng.choice(names) if names else None
@@ -296,16 +371,26 @@ class BranchedTable(VersionedTable):
             for key in [key for key in known if key[0] == branch]:
                 del known[key]  # type: ignore[arg-type]
         self.common.pop(branch, None)
+        self.parents.pop(branch, None)
 
 
-def history(kind: str, seed: int, *, steps: int = 80) -> Mapping[str, int]:
-    """One random history; what happened in it, and how often."""
-    versioned = BranchedTable(random.Random(f"{kind} {seed}"), OPTIONS[kind])
+def branched_table(kind: str, seed: int, *, steps: int, nests: bool = False) -> BranchedTable:
+    """A table after one random history."""
+    versioned = BranchedTable(random.Random(f"{'nested ' * nests}{kind} {seed}"), OPTIONS[kind], nests=nests)
     for _ in range(steps):
         versioned.step()
     versioned.check(again=True)
-    for branch in list_branches(versioned.table.store):
-        delete_branch(versioned.table.store, branch.name)
+    return versioned
+
+
+def history(kind: str, seed: int, *, steps: int = 80, nests: bool = False) -> Mapping[str, int]:
+    """One random history; what happened in it, and how often."""
+    versioned = branched_table(kind, seed, steps=steps, nests=nests)
+    while names := [each.name for each in list_branches(versioned.table.store)]:
+        for name in names:
+            if name not in versioned.parents.values():
+                delete_branch(versioned.table.store, name)
+                versioned.forget(name)
     assert used_files(versioned.table) == files_there(versioned.table)
     return versioned.seen
 
@@ -315,4 +400,12 @@ def test_branches_read_as_they_did_whatever_happens_to_others() -> None:
     """BR-05 to BR-09, BR-15, BR-16, BR-24 to BR-32, BR-49; Traps 2, 5, 14."""
     histories = [history(kind, seed) for kind in OPTIONS for seed in range(EXAMPLES)]
     seen = {name: sum(each[name] for each in histories) for name in SEEN}
+    assert all(seen.values()), seen
+
+
+@pytest.mark.sweep
+def test_branches_of_branches_read_as_they_did_whatever_happens_to_others() -> None:
+    """Issue 16 point 6: merged into their parents, which stay as long as they are there, or become main."""
+    histories = [history(kind, seed, nests=True) for kind in ("plain", "vectors") for seed in range(EXAMPLES)]
+    seen = {name: sum(each[name] for each in histories) for name in NESTED_SEEN}
     assert all(seen.values()), seen

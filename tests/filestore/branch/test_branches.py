@@ -554,6 +554,50 @@ def test_the_children_of_a_branch_that_became_main_are_mains() -> None:
     assert used_files(now) == files_there(now)
 
 
+def test_another_branch_that_gets_the_name_of_a_parent_is_none() -> None:
+    """History ``nested vectors 16``: the parent was moved into the table's directory."""
+    table, _, fix = family()
+    replace_main(table.store, "dev")
+    replace_main(table.store, "main")
+    now = reopened(table, table.store.io)
+    create_branch(now.store, "dev", snapshot_id=now.store.snapshots.latest_id())
+    fix.write(rows((2, -2)))
+    merge_branch(now.store, "fix")
+    assert (2, -2) in key_values(now)
+    assert (2, -2) not in key_values(now.on_branch("dev"))
+    delete_branch(now.store, "dev")
+    assert [each.name for each in list_branches(now.store)] == ["fix"]
+
+
+def test_the_tag_that_two_branches_of_a_former_parent_began_at_stays_for_the_other() -> None:
+    """Their parent moved into the table's directory: both are main's, and so is the tag."""
+    table, dev, _ = family()
+    create_branch(dev.store, "odd", tag="branch-fix")
+    replace_main(table.store, "dev")
+    replace_main(table.store, "main")
+    now = reopened(table, table.store.io)
+    delete_branch(now.store, "fix")
+    assert "branch-fix" in now.store.snapshots.tag_names()
+    delete_branch(now.store, "odd")
+    assert used_files(now) == files_there(now)
+
+
+def test_a_branch_of_a_branch_is_not_made_main_before_its_parent() -> None:
+    """Main's tags of what all three have in common went with the former main, without a word."""
+    table, _, fix = family()
+    create_tag(table.store, "eod")
+    fix.write(rows((2, -2)))
+    wanted = key_values(fix)
+    with pytest.raises(InvalidInputError, match=r"created from another branch: .*parent=dev fix='merge it .*first"):
+        replace_main(table.store, "fix")
+    replace_main(table.store, "dev")
+    replace_main(table.store, "fix")
+    now = reopened(table, table.store.io)
+    assert key_values(now) == wanted
+    assert now.store.snapshots.find_tag("eod") is not None
+    assert used_files(now) == files_there(now)
+
+
 @pytest.mark.parametrize("name", ["merge", "fast-forward", "replace-main"])
 @pytest.mark.parametrize("way", ["again", "delete"])
 def test_what_died_on_a_branch_that_was_deleted_meanwhile_is_in_nobodys_way(name: str, way: str) -> None:

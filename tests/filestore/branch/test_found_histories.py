@@ -5,9 +5,11 @@ import pytest
 
 from filestore.branch.branches import create_branch, delete_branch
 from filestore.branch.fast_forward import fast_forward
+from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.layout.branch_names import is_merge_tag
 from filestore.maintenance.partitions import drop_partitions
+from filestore.maintenance.rewriting import restore
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
@@ -17,7 +19,7 @@ from lsm.row_kind import RowKind
 from tests.filestore.refs.test_file_references import SCHEMA
 from tests.support.roots import files_there, used_files
 from tests.support.rows import rows_by
-from tests.support.tables import expire_all_but, key_table, key_values, memory_catalog, rows
+from tests.support.tables import expire_all_but, key_table, key_values, memory_catalog, reopened, rows
 
 
 def main_ahead_of(*branches: str) -> FileTable:
@@ -303,3 +305,121 @@ def test_main_that_went_back_behind_what_had_expired_is_no_common_state(how: str
     with pytest.raises(ConflictError, match="has expired"):
         merge_branch(table.store, "dev")
     assert key_values(table) == [(1, 12), (2, 23)]
+
+
+def merged_before_main_moves() -> FileTable:
+    """``dev`` is main; ``fix``, which began with it, was merged: key 1 is 11. Since then main has taken that back."""
+    table = key_table()
+    table.write(rows((1, 10), (2, 20)))
+    for name in ("dev", "fix"):
+        create_branch(table.store, name, snapshot_id=1)
+    replace_main(table.store, "dev")
+    main = reopened(table, table.store.io)
+    main.on_branch("fix").write(rows((1, 11)))
+    merge_branch(main.store, "fix")
+    main.write(rows((1, 10)))
+    main.on_branch("fix").write(rows((2, 22)))
+    return main
+
+
+def test_a_merge_is_known_when_main_has_moved_and_forgotten_it() -> None:
+    """``nested indexed 510014``: the name of main was another one then; key 1 came back, without a conflict."""
+    table = merged_before_main_moves()
+    replace_main(table.store, "main")
+    now = reopened(table, table.store.io)
+    expire_all_but(now, 1)
+    merge_branch(now.store, "fix")
+    assert key_values(now) == [(1, 10), (2, 22)]
+    assert merge_branch(now.store, "fix").snapshot is None
+
+
+def test_a_merge_into_a_replaced_main_is_made_again_in_another_one_of_its_name() -> None:
+    """The rows of the branch were taken for rows of main, and came to be in no main at all."""
+    table = key_table()
+    table.write(rows((1, 10), (2, 20)))
+    for name in ("dev", "fix"):
+        create_branch(table.store, name, snapshot_id=1)
+    table.on_branch("fix").write(rows((1, 11)))
+    merge_branch(table.store, "fix")
+    for name in ("dev", "main"):
+        replace_main(table.store, name)
+    now = reopened(table, table.store.io)
+    for value in (30, 31):
+        now.write(rows((3, value)))
+    expire_all_but(now, 1)
+    assert merge_branch(now.store, "fix").snapshot is not None
+    assert key_values(now) == [(1, 11), (2, 20), (3, 31)]
+
+
+def test_a_merge_that_another_main_may_have_is_no_reason_to_bring_rows_back() -> None:
+    """What both mains had in common has the merge; that main's rollbacks are forgotten, so it may be another commit."""
+    table = merged_before_main_moves()
+    create_branch(table.store, "late", snapshot_id=table.store.snapshots.latest_id())
+    replace_main(table.store, "late")
+    now = reopened(table, table.store.io)
+    for value in (30, 31):
+        now.write(rows((3, value)))
+    expire_all_but(now, 1)
+    with pytest.raises(ConflictError, match="the state that was merged last has expired"):
+        merge_branch(now.store, "fix")
+    assert key_values(now) == [(1, 10), (2, 20), (3, 31)]
+
+
+@pytest.mark.parametrize("written", [4, 3], ids=["another key", "the same key"])
+def test_a_merge_that_main_took_back_and_forgot_is_not_made_again(written: int) -> None:
+    """``moving files 500056``: main was as before the merge, which counted as no change; the row came back."""
+    options = {"bucket": "1"}
+    table = memory_catalog().create_table("db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options=options)
+    table.write(changed(("b", 1, 1)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    there = table.on_branch("dev")
+    there.write(changed(("a", 3, 3)))
+    merge_branch(table.store, "dev")
+    restore(table.store, table.store.snapshots.read(1))
+    expire_all_but(table, 1)
+    there.write(changed(("a", written, 9)))
+    there.compact(full=True)
+    expire_all_but(there, 1)
+    if written == 3:
+        with pytest.raises(ConflictError, match="'id': 3"):
+            merge_branch(table.store, "dev")
+    merge_branch(table.store, "dev", force=written == 3)
+    assert sorted(rows_by(["p", "id"], table)) == [("a", written), ("b", 1)]
+
+
+def test_the_start_of_a_branch_that_let_go_of_it_is_that_of_mains_tag() -> None:
+    """``nested lookup 520062``: a merge was refused, and main's tags went when the branch became main."""
+    table = main_ahead_of("dev")
+    create_tag(table.store, "eod", snapshot_id=1)
+    there = table.on_branch("dev")
+    for value in (50, 51):
+        there.write(rows((5, value)))
+    delete_tag(there.store, "branch-dev")
+    expire_all_but(there, 1)
+    merge_branch(table.store, "dev")
+    assert key_values(table) == [(1, 10), (2, 20), (3, 30), (4, 40), (5, 51)]
+    replace_main(table.store, "dev")
+    now = reopened(table, table.store.io)
+    assert key_values(now) == [(1, 10), (2, 20), (5, 51)]
+    assert "eod" in now.store.snapshots.tag_names()
+    assert used_files(now) == files_there(now)
+
+
+def test_tags_of_what_a_fast_forward_published_stay_when_the_branch_becomes_main() -> None:
+    """``nested dynamic 520057``: main's snapshots had expired, and only a tag was left of what both had."""
+    table = key_table()
+    table.write(rows((1, 10)))
+    create_branch(table.store, "dev", snapshot_id=1)
+    there = table.on_branch("dev")
+    there.write(rows((2, 20)))
+    fast_forward(table.store, "dev")
+    create_tag(table.store, "eod")
+    for value in (30, 31):
+        table.write(rows((3, value)))
+    expire_all_but(table, 1)
+    there.write(rows((2, 22)))
+    merge_branch(table.store, "dev")
+    replace_main(table.store, "dev")
+    now = reopened(table, table.store.io)
+    assert now.store.snapshots.tag("eod").id == 2
+    assert used_files(now) == files_there(now)

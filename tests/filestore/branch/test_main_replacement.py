@@ -234,7 +234,7 @@ def test_what_a_branch_merged_is_no_tag_of_main() -> None:
     table = merged_table(MemoryFileIO())
     replace_main(table.store, "dev")
     table = reopened(table, table.store.io)
-    assert sorted(table.store.snapshots.tag_names()) == ["branch-dev", "merged-1"]
+    assert sorted(table.store.snapshots.tag_names()) == ["merged-1"]
     assert key_values(table) == ON_DEV
     assert used_files(table) == files_there(table)
 
@@ -244,7 +244,7 @@ def test_a_merged_state_that_a_branch_began_at_stays() -> None:
     create_branch(table.on_branch("dev").store, "late", tag="merged-3")
     replace_main(table.store, "dev")
     table = reopened(table, table.store.io)
-    assert sorted(table.store.snapshots.tag_names()) == ["branch-dev", "merged-1", "merged-3"]
+    assert sorted(table.store.snapshots.tag_names()) == ["merged-1", "merged-3"]
     assert key_values(table.on_branch("late")) == ON_DEV
 
 

@@ -263,7 +263,7 @@ def test_a_fast_forward_that_dies_is_completed_by_the_next_call(force: bool, whe
 
 
 def test_a_branch_becomes_main_and_the_old_main_goes() -> None:
-    """BR-16, BR-29 to BR-33, BR-37: with main's history before it began; nothing of the branch moves."""
+    """BR-16, BR-29 to BR-33 (BR-30), BR-37: with main's history before it began; nothing of the branch moves."""
     table = start()
     table.write(rows((7, 70)))
     create_tag(table.store, "later")

@@ -265,7 +265,7 @@ def test_nothing_goes_while_a_tag_cannot_be_read() -> None:
 def test_tables_of_old_writers_are_tagged_and_expired_without_knowing_who_committed_a_file(
     name: str, tmp_path: Path
 ) -> None:
-    """TAG-42..TAG-46, TAG-65: entries of version 2 have no commit snapshot, and none is needed.
+    """TAG-42, TAG-43, TAG-44, TAG-45, TAG-46, TAG-65: entries of version 2 have no commit snapshot; none is needed.
 
     Our answer to "walk all data files of all tags": by the commit that removes a file and the snapshots that are
     tagged, the one tag is known that can have it (FORMAT.md, decision 33); so version 2 is all that is written.

@@ -57,7 +57,10 @@ def run_count(table: FileTable, savepoint: Savepoint) -> int:
 
 
 def test_a_savepoint_holds_what_the_proposal_says() -> None:
-    """SP-03 to SP-11, SP-17, TAG-37, TAG-38: the golden form of the file, and back."""
+    """SP-03 to SP-11, SP-17, TAG-37, TAG-38: the golden form of the file, and back.
+
+    SP-04, SP-05, SP-06, SP-07 are its fields, SP-08, SP-09, SP-10 what reads and writes them.
+    """
     table = written_table()
     savepoint = create_savepoint(table.store, compact=False)
     body = orjson.loads(table.store.io.read_bytes("/warehouse/db.db/t/savepoint/savepoint-1"))
@@ -76,7 +79,7 @@ def test_a_savepoint_holds_what_the_proposal_says() -> None:
 
 
 def test_savepoints_are_found_by_their_numbers() -> None:
-    """SP-12 to SP-16, TAG-39: numbers rise, also behind one that was deleted."""
+    """SP-12 to SP-16 (SP-13, SP-14, SP-15), TAG-39: numbers rise, also behind one that was deleted."""
     table = written_table()
     assert (earliest_savepoint_id(table.store), latest_savepoint_id(table.store)) == (None, None)
     first = create_savepoint(table.store)

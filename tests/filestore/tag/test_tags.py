@@ -154,7 +154,7 @@ def test_a_read_of_a_tag_that_lost_its_files_names_the_tag(which: str) -> None:
 
 
 def test_tags_have_an_order_and_places() -> None:
-    """TAG-24, TAG-28..TAG-36: what Paimon's TagManager offers."""
+    """TAG-24, TAG-28..TAG-36 (TAG-29, TAG-30, TAG-32, TAG-33, TAG-34): what Paimon's TagManager offers."""
     table = key_table(bucket="1")
     for number, name in enumerate(("b", "c", "a"), start=1):
         table.write(rows((1, number)))
@@ -196,7 +196,10 @@ def test_a_neighbour_of_a_tag_is_the_nearest_of_an_earlier_or_a_later_snapshot(t
 
 
 def test_deleting_a_tag_spares_what_snapshots_and_its_neighbours_use() -> None:
-    """TAG-48..TAG-53, step by step: candidates, earliest snapshot, deltas that streams may read, neighbours, rest."""
+    """TAG-48..TAG-53, step by step: candidates, earliest snapshot, deltas that streams may read, neighbours, rest.
+
+    TAG-50: the deltas; TAG-51: only the earliest snapshot is asked when it is behind the tag.
+    """
     table = key_table(bucket="1", **{"num-sorted-run.compaction-trigger": "9"})
     for number in (1, 2, 3):
         table.write(rows((number, number)))

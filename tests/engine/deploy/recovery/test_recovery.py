@@ -73,7 +73,7 @@ class _NoTables:
 
 
 def test_an_incremental_recovery_ends_right(spark: SparkSession, tmp_path: Path) -> None:
-    """LN-06, LN-31 to LN-34, LN-38 to LN-41, LN-75: each step is done once more where its end was not written down.
+    """LN-06, LN-31 to LN-34, LN-38, LN-39, LN-40, LN-41, LN-75: each step twice, as if its end was lost.
 
     It dies where a full recovery does not, see below; at every step it dies in test_logged_recovery.py, where the same
     steps have a topic besides.

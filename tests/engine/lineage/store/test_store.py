@@ -84,7 +84,7 @@ def some_records(random: Random) -> LineageRecords:
 
 @pytest.mark.sweep
 def test_any_history_leaves_what_dictionaries_would_hold(new_store: NewStore) -> None:
-    """LN-17, LN-19, LN-21, LN-23, LN-54 to LN-63: keys, first and last ones, deletes, filters and limits."""
+    """LN-17, LN-19, LN-21, LN-23, LN-54 to LN-63 (LN-55, LN-58, LN-62): keys, first ones, deletes, filters, limits."""
     schema = new_schema(LINEAGE_SCHEMAS["source_snapshot_lineage"], time_ms=0)
     for seed in range(4 if new_store().database.dialect == "sqlite" else 2):
         random, store, oracle = Random(seed), new_store(), MemoryLineageMeta()
@@ -168,7 +168,7 @@ for store in (JdbcLineageMeta(sqlite), *(JdbcLineageMeta(each, "of many") for ea
 
 
 def test_eight_processes_write_the_same_tables_at_once(tmp_path: Path, postgres: str, mysql: str) -> None:
-    """LN-42 to LN-44: no committer, no lost row, no deadlock; and each sees its row at once."""
+    """LN-42, LN-43, LN-44: no committer, no lost row, no deadlock; and each sees its row at once."""
     sqlite = f"sqlite:////{tmp_path}/l.sqlite"
     command = [sys.executable, "-c", _WRITERS, sqlite, postgres, mysql]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
@@ -216,7 +216,7 @@ def context(tmp_path: Path, options: dict[str, str], catalog_id: str = "one") ->
 
 
 def test_the_factory_takes_the_options_of_the_pip(postgres: str, tmp_path: Path) -> None:
-    """LN-47 to LN-53, LN-64: identifier, driver, URL as JDBC writes it, user, password, database."""
+    """LN-47 to LN-53 (LN-50, LN-51), LN-64: identifier, driver, URL as JDBC writes it, user, password, database."""
     factory = find_factory("jdbc")
     assert factory.identifier == "jdbc"
     address = postgres.partition("@")[2]
