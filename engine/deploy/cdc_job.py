@@ -4,7 +4,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, cast
 
 from py4j.protocol import Py4JError
@@ -12,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
+from engine.cdc.metrics import LagCollector, measuring
 from engine.cdc.query import CdcQuery
 from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings, TableSettings
@@ -20,6 +22,7 @@ from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
+from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.supervision import restart_after
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
 from engine.runtime.spark_messages import fluvial_error, spark_end
@@ -155,30 +158,48 @@ def run_cdc(
         on_batch(report)
 
     try:
-        while True:
-            made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
-            try:
-                _run_once(made, spark, config.stop_timeout, done, stop)
-            except (FluvialError, PySparkException, Py4JError) as error:
-                ended = spark_end(error)
-                if ended is not None:
-                    own = False  # there is nothing to stop
-                    raise ended from error
-                failure = fluvial_error(error, f"job failed: job={cdc.name}")
-                restart = restart_after(config.on_failure, failure, attempt_count, has_end=interval is None)
-                if restart is None:
-                    raise failure from error
-                attempt_count += 1
-                logger.warning(
-                    "job failed and will be restarted: job=%s after_s=%s attempt=%s of=%s reason=%s",
-                    cdc.name, restart.after_s, attempt_count, config.on_failure.max_attempts, failure,
-                )  # fmt: skip
-                if not stop.wait(restart.after_s):
-                    continue
-            return newest
+        with _metrics(config, spark, settings, catalog):
+            while True:
+                made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
+                try:
+                    _run_once(made, spark, config.stop_timeout, done, stop)
+                except (FluvialError, PySparkException, Py4JError) as error:
+                    ended = spark_end(error)
+                    if ended is not None:
+                        own = False  # there is nothing to stop
+                        raise ended from error
+                    failure = fluvial_error(error, f"job failed: job={cdc.name}")
+                    restart = restart_after(config.on_failure, failure, attempt_count, has_end=interval is None)
+                    if restart is None:
+                        raise failure from error
+                    attempt_count += 1
+                    logger.warning(
+                        "job failed and will be restarted: job=%s after_s=%s attempt=%s of=%s reason=%s",
+                        cdc.name, restart.after_s, attempt_count, config.on_failure.max_attempts, failure,
+                    )  # fmt: skip
+                    if not stop.wait(restart.after_s):
+                        continue
+                return newest
     finally:
         if own:
             spark.stop()
+
+
+@contextmanager
+def _metrics(config: JobConfig, spark: SparkSession, settings: CdcSettings, catalog: Catalog) -> Iterator[None]:
+    """Metrics of the query and its tables while the block runs, where the job file has a port or a file for them.
+
+    Raises: InvalidInputError: the port is taken, or the file cannot be written.
+    """
+    if config.metrics.port is None and config.metrics.file is None:
+        yield
+        return
+
+    def state() -> StateFiles:
+        return StateFiles(catalog.file_io, catalog.warehouse, settings.name)  # as the files are at this moment
+
+    with metrics_of(config.metrics, spark, []), measuring(LagCollector(settings, state)):
+        yield
 
 
 def _run_once(

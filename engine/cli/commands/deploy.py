@@ -57,6 +57,11 @@ LAYER_OPTIONS: Final = (
     click.option("--profile", metavar="NAME", help="Profile of the job file to use."),
 )
 """What overrides a job file: ``overrides``, ``overlays`` and ``profile``."""
+METRICS_OPTIONS: Final = (
+    click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port, for Prometheus."),
+    click.option("--metrics-file", metavar="FILE", help="Keep metrics in a file, for node_exporter."),
+)
+"""Of a run: ``metrics_port`` and ``metrics_file``, see ``with_metrics``."""
 
 
 def with_layers(command: Command) -> Command:
@@ -87,8 +92,8 @@ def with_layers(command: Command) -> Command:
 @click.option("--pipeline", "pipelines", metavar="NAME", multiple=True, help="Run only this pipeline; repeatable.")
 @click.option("--spark-log", metavar="FILE", help="File for Spark's log messages. [default: a temporary file]")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port, for Prometheus.")
-@click.option("--metrics-file", metavar="FILE", help="Keep metrics in a file, for node_exporter.")
+@METRICS_OPTIONS[0]
+@METRICS_OPTIONS[1]
 @json_option
 @with_layers
 @click.pass_context
@@ -111,7 +116,7 @@ def run(
     Exit codes: 0 finished, or stopped if all pipelines are endless; 1 failed; 2 invalid request; 130 Ctrl-C; 143
     stopped by SIGTERM before the end.
     """
-    job = _with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
+    job = with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
     set_up_logging(job.logging, context.find_root().params)
     log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
     import_from_here()
@@ -272,7 +277,7 @@ def _confirm(question: str) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def _with_metrics(job: JobConfig, port: int | None, file: str | None) -> JobConfig:
+def with_metrics(job: JobConfig, port: int | None, file: str | None) -> JobConfig:
     """The job with the command line's metrics options; its own values for the rest."""
     given = {name: value for name, value in (("port", port), ("file", file)) if value is not None}
     return job.model_copy(update={"metrics": job.metrics.model_copy(update=given)}) if given else job

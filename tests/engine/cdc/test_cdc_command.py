@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from engine.cdc.metrics import LagCollector, measuring
 from engine.cdc.state import RESNAPSHOT
 from engine.deploy.cdc_job import cdc_of, cdc_settings
 from engine.deploy.config.job_config import parse_job
+from engine.runtime.metrics import metrics_text
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
 from tests.support.change_events import SourceTable, int32
@@ -21,6 +24,7 @@ cdc:
 - {name: shop, database: shop, source: {options: {subscribePattern: 'shop\..*'}}}
 """
 NUMBERS = SourceTable("numbers", [int32("id"), int32("n")])
+OTHERS = SourceTable("others", [int32("id")])
 
 
 @pytest.fixture
@@ -72,6 +76,32 @@ def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int
     assert fluvial("cdc", "status", *flags)[0] == 0
     code, _, error = fluvial("cdc", "resume", "numbers", *flags)
     assert (code, "is not parked" in error) == (2, True)
+
+
+def test_lags_are_measured_at_each_scrape_also_of_tables_that_wait(job: MemoryJob) -> None:
+    """Records and seconds of the source, by table; a batch that never comes lets them grow."""
+    job.batch(NUMBERS.insert({"id": 1, "n": 1}), OTHERS.insert({"id": 1}))
+    job.batch(NUMBERS.insert({"id": 2, "n": "two"}))
+    ends, now_ms = {("shop.public.numbers", 0): 4, ("shop.public.others", 0): 2}, job.now_ms
+    collector = LagCollector(job.settings, lambda: job.state, latest=lambda: ends, now_ms=lambda: now_ms)
+
+    def lags(registry: CollectorRegistry) -> dict[str, float]:
+        lines = metrics_text(registry).splitlines()
+        return {name: float(value) for name, value in (line.split(" ") for line in lines if line[0] != "#")}
+
+    registry = CollectorRegistry()
+    with measuring(collector, registry):
+        first = lags(registry)
+        assert first['fluvial_cdc_lag_records{table="shop.numbers"}'] == 2
+        assert first['fluvial_cdc_lag_records{table="shop.others"}'] == 0
+        assert first['fluvial_cdc_lag_seconds{table="shop.others"}'] == 0
+        ends["shop.public.others", 0], now_ms = 12, now_ms + 60_000
+        second = lags(registry)
+        assert second['fluvial_cdc_lag_records{table="shop.others"}'] == 10
+        assert second['fluvial_cdc_lag_seconds{table="shop.others"}'] >= 60
+        waits = 'fluvial_cdc_lag_seconds{table="shop.numbers"}'
+        assert second[waits] == pytest.approx(first[waits] + 60)
+    assert metrics_text(registry) == ""
 
 
 def test_resnapshot_asks_the_job_to_await_a_snapshot(
