@@ -82,6 +82,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
             timestamptz=cdc.types.timestamptz,
             out_of_range=cast(OutOfRange, cdc.types.out_of_range),
         ),
+        placeholder=source.placeholder,
         unavailable_values="keep" if cdc.unavailable_values == "keep" else "fail",
         renamed=cdc.columns.rename,
         added=cdc.columns.add,

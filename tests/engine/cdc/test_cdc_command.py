@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 from engine.cdc.metrics import LagCollector, measuring
 from engine.cdc.state import RESNAPSHOT
 from engine.deploy.cdc_job import cdc_of, cdc_settings
-from engine.deploy.config.job_config import parse_job
+from engine.deploy.config.job_config import JobConfig, parse_job
+from engine.kafka.options import SourceValues
 from engine.runtime.metrics import metrics_text
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
@@ -50,6 +51,27 @@ def test_a_database_is_five_lines_and_each_word_is_checked() -> None:
         with pytest.raises(InvalidInputError) as caught:
             parse_job(text, name="job.yaml", environment={})
         assert message in str(caught.value), str(caught.value)
+
+
+def test_options_of_the_source_are_used_or_refused() -> None:
+    """A placeholder of the connector's own was dropped silently: its text would have become the values."""
+
+    def given(*options: str) -> JobConfig:
+        text = FILE.replace("subscribePattern:", f"{', '.join(options)}, subscribePattern:")
+        return parse_job(text, name="job.yaml", environment={})
+
+    used = {
+        "value.format": "debezium-avro", "schema.registry.url": "http://localhost:8081",
+        "schema.registry.basic.auth.user.info": "me:secret", "maxOffsetsPerTrigger": "7",
+        "unavailable.value.placeholder": "gone",
+    }  # fmt: skip
+    job = given(*(f"{name}: '{value}'" for name, value in used.items()))
+    settings = cdc_settings(job, cdc_of(job, None))
+    assert (settings.placeholder, settings.max_records) == ("gone", 7)
+    assert settings.registry is not None
+    for option in SourceValues.declared.keys() - used.keys():
+        with pytest.raises(InvalidInputError, match=f"option={option} fix="):
+            given(f"{option.upper()}: x")
 
 
 def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int, str, str]]) -> None:
