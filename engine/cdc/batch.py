@@ -256,8 +256,8 @@ class CdcBatches:
                 return None
             table, after = self._tables.prepare(name, state, work.met)
             self._state.put(name, after)
-            work = work.knowing(after.sources)
             stood = self._writers.open(table)
+            work = work.knowing(after.sources, stood)
             work.check_same_topics(stood)
             if awaited is None:
                 work = self._replaced_by_snapshots(work, table, known, stood)

@@ -257,6 +257,22 @@ def test_a_truncate_is_refused_only_where_other_source_tables_have_rows(tmp_path
         assert {row["id"] for row in job.rows("all_of_them")} == {1, 3}
 
 
+def test_a_truncate_among_several_partitions_waits_because_its_place_is_not_known(job: MemoryJob) -> None:
+    """Rows of other partitions that came before it stayed, silently; what is ignored on purpose is passed over."""
+    topics = [f"shop.public.users-{n}" for n in range(2)]  # stand for the partitions of one topic
+    one, two = (replace(USERS, topic_name=each) for each in topics)
+    job.batch(one.insert({"id": 1, "name": "Ann"}))
+    parked = str(job.batch(one.insert({"id": 2, "name": "Bob"}), two.truncate()).tables["users"].parked)
+    assert "a source table was truncated whose changes are in several partitions" in parked
+    assert "offset=0 partitions=2 fix=" in parked
+    assert [row["id"] for row in job.rows("users")] == [1]
+    job.settings = replace(job.settings, schema_changes={"truncate": "ignore"})
+    job.restarted()
+    job.state.ask("resume", "users", at_ms=1)
+    assert job.batch().tables["users"].parked is None
+    assert [row["id"] for row in job.rows("users")] == [1, 2]
+
+
 # ---- names, added columns, kinds of deletes, tables without a key
 
 
