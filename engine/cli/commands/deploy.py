@@ -17,7 +17,15 @@ from typing import Any, Final
 
 import click
 
-from engine.cli.cdc_commands.survey import AskedTopics, from_topics_options, print_survey, surveyed, write_job
+from engine.cdc.survey.findings import survey_json
+from engine.cli.cdc_commands.survey import (
+    AskedTopics,
+    from_topics_options,
+    print_survey,
+    surveyed,
+    surveyed_databases,
+    write_job,
+)
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, notes, print_json
@@ -222,6 +230,8 @@ def plan(
     With --apply, tables are changed to match the file; pipelines are left to a run. Differences that no statement can
     change (keys and partitions) are refused before anything is done.
 
+    Of each database in the section cdc it shows the same as with --from-topics, by the rules of the file.
+
     With --from-topics and without a job file: show what the change topics of a database would become, from records
     that are there: every table, its key, its columns, what they lose and what is refused.
 
@@ -242,8 +252,12 @@ def plan(
             _confirm(f"{len(steps)} table changes: apply them?")
         applied = apply_steps(job, steps)
         made = make_plan(job) if applied else made
+    databases = surveyed_databases(job)
     if as_json:
-        print_json(made.as_json() | ({"applied": [_shown_step(each) for each in applied]} if is_applied else {}))
+        shown = made.as_json() | ({"applied": [_shown_step(each) for each in applied]} if is_applied else {})
+        print_json(
+            shown | ({"databases": {n: survey_json(each) for n, each in databases.items()}} if databases else {})
+        )
     else:
         for each in applied:
             console().print(
@@ -251,8 +265,11 @@ def plan(
                 soft_wrap=True,
                 markup=False,
             )
-        _print_plan(made)
-    if not made.is_possible:
+        if made.steps or not databases:
+            _print_plan(made)
+        for name, found in databases.items():
+            print_survey(found, is_json=False, database=name)
+    if not made.is_possible or not all(each.is_possible for each in databases.values()):
         return EXIT_INVALID
     return EXIT_CHANGES if detailed_exitcode and made.has_changes else 0
 

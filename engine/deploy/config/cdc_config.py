@@ -33,6 +33,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "new-types": "set schema-changes: {widen: ..., retype: ...}",
     "out-of-range": "set types: {out-of-range: ...}",
     "unavailable-values": "set unavailable-values of the database",
+    "truncates": "set schema-changes: {truncate: ...}",
     "on-bad-record": "set dead-letters of the database to a topic, or leave it out",
     "dead-letter.topic": "set dead-letters of the database",
 }
