@@ -29,7 +29,8 @@ from engine.types.spark_types import cast_frame, fields_of_frame
 from engine.write.driver.choice import runner_of_sink
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
-from engine.write.truncation import TruncatedBatchError, empty_before, place_of_truncate, rows_behind
+from engine.write.truncation.detection import TruncatedBatchError
+from engine.write.truncation.emptying import empty_before, place_of_truncate, rows_behind
 from engine.write.unavailable.filling import Refuse
 from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_merge import MergeRules

@@ -1,67 +1,27 @@
-"""A truncate of the source among the rows of a micro-batch: the table is emptied, and gets the rows behind it.
+"""What a sink does about a truncate: it empties the table in a commit of its own, and writes what came behind.
 
-A row of kind ``-T`` stands for it, which ``fluvial-kafka`` gives with ``truncates=emit``. Whoever would write such a
-row refuses its batch before anything of it is in files or log. Then the sink empties the table in a commit of its own
-and writes the batch without what came before. Only a batch that is not committed gets so far, so a replay does the
-same once more: on a table that is empty.
+Only a batch that is not committed gets so far, so a replay does the same once more: on a table that is empty.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.spark_internals import is_shuffled
 from engine.types.quoting import quoted
-from engine.types.rows import ROW_KIND_COLUMN, TRUNCATE_KIND
+from engine.types.rows import ROW_KIND_COLUMN
 from engine.write.session import LocalRunner, Upkeep, WriteSession
+from engine.write.truncation.detection import truncate_places
 from filestore.commit.table_commit import TableCommit
 from filestore.options.table_options import TableOptions
-from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
-
-IS_TRUNCATED: Final = "fluvial: a truncate is among the rows"
-"""In the error of a job: it met one."""
-
-
-class TruncatedBatchError(InvalidInputError):
-    """A truncate is among the rows of a batch, of which nothing is written."""
-
-    @classmethod
-    def of(cls, table: str) -> "TruncatedBatchError":
-        """Of a batch for a table."""
-        return cls(
-            f"a truncate of the source is among the rows: table={table} row_kind={TRUNCATE_KIND} "
-            "fix='write the stream by foreachBatch(sink(table)), which empties the table'"
-        )
-
-
-def has_kinds(names: Sequence[str], schema: TableSchema) -> bool:
-    """Whether rows with these columns have kinds beside the table's columns."""
-    return ROW_KIND_COLUMN in names and ROW_KIND_COLUMN not in schema.column_names
-
-
-def check_not_truncated(batches: Sequence[pa.RecordBatch], table: str, schema: TableSchema) -> None:
-    """Refuse rows with a truncate among them. Raises: TruncatedBatchError."""
-    for batch in batches:
-        if has_kinds(batch.schema.names, schema) and _places(batch).size:
-            raise TruncatedBatchError.of(table)
-
-
-def failing_when_truncated(rows: DataFrame, schema: TableSchema) -> DataFrame:
-    """The rows, whose job fails with ``IS_TRUNCATED`` where it reads a truncate, before a shuffle has any of them."""
-    if not has_kinds(rows.columns, schema):
-        return rows
-    is_truncate = f"{quoted(ROW_KIND_COLUMN)} = '{TRUNCATE_KIND}'"
-    return rows.where(f"if({is_truncate}, raise_error('{IS_TRUNCATED}'), true)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +85,11 @@ def _no_origin(batch_id: int, rows: Any) -> None:
     return None
 
 
-def _places(batch: pa.RecordBatch) -> np.ndarray:
-    kinds = batch.column(ROW_KIND_COLUMN).cast(pa.string())
-    return np.flatnonzero(pc.fill_null(pc.equal(kinds, TRUNCATE_KIND), False))
-
-
 def _looked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: how many rows the partition has, and where the last truncate is; -1: there is none."""
     rows, last = 0, -1
     for batch in batches:
-        places = _places(batch)
+        places = truncate_places(batch)
         if places.size:
             last = rows + int(places[-1])
         rows += batch.num_rows
