@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 from engine.cdc.settings import CUT
+from engine.cdc.verify.verification import followed_by, verified
 from tests.stores.debezium import PostgresSource
 from tests.stores.following import Follower
 from tests.stores.tpcb import BALANCES, make_bank
@@ -34,3 +35,9 @@ def test_a_reader_of_any_cut_sees_the_sums_of_tpcb(postgres_source: PostgresSour
     assert len(tags) >= 3, follower.state.cuts()
     assert {tag: found for tag, found in sums.items() if len(found) != 1} == {}
     assert follower.differences() == {}
+    newest = max(tags, key=lambda tag: int(tag.removeprefix("cdc-")))
+    settings, state = follower.settings, follower.state
+    at_rest = verified(postgres_source.url, follower.catalog, followed_by(settings, state), tag=newest)
+    assert {each.source.name: each.is_equal for each in at_rest if each.source.name in BALANCES} == dict.fromkeys(
+        BALANCES, True
+    )
