@@ -372,6 +372,7 @@ class CdcBatches:
             schema_id=ready.table.schema.id,
             records=ready.work.record_count,
             newest_ms=ready.work.newest_ms,
+            newest_lsn=ready.work.newest_lsn,
             bad=bad.count,
             offsets=ready.ends,
         )

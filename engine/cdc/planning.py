@@ -223,6 +223,11 @@ class TableWork:
         """The newest time of the source; None: its records have none."""
         return max((each.found.newest_ms for each in self.shares if each.found.newest_ms is not None), default=None)
 
+    @property
+    def newest_lsn(self) -> int | None:
+        """The newest place in the log of PostgreSQL; None: its records have none."""
+        return max((each.found.newest_lsn for each in self.shares if each.found.newest_lsn is not None), default=None)
+
 
 def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, TableWork]:
     """The tables that have records in a batch, by name; tables that are left out are not there."""

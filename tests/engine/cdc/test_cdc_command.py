@@ -77,13 +77,14 @@ def test_options_of_the_source_are_used_or_refused() -> None:
 def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int, str, str]]) -> None:
     """Lag in records and in seconds of the source, why a table waits; skip lets it go on behind the bad record."""
     flags = ("--brokers", SERVERS, "--topics", r"shop\..*", "--database", "shop", "--warehouse", job.catalog.warehouse)
-    job.batch(NUMBERS.insert({"id": 1, "n": 1}))
-    job.batch(NUMBERS.insert({"id": 2, "n": "two"}), NUMBERS.insert({"id": 3, "n": 3}))
+    job.batch(NUMBERS.insert({"id": 1, "n": 1}, lsn=41))
+    job.batch(NUMBERS.insert({"id": 2, "n": "two"}, lsn=42), NUMBERS.insert({"id": 3, "n": 3}, lsn=43))
     code, out, _ = fluvial("cdc", "status", "--json", *flags)
     (table,) = json.loads(out)["tables"]
     assert code == 0
     assert (table["table"], table["state"], table["records"]) == ("numbers", "parked", 1)
     assert table["records_behind"] == 3  # with the transaction's marker
+    assert table["lsn"] == 41
     assert table["seconds_behind"] > 0
     assert "topic=shop.public.numbers partition=0 offset=2" in table["reason"]
     assert table["fix"].endswith("fluvial cdc resume numbers")
@@ -95,6 +96,7 @@ def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int
     _, out, _ = fluvial("cdc", "status", "--json", *flags)
     (table,) = json.loads(out)["tables"]
     assert (table["state"], table["records_behind"], table["seconds_behind"]) == ("running", 0, 0.0)
+    assert table["lsn"] == 43
     assert fluvial("cdc", "status", *flags)[0] == 0
     code, _, error = fluvial("cdc", "resume", "numbers", *flags)
     assert (code, "is not parked" in error) == (2, True)
