@@ -199,7 +199,7 @@ def _metrics(config: JobConfig, spark: SparkSession, settings: CdcSettings, cata
     def state() -> StateFiles:
         return StateFiles(catalog.file_io, catalog.warehouse, settings.name)  # as the files are at this moment
 
-    with metrics_of(config.metrics, spark, []), measuring(LagCollector(settings, state)):
+    with measuring(LagCollector(settings, state)), metrics_of(config.metrics, spark, []):  # the file's end has them too
         yield
 
 
