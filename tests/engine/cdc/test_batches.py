@@ -156,6 +156,27 @@ def test_old_rows_have_the_default_of_an_added_column(job: MemoryJob) -> None:
     assert [(row["id"], row["n"]) for row in job.rows("users")] == [(1, 7), (2, 8)]
 
 
+def test_a_column_that_loses_something_is_told_when_it_is_made(
+    job: MemoryJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """G: tables that join while a job runs are in no plan; a column is told once, another one when it comes."""
+    lasts = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroDuration", "field": "lasts"}
+    visits = SourceTable("visits", [int32("id", optional=False), lasts])
+
+    def told() -> list[str]:
+        found = [each.getMessage() for each in caplog.records if "loses something" in each.getMessage()]
+        caplog.clear()
+        return found
+
+    job.batch(visits.insert({"id": 1, "lasts": 1_000_000}))
+    (line,) = told()
+    assert "table=visits column=lasts source=public.visits loses='an interval becomes microseconds" in line
+    grown = visits.with_columns(*visits.columns, {**lasts, "field": "rests"}, text("note"))
+    job.batch(visits.insert({"id": 2, "lasts": 1}), grown.insert({"id": 3, "lasts": 1, "rests": 2, "note": "n"}))
+    (line,) = told()
+    assert "column=rests" in line
+
+
 def test_a_table_that_fails_is_parked_and_goes_on_where_it_stopped(job: MemoryJob) -> None:
     """One poisoned record: its table waits, the others go on; after skip nothing but that record is missing."""
     job.batch(ORDERS.insert({"id": 1, "state": "a", "amount": None}))
