@@ -4,8 +4,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, cast
 
 from py4j.protocol import Py4JError
@@ -13,16 +12,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from engine.catalog import Catalog
-from engine.cdc.metrics import LagCollector, measuring
 from engine.cdc.query import CdcQuery
 from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings, TableSettings
 from engine.cdc.state import STATE_DIRECTORY, StateFiles
+from engine.deploy.cdc_watch import RunningDatabase, health_of_database, metrics_of_database
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
 from engine.deploy.job import job_session
-from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.supervision import restart_after
 from engine.kafka.options import KafkaSourceOptions, ValueFormat, check_reachable
 from engine.runtime.spark_messages import fluvial_error, spark_end
@@ -150,57 +148,44 @@ def run_cdc(
     checkpoint = absolute_path(cdc.checkpoint or f"{catalog.warehouse}/{STATE_DIRECTORY}/{cdc.name}/checkpoint")
     interval = cdc.commit.trigger.processing_time
     own, stop, attempt_count = spark is None, stop or threading.Event(), 0
-    spark = spark or job_session(config)
     newest: BatchReport | None = None
+    database = RunningDatabase(cdc.name)
 
     def done(report: BatchReport) -> None:
         nonlocal newest, attempt_count
         newest, attempt_count = report, 0
+        database.has_written(report)
         on_batch(report)
 
-    try:
-        with _metrics(config, spark, settings, catalog):
-            while True:
-                made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
-                try:
-                    _run_once(made, spark, config.stop_timeout, done, stop)
-                except (FluvialError, PySparkException, Py4JError) as error:
-                    ended = spark_end(error)
-                    if ended is not None:
-                        own = False  # there is nothing to stop
-                        raise ended from error
-                    failure = fluvial_error(error, f"job failed: job={cdc.name}")
-                    restart = restart_after(config.on_failure, failure, attempt_count, has_end=interval is None)
-                    if restart is None:
-                        raise failure from error
-                    attempt_count += 1
-                    logger.warning(
-                        "job failed and will be restarted: job=%s after_s=%s attempt=%s of=%s reason=%s",
-                        cdc.name, restart.after_s, attempt_count, config.on_failure.max_attempts, failure,
-                    )  # fmt: skip
-                    if not stop.wait(restart.after_s):
-                        continue
-                return newest
-    finally:
-        if own:
-            spark.stop()
-
-
-@contextmanager
-def _metrics(config: JobConfig, spark: SparkSession, settings: CdcSettings, catalog: Catalog) -> Iterator[None]:
-    """Metrics of the query and its tables while the block runs, where the job file has a port or a file for them.
-
-    Raises: InvalidInputError: the port is taken, or the file cannot be written.
-    """
-    if config.metrics.port is None and config.metrics.file is None:
-        yield
-        return
-
-    def state() -> StateFiles:
-        return StateFiles(catalog.file_io, catalog.warehouse, settings.name)  # as the files are at this moment
-
-    with measuring(LagCollector(settings, state)), metrics_of(config.metrics, spark, []):  # the file's end has them too
-        yield
+    with health_of_database(config, database):
+        spark = spark or job_session(config)
+        try:
+            with metrics_of_database(config, spark, settings, catalog, database):
+                while True:
+                    made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
+                    database.started(made)
+                    try:
+                        _run_once(made, spark, config.stop_timeout, done, stop, database.look)
+                    except (FluvialError, PySparkException, Py4JError) as error:
+                        ended = spark_end(error)
+                        if ended is not None:
+                            own = False  # there is nothing to stop
+                            raise ended from error
+                        failure = fluvial_error(error, f"job failed: job={cdc.name}")
+                        restart = restart_after(config.on_failure, failure, attempt_count, has_end=interval is None)
+                        if restart is None:
+                            raise failure from error
+                        attempt_count += 1
+                        logger.warning(
+                            "job failed and will be restarted: job=%s after_s=%s attempt=%s of=%s reason=%s",
+                            cdc.name, restart.after_s, attempt_count, config.on_failure.max_attempts, failure,
+                        )  # fmt: skip
+                        if not database.wait(restart.after_s, stop):
+                            continue
+                    return newest
+        finally:
+            if own:
+                spark.stop()
 
 
 def _run_once(
@@ -209,6 +194,7 @@ def _run_once(
     stop_timeout_s: float,
     on_batch: Callable[[BatchReport], None],
     stop: threading.Event,
+    on_look: Callable[[], None],
 ) -> None:
     """One start of the query. Raises: FluvialError, PySparkException: it failed."""
     seen: BatchReport | None = None
@@ -220,6 +206,7 @@ def _run_once(
             if made.newest is not None and made.newest is not seen:
                 seen = made.newest
                 on_batch(seen)
+            on_look()
         if is_active:
             made.stop_after_batch()
             deadline = time.monotonic() + stop_timeout_s
