@@ -256,8 +256,8 @@ class CdcBatches:
                 return None
             table, after = self._tables.prepare(name, state, work.met)
             self._state.put(name, after)
-            work = work.knowing(after.sources)
             stood = self._writers.open(table)
+            work = work.knowing(after.sources, stood)
             work.check_same_topics(stood)
             if awaited is None:
                 work = self._replaced_by_snapshots(work, table, known, stood)
@@ -372,6 +372,7 @@ class CdcBatches:
             schema_id=ready.table.schema.id,
             records=ready.work.record_count,
             newest_ms=ready.work.newest_ms,
+            newest_lsn=ready.work.newest_lsn,
             bad=bad.count,
             offsets=ready.ends,
         )

@@ -26,6 +26,7 @@ class Share:
     found: ScannedTable
     repeated: tuple[Repeated, ...] = ()  # changes that the table has already
     has_others: bool = False  # other source tables have rows in the table
+    partition_count: int = 1  # of the topics, in which its changes are
     replaced_from: int = -1  # the first row of a snapshot that replaces all rows before it; -1: there is none
 
     def without_repeats(self, marks: Marks, stood: Mapping[TopicPosition, int]) -> tuple["Share", Mark | None]:
@@ -80,7 +81,8 @@ class Share:
         """The offset of the last truncate, by the rule for truncates; -1: there is none.
 
         Raises:
-            InvalidInputError: the rule says ``fail``, or other source tables have rows in the same table.
+            InvalidInputError: the rule says ``fail``, other source tables have rows in the same table, or changes in
+                other partitions have no order with it.
         """
         if self.found.truncated_at is None or rule == "ignore":
             return -1
@@ -94,6 +96,13 @@ class Share:
                 f"one of several source tables was truncated: table={self.target.table} {where} "
                 f"fix='delete its rows in {self.target.table}, then fluvial cdc skip {self.target.table} "
                 f"--until {self.found.truncated_at + 1}'"
+            )
+        if self.partition_count > 1:
+            raise InvalidInputError(
+                f"a source table was truncated whose changes are in several partitions, so which of them came before "
+                f"is not known: table={self.target.table} {where} partitions={self.partition_count} "
+                f"fix='give its topic one partition; or set schema-changes: {{truncate: ignore}}, resume the table, "
+                "and use DELETE in the source'"
             )
         return self.found.truncated_at
 
@@ -153,10 +162,16 @@ class TableWork:
         """The next offset after each range."""
         return {_position(share.scan.source): share.scan.source.end_offset for share in self.shares}
 
-    def knowing(self, sources: Iterable[SourceTable]) -> "TableWork":
-        """The work for a table with rows of these source tables."""
+    def knowing(self, sources: Iterable[SourceTable], stood: Mapping[TopicPosition, int]) -> "TableWork":
+        """The work for a table with rows of these source tables, read up to these positions."""
         known = {*sources, *(each.source for each in self.shares)}
-        return replace(self, shares=[replace(each, has_others=known != {each.source}) for each in self.shares])
+        positions = {*stood, *(_position(each.scan.source) for each in self.shares)}
+        return replace(
+            self,
+            shares=[
+                replace(each, has_others=known != {each.source}, partition_count=len(positions)) for each in self.shares
+            ],
+        )
 
     def is_truncated(self, stood: Mapping[TopicPosition, int], *, rule: str) -> bool:
         """Whether a truncate of this batch, or a snapshot that replaces all, lies behind the position of the table."""
@@ -207,6 +222,11 @@ class TableWork:
     def newest_ms(self) -> int | None:
         """The newest time of the source; None: its records have none."""
         return max((each.found.newest_ms for each in self.shares if each.found.newest_ms is not None), default=None)
+
+    @property
+    def newest_lsn(self) -> int | None:
+        """The newest place in the log of PostgreSQL; None: its records have none."""
+        return max((each.found.newest_lsn for each in self.shares if each.found.newest_lsn is not None), default=None)
 
 
 def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, TableWork]:

@@ -66,6 +66,7 @@ class CdcQuery:
         self._batches: CdcBatches | None = None
         self._is_refusing = threading.Event()
         self.newest: BatchReport | None = None
+        self._began_s: float | None = None  # of the running batch
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query. Raises: FluvialError: Spark cannot start it."""
@@ -91,6 +92,12 @@ class CdcQuery:
         """Refuse further batches; the running one ends."""
         self._is_refusing.set()
 
+    @property
+    def batch_seconds(self) -> float:
+        """How long the running batch has taken; 0 when none is running."""
+        began_s = self._began_s
+        return 0.0 if began_s is None else time.monotonic() - began_s
+
     def close(self) -> None:
         """Wait for what runs beside the batches. Call it after the query, before Spark stops."""
         if self._batches is not None:
@@ -99,6 +106,13 @@ class CdcQuery:
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         if self._is_refusing.is_set():
             raise InvalidInputError(f"the job is stopping: job={self._settings.name} batch_id={batch_id}")
+        self._began_s = time.monotonic()
+        try:
+            self._write_ranges(frame, batch_id)
+        finally:
+            self._began_s = None
+
+    def _write_ranges(self, frame: DataFrame, batch_id: int) -> None:
         if self._batches is None:
             self._batches = self._opened(frame)
         found = [

@@ -17,6 +17,7 @@ class TableReport:
     schema_id: int | None = None
     records: int = 0  # since the job began
     newest_ms: int | None = None  # time of the source's newest change
+    newest_lsn: int | None = None  # its place in the log of PostgreSQL
     bad: int = 0  # since the job began
     offsets: Mapping[TopicPosition, int] = field(default_factory=dict)
     parked: str | None = None  # why
@@ -38,6 +39,7 @@ class TableReport:
             records=self.records + before.records,
             bad=self.bad + before.bad,
             newest_ms=before.newest_ms if self.newest_ms is None else self.newest_ms,
+            newest_lsn=before.newest_lsn if self.newest_lsn is None else self.newest_lsn,
             offsets={**before.offsets, **self.offsets},
         )
 
@@ -49,6 +51,7 @@ class TableReport:
             "schema": self.schema_id,
             "records": self.records,
             "newest_ms": self.newest_ms,
+            "newest_lsn": self.newest_lsn,
             "bad": self.bad,
             "offsets": to_json(self.offsets, {}),
             "parked": self.parked,
@@ -64,6 +67,7 @@ class TableReport:
             schema_id=body["schema"],
             records=body["records"],
             newest_ms=body["newest_ms"],
+            newest_lsn=body.get("newest_lsn"),
             bad=body["bad"],
             offsets=from_json(body["offsets"]),
             parked=body["parked"],

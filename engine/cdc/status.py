@@ -23,6 +23,7 @@ class TableStatus:
     bad: int
     records_behind: int | None  # None: the brokers were not asked
     seconds_behind: float | None  # of the source's clock; 0 when no record waits
+    lsn: int | None  # of the newest change, where the source is PostgreSQL
     snapshot: int | None
     schema: int | None
     parked_since_ms: int | None
@@ -116,6 +117,7 @@ def _status(
         bad=0 if last is None else last.bad,
         records_behind=behind,
         seconds_behind=seconds,
+        lsn=None if last is None else last.newest_lsn,
         snapshot=None if last is None else last.snapshot_id,
         schema=None if last is None else last.schema_id,
         parked_since_ms=None if parked is None else parked.since_ms,

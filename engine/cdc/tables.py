@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from engine.catalog import Catalog
 from engine.cdc.records.computed import computed_type, inputs
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
-from engine.cdc.records.part_columns import key_names, refused_columns, row_columns
+from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns
 from engine.cdc.records.routing import RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
@@ -108,6 +108,7 @@ class CdcTables:
             has_defaults=table.files.row_counts is None,
         )
         if step.changes:
+            _tell_losses(met, self.settings, known=table.schema.column_names)
             table = self.catalog.alter_table(table.name, step.changes)
         return table, step.sequence
 
@@ -127,6 +128,7 @@ class CdcTables:
         fields += self._computed(name, fields, list(renamed.values()))
         for each, why in refused_columns(met.part, settings).items():
             logger.warning("a column is left out: table=%s column=%s source=%s reason=%s", name, each, met.source, why)
+        _tell_losses(met, settings)
         names = [each.name for each in fields]
         missing = [each for each in renamed.values() if each not in names]
         if missing:
@@ -174,6 +176,16 @@ def with_deleted(settings: CdcSettings) -> dict[str, str]:
     if settings.deletes == SOFT and DELETED_WHEN not in added.values():
         added[DELETED_COLUMN] = DELETED_WHEN
     return added
+
+
+def _tell_losses(met: MetPart, settings: CdcSettings, known: Sequence[str] = ()) -> None:
+    """Say what the columns of a part lose, as ``fluvial plan`` does, without those that the table has already."""
+    for name, lost in lossy_columns(met.part, met.source, settings).items():
+        if name_in_table(name, settings.renamed) not in known:
+            logger.warning(
+                "a column loses something of the source: table=%s column=%s source=%s loses='%s'",
+                met.target.table, name, met.source, lost,
+            )  # fmt: skip
 
 
 def _field(name: str, data_type: DataType) -> DataField:

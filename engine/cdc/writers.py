@@ -8,7 +8,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -27,12 +27,12 @@ from engine.request.writer_options import SINK_KEYS, WriterOptions
 from engine.runtime.steps import Observer, ignore
 from engine.table import Table
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
-from engine.write.session import LocalRunner, Upkeep, WriteSession, compact_here
+from engine.write.session import Upkeep, WriteSession, compact_here
+from engine.write.truncation.emptying import empty_before
 from engine.write.unavailable.filling import Refuse
-from filestore.commit.table_commit import CommitResult, TableCommit
+from filestore.commit.table_commit import CommitResult
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
-from filestore.options.table_options import TableOptions
 from filestore.table_store import TableStore
 
 CDC_OFFSETS_KEY: Final = "fluvial.cdc-offsets"
@@ -179,22 +179,8 @@ class Writers:
         return done
 
     def truncate(self, table: Table, batch_id: int) -> None:
-        """Remove all rows in a commit of its own, before this batch's rows are written; not when they already are.
-
-        Removing the rows of an empty table again is harmless, so a replay may do it.
-        """
-        if TableCommit(table.store, self._user).find_committed(batch_id) is not None:
-            return
-        whole = table.files.with_options({TableOptions.dynamic_partition_overwrite.key: "false"})
-        with WriteSession(
-            whole,
-            LocalRunner(),
-            commit_user=f"{self._user}-truncate",
-            options=WriterOptions.parse({}, SINK_KEYS),
-            upkeep=Upkeep.REPLACE,
-            origin=_no_origin,
-        ) as session:
-            session.overwrite([], None)
+        """See ``empty_before``."""
+        empty_before(table.files, self._user, batch_id)
 
     def forget(self, name: str) -> None:
         """Close the session of a table that failed; its next batch opens another."""
@@ -236,7 +222,3 @@ def position_in(table: Table, job: str) -> JobPosition:
                 marks={(place, source): Mark.from_json(body) for place, source, body in marks},
             )
     return JobPosition()
-
-
-def _no_origin(batch_id: int, rows: Any) -> None:
-    return None

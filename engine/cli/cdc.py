@@ -15,7 +15,13 @@ from engine.cdc.signals import SIGNAL_SETTINGS, check_resnapshot, send_signals, 
 from engine.cdc.state import RESNAPSHOT
 from engine.cdc.status import check_known, job_status, latest_offsets, skip_position, table_positions
 from engine.cli.cdc_commands.verify import verify
-from engine.cli.commands.deploy import LAYER_OPTIONS, import_from_here, set_up_logging
+from engine.cli.commands.deploy import (
+    LAYER_OPTIONS,
+    METRICS_OPTIONS,
+    import_from_here,
+    set_up_logging,
+    with_metrics,
+)
 from engine.cli.output import console, grid, json_option, print_json
 from engine.cli.signals import stop_on_signals
 from engine.deploy.cdc_job import cdc_of, cdc_settings, cdc_state, run_cdc
@@ -93,11 +99,21 @@ def _text_of_flags(
 @cdc.command("run")
 @click.option("--once", is_flag=True, help="Take what is there, and end.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
+@METRICS_OPTIONS[0]
+@METRICS_OPTIONS[1]
 @_with_job
 @click.pass_context
-def run_database(context: click.Context, chosen: Chosen, once: bool, quiet: bool) -> None:
+def run_database(
+    context: click.Context,
+    chosen: Chosen,
+    once: bool,
+    quiet: bool,
+    metrics_port: int | None,
+    metrics_file: str | None,
+) -> None:
     """Follow the changes, by a job file or by flags, until it is stopped; SIGTERM lets the running batch end."""
     job, database = chosen
+    job = with_metrics(job, metrics_port, metrics_file)
     if once:
         commit = database.commit.model_copy(update={"every": "available-now"})
         database = database.model_copy(update={"commit": commit})

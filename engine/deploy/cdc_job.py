@@ -16,6 +16,7 @@ from engine.cdc.query import CdcQuery
 from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings, TableSettings
 from engine.cdc.state import STATE_DIRECTORY, StateFiles
+from engine.deploy.cdc_watch import RunningDatabase, health_of_database, metrics_of_database
 from engine.deploy.config.cdc_config import PATTERN, CdcConfig
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.section import hint
@@ -79,6 +80,7 @@ def cdc_settings(config: JobConfig, cdc: CdcConfig) -> CdcSettings:
             timestamptz=cdc.types.timestamptz,
             out_of_range=cast(OutOfRange, cdc.types.out_of_range),
         ),
+        placeholder=source.placeholder,
         unavailable_values="keep" if cdc.unavailable_values == "keep" else "fail",
         renamed=cdc.columns.rename,
         added=cdc.columns.add,
@@ -146,39 +148,44 @@ def run_cdc(
     checkpoint = absolute_path(cdc.checkpoint or f"{catalog.warehouse}/{STATE_DIRECTORY}/{cdc.name}/checkpoint")
     interval = cdc.commit.trigger.processing_time
     own, stop, attempt_count = spark is None, stop or threading.Event(), 0
-    spark = spark or job_session(config)
     newest: BatchReport | None = None
+    database = RunningDatabase(cdc.name)
 
     def done(report: BatchReport) -> None:
         nonlocal newest, attempt_count
         newest, attempt_count = report, 0
+        database.has_written(report)
         on_batch(report)
 
-    try:
-        while True:
-            made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
-            try:
-                _run_once(made, spark, config.stop_timeout, done, stop)
-            except (FluvialError, PySparkException, Py4JError) as error:
-                ended = spark_end(error)
-                if ended is not None:
-                    own = False  # there is nothing to stop
-                    raise ended from error
-                failure = fluvial_error(error, f"job failed: job={cdc.name}")
-                restart = restart_after(config.on_failure, failure, attempt_count, has_end=interval is None)
-                if restart is None:
-                    raise failure from error
-                attempt_count += 1
-                logger.warning(
-                    "job failed and will be restarted: job=%s after_s=%s attempt=%s of=%s reason=%s",
-                    cdc.name, restart.after_s, attempt_count, config.on_failure.max_attempts, failure,
-                )  # fmt: skip
-                if not stop.wait(restart.after_s):
-                    continue
-            return newest
-    finally:
-        if own:
-            spark.stop()
+    with health_of_database(config, database):
+        spark = spark or job_session(config)
+        try:
+            with metrics_of_database(config, spark, settings, catalog, database):
+                while True:
+                    made = CdcQuery(catalog, settings, checkpoint=checkpoint, interval=interval)
+                    database.started(made)
+                    try:
+                        _run_once(made, spark, config.stop_timeout, done, stop, database.look)
+                    except (FluvialError, PySparkException, Py4JError) as error:
+                        ended = spark_end(error)
+                        if ended is not None:
+                            own = False  # there is nothing to stop
+                            raise ended from error
+                        failure = fluvial_error(error, f"job failed: job={cdc.name}")
+                        restart = restart_after(config.on_failure, failure, attempt_count, has_end=interval is None)
+                        if restart is None:
+                            raise failure from error
+                        attempt_count += 1
+                        logger.warning(
+                            "job failed and will be restarted: job=%s after_s=%s attempt=%s of=%s reason=%s",
+                            cdc.name, restart.after_s, attempt_count, config.on_failure.max_attempts, failure,
+                        )  # fmt: skip
+                        if not database.wait(restart.after_s, stop):
+                            continue
+                    return newest
+        finally:
+            if own:
+                spark.stop()
 
 
 def _run_once(
@@ -187,6 +194,7 @@ def _run_once(
     stop_timeout_s: float,
     on_batch: Callable[[BatchReport], None],
     stop: threading.Event,
+    on_look: Callable[[], None],
 ) -> None:
     """One start of the query. Raises: FluvialError, PySparkException: it failed."""
     seen: BatchReport | None = None
@@ -198,6 +206,7 @@ def _run_once(
             if made.newest is not None and made.newest is not seen:
                 seen = made.newest
                 on_batch(seen)
+            on_look()
         if is_active:
             made.stop_after_batch()
             deadline = time.monotonic() + stop_timeout_s

@@ -65,6 +65,13 @@ class UnavailableValues(Enum):
     FAIL = "fail"
 
 
+class Truncates(Enum):
+    """What becomes of a truncate event."""
+
+    FAIL = "fail"  # it is a record that cannot be decoded
+    EMIT = "emit"  # a row of kind -T without values; rows before it may be left out
+
+
 class NewTypes(Enum):
     """Which other types of a known column stop the query, so that a restart with them takes the values."""
 
@@ -137,6 +144,9 @@ class SourceValues(OptionValues):
     placeholder = Option(
         "unavailable.value.placeholder", text, UNAVAILABLE_VALUE, "What the connector writes for values it left out."
     )
+    truncates = Option(
+        "truncates", member(Truncates), Truncates.FAIL, "Truncate events: fail, or emit a row of kind -T for the sink."
+    )
     on_bad_record = Option("on-bad-record", member(OnBadRecord), OnBadRecord.FAIL, "Records that cannot be decoded.")
     dead_letter_topic = Option("dead-letter.topic", text, None, "Topic of records that cannot be decoded.")
     registry_url = Option("schema.registry.url", text, None, "Registry of the schemas of debezium-avro.")
@@ -172,6 +182,7 @@ class KafkaSourceOptions:
     out_of_range: OutOfRange = "fail"
     unavailable_values: UnavailableValues | None = None  # None: as the columns say
     placeholder: str = UNAVAILABLE_VALUE
+    truncates: Truncates = Truncates.FAIL
 
     @property
     def starts_at_latest(self) -> bool:
@@ -215,6 +226,7 @@ class KafkaSourceOptions:
             out_of_range=given.out_of_range.value,
             unavailable_values=given.unavailable_values,
             placeholder=given.placeholder,
+            truncates=given.truncates,
         )
 
 

@@ -43,6 +43,7 @@ from engine.kafka.offsets import (
 from engine.kafka.options import (
     KafkaSourceOptions,
     OnBadRecord,
+    Truncates,
     UnavailableValues,
     ValueFormat,
     with_source_option_names,
@@ -100,11 +101,11 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in batches."""
-        offset_range, timestamp_type = partition.value
+        offset_range, timestamp_type, is_only = partition.value
         letters = DeadLetters(self._options.properties, self._options.dead_letter_topic)
         try:
             for records in self._records(offset_range):
-                yield from self._rows(records, offset_range, timestamp_type, letters)
+                yield from self._rows(records, offset_range, timestamp_type, letters, is_only=is_only)
             letters.flush()
         except FluvialError as error:
             raise with_source_option_names(error) from None
@@ -115,12 +116,12 @@ class _Reader:
             self._connected.check_dead_letters()
         return self._connected
 
-    def _partitions(self, offset_ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+    def _partitions(self, offset_ranges: Sequence[OffsetRange], position_count: int) -> list[InputPartition]:
         types: dict[str, int | None] = {}
         if self._options.value_format is ValueFormat.RAW and "timestampType" in self._arrow_schema.names:
             types = {each.topic: None for each in offset_ranges}
             types = {topic: self._topics().timestamp_type(topic) for topic in types}
-        return [InputPartition((each, types.get(each.topic))) for each in offset_ranges]
+        return [InputPartition((each, types.get(each.topic), position_count == 1)) for each in offset_ranges]
 
     def _records(self, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
         start_offset = offset_range.start_offset
@@ -153,7 +154,13 @@ class _Reader:
             )
 
     def _rows(
-        self, records: pa.RecordBatch, source: OffsetRange, timestamp_type: int | None, letters: DeadLetters
+        self,
+        records: pa.RecordBatch,
+        source: OffsetRange,
+        timestamp_type: int | None,
+        letters: DeadLetters,
+        *,
+        is_only: bool,
     ) -> Iterator[pa.RecordBatch]:
         options = self._options
         if options.value_format is ValueFormat.RAW:
@@ -167,7 +174,10 @@ class _Reader:
             return
         columns = pa.schema([field for field in self._arrow_schema if field.name != ROW_KIND_COLUMN])
         try:
-            found = decoder(options, columns)(records["key"], records["value"], records[OLD_KEY.name])
+            emits = is_only and options.truncates is Truncates.EMIT
+            found = decoder(options, columns, emits_truncates=emits)(
+                records["key"], records["value"], records[OLD_KEY.name]
+            )
         except NewColumnsError as error:
             at = self._place_of(records, error.index, source)
             raise ConflictError(f"{error} {at}") from error
@@ -180,7 +190,7 @@ class _Reader:
                 f"fix=correct the schema, or set on-bad-record={OnBadRecord.DEAD_LETTER.value} and dead-letter.topic"
             )
         letters.send(records, found.bad, source)
-        if found.rows.num_rows:
+        if found.rows.num_rows or found.is_truncated:
             yield spark_rows(found, self._arrow_schema)
 
     def _place_of(self, records: pa.RecordBatch, index: int, source: OffsetRange) -> str:
@@ -204,7 +214,7 @@ class KafkaBatchReader(_Reader, DataSourceReader):
                         f"the range ends before it starts: topic={position[0]} partition={position[1]} "
                         f"startingOffsets={start[position]} endingOffsets={offset}"
                     )
-            return self._partitions(ranges(start, end))
+            return self._partitions(ranges(start, end), len(end))
         except FluvialError as error:
             raise with_source_option_names(error) from None
 
@@ -280,7 +290,7 @@ class KafkaStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
                 start = begin_of(end) or self._begin()
             self._check_same_topics(topic_ids_of(end))
             begin = without_topics(from_json(start), recreated_topics(topic_ids_of(start), topic_ids_of(end)))
-            return self._partitions(ranges(begin, from_json(end)))
+            return self._partitions(ranges(begin, from_json(end)), len(from_json(end)))
         except FluvialError as error:
             raise with_source_option_names(error) from None
 

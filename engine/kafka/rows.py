@@ -1,7 +1,7 @@
 """Kafka records as rows for Spark: unchanged, or decoded into columns and a row kind."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from engine.kafka.options import KafkaSourceOptions, OnNewFields, ValueFormat
 from engine.kafka.source_columns import column_name, in_source, with_known_columns
-from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
+from engine.types.rows import ROW_KIND_COLUMN, TRUNCATE_KIND, UNAVAILABLE_COLUMN
 from logstore.format.avro_payloads import AvroPayloads
-from logstore.format.debezium import decode_envelopes
+from logstore.format.debezium import DecodedChanges, decode_envelopes
 from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.source.old_keys import with_old_keys
@@ -33,6 +33,7 @@ class DecodedRecords:
     kinds: pa.Array  # (rows,) int8 RowKind
     bad: Sequence[BadRecord]
     unavailable: pa.Array | None = None  # (rows,) list<string>: columns whose value was left out; None: nowhere
+    is_truncated: bool = False  # the rows of the source before these are gone
 
 
 Decode = Callable[..., DecodedRecords]
@@ -64,12 +65,13 @@ def raw_rows(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
+def decoder(options: KafkaSourceOptions, schema: pa.Schema, *, emits_truncates: bool = False) -> Decode:
     """The decoder for a source.
 
     Args:
         options: with a format other than raw.
         schema: the columns to decode.
+        emits_truncates: changes before a truncate event are left out; else it is a bad record.
     """
     keeps, is_avro = UNAVAILABLE_COLUMN in schema.names, options.registry is not None
     columns = [field for field in schema if field.name != UNAVAILABLE_COLUMN]
@@ -94,19 +96,36 @@ def decoder(options: KafkaSourceOptions, schema: pa.Schema) -> Decode:
             out_of_range=options.out_of_range,
             unavailable_values="keep" if keeps else "fail",
             placeholder=options.placeholder,
+            with_truncates=emits_truncates,
         )
+        is_truncated = bool(found.truncates)
+        if is_truncated:
+            found = _behind(found, found.truncates[-1])
         rows = pa.RecordBatch.from_arrays(found.rows.columns, schema=plain)
         marks = _named(found.unavailable)
         if marks is not None and found.old_keys is not None:
             is_moved = flags(found.old_keys.is_valid())
             columns = zip(options.key_columns, found.old_keys.flatten(), strict=True)
             marks = with_old_keys(marks, {name: each.cast(schema.field(name).type) for name, each in columns}, is_moved)
-        return DecodedRecords(rows=rows, kinds=found.kinds, bad=found.bad, unavailable=marks)
+        return DecodedRecords(rows=rows, kinds=found.kinds, bad=found.bad, unavailable=marks, is_truncated=is_truncated)
 
     def plain_rows(keys: pa.Array, values: pa.Array, _: pa.Array | None = None) -> DecodedRecords:
         return _decode_plain(keys, values, plain, options.key_columns)
 
     return plain_rows if options.value_format is ValueFormat.JSON else envelopes
+
+
+def _behind(found: DecodedChanges, index: int) -> DecodedChanges:
+    """The changes of the records behind one of them; bad records stay."""
+    begin = int(np.searchsorted(found.record_indices, index, side="right"))
+    return replace(
+        found,
+        rows=found.rows.slice(begin),
+        kinds=found.kinds.slice(begin),
+        record_indices=found.record_indices[begin:],
+        unavailable=None if found.unavailable is None else found.unavailable.slice(begin),
+        old_keys=None if found.old_keys is None else found.old_keys.slice(begin),
+    )
 
 
 def without_control_records(keys: pa.Array, values: pa.Array) -> pa.Array:
@@ -135,7 +154,10 @@ def _avro_payloads(registry: SchemaRegistry) -> AvroPayloads:
 
 
 def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
-    """The changes in Spark's columns and types; ``_row_kind`` has the kinds as ``+I -U +U -D``."""
+    """The changes in Spark's columns and types; ``_row_kind`` has the kinds as ``+I -U +U -D``.
+
+    Behind a truncate the first row is of kind ``-T``, with null for all else.
+    """
     count = found.rows.num_rows
 
     def column(field: pa.Field) -> pa.Array:
@@ -145,7 +167,11 @@ def spark_rows(found: DecodedRecords, schema: pa.Schema) -> pa.RecordBatch:
             return pa.nulls(count, field.type) if found.unavailable is None else found.unavailable.cast(field.type)
         return pc.cast(found.rows[field.name], field.type)
 
-    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+    rows = pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+    if not found.is_truncated:
+        return rows
+    marker = [pa.array([TRUNCATE_KIND if each.name == ROW_KIND_COLUMN else None], each.type) for each in schema]
+    return pa.concat_batches([pa.RecordBatch.from_arrays(marker, schema=schema), rows])
 
 
 def _decode_plain(keys: pa.Array, values: pa.Array, schema: pa.Schema, key_names: Sequence[str]) -> DecodedRecords:

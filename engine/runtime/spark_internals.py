@@ -108,6 +108,11 @@ def planned_bytes(frame: "DataFrame") -> int:
     return int(jvm_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
+def is_shuffled(frame: "DataFrame") -> bool:
+    """Whether rows of a frame have come from other partitions; those that the frame needs for that are computed."""
+    return "Shuffled" in jvm_frame(frame).queryExecution().toRdd().toDebugString()
+
+
 def most_rows_of(frame: "DataFrame") -> int | None:
     """The number of rows that a frame cannot exceed, as its plan knows; None: any number."""
     found = jvm_frame(frame).queryExecution().optimizedPlan().maxRows()

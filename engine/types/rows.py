@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from filestore.hashing.buckets import bucket_ids
@@ -15,6 +16,8 @@ from filestore.write.row_checks import conform_batch, row_kinds_of_column
 from lsm.errors import InvalidInputError
 
 ROW_KIND_COLUMN: Final = "_row_kind"
+TRUNCATE_KIND: Final = "-T"
+"""In ``_row_kind`` of a row without values: the source was truncated here. A table never holds such a row."""
 UNAVAILABLE_COLUMN: Final = "_unavailable"
 """list<string>: the names of columns whose value the source left out of an update; null: none."""
 
@@ -40,7 +43,7 @@ def change_rows(
     kinds = None
     index = batch.schema.get_field_index(ROW_KIND_COLUMN)
     if index >= 0 and ROW_KIND_COLUMN not in table.schema.column_names:
-        kinds = row_kinds_of_column(batch.column(index).cast(pa.string()), ROW_KIND_COLUMN)
+        kinds = _kinds_of(batch.column(index).cast(pa.string()))
         batch = batch.select([name for name in batch.schema.names if name != ROW_KIND_COLUMN])
     schema = _fillable(table.schema) if may_lack_values else table.schema
     rows = conform_batch(batch, schema, rounds=table.options.write_round_values)
@@ -48,6 +51,18 @@ def change_rows(
     if kinds is None and field is not None:
         kinds = row_kinds_of_column(rows.column(field), field)
     return rows, kinds
+
+
+def _kinds_of(texts: pa.Array) -> pa.Array:
+    try:
+        return row_kinds_of_column(texts, ROW_KIND_COLUMN)
+    except InvalidInputError as error:
+        if not pc.any(pc.equal(texts, TRUNCATE_KIND)).as_py():
+            raise
+        raise InvalidInputError(
+            f"a truncate of the source is no row: column={ROW_KIND_COLUMN} value={TRUNCATE_KIND} "
+            "fix='write the stream by foreachBatch(sink(table)), which empties the table; or leave out truncates=emit'"
+        ) from error
 
 
 def change_parts(batch: pa.RecordBatch, table: TableView) -> tuple[pa.RecordBatch, pa.Array | None, pa.Array | None]:

@@ -29,7 +29,10 @@ from engine.types.spark_types import as_spelled, cast_frame, fields_of_frame
 from engine.write.driver.choice import runner_of_sink
 from engine.write.schema_evolution import evolve_schema, merge_rules
 from engine.write.session import Upkeep, WriteSession
+from engine.write.truncation.detection import TruncatedBatchError
+from engine.write.truncation.emptying import empty_before, place_of_truncate, rows_behind
 from engine.write.unavailable.filling import Refuse
+from filestore.commit.table_commit import CommitResult
 from filestore.evolution.schema_merge import MergeRules
 from filestore.schema.validation import check_writable
 from filestore.table import FileTable
@@ -54,9 +57,10 @@ def sink(
 ) -> "StreamSink":
     """A function for ``foreachBatch`` that writes each micro-batch to a table, exactly once.
 
-    Frames hold the table's columns, in any order, and optionally ``_row_kind`` (+I -U +U -D) and ``_unavailable``
-    (names of columns that the source left out, whose value is that of the row before); nullable columns may be
-    missing. Rows of one key must come from one input task in their order, or the table needs a ``sequence.field``.
+    Frames hold the table's columns, in any order, and optionally ``_row_kind`` (+I -U +U -D, and -T for a truncate of
+    the source, which empties the table) and ``_unavailable`` (names of columns that the source left out, whose value is
+    that of the row before); nullable columns may be missing. Rows of one key must come from one input task in their
+    order, or the table needs a ``sequence.field``.
 
     Args:
         table: from ``Catalog.table``.
@@ -108,7 +112,11 @@ class StreamSink:
             self._session = self._opened(frame, batch_id)
         if self._triggers is not None:
             self._triggers.note_earlier(frame)
-        self._last_commit = CommitHandle.of(self._session.write(frame, batch_id=batch_id), self._table.store)
+        try:
+            done = self._session.write(frame, batch_id=batch_id)
+        except TruncatedBatchError:
+            done = self._written_behind_truncate(self._session, frame, batch_id)
+        self._last_commit = CommitHandle.of(done, self._table.store)
 
     def close(self) -> None:
         """Wait for the compaction that is running, and start no other. Call it after the query, before Spark stops."""
@@ -129,6 +137,23 @@ class StreamSink:
         """Compactions of this run that failed: look at them when a table gets slow to read."""
         return CompactionFailures() if self._session is None else self._session.compaction_failures
 
+    def _written_behind_truncate(
+        self, session: WriteSession[DataFrame], frame: DataFrame, batch_id: int
+    ) -> CommitResult:
+        """The batch without what came before a truncate of the source, behind a commit that empties the table."""
+        place = place_of_truncate(frame, self._table.name)
+        session.check_run(f"truncate batch={batch_id}")
+        session.close()
+        self._session = None  # also for what follows: this one's runner has learned from rows that are not the source's
+        empty_before(self._table, self._commit_user(frame), batch_id)
+        logger.info("the source was truncated, and so is the table: table=%s batch=%d", self._table.name, batch_id)
+        rest = rows_behind(frame, place)
+        with self._opened(rest, batch_id) as last:
+            return last.write(rest, batch_id=batch_id)
+
+    def _commit_user(self, frame: DataFrame) -> str:
+        return self._options.commit_user or _query_id(frame)
+
     def _merge(self, frame: DataFrame, rules: MergeRules) -> DataFrame:
         """The frame as the table holds it; its schema is changed before any row of the batch is written."""
         if frame.schema != self._merged:
@@ -143,11 +168,11 @@ class StreamSink:
         return cast_frame(frame, self._table.schema) if rules.casts else frame
 
     def _opened(self, frame: DataFrame, batch_id: int) -> WriteSession[DataFrame]:
-        user = self._options.commit_user or _query_id(frame)
+        user = self._commit_user(frame)
         store = self._table.store
         recorder = Recorder.of(store)
         job = None if recorder is None else job_of_frame(frame, self._options.pipeline_name, user)
-        if recorder is not None and job is not None:
+        if self._run is None and recorder is not None and job is not None:
             self._run = RecordedRun(recorder, job)
             self._run.origin(batch_id, reads_beside(store, frame))
         return WriteSession(

@@ -17,6 +17,7 @@ from engine.types.spark_types import aligned
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.local_merge import LocalMerge
 from engine.write.routing import shuffle_by_bucket, shuffle_counted_rows
+from engine.write.truncation.detection import IS_TRUNCATED, TruncatedBatchError, failing_when_truncated
 from engine.write.unavailable.filling import Refuse
 from engine.write.unavailable.moved_rows import MovedBetweenTasksError
 from filestore.compact.task import CompactionTask
@@ -46,6 +47,8 @@ class SparkRunner:
         try:
             return self._written(spec, rows)
         except PySparkException as error:
+            if IS_TRUNCATED in str(error):
+                raise TruncatedBatchError.of(spec.table.name) from error
             if spec.task_count == 1 or MovedBetweenTasksError.__name__ not in str(error):
                 raise
         logger.info(
@@ -79,7 +82,7 @@ def losing_as_conflict(spec: BatchSpec) -> Iterator[None]:
 def _shuffled(frame: DataFrame, spec: BatchSpec) -> DataFrame:
     """The table's columns, all rows of a bucket in one partition."""
     table, options = spec.table, spec.table.options
-    rows = aligned(frame, table.schema)
+    rows = failing_when_truncated(aligned(frame, table.schema), table.schema)
     local = LocalMerge.of(table.store, has_log=spec.log is not None)
     if local is not None and UNAVAILABLE_COLUMN not in rows.columns:  # a row with gaps needs those before it
         rows = local.applied(rows)

@@ -95,7 +95,8 @@ def _reason(operation: str | None, *, is_before_missing: bool) -> str:
         return "not a change event: 'op' is missing"
     if operation == "t":
         return (
-            "a truncate event cannot become row changes: op=t fix='fluvial cdc run applies it; or set "
+            "a truncate event cannot become row changes: op=t fix='fluvial cdc run applies it, and so do "
+            "jobs and truncates=emit where a topic with one partition fills a table as it is; or set "
             "skipped.operations=t at the connector'"
         )
     if operation not in _KINDS_OF_OPERATION:

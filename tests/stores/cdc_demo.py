@@ -74,8 +74,9 @@ def main(home: Path, seconds: int, rate: int) -> int:
 def _show_lag(job: Path) -> bool:
     done = subprocess.run([*_FLUVIAL, "cdc", "status", str(job), "--json"], capture_output=True, text=True, check=False)
     tables = json.loads(done.stdout)["tables"] if done.returncode == 0 else []
-    shown = [f"{each['table'].removeprefix('pgbench_')} {each['records_behind']} behind" for each in tables]
-    print(f"   {', '.join(shown) or 'the job starts'}", flush=True)
+    lags = [(each["table"].removeprefix("pgbench_"), each["records_behind"], each["seconds_behind"]) for each in tables]
+    shown = "; ".join(f"{name} {records} records, {seconds or 0:.0f} s" for name, records, seconds in lags)
+    print(f"   behind: {shown}" if shown else "   the job starts", flush=True)
     return bool(tables)
 
 

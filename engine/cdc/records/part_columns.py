@@ -25,6 +25,15 @@ def refused_columns(part: RowPart, settings: CdcSettings) -> dict[str, str]:
     return {each.name: each.note for each in columns_of_part(part.row, settings.types) if each.refused}
 
 
+def lossy_columns(part: RowPart, source: SourceTable, settings: CdcSettings) -> dict[str, str]:
+    """The columns of a table's rows that do not hold all of the source's values, and what is lost."""
+    return {
+        each.name: each.note
+        for each in columns_of_part(part.row, settings.types)
+        if each.note and not each.refused and not is_excluded(source, each.name, settings.excluded)
+    }
+
+
 def key_names(part: RowPart) -> tuple[str, ...]:
     """The columns of the key, in the source's order; () without one."""
     return field_names(part.key)

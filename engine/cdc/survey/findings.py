@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.cdc.records.part_columns import key_names
-from engine.cdc.records.routing import RowPart, is_row_part, route
+from engine.cdc.records.routing import Declared, RowPart, is_row_part, nothing_declared, route
 from engine.cdc.rules.names import SourceTable, TableTarget, is_excluded, name_in_table
 from engine.cdc.rules.part_sequence import CHANGE_KINDS
 from engine.cdc.settings import SKIP, CdcSettings
@@ -72,19 +72,25 @@ class _Met:
     parts: list[tuple[str, RowPart]] = field(default_factory=list)  # with the topic partition, in order
 
 
-def survey(samples: Iterable[TopicSample], settings: CdcSettings, split: Split) -> Survey:
+def survey(
+    samples: Iterable[TopicSample],
+    settings: CdcSettings,
+    split: Split,
+    declared: Declared = nothing_declared,
+) -> Survey:
     """Look at samples.
 
     Args:
         samples: of all partitions.
         settings: rules of names and types.
         split: of the records' format.
+        declared: parts for records that have none.
     """
     met: dict[SourceTable, _Met] = {}
     others: dict[str, str] = {}
     problems: dict[str, str] = {}
     for sample in samples:
-        kind, problem = _look(sample, split, met)
+        kind, problem = _look(sample, split, declared, met)
         if problem:
             problems[sample.topic] = problem
         elif kind:
@@ -93,14 +99,14 @@ def survey(samples: Iterable[TopicSample], settings: CdcSettings, split: Split) 
     return Survey(tables=tuple(_without_clashes(tables)), others=others, problems=problems)
 
 
-def _look(sample: TopicSample, split: Split, met: dict[SourceTable, _Met]) -> tuple[str, str]:
+def _look(sample: TopicSample, split: Split, declared: Declared, met: dict[SourceTable, _Met]) -> tuple[str, str]:
     """What the topic is if it is no table, and why it cannot be read."""
     kinds: set[str] = set()
     problem = ""
     has_tables = False
     position = f"{sample.topic}/{sample.partition}"
     for batch in sample.records:
-        routed = route(batch["key"], batch["value"], split=split)
+        routed = route(batch["key"], batch["value"], split=split, declared=declared)
         for piece in routed.pieces:
             has_tables = True
             of = met.setdefault(piece.source, _Met())

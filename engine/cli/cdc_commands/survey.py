@@ -7,13 +7,15 @@ from typing import Any, Final
 
 import click
 
-from engine.cdc.records.scan import split_of
+from engine.cdc.records.scan import declared_parts, split_of
 from engine.cdc.settings import CdcSettings
 from engine.cdc.survey.findings import Survey, survey, survey_json
 from engine.cdc.survey.job_text import job_text
 from engine.cdc.survey.samples import samples
 from engine.cli.output import console, grid, print_json
 from engine.cli.place import Command
+from engine.deploy.cdc_job import cdc_settings
+from engine.deploy.config.job_config import JobConfig
 from engine.kafka.options import KafkaSourceOptions, check_reachable
 from lsm.errors import InvalidInputError
 
@@ -65,11 +67,26 @@ def surveyed(asked: AskedTopics) -> tuple[Survey, str]:
         UnavailableError: the brokers or the registry do not answer.
     """
     settings = _settings(asked)
-    check_reachable(settings.properties)
-    found = survey(samples(settings, count=_SAMPLE_SIZE), settings, split_of(settings))
+    found = _looked(settings)
     if not found.tables and not found.others and not found.problems:
         raise InvalidInputError(f"no topic matches: pattern={asked.pattern} fix=name another, in regular expressions")
     return found, job_text(found, settings, brokers=asked.brokers, registry=asked.registry)
+
+
+def surveyed_databases(job: JobConfig) -> dict[str, Survey]:
+    """What the topics of a job file's databases would become by its rules, by name; those without topics are empty.
+
+    Raises:
+        InvalidInputError: settings that do not go together.
+        UnavailableError: the brokers or a registry do not answer.
+    """
+    return {each.name: _looked(cdc_settings(job, each)) for each in job.cdc}
+
+
+def _looked(settings: CdcSettings) -> Survey:
+    check_reachable(settings.properties)
+    found = samples(settings, count=_SAMPLE_SIZE)
+    return survey(found, settings, split_of(settings), declared_parts(settings))
 
 
 def sampled(topic: str, brokers: str) -> list[tuple[bytes | None, bytes | None]]:
@@ -96,11 +113,14 @@ def sampled(topic: str, brokers: str) -> list[tuple[bytes | None, bytes | None]]
     return found
 
 
-def print_survey(found: Survey, *, is_json: bool) -> None:
-    """Show tables, columns, what is lost and what is refused."""
+def print_survey(found: Survey, *, is_json: bool, database: str | None = None) -> None:
+    """Show tables, columns, what is lost and what is refused; ``database``: of a job file, which may have several."""
     if is_json:
         print_json(survey_json(found))
         return
+    if database is not None:
+        none = "" if found.tables or found.others or found.problems else ": no topic matches yet"
+        console().print(f"database {database}{none}", style="bold", soft_wrap=True, markup=False)
     for each in found.tables:
         key = ", ".join(each.key) or "none"
         title = f"{each.source} -> {each.table or 'left out'}: key {key} (from {each.key_from})"

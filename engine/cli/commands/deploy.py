@@ -17,7 +17,15 @@ from typing import Any, Final
 
 import click
 
-from engine.cli.cdc_commands.survey import AskedTopics, from_topics_options, print_survey, surveyed, write_job
+from engine.cdc.survey.findings import survey_json
+from engine.cli.cdc_commands.survey import (
+    AskedTopics,
+    from_topics_options,
+    print_survey,
+    surveyed,
+    surveyed_databases,
+    write_job,
+)
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_INVALID, EXIT_TERMINATED
 from engine.cli.job_output import job_progress, print_results
 from engine.cli.output import console, grid, json_option, notes, print_json
@@ -57,6 +65,11 @@ LAYER_OPTIONS: Final = (
     click.option("--profile", metavar="NAME", help="Profile of the job file to use."),
 )
 """What overrides a job file: ``overrides``, ``overlays`` and ``profile``."""
+METRICS_OPTIONS: Final = (
+    click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port, for Prometheus."),
+    click.option("--metrics-file", metavar="FILE", help="Keep metrics in a file, for node_exporter."),
+)
+"""Of a run: ``metrics_port`` and ``metrics_file``, see ``with_metrics``."""
 
 
 def with_layers(command: Command) -> Command:
@@ -87,8 +100,8 @@ def with_layers(command: Command) -> Command:
 @click.option("--pipeline", "pipelines", metavar="NAME", multiple=True, help="Run only this pipeline; repeatable.")
 @click.option("--spark-log", metavar="FILE", help="File for Spark's log messages. [default: a temporary file]")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port, for Prometheus.")
-@click.option("--metrics-file", metavar="FILE", help="Keep metrics in a file, for node_exporter.")
+@METRICS_OPTIONS[0]
+@METRICS_OPTIONS[1]
 @json_option
 @with_layers
 @click.pass_context
@@ -111,7 +124,7 @@ def run(
     Exit codes: 0 finished, or stopped if all pipelines are endless; 1 failed; 2 invalid request; 130 Ctrl-C; 143
     stopped by SIGTERM before the end.
     """
-    job = _with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
+    job = with_metrics(load(config).chosen(pipelines), metrics_port, metrics_file)
     set_up_logging(job.logging, context.find_root().params)
     log_file = spark_log or str(Path(tempfile.gettempdir()) / f"fluvial-{job.name}-{os.getuid()}.log")
     import_from_here()
@@ -217,6 +230,8 @@ def plan(
     With --apply, tables are changed to match the file; pipelines are left to a run. Differences that no statement can
     change (keys and partitions) are refused before anything is done.
 
+    Of each database in the section cdc it shows the same as with --from-topics, by the rules of the file.
+
     With --from-topics and without a job file: show what the change topics of a database would become, from records
     that are there: every table, its key, its columns, what they lose and what is refused.
 
@@ -237,8 +252,12 @@ def plan(
             _confirm(f"{len(steps)} table changes: apply them?")
         applied = apply_steps(job, steps)
         made = make_plan(job) if applied else made
+    databases = surveyed_databases(job)
     if as_json:
-        print_json(made.as_json() | ({"applied": [_shown_step(each) for each in applied]} if is_applied else {}))
+        shown = made.as_json() | ({"applied": [_shown_step(each) for each in applied]} if is_applied else {})
+        print_json(
+            shown | ({"databases": {n: survey_json(each) for n, each in databases.items()}} if databases else {})
+        )
     else:
         for each in applied:
             console().print(
@@ -246,8 +265,11 @@ def plan(
                 soft_wrap=True,
                 markup=False,
             )
-        _print_plan(made)
-    if not made.is_possible:
+        if made.steps or not databases:
+            _print_plan(made)
+        for name, found in databases.items():
+            print_survey(found, is_json=False, database=name)
+    if not made.is_possible or not all(each.is_possible for each in databases.values()):
         return EXIT_INVALID
     return EXIT_CHANGES if detailed_exitcode and made.has_changes else 0
 
@@ -272,7 +294,7 @@ def _confirm(question: str) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def _with_metrics(job: JobConfig, port: int | None, file: str | None) -> JobConfig:
+def with_metrics(job: JobConfig, port: int | None, file: str | None) -> JobConfig:
     """The job with the command line's metrics options; its own values for the rest."""
     given = {name: value for name, value in (("port", port), ("file", file)) if value is not None}
     return job.model_copy(update={"metrics": job.metrics.model_copy(update=given)}) if given else job

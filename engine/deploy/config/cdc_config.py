@@ -20,6 +20,24 @@ from filestore.types.data_types import DataType
 from lsm.errors import InvalidInputError
 
 PATTERN: Final = "subscribePattern"
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "subscribe": "name the topics in subscribePattern",
+    "startingOffsets": "leave it out: topics are read from their beginning, or no table would equal its source",
+    "endingOffsets": "fluvial cdc run --once takes what is there, and ends",
+    "failOnDataLoss": "leave it out: a table whose records are gone waits, the others go on",
+    "key.columns": "leave it out: keys are those of the records; names: [{from: ..., key: [...]}] chooses others",
+    "update-before": "leave it out: tables without a key get rows before updates by themselves",
+    "epoch-units": "declare the columns with their precision, each: {TABLE: {columns: {at: TIMESTAMP(3)}}}",
+    "decimals": "set source.connector: {decimal.handling.mode: ...} beside declared columns",
+    "new-fields": "set schema-changes: {add: ...}",
+    "new-types": "set schema-changes: {widen: ..., retype: ...}",
+    "out-of-range": "set types: {out-of-range: ...}",
+    "unavailable-values": "set unavailable-values of the database",
+    "truncates": "set schema-changes: {truncate: ...}",
+    "on-bad-record": "set dead-letters of the database to a topic, or leave it out",
+    "dead-letter.topic": "set dead-letters of the database",
+}
+"""Options of fluvial-kafka that mean nothing for a whole database: what to do instead."""
 
 
 class CdcSourceConfig(Section):
@@ -29,7 +47,7 @@ class CdcSourceConfig(Section):
     """kafka: the only one."""
     options: Options = Field(default_factory=dict, repr=False)
     """subscribePattern (whole names of topics), kafka.* of the client, value.format: debezium-json (default) or
-    debezium-avro, with schema.registry.url; maxOffsetsPerTrigger."""
+    debezium-avro, with schema.registry.url; maxOffsetsPerTrigger; unavailable.value.placeholder of the connector."""
     transactions: str | None = None
     """Topic of transaction metadata (provide.transaction.metadata=true of the connector), for commit.cut."""
     signals: str | None = None
@@ -44,6 +62,11 @@ class CdcSourceConfig(Section):
         if not given:
             raise problem("topics are missing", key="options", facts=f"option={PATTERN} example=shop\\..*")
         _check_regex(given, PATTERN)
+        elsewhere = {name.lower(): (name, fix) for name, fix in _ELSEWHERE.items()}
+        for name in self.options:
+            if name.lower() in elsewhere:
+                known, fix = elsewhere[name.lower()]
+                raise problem("not an option of a database", key="options", facts=f"option={known} fix='{fix}'")
         return self
 
 

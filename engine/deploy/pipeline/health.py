@@ -9,16 +9,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from engine.deploy.config.operation_config import HealthConfig
 from engine.deploy.pipeline.broker_watch import NO_WATCH
-from engine.deploy.pipeline.supervision import PipelineState, Supervisor
+from engine.deploy.pipeline.supervision import PipelineState
 from engine.kafka.lag import SourceLag
 from lsm.errors import InvalidInputError
 
@@ -27,10 +27,44 @@ _STALE_S: Final = 120.0  # since the last supervision
 _NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
 
 
+class BatchTimes(Protocol):
+    """How long a micro-batch has taken that runs."""
+
+    @property
+    def batch_seconds(self) -> float:
+        """0 when none is running."""
+
+
+class SupervisedPipeline(Protocol):
+    """What health shows of a pipeline."""
+
+    batch_count: int
+    row_count: int
+    restart_count: int
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def write(self) -> BatchTimes | None:
+        """Its micro-batches; None before the first start."""
+
+
+class Supervised(Protocol):
+    """The pipelines of a job: ``Supervisor``, or what runs a whole database."""
+
+    def states(self) -> Mapping[str, PipelineState]:
+        """By name."""
+
+    def pipelines(self) -> Sequence[SupervisedPipeline]:
+        """All of them."""
+
+
 class Health:
     """The health of a running job."""
 
-    def __init__(self, config: HealthConfig, job: str, supervisor: Supervisor) -> None:
+    def __init__(self, config: HealthConfig, job: str, supervisor: Supervised) -> None:
         self._config = config
         self._job = job
         self._supervisor = supervisor
@@ -89,7 +123,7 @@ def _lag(lag: SourceLag) -> dict[str, float]:
 
 
 @contextmanager
-def health_of(config: HealthConfig, job: str, supervisor: Supervisor) -> Iterator[Health]:
+def health_of(config: HealthConfig, job: str, supervisor: Supervised) -> Iterator[Health]:
     """The health of a job while it runs.
 
     Raises:

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from engine.deploy.config.job_config import LOG_PREFIX, JobConfig
 from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, LIMIT_OPTIONS, PipelineConfig
 from engine.deploy.config.table_config import data_fields_of
-from engine.kafka.options import KafkaSourceOptions, NewTypes, UnavailableValues, ValueFormat
+from engine.kafka.options import KafkaSourceOptions, NewTypes, Truncates, UnavailableValues, ValueFormat
 from engine.kafka.source import KafkaSource
 from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
@@ -31,6 +31,7 @@ _CHANGELOG: Final = "read.changelog"
 _VALUE_FORMAT: Final = "value.format"
 _KEY_COLUMNS: Final = "key.columns"
 _UNAVAILABLE: Final = "unavailable-values"
+_TRUNCATES: Final = "truncates"
 _UPDATE_BEFORE: Final = "update-before"
 _DEBEZIUM: Final = frozenset({ValueFormat.DEBEZIUM_JSON.value, ValueFormat.DEBEZIUM_AVRO.value})
 _EPOCH_UNITS: Final = "epoch-units"
@@ -161,6 +162,8 @@ def source_spec(
     units = {**guessed, **_pairs(options.get(_EPOCH_UNITS, ""))}
     if units and value_format != ValueFormat.JSON.value:
         options[_EPOCH_UNITS] = ",".join(f"{name}={unit}" for name, unit in units.items())
+    if value_format in _DEBEZIUM and _is_truncated(config, pipeline, target):
+        options.setdefault(_TRUNCATES, Truncates.EMIT.value)
     schema = T.StructType([*_nullable(fields).fields, T.StructField(ROW_KIND_COLUMN, T.StringType())])
     if value_format in _DEBEZIUM and _is_filled(pipeline, target, options.get(_UNAVAILABLE)):
         schema = schema.add(UNAVAILABLE_COLUMN, T.ArrayType(T.StringType()))
@@ -174,11 +177,30 @@ def _is_filled(pipeline: PipelineConfig, target: TableSchema, wanted: str | None
     """
     if wanted is not None:
         return wanted == UnavailableValues.KEEP.value
+    return _holds_rows_of_keys(target) and _is_direct(pipeline)
+
+
+def _is_truncated(config: JobConfig, pipeline: PipelineConfig, target: TableSchema) -> bool:
+    """Whether a truncate of the source empties the table: if the table is the source's, and has no other.
+
+    A query between source and table could lose the truncate, or fill the table from elsewhere.
+    """
+    table = pipeline.outputs[0].table
+    writers = sum(output.table == table for each in config.pipelines for output in each.outputs)
+    return writers == 1 and _is_direct(pipeline) and (_holds_rows_of_keys(target) or target.table_options.row_counts)
+
+
+def _holds_rows_of_keys(target: TableSchema) -> bool:
+    """Whether a table has the newest row of each key, and its writer can look rows up."""
     options = target.table_options
-    has_steps = pipeline.transform or any(output.transform for output in pipeline.outputs)
     engines = ("deduplicate", "partial-update")
-    is_fillable = target.primary_keys and options.merge_engine in engines and options.bucket != POSTPONE_BUCKET
-    return bool(is_fillable and not has_steps and len(pipeline.outputs) == 1)
+    return bool(target.primary_keys) and options.merge_engine in engines and options.bucket != POSTPONE_BUCKET
+
+
+def _is_direct(pipeline: PipelineConfig) -> bool:
+    """Whether one table gets the rows of the source as they are."""
+    has_steps = pipeline.transform or any(output.transform for output in pipeline.outputs)
+    return not has_steps and len(pipeline.outputs) == 1
 
 
 def source_frame(spark: SparkSession, spec: SourceSpec) -> DataFrame:

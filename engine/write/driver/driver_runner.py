@@ -24,6 +24,7 @@ from engine.write.driver.frame_rows import collect_rows
 from engine.write.driver.source_rows import read_rows, scan_of
 from engine.write.local_merge import LocalMerge
 from engine.write.spark_runner import SparkRunner, losing_as_conflict
+from engine.write.truncation.detection import check_not_truncated
 from engine.write.unavailable.filling import Refuse
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
@@ -74,6 +75,7 @@ class DriverRunner:
                 spec.table.name, spec.batch_id, most_bytes, count,
             )  # fmt: skip
             return self._tasks.write(spec, rows)
+        check_not_truncated(found, spec.table.name, spec.table.schema)
         self._turns.keep()
         count = sum(batch.num_rows for batch in found)
         spec.observe(StepEvent(step=Step.ROWS_COLLECTED, batch_id=spec.batch_id, facts={"rows": count}))

@@ -156,6 +156,27 @@ def test_old_rows_have_the_default_of_an_added_column(job: MemoryJob) -> None:
     assert [(row["id"], row["n"]) for row in job.rows("users")] == [(1, 7), (2, 8)]
 
 
+def test_a_column_that_loses_something_is_told_when_it_is_made(
+    job: MemoryJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """G: tables that join while a job runs are in no plan; a column is told once, another one when it comes."""
+    lasts = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroDuration", "field": "lasts"}
+    visits = SourceTable("visits", [int32("id", optional=False), lasts])
+
+    def told() -> list[str]:
+        found = [each.getMessage() for each in caplog.records if "loses something" in each.getMessage()]
+        caplog.clear()
+        return found
+
+    job.batch(visits.insert({"id": 1, "lasts": 1_000_000}))
+    (line,) = told()
+    assert "table=visits column=lasts source=public.visits loses='an interval becomes microseconds" in line
+    grown = visits.with_columns(*visits.columns, {**lasts, "field": "rests"}, text("note"))
+    job.batch(visits.insert({"id": 2, "lasts": 1}), grown.insert({"id": 3, "lasts": 1, "rests": 2, "note": "n"}))
+    (line,) = told()
+    assert "column=rests" in line
+
+
 def test_a_table_that_fails_is_parked_and_goes_on_where_it_stopped(job: MemoryJob) -> None:
     """One poisoned record: its table waits, the others go on; after skip nothing but that record is missing."""
     job.batch(ORDERS.insert({"id": 1, "state": "a", "amount": None}))
@@ -255,6 +276,22 @@ def test_a_truncate_is_refused_only_where_other_source_tables_have_rows(tmp_path
         assert parked is not None
         assert "one of several source tables was truncated: table=all_of_them source=public.users" in parked
         assert {row["id"] for row in job.rows("all_of_them")} == {1, 3}
+
+
+def test_a_truncate_among_several_partitions_waits_because_its_place_is_not_known(job: MemoryJob) -> None:
+    """Rows of other partitions that came before it stayed, silently; what is ignored on purpose is passed over."""
+    topics = [f"shop.public.users-{n}" for n in range(2)]  # stand for the partitions of one topic
+    one, two = (replace(USERS, topic_name=each) for each in topics)
+    job.batch(one.insert({"id": 1, "name": "Ann"}))
+    parked = str(job.batch(one.insert({"id": 2, "name": "Bob"}), two.truncate()).tables["users"].parked)
+    assert "a source table was truncated whose changes are in several partitions" in parked
+    assert "offset=0 partitions=2 fix=" in parked
+    assert [row["id"] for row in job.rows("users")] == [1]
+    job.settings = replace(job.settings, schema_changes={"truncate": "ignore"})
+    job.restarted()
+    job.state.ask("resume", "users", at_ms=1)
+    assert job.batch().tables["users"].parked is None
+    assert [row["id"] for row in job.rows("users")] == [1, 2]
 
 
 # ---- names, added columns, kinds of deletes, tables without a key

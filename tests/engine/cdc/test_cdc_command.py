@@ -5,10 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from engine.cdc.metrics import LagCollector, measuring
 from engine.cdc.state import RESNAPSHOT
 from engine.deploy.cdc_job import cdc_of, cdc_settings
-from engine.deploy.config.job_config import parse_job
+from engine.deploy.config.job_config import JobConfig, parse_job
+from engine.kafka.options import SourceValues
+from engine.runtime.metrics import metrics_text
 from lsm.errors import InvalidInputError
 from tests.support.cdc_job import SERVERS, MemoryJob, memory_job
 from tests.support.change_events import SourceTable, int32
@@ -21,6 +25,7 @@ cdc:
 - {name: shop, database: shop, source: {options: {subscribePattern: 'shop\..*'}}}
 """
 NUMBERS = SourceTable("numbers", [int32("id"), int32("n")])
+OTHERS = SourceTable("others", [int32("id")])
 
 
 @pytest.fixture
@@ -48,16 +53,38 @@ def test_a_database_is_five_lines_and_each_word_is_checked() -> None:
         assert message in str(caught.value), str(caught.value)
 
 
+def test_options_of_the_source_are_used_or_refused() -> None:
+    """A placeholder of the connector's own was dropped silently: its text would have become the values."""
+
+    def given(*options: str) -> JobConfig:
+        text = FILE.replace("subscribePattern:", f"{', '.join(options)}, subscribePattern:")
+        return parse_job(text, name="job.yaml", environment={})
+
+    used = {
+        "value.format": "debezium-avro", "schema.registry.url": "http://localhost:8081",
+        "schema.registry.basic.auth.user.info": "me:secret", "maxOffsetsPerTrigger": "7",
+        "unavailable.value.placeholder": "gone",
+    }  # fmt: skip
+    job = given(*(f"{name}: '{value}'" for name, value in used.items()))
+    settings = cdc_settings(job, cdc_of(job, None))
+    assert (settings.placeholder, settings.max_records) == ("gone", 7)
+    assert settings.registry is not None
+    for option in SourceValues.declared.keys() - used.keys():
+        with pytest.raises(InvalidInputError, match=f"option={option} fix="):
+            given(f"{option.upper()}: x")
+
+
 def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int, str, str]]) -> None:
     """Lag in records and in seconds of the source, why a table waits; skip lets it go on behind the bad record."""
     flags = ("--brokers", SERVERS, "--topics", r"shop\..*", "--database", "shop", "--warehouse", job.catalog.warehouse)
-    job.batch(NUMBERS.insert({"id": 1, "n": 1}))
-    job.batch(NUMBERS.insert({"id": 2, "n": "two"}), NUMBERS.insert({"id": 3, "n": 3}))
+    job.batch(NUMBERS.insert({"id": 1, "n": 1}, lsn=41))
+    job.batch(NUMBERS.insert({"id": 2, "n": "two"}, lsn=42), NUMBERS.insert({"id": 3, "n": 3}, lsn=43))
     code, out, _ = fluvial("cdc", "status", "--json", *flags)
     (table,) = json.loads(out)["tables"]
     assert code == 0
     assert (table["table"], table["state"], table["records"]) == ("numbers", "parked", 1)
     assert table["records_behind"] == 3  # with the transaction's marker
+    assert table["lsn"] == 41
     assert table["seconds_behind"] > 0
     assert "topic=shop.public.numbers partition=0 offset=2" in table["reason"]
     assert table["fix"].endswith("fluvial cdc resume numbers")
@@ -69,9 +96,36 @@ def test_status_resume_and_skip(job: MemoryJob, fluvial: Callable[..., tuple[int
     _, out, _ = fluvial("cdc", "status", "--json", *flags)
     (table,) = json.loads(out)["tables"]
     assert (table["state"], table["records_behind"], table["seconds_behind"]) == ("running", 0, 0.0)
+    assert table["lsn"] == 43
     assert fluvial("cdc", "status", *flags)[0] == 0
     code, _, error = fluvial("cdc", "resume", "numbers", *flags)
     assert (code, "is not parked" in error) == (2, True)
+
+
+def test_lags_are_measured_at_each_scrape_also_of_tables_that_wait(job: MemoryJob) -> None:
+    """Records and seconds of the source, by table; a batch that never comes lets them grow."""
+    job.batch(NUMBERS.insert({"id": 1, "n": 1}), OTHERS.insert({"id": 1}))
+    job.batch(NUMBERS.insert({"id": 2, "n": "two"}))
+    ends, now_ms = {("shop.public.numbers", 0): 4, ("shop.public.others", 0): 2}, job.now_ms
+    collector = LagCollector(job.settings, lambda: job.state, latest=lambda: ends, now_ms=lambda: now_ms)
+
+    def lags(registry: CollectorRegistry) -> dict[str, float]:
+        lines = metrics_text(registry).splitlines()
+        return {name: float(value) for name, value in (line.split(" ") for line in lines if line[0] != "#")}
+
+    registry = CollectorRegistry()
+    with measuring(collector, registry):
+        first = lags(registry)
+        assert first['fluvial_cdc_lag_records{table="shop.numbers"}'] == 2
+        assert first['fluvial_cdc_lag_records{table="shop.others"}'] == 0
+        assert first['fluvial_cdc_lag_seconds{table="shop.others"}'] == 0
+        ends["shop.public.others", 0], now_ms = 12, now_ms + 60_000
+        second = lags(registry)
+        assert second['fluvial_cdc_lag_records{table="shop.others"}'] == 10
+        assert second['fluvial_cdc_lag_seconds{table="shop.others"}'] >= 60
+        waits = 'fluvial_cdc_lag_seconds{table="shop.numbers"}'
+        assert second[waits] == pytest.approx(first[waits] + 60)
+    assert metrics_text(registry) == ""
 
 
 def test_resnapshot_asks_the_job_to_await_a_snapshot(

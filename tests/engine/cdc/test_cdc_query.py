@@ -1,12 +1,15 @@
 """A job as a streaming query: a real broker, Spark, literal Debezium records."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -18,6 +21,11 @@ from engine.cdc.query import CdcQuery
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import StateFiles
 from engine.cdc.writers import ClusterTables
+from engine.deploy.cdc_job import run_cdc
+from engine.deploy.cdc_watch import RunningDatabase
+from engine.deploy.config.job_config import parse_job
+from engine.deploy.config.operation_config import HealthConfig
+from engine.deploy.pipeline.health import Health
 from engine.kafka.offsets import OffsetRange
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -76,6 +84,9 @@ def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
         sys.executable, "-m", "engine.cli", "cdc", "run", "--once", "--brokers", broker.bootstrap_servers, "--topics",
         first, "--database", "shop", "--warehouse", catalog.warehouse, "--set", "spark.master=local[2]",
     ]  # fmt: skip
+    gate = tmp_path / "warehouse" / "_cdc" / "shop" / "tables" / "t9.json"
+    gate.parent.mkdir(parents=True)
+    os.mkfifo(gate)  # whoever asks for the state of the last table waits: this test may be late
     job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     snapshots = tmp_path / "warehouse" / "shop.db"
     while job.poll() is None and not [*snapshots.glob("*/snapshot/snapshot-1")]:
@@ -84,11 +95,39 @@ def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
     job.wait(30)
     written = len([*snapshots.glob("*/snapshot/snapshot-1")])
     assert 0 < written < 12
+    gate.unlink()
+    metrics = tmp_path / "fluvial.prom"
+    command += ["--metrics-file", str(metrics)]
     done = subprocess.run(command, capture_output=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     for table in tables:
         found = catalog.table(f"shop.{table.name}").read().to_arrow()["n"].to_pylist()
         assert sorted(found) == list(range(20)), table.name
+        assert f'fluvial_cdc_lag_records{{table="shop.{table.name}"}} 0.0' in metrics.read_text()
+
+
+def test_the_health_of_a_database_is_in_a_file_while_it_runs(
+    spark: SparkSession, kafka: KafkaProperties, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    """It was not looked at: probes of Kubernetes found nobody, although the job file had a port for them."""
+    first = new_topic()
+    send(kafka, *(SourceTable("t", [int32("n")], topic_name=first).insert({"n": n}) for n in range(3)))
+    file, seen = tmp_path / "health.json", list[dict[str, Any]]()
+    source = {"options": {"subscribePattern": first, "kafka.bootstrap.servers": broker.bootstrap_servers}}
+    only = {"name": "shop", "database": "shop", "source": source, "commit": {"every": "available-now"}}
+    body = {"name": "j", "warehouse": str(tmp_path / "w"), "cdc": [only], "health": {"file": str(file)}}
+    job = parse_job(json.dumps(body), name="job.yaml", environment={})
+    run_cdc(job, job.cdc[0], spark=spark, on_batch=lambda _: seen.append(json.loads(file.read_text())))
+    assert not file.exists()
+    (shown,) = seen
+    assert (shown["job"], shown["live"], shown["pipelines"]["shop"]["state"]) == ("j", True, "running")
+    database = RunningDatabase("shop")
+    state = Health(HealthConfig.model_validate({"batch-timeout": "10 s"}), "j", database).state
+    assert (state()["live"], state()["ready"]) == (True, True)
+    database.started(type("Stuck", (), {"batch_seconds": 11.0})())  # type: ignore[arg-type]
+    assert (state()["live"], state()["ready"]) == (False, True)
+    database.wait(0, threading.Event())
+    assert (state()["ready"], state()["pipelines"]["shop"]["state"]) == (False, "waiting")
 
 
 def test_tables_are_written_by_tasks_of_a_cluster(

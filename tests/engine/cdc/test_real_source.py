@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from engine.cdc.records.scan import split_of
+from engine.cdc.rules.names import NameRule, Naming
 from engine.cdc.signals import send_signals, signals_for
 from engine.cdc.state import RESNAPSHOT
 from engine.cdc.status import latest_offsets, table_positions
+from engine.cdc.survey.findings import survey
+from engine.cdc.survey.samples import samples
 from logstore.format.connect_types import TypeRules
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -18,11 +22,19 @@ from tests.stores.tpcb import make_bank
 
 
 def test_every_type_of_postgres(postgres_source: ChangeSource, tmp_path: Path) -> None:
-    """Only what the connector cannot say differs: infinity. Its nested arrays, points and bits have no common text."""
+    """Only what the connector cannot say differs: infinity. Its nested arrays, points and bits have no common text.
+
+    G: ``plan`` has printed each column that comes to differ, before there was a table.
+    """
     scenario = POSTGRES["types"]
     postgres_source.execute(*scenario.before, "ALTER TABLE types DROP COLUMN ia2")
     postgres_source.start()
     follower = Follower(postgres_source, tmp_path, types=TypeRules(out_of_range="null"))
+    postgres_source.records()
+    settings = follower.settings
+    planned = survey(samples(settings, count=50), settings, split_of(settings))
+    assert planned.is_possible
+    printed = {each.name for table in planned.tables if table.table == "types" for each in table.columns if each.note}
     follower.catch_up()
     assert follower.differences() == {}
     postgres_source.execute(*scenario.after)
@@ -32,6 +44,7 @@ def test_every_type_of_postgres(postgres_source: ChangeSource, tmp_path: Path) -
     assert found is not None
     assert {each.key["id"] for each in found.differences} == {"4", "5"}
     names = [each.name for each in found.pair.columns]
+    assert {"d", "ts", "tstz"} <= printed
     for each in found.differences:
         sides = zip(names, each.source[0], each.table[0], strict=True)
         infinite = {(name, there, here) for name, there, here in sides if there != here}
@@ -84,6 +97,41 @@ def test_keys_that_move_and_rows_without_keys(postgres_source: ChangeSource, tmp
     follower.catch_up()
     assert follower.differences() == {}
     assert follower.verified()["pairs"].comparison.table_rows == 1  # type: ignore[union-attr]
+
+
+def test_shards_and_partitions_become_one_table_each(postgres_source: ChangeSource, tmp_path: Path) -> None:
+    """F: keys of two shards collide, none is lost or merged; rows that move between partitions' topics are one row."""
+    naming = Naming(
+        rules=(
+            NameRule(source=r"public\.orders_(\d+)", to="orders", add={"shard": "{1}"}, key=("shard", "id")),
+            NameRule(source=r"public\.parts(_\d+)?", to="parts", key=("id",)),
+        )
+    )
+    postgres_source.execute(
+        *(f"CREATE TABLE orders_{n} (id int PRIMARY KEY, v text)" for n in (1, 2)),
+        *(f"INSERT INTO orders_{n} SELECT i, '{n}-' || i FROM generate_series(1, 20) i" for n in (1, 2)),
+        "CREATE TABLE parts (id int, k int, v text, PRIMARY KEY (id, k)) PARTITION BY LIST (k)",
+        *(f"CREATE TABLE parts_{k} PARTITION OF parts FOR VALUES IN ({k})" for k in (1, 2)),
+        "INSERT INTO parts SELECT i, 1 + i % 2, 'p' || i FROM generate_series(1, 20) i",
+    )
+    postgres_source.start({"publish.via.partition.root": "false"})
+    follower = Follower(postgres_source, tmp_path, naming=naming)
+    follower.catch_up()
+    assert follower.differences() == {}
+    for first in (1, 11):
+        postgres_source.execute(
+            f"UPDATE parts SET k = 3 - k, v = v || 'x' WHERE id BETWEEN {first} AND {first + 9}",
+            f"UPDATE parts SET k = 3 - k WHERE id BETWEEN {first} AND {first + 4}",
+            f"UPDATE orders_2 SET v = v || 'x' WHERE id BETWEEN {first} AND {first + 9}",
+            f"DELETE FROM orders_1 WHERE id BETWEEN {first} AND {first + 2}",
+            f"INSERT INTO orders_1 VALUES ({first}, 'again')",
+        )
+        report = follower.catch_up()
+        assert {name: each.parked for name, each in report.tables.items() if each.parked} == {}
+        assert follower.differences() == {}
+    found = {each.source.name: each.comparison for each in follower.verified().values()}
+    rows = {name: (each.source_rows, each.table_rows) for name, each in found.items() if each is not None}
+    assert rows == {"orders_1": (16, 16), "orders_2": (20, 20), "parts": (20, 20)}
 
 
 def test_a_load_of_pgbench(postgres_source: PostgresSource, tmp_path: Path) -> None:

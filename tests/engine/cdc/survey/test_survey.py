@@ -2,18 +2,22 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
 
+from engine.cdc.records.scan import declared_parts
 from engine.cdc.rules.names import NameRule, Naming
-from engine.cdc.settings import CdcSettings
+from engine.cdc.settings import CdcSettings, TableSettings
 from engine.cdc.survey.findings import Survey, SurveyedTable, survey
 from engine.cdc.survey.job_text import job_text
 from engine.cdc.survey.samples import TopicSample
 from engine.deploy.cdc_job import cdc_of, cdc_settings
 from engine.deploy.config.job_config import parse_job
+from filestore.types.data_types import DataType
+from logstore.format.connect_types import TypeRules
 from logstore.format.schema_parts import split_payloads
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
@@ -112,6 +116,23 @@ def test_records_without_schema_parts_are_refused_with_the_two_ways_out() -> Non
     assert not found.is_possible
 
 
+def test_what_rules_of_types_lose_is_listed_as_well() -> None:
+    """G: numbers as doubles, moments beyond the calendar; and columns that a job declares for records without parts."""
+    rules = TypeRules(numeric="double", out_of_range="null")
+    found = table(surveyed("types", settings=replace(SETTINGS, types=rules)), "types")
+    notes = {each.name: each.note for each in found.columns}
+    assert "rounded" in notes["nfree"]
+    assert "becomes null" in notes["tstz"]
+    bare = [replace(each, value=_payload(each.value)) for each in change_samples.read("types")]
+    columns = (("id", DataType(root="INT")), ("t", DataType(root="VARCHAR", length=2**31 - 1)))
+    settings = replace(SETTINGS, tables={"types": TableSettings(columns=columns, key=("id",))})
+    samples = topic_samples([each for each in bare if each.topic.endswith(".types")])
+    declared = survey(samples, settings, split_payloads, declared_parts(settings))
+    assert declared.is_possible
+    (only,) = declared.tables
+    assert ([each.name for each in only.columns], only.key) == (["id", "t"], ("id",))
+
+
 def test_the_commands_read_topics_and_write_a_job_file(
     kafka: KafkaProperties,
     topics: LogTopics,
@@ -143,6 +164,16 @@ def test_the_commands_read_topics_and_write_a_job_file(
     code, out, _ = fluvial("plan", *flags)
     assert code == 0
     assert "REPLICA IDENTITY FULL" in out
+    chosen = {"include": [r"public\.(orders|nokey)"], "exclude": [r"public\.nokey"]}
+    with (tmp_path / "own.yaml").open("w", encoding="utf-8") as own:
+        own.write(file.read_text(encoding="utf-8"))
+        own.write(f"  types: {{out-of-range: clamp}}\n  tables: {json.dumps(chosen)}\n")
+    code, out, _ = fluvial("plan", str(tmp_path / "own.yaml"), "--json")
+    assert code == 0
+    by_rules = json.loads(out)["databases"]["shop"]["tables"]
+    assert [each["table"] for each in by_rules if each["table"] is not None] == ["orders"]
+    code, out, _ = fluvial("plan", str(tmp_path / "own.yaml"))
+    assert (code, out.startswith("database shop\n")) == (0, True)
     code, _, err = fluvial("init", str(tmp_path / "made"), *flags)
     assert (code, (tmp_path / "made" / "shop.yaml").exists()) == (0, True)
     assert "fluvial cdc run" in err

@@ -9,6 +9,7 @@ import pytest
 
 from engine import Catalog
 from engine.cli.app import run_command
+from engine.procedures import create_tag
 from engine.table import Table
 from logstore.format.debezium import decode_envelopes
 from lsm.row_kind import RowKind
@@ -85,7 +86,10 @@ def test_a_table_that_follows_a_database_equals_it_also_when_the_connector_was_k
     assert changed["columns"]["f"] == {"source": None, "table": "0.1"}
     assert len(source.rows(changed["sql"])) == 1
     source.connect.start()
+    create_tag(table, "before")
     write_changes(source, table, "orders", written)
+    code, (found,) = verified(source, tmp_path, capsys, "--at", "before")
+    assert (code, found["table_rows"], len(found["differences"])) == (1, 2, 4)
     code, (found,) = verified(source, tmp_path, capsys)
     assert (code, found["differences"], found["not_compared"]) == (0, [], {})
     assert found["table"] == "shop.orders"

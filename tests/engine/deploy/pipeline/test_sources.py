@@ -21,8 +21,12 @@ def spec(
     key: tuple[str, ...] = ("id",),
     table: dict[str, str] | None = None,
     login: dict[str, str] | None = None,
+    transform: dict[str, str] | None = None,
+    twice: bool = False,
 ) -> SourceSpec:
     """Of a pipeline into a table (id BIGINT, v INT) whose log has brokers b:1."""
+    pipeline = {"name": "p", "source": source, "limits": limits or {}, "target": "db.t", "checkpoint": "/c"}
+    pipeline |= {} if transform is None else {"transform": transform}
     config = JobConfig.model_validate(
         {
             "name": "j",
@@ -30,9 +34,7 @@ def spec(
             "catalog": {"metastore": "jdbc", "uri": "sqlite:///names.db"},
             "log": BROKERS | (login or {}),
             "tables": {"db.t": {"columns": {"id": "BIGINT", "v": "INT"}, "primary_key": key, "options": table or {}}},
-            "pipelines": [
-                {"name": "p", "source": source, "limits": limits or {}, "target": "db.t", "checkpoint": "/c"}
-            ],
+            "pipelines": [pipeline, *([pipeline | {"name": "q", "checkpoint": "/d"}] if twice else [])],
         }
     )
     check_job(config)
@@ -48,7 +50,8 @@ def columns(found: SourceSpec) -> str | None:
 def test_topics_have_the_brokers_of_the_log_and_the_columns_of_the_target_and_row_kinds() -> None:
     found = spec({"options": {"subscribe": "t", "value.format": "debezium-json"}}, {"records": "5"})
     assert found.format == "fluvial-kafka"
-    assert found.options == {"subscribe": "t", "value.format": "debezium-json", "maxOffsetsPerTrigger": "5", **BROKERS}
+    given = {"subscribe": "t", "value.format": "debezium-json", "maxOffsetsPerTrigger": "5", **BROKERS}
+    assert found.options == {**given, "truncates": "emit"}
     assert columns(found) == "struct<id:bigint,v:int,_row_kind:string,_unavailable:array<string>>"
     assert found.schema is not None
     assert all(field.nullable for field in found.schema.fields)
@@ -184,6 +187,27 @@ def test_values_that_updates_left_out_are_taken_from_a_table_that_can_give_them(
     """Scalar TOAST columns had no way but REPLICA IDENTITY FULL (finding 2)."""
     options = {"subscribe": "t", "value.format": "debezium-json", **source}
     assert ("_unavailable" in str(columns(spec({"options": options}, table=table)))) == is_filled
+
+
+@pytest.mark.parametrize(
+    ("source", "table", "more", "expected"),
+    [
+        ({}, {}, {}, "emit"),
+        ({"value.format": "debezium-avro", "schema.registry.url": "http://r"}, {}, {}, "emit"),
+        ({"truncates": "fail"}, {}, {}, "fail"),
+        ({"value.format": "json"}, {}, {}, None),
+        ({}, {"merge-engine": "aggregation"}, {}, None),  # older rows are in its values
+        ({}, {}, {"transform": {"sql": "SELECT * FROM source WHERE v > 0"}}, None),  # a truncate has no values
+        ({}, {}, {"twice": True}, None),  # the other one's rows would be gone as well
+    ],
+)
+def test_a_truncate_empties_the_table_of_one_topic_and_no_other(
+    source: dict[str, str], table: dict[str, str], more: dict[str, Any], expected: str | None
+) -> None:
+    """INSERT 1,2; TRUNCATE; INSERT 3 kept 1 and 2, or stopped the job (finding 11)."""
+    options = {"subscribe": "t", "value.format": "debezium-json", **source}
+    found = spec({"options": options}, table=table, **more)
+    assert found.options.get("truncates") == expected
 
 
 @pytest.mark.parametrize("kind", ["TIME", "ARRAY<TIME(3)>"])

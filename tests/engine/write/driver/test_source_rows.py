@@ -159,7 +159,7 @@ class Metric:
 def test_rows_come_in_the_order_of_partitions_and_offsets_within_a_limit(changes: dict[str, str]) -> None:
     topic, metric = changes["subscribe"], Metric()
     ranges = [OffsetRange(topic=topic, partition=part, start_offset=2, end_offset=40) for part in (2, 0)]
-    parts = [pickle.dumps(InputPartition((each, None))) for each in ranges]
+    parts = [pickle.dumps(InputPartition((each, None, False))) for each in ranges]
     scan = SourceScan(source=source_rows.SOURCE_NAME, options=changes, partitions=parts, row_metric=metric)
     schema = from_arrow_schema(SCHEMA).add("_row_kind", T.StringType())
     found = source_rows.read_rows(scan, schema, threads=2, most_bytes=1 << 20)

@@ -1,0 +1,118 @@
+"""What a sink does about a truncate: it empties the table in a commit of its own, and writes what came behind.
+
+Only a batch that is not committed gets so far, so a replay does the same once more: on a table that is empty.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from engine.request.writer_options import SINK_KEYS, WriterOptions
+from engine.runtime.spark_internals import is_shuffled
+from engine.types.quoting import quoted
+from engine.types.rows import ROW_KIND_COLUMN
+from engine.write.session import LocalRunner, Upkeep, WriteSession
+from engine.write.truncation.detection import truncate_places
+from filestore.commit.table_commit import TableCommit
+from filestore.options.table_options import TableOptions
+from filestore.table import FileTable
+from lsm.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatePlace:
+    """Where the newest truncate of a batch is."""
+
+    partition: int  # of the frame
+    row: int  # of the partition
+
+
+def place_of_truncate(frame: DataFrame, table: str) -> TruncatePlace:
+    """Look for it, in a job of its own.
+
+    Raises:
+        InvalidInputError: other partitions have rows too, and which of them came before the truncate is not known.
+    """
+    columns = "partition int, rows long, last long"
+    found = frame.select(quoted(ROW_KIND_COLUMN)).mapInArrow(_looked, columns).collect()
+    filled = [each for each in found if each["rows"]]
+    if is_shuffled(frame) or len(filled) != 1 or filled[0]["last"] < 0:
+        raise InvalidInputError(
+            f"a truncate of the source came with rows of other partitions, whose order with it is not known: "
+            f"table={table} partitions={len(filled)} fix='let nothing between source and table shuffle the rows'"
+        )
+    return TruncatePlace(partition=filled[0]["partition"], row=filled[0]["last"])
+
+
+def rows_behind(frame: DataFrame, place: TruncatePlace) -> DataFrame:
+    """The rows of a frame behind a truncate."""
+    return frame.mapInArrow(partial(_behind, place), frame.schema)
+
+
+def empty_before(table: FileTable, commit_user: str, batch_id: int) -> None:
+    """Remove all rows in a commit of its own, before this batch's rows are written; not when they already are.
+
+    Removing the rows of an empty table again is harmless, so a replay may do it.
+
+    Args:
+        table: to be emptied.
+        commit_user: of the batch.
+        batch_id: of it.
+
+    Raises:
+        FluvialError: see ``WriteSession.overwrite``.
+    """
+    if TableCommit(table.store, commit_user).find_committed(batch_id) is not None:
+        return
+    whole = table.with_options({TableOptions.dynamic_partition_overwrite.key: "false"})
+    with WriteSession(
+        whole,
+        LocalRunner(),
+        commit_user=f"{commit_user}-truncate",
+        options=WriterOptions.parse({}, SINK_KEYS),
+        upkeep=Upkeep.REPLACE,
+        origin=_no_origin,
+    ) as session:
+        session.overwrite([], None)
+
+
+def _no_origin(batch_id: int, rows: Any) -> None:
+    return None
+
+
+def _looked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: how many rows the partition has, and where the last truncate is; -1: there is none."""
+    rows, last = 0, -1
+    for batch in batches:
+        places = truncate_places(batch)
+        if places.size:
+            last = rows + int(places[-1])
+        rows += batch.num_rows
+    yield pa.record_batch(
+        {
+            "partition": pa.array([_partition()], pa.int32()),
+            "rows": pa.array([rows], pa.int64()),
+            "last": pa.array([last], pa.int64()),
+        }
+    )
+
+
+def _behind(place: TruncatePlace, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: what is behind the place."""
+    left = place.row + 1 if _partition() == place.partition else 0
+    for batch in batches:
+        rest = batch.slice(min(left, batch.num_rows))
+        left = max(0, left - batch.num_rows)
+        if rest.num_rows:
+            yield rest
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
