@@ -189,6 +189,12 @@ class KafkaProperties:
         return self.by_name.get("sasl.username", "NAME") if has_login else "ANONYMOUS"
 
     @property
+    def transaction_timeout_s(self) -> float:
+        """How long brokers let a transaction stay open."""
+        name = "transaction.timeout.ms"
+        return int(self.by_name.get(name, _PRODUCER[name])) / 1000
+
+    @property
     def environment(self) -> KafkaEnvironment:
         """What makes the clients, and keeps their time."""
         return environment_of(self.by_name["bootstrap.servers"])
@@ -281,7 +287,12 @@ def leader_moved(error: KafkaException) -> bool:
 
 
 def error_of_kafka(
-    error: KafkaException | KafkaError | SystemError, doing: str, notes: ErrorNotes, *, needs: Iterable[Right] = ()
+    error: KafkaException | KafkaError | SystemError,
+    doing: str,
+    notes: ErrorNotes,
+    *,
+    needs: Iterable[Right] = (),
+    expired_s: float | None = None,
 ) -> FluvialError:
     """The Fluvial error to raise for a Kafka error.
 
@@ -290,6 +301,7 @@ def error_of_kafka(
         doing: start of the message, lower-case fact and ``key=value`` pairs: ``fence failed: topic=t bucket=3``.
         notes: error notes of the same client.
         needs: the rights that the call needs, to name the missing one.
+        expired_s: how long the transaction was open, if that is longer than brokers let it.
 
     Returns:
         ConflictError, UnavailableError, InvalidInputError or CorruptDataError, as `lsm.errors` defines them.
@@ -301,16 +313,14 @@ def error_of_kafka(
         while isinstance(cause, SystemError):
             cause = cause.__cause__
         if not (isinstance(cause, KafkaException) and is_refusal(cause.args[0])):
-            return ConflictError(
-                f"{doing} cause=another writer of this bucket took over (client lost its own error: {error})"
-            )
+            return ConflictError(f"{doing}{_shut_out(expired_s)} (client lost its own error: {error})")
         error = cause
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     code = kafka_error.code()
     facts = f"{doing} kafka_error={kafka_error.name()}: {kafka_error.str()}"
     beside = "" if kafka_error is notes.last else notes.text
     if code in _FENCED:
-        return ConflictError(f"{facts} cause=another writer of this bucket took over")
+        return ConflictError(f"{facts}{_shut_out(expired_s)}")
     if code in _TOO_LARGE:
         return InvalidInputError(
             f"{facts} cause=a record is larger than allowed"
@@ -325,3 +335,13 @@ def error_of_kafka(
     if code in _BAD_VALUES:
         return InvalidInputError(facts)
     return UnavailableError(f"{facts}{beside}{unreached(notes.last)}")
+
+
+def _shut_out(expired_s: float | None) -> str:
+    """Why brokers take nothing more from a producer: the same error to it, whoever raised its epoch."""
+    if expired_s is None:
+        return " cause=another writer of this bucket took over"
+    return (
+        f" cause=brokers ended the transaction, which was open for {expired_s:.0f} s: this process stood still, or the"
+        f" batch takes too long fix=run it again, and raise {OPTION_PREFIX}transaction.timeout.ms if that was no pause"
+    )
