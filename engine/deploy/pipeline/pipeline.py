@@ -213,9 +213,13 @@ class RunningPipeline:
         """Stop the query now, wait for a running compaction, and start no other."""
         if self._query is not None:
             self._query.stop()
+        self.close()
+        self._end_s = time.monotonic()
+
+    def close(self) -> None:
+        """Wait for a running compaction, and start no other. Call it also when the query has ended by itself."""
         if self.write is not None:
             self.write.close()
-        self._end_s = time.monotonic()
 
     def result(self, *, is_complete: bool) -> PipelineResult:
         """The result of the pipeline, once it has ended."""
