@@ -104,6 +104,7 @@ class ErrorNotes:
 
     def __init__(self) -> None:
         self.user = "NAME"  # of the client at the brokers, as far as known
+        self.client: Mapping[str, str] | None = None  # its properties
         self.last: KafkaError | None = None
         self.all_brokers_down = False  # at some point no broker accepted connections; a slow one does
         self.refusal: KafkaError | None = None  # the last refused login, certificate or right
@@ -223,7 +224,7 @@ class KafkaProperties:
         return self._client(self.environment.admin, self.by_name, notes)
 
     def _client(self, make: Callable[[dict[str, Any]], Any], properties: Mapping[str, Any], notes: ErrorNotes) -> Any:
-        notes.user = self.user
+        notes.user, notes.client = self.user, self.by_name
         try:
             return make({**_COMMON, **properties, "error_cb": notes, "logger": _ClientLog()})
         except KafkaException as error:
@@ -327,9 +328,9 @@ def error_of_kafka(
             f" fix=raise {OPTION_PREFIX}message.max.bytes and the topic's max.message.bytes together"
         )
     if is_refusal(kafka_error):
-        return InvalidInputError(f"{facts}{refused(kafka_error, needs, notes.user)}")
+        return InvalidInputError(f"{facts}{refused(kafka_error, needs, notes.user, notes.client)}")
     if notes.refusal is not None and code not in _BAD_VALUES:
-        return InvalidInputError(f"{facts}{beside}{refused(notes.refusal, needs, notes.user)}")
+        return InvalidInputError(f"{facts}{beside}{refused(notes.refusal, needs, notes.user, notes.client)}")
     if code in _NO_TOPIC:
         return CorruptDataError(f"{facts} cause=the topic or a partition of it is missing fix=restore it, or {NEW_LOG}")
     if code in _BAD_VALUES:
@@ -338,7 +339,7 @@ def error_of_kafka(
 
 
 def _shut_out(expired_s: float | None) -> str:
-    """Why brokers take nothing more from a producer: the same error to it, whoever raised its epoch."""
+    """Why brokers take nothing more from a producer: its own error is the same for both causes."""
     if expired_s is None:
         return " cause=another writer of this bucket took over"
     return (

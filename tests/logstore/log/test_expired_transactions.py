@@ -45,10 +45,14 @@ def test_the_cause_is_the_time_that_a_transaction_was_open(
     writer.append(None, pa.array([b"a", b"b"]))
     environment.sleep(open_s)
     environment.cluster.init_producer(target.transactional_id)
-    with pytest.raises((ConflictError, OutcomeUnknownError), match=cause):
+
+    def go_on() -> None:
         if when == "rows":
             writer.append(None, pa.array([b"c"] * 20_000))
         writer.commit(b"files")
+
+    with pytest.raises((ConflictError, OutcomeUnknownError), match=cause):
+        go_on()
     writer.close()
     with BucketLogWriter(target) as again:
         assert again.fence() is None, "nothing of it is visible"
