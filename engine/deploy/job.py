@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 from engine.catalog import Catalog
 from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig
-from engine.deploy.pipeline.broker_watch import ClusterWatch, watching
 from engine.deploy.pipeline.health import health_of
+from engine.deploy.pipeline.job_watch import ClusterWatch, Watched, watching
 from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
 from engine.deploy.pipeline.sources import kafka_options
 from engine.deploy.pipeline.supervision import Supervisor
 from engine.deploy.pipeline.table_changes import ensure_table
+from engine.deploy.pipeline.table_watch import table_watch, tables_read
 from engine.kafka.options import check_reachable
 from engine.runtime.spark_messages import spark_end
 from engine.spark.session import session
@@ -71,8 +72,10 @@ def run_job(
         spark = spark or job_session(config)
         try:
             with (
-                metrics_of(config.metrics, spark, list(tables.values())) as on_brokers,
-                watching(_clusters(config, pipelines, list(tables.values())), on_brokers) as health.brokers,
+                metrics_of(config.metrics, spark, list(tables.values())) as on_look,
+                watching(
+                    _watched(config, pipelines, [*tables.values(), *tables_read(config, catalog)]), on_look
+                ) as health.watch,
             ):
                 return supervisor.run(spark, on_progress, health.look)
         except (FluvialError, Py4JError, OSError) as error:
@@ -99,25 +102,24 @@ def job_session(config: JobConfig) -> SparkSession:
     return spark
 
 
-def _clusters(config: JobConfig, pipelines: Sequence[RunningPipeline], tables: Sequence[Table]) -> list[ClusterWatch]:
-    """The clusters of a job, if somewhere is shown how they are."""
+def _watched(config: JobConfig, pipelines: Sequence[RunningPipeline], tables: Sequence[Table]) -> list[Watched]:
+    """The clusters of a job's tables and topics, and the tables that it reads, if their state is shown anywhere."""
     if all(each is None for shown in (config.health, config.metrics) for each in (shown.port, shown.file)):
         return []
     clusters = [table.log.properties for table in tables if table.log is not None]
     sources = {each: options for each in pipelines if (options := kafka_options(config, each.config)) is not None}
     clusters += [options.properties for options in sources.values()]
-    return [
-        ClusterWatch(
-            properties,
-            {
+    read = [table_watch(config, each.config, partial(getattr, each, "position")) for each in pipelines]
+    found: list[Watched] = [each for each in read if each is not None]
+    for index, properties in enumerate(clusters):
+        if properties not in clusters[:index]:
+            read_here = {
                 each.name: (options, partial(getattr, each, "delivered"))
                 for each, options in sources.items()
                 if options.properties == properties
-            },
-        )
-        for index, properties in enumerate(clusters)
-        if properties not in clusters[:index]
-    ]
+            }
+            found.append(ClusterWatch(properties, read_here))
+    return found
 
 
 def _check_brokers(config: JobConfig, tables: list[Table]) -> None:

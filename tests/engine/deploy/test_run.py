@@ -17,9 +17,9 @@ from engine.catalog import Catalog
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import HealthConfig, OnFailureConfig
 from engine.deploy.job import run_job
-from engine.deploy.pipeline.broker_watch import BrokerWatch, ClusterWatch
 from engine.deploy.pipeline.checkpoints import read_checkpoint, source_difference
 from engine.deploy.pipeline.health import Health
+from engine.deploy.pipeline.job_watch import ClusterWatch, JobWatch
 from engine.deploy.pipeline.pipeline import PipelineProgress, RunningPipeline
 from engine.deploy.pipeline.supervision import Restart, Supervisor, restart_after
 from engine.deploy.pipeline.table_changes import ensure_table
@@ -317,7 +317,7 @@ def test_brokers_that_do_not_answer_make_a_job_not_ready() -> None:
     health = Health(
         config, "job", Supervisor([], on_failure=OnFailureConfig(), stop_timeout_s=1, stop=threading.Event())
     )
-    health.brokers = BrokerWatch([cluster := ClusterWatch(KafkaProperties.parse({"bootstrap.servers": "localhost:1"}))])
+    health.watch = JobWatch([cluster := ClusterWatch(KafkaProperties.parse({"bootstrap.servers": "localhost:1"}))])
     assert health.state()["ready"]
     cluster.look()
     state = health.state()
