@@ -38,8 +38,10 @@ def killed_in(home: Path, table: Table, phase: str, options: dict[str, str]) -> 
         reader.wait()
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("way", ["fail", "resnapshot", "consumer"])
+@pytest.mark.parametrize(
+    ("phase", "way"),
+    [*((phase, "fail") for phase in PHASES), ("files", "resnapshot"), ("snapshot", "consumer"), ("files", "consumer")],
+)
 def test_a_killed_reader_comes_back_whatever_it_was_reading(
     tmp_path: Path, broker: Broker, phase: str, way: str
 ) -> None:
