@@ -83,7 +83,7 @@ class StreamSink:
     """What ``foreachBatch`` calls. It serves one run of one query, and starts with its first micro-batch."""
 
     newest: ClassVar[WeakValueDictionary[tuple[str, ...], "StreamSink"]] = WeakValueDictionary()
-    """Of this process, by table and query: one that nobody closed has threads until Java lets it go."""
+    """Of this process, by table and query: one that was not closed has threads until Java lets it go."""
 
     def __init__(
         self, table: FileTable, options: WriterOptions, observe: Observer, refuse: Refuse | None = None

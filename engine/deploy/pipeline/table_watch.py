@@ -19,7 +19,7 @@ from lsm.errors import FluvialError
 logger = logging.getLogger("fluvial.job")
 
 
-class TableWatch:
+class SourceTableWatch:
     """The table of one pipeline."""
 
     def __init__(self, pipeline: str, probe: Callable[[], LagProbe], delivered: Callable[[], Position | None]) -> None:
@@ -72,7 +72,7 @@ def tables_read(config: JobConfig, catalog: Catalog) -> list[Table]:
 
 def table_watch(
     config: JobConfig, pipeline: PipelineConfig, delivered: Callable[[], Position | None]
-) -> TableWatch | None:
+) -> SourceTableWatch | None:
     """The watch of a pipeline that reads a table; None: it reads something else."""
     if source_table(config, pipeline) is None:
         return None
@@ -82,4 +82,4 @@ def table_watch(
         read = ReadOptions.parse(options, STREAM_KEYS)
         return LagProbe(stream_options(read, FluvialDataSource(options).schema()))
 
-    return TableWatch(pipeline.name, probe, delivered)
+    return SourceTableWatch(pipeline.name, probe, delivered)
