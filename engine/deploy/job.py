@@ -1,9 +1,11 @@
 """Running a job file: its tables are created, its pipelines started and supervised until they end."""
 
+import os
 import signal
 import threading
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -25,6 +27,9 @@ from engine.spark.session import session
 from engine.table import Table
 from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
+
+_UI: Final = "spark.ui.enabled"
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose settings are not overridden
 
 
 def run_job(
@@ -90,13 +95,16 @@ def run_job(
 
 
 def job_session(config: JobConfig) -> SparkSession:
-    """A session that leaves Ctrl-C to this process.
+    """A session that leaves Ctrl-C to this process, and without Spark's UI on one machine, unless it is asked for.
 
+    The UI listens on all addresses of the machine, and asks for no login.
     PySpark's own handler calls the JVM to cancel jobs, in the middle of any running call; if that fails, the interrupt
     surfaces as another error. Stopping the queries cancels their jobs as well.
     """
     handler = signal.getsignal(signal.SIGINT)
-    spark = session(config.name, config.spark.master, config.spark.conf)
+    is_one_machine = (config.spark.master or "local").startswith("local") and _GATEWAY not in os.environ
+    without_ui = {_UI: "false"} if is_one_machine else {}
+    spark = session(config.name, config.spark.master, {**without_ui, **config.spark.conf})
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
     return spark
