@@ -102,7 +102,7 @@ def listeners() -> Iterator[list[Listener]]:
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, listener: Listener, host: str = "localhost", **options: object) -> str:
-    monkeypatch.setattr(topics_module, "FIRST_CONTACT_S", 5.0)
+    monkeypatch.setattr(topics_module, "FIRST_CONTACT_S", 30.0)
     given = {"bootstrap.servers": f"{host}:{listener.port}", "security.protocol": "SSL"}
     given |= {name.replace("_", "."): str(value) for name, value in options.items()}
     with pytest.raises(InvalidInputError) as caught:
