@@ -27,6 +27,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.evolution.schema_change import RemoveOption, SchemaChange, SetOption
 from filestore.io.file_io import FileIO
 from filestore.layout.branch_names import split_branch
+from filestore.layout.file_names import check_spelling
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
 from filestore.options.table_options import TableOptions, canonical_options
@@ -192,6 +193,7 @@ class Catalog:
             return self.table(name)
         self._check_not_reserved(name.partition(".")[0])
         CaseRule(case_sensitive).check_fields(given_fields(schema))
+        check_spelling("table", name)  # before there is a topic
         given = {**self._defaults, **canonical_options(options or {})}
         if given.get("log.system", "kafka") == "none":
             given = {key: value for key, value in given.items() if not key.startswith("log.") or key == "log.system"}

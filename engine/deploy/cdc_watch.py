@@ -13,7 +13,7 @@ from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import StateFiles
 from engine.deploy.config.job_config import JobConfig
-from engine.deploy.pipeline.broker_watch import ClusterWatch, watching
+from engine.deploy.pipeline.job_watch import ClusterWatch, watching
 from engine.deploy.pipeline.health import Health, health_of
 from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.supervision import PipelineState
@@ -92,7 +92,7 @@ def metrics_of_database(
     assert database.health is not None
     with (
         measuring(LagCollector(settings, state)),  # the last text of a file of metrics has them, too
-        metrics_of(config.metrics, spark, []) as on_brokers,
-        watching([ClusterWatch(settings.properties)], on_brokers) as database.health.brokers,
+        metrics_of(config.metrics, spark, []) as on_look,
+        watching([ClusterWatch(settings.properties)], on_look) as database.health.watch,
     ):
         yield

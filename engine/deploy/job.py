@@ -1,9 +1,11 @@
 """Running a job file: its tables are created, its pipelines started and supervised until they end."""
 
+import os
 import signal
 import threading
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -11,19 +13,23 @@ from pyspark.sql import SparkSession
 from engine.catalog import Catalog
 from engine.deploy.checks import check_job
 from engine.deploy.config.job_config import JobConfig
-from engine.deploy.pipeline.broker_watch import ClusterWatch, watching
 from engine.deploy.pipeline.health import health_of
+from engine.deploy.pipeline.job_watch import ClusterWatch, Watched, watching
 from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.pipeline import OnProgress, PipelineResult, RunningPipeline
 from engine.deploy.pipeline.sources import kafka_options
 from engine.deploy.pipeline.supervision import Supervisor
 from engine.deploy.pipeline.table_changes import ensure_table
+from engine.deploy.pipeline.table_watch import table_watch, tables_read
 from engine.kafka.options import check_reachable
 from engine.runtime.spark_messages import spark_end
 from engine.spark.session import session
 from engine.table import Table
 from logstore.kafka.topics import LogTopics
 from lsm.errors import FluvialError, InvalidInputError
+
+_UI: Final = "spark.ui.enabled"
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose settings are not overridden
 
 
 def run_job(
@@ -71,8 +77,10 @@ def run_job(
         spark = spark or job_session(config)
         try:
             with (
-                metrics_of(config.metrics, spark, list(tables.values())) as on_brokers,
-                watching(_clusters(config, pipelines, list(tables.values())), on_brokers) as health.brokers,
+                metrics_of(config.metrics, spark, list(tables.values())) as on_look,
+                watching(
+                    _watched(config, pipelines, [*tables.values(), *tables_read(config, catalog)]), on_look
+                ) as health.watch,
             ):
                 return supervisor.run(spark, on_progress, health.look)
         except (FluvialError, Py4JError, OSError) as error:
@@ -87,37 +95,39 @@ def run_job(
 
 
 def job_session(config: JobConfig) -> SparkSession:
-    """A session that leaves Ctrl-C to this process.
+    """A session that leaves Ctrl-C to this process, and without Spark's UI on one machine, unless it is asked for.
 
+    The UI listens on all addresses of the machine, and asks for no login.
     PySpark's own handler calls the JVM to cancel jobs, in the middle of any running call; if that fails, the interrupt
     surfaces as another error. Stopping the queries cancels their jobs as well.
     """
     handler = signal.getsignal(signal.SIGINT)
-    spark = session(config.name, config.spark.master, config.spark.conf)
+    is_one_machine = (config.spark.master or "local").startswith("local") and _GATEWAY not in os.environ
+    without_ui = {_UI: "false"} if is_one_machine else {}
+    spark = session(config.name, config.spark.master, {**without_ui, **config.spark.conf})
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
     return spark
 
 
-def _clusters(config: JobConfig, pipelines: Sequence[RunningPipeline], tables: Sequence[Table]) -> list[ClusterWatch]:
-    """The clusters of a job, if somewhere is shown how they are."""
+def _watched(config: JobConfig, pipelines: Sequence[RunningPipeline], tables: Sequence[Table]) -> list[Watched]:
+    """The clusters of a job's tables and topics, and the tables that it reads, if their state is shown anywhere."""
     if all(each is None for shown in (config.health, config.metrics) for each in (shown.port, shown.file)):
         return []
     clusters = [table.log.properties for table in tables if table.log is not None]
     sources = {each: options for each in pipelines if (options := kafka_options(config, each.config)) is not None}
     clusters += [options.properties for options in sources.values()]
-    return [
-        ClusterWatch(
-            properties,
-            {
+    read = [table_watch(config, each.config, partial(getattr, each, "position")) for each in pipelines]
+    found: list[Watched] = [each for each in read if each is not None]
+    for index, properties in enumerate(clusters):
+        if properties not in clusters[:index]:
+            read_here = {
                 each.name: (options, partial(getattr, each, "delivered"))
                 for each, options in sources.items()
                 if options.properties == properties
-            },
-        )
-        for index, properties in enumerate(clusters)
-        if properties not in clusters[:index]
-    ]
+            }
+            found.append(ClusterWatch(properties, read_here))
+    return found
 
 
 def _check_brokers(config: JobConfig, tables: list[Table]) -> None:

@@ -13,6 +13,7 @@ from engine.kafka.offsets import LATEST_OFFSET, TopicPosition, parse_positions
 from engine.request.option_check import unknown_option
 from filestore.options.option import Option, OptionValues
 from filestore.options.parsing import Parser, boolean, integer, member, text, verbatim
+from filestore.options.references import with_secrets
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.format.source.ranges import OutOfRange
 from logstore.format.source.unavailable import UNAVAILABLE_VALUE
@@ -192,7 +193,7 @@ class KafkaSourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Parse options as Spark passes them, with keys in any case.
+        """Parse options as Spark passes them, with keys in any case, and references in place of secrets.
 
         Raises:
             InvalidInputError: an option is unknown, missing, or has an invalid value.
@@ -202,7 +203,7 @@ class KafkaSourceOptions:
         for key in named:
             if key not in SourceValues.declared and not key.startswith(SOURCE_CLIENT_PREFIX):
                 raise unknown_option(key, (*SourceValues.declared, f"{SOURCE_CLIENT_PREFIX}*"), "option of the source")
-        given = SourceValues(named)
+        given = SourceValues(with_secrets(named))
         if not given.topics:
             raise InvalidInputError("no topic to read: option=subscribe example=orders,payments")
         _check_together(given)

@@ -3,7 +3,7 @@
 ``diagnose`` decides on values alone; ``examine`` collects them from a table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -31,6 +31,7 @@ _BIG_LINEAGE_BYTES: Final = 2**30
 _MANY_FILES: Final = 500
 _SKEW: Final = 8
 _STALE_LOG_MS: Final = 300_000
+_LATE_EXPIRY_MS: Final = 30_000  # a running stream looks every ten seconds, and has more snapshots until then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class Examined:
     most_snapshots: int  # snapshot.num-retained.max
     fewest_snapshots: int  # snapshot.num-retained.min
     longest_ms: int  # snapshot.time-retained
+    surplus_ms: int  # from the commit that was one too many to the newest; 0: there are not too many
     holders: tuple[Holder, ...]
     manifest_count: int
     manifest_merge_count: int
@@ -81,6 +83,7 @@ def examine(table: Table) -> Examined:
         most_snapshots=options.snapshot_num_retained_max,
         fewest_snapshots=options.snapshot_num_retained_min,
         longest_ms=options.snapshot_time_retained_ms,
+        surplus_ms=_surplus_ms([each.time_ms for each in history.chain], options.snapshot_num_retained_max),
         holders=tuple(holders_of(table.store, health.time_ms)),
         manifest_count=0 if snapshot is None else len(manifests_of(store, snapshot)),
         manifest_merge_count=options.manifest_merge_min_count,
@@ -236,7 +239,7 @@ def _held_snapshots(seen: Examined) -> Symptom:
 def _retention(seen: Examined) -> Symptom:
     values = {"snapshot_count": seen.snapshot_count, "oldest_age_ms": seen.oldest_snapshot_age_ms}
     fact = f"{many_text(seen.snapshot_count, 'snapshot')}, the oldest {age_text(seen.oldest_snapshot_age_ms)} old"
-    too_many = seen.snapshot_count > seen.most_snapshots
+    too_many = seen.surplus_ms > _LATE_EXPIRY_MS
     too_old = seen.oldest_snapshot_age_ms > 2 * seen.longest_ms and seen.snapshot_count > seen.fewest_snapshots
     if not too_many and not too_old:
         return Symptom(check="retention", severity=Severity.OK, fact=fact, values=values)
@@ -361,6 +364,10 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _lineage,
     _options,
 )
+
+
+def _surplus_ms(times_ms: Sequence[int], most: int) -> int:
+    return max(0, times_ms[-1] - times_ms[most]) if len(times_ms) > most else 0
 
 
 def _name(bucket: BucketHealth) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pyspark.sql.streaming import StreamingQueryListener
 
+from engine.kafka.offsets import from_json, waiting_count
 from engine.runtime.metrics import REGISTRY
 
 _LABELS: Final = ("query",)
@@ -32,6 +33,7 @@ class QueryMetrics:
         self._reachable = Gauge(
             "fluvial_brokers_reachable", "Whether the brokers answer.", ("servers",), registry=registry
         )
+        self._asked: set[str] = set()  # queries whose lag comes from elsewhere
         self._lags = {
             name: Gauge(f"fluvial_query_{name}", "How far a query is behind what it reads.", _LABELS, registry=registry)
             for name in _LAGS
@@ -53,10 +55,15 @@ class QueryMetrics:
             if duration_ms is not None:
                 self._seconds.labels(query).observe(duration_ms / 1000)
         self._rate.labels(query).set(float(progress.get("processedRowsPerSecond") or 0.0) if rows else 0.0)
-        self.behind(query, lags_of(progress))
+        if query not in self._asked:  # what a report has is of the batch's plan
+            self._set_lags(query, lags_of(progress))
 
     def behind(self, query: str, lags: Mapping[str, float]) -> None:
-        """How far a query is behind what it reads: values of ``lag_records``, ``lag_seconds`` and so on."""
+        """How far a query is behind what it reads, asked now: values of ``lag_records``, ``lag_seconds`` and so on."""
+        self._asked.add(query)
+        self._set_lags(query, lags)
+
+    def _set_lags(self, query: str, lags: Mapping[str, float]) -> None:
         for name, lag in lags.items():
             self._lags[name].labels(query).set(lag)
 
@@ -72,22 +79,36 @@ class QueryMetrics:
 
 
 def lags_of(progress: Mapping[str, Any]) -> dict[str, float]:
-    """The lag of a query behind the tables that it reads: sums, but the maximum for seconds."""
+    """The lag of a query behind the tables and topics that it reads: sums, but the maximum for seconds.
+
+    As of the plan of its last batch. A job of ``fluvial run`` asks in between, too.
+    """
     found: dict[str, float] = {}
     for source in progress.get("sources") or ():
-        latest = source.get("latestOffset")
-        try:
-            facts = json.loads(latest) if isinstance(latest, str) else latest
-        except ValueError:
-            continue
+        facts = _parsed(source.get("latestOffset"))
         if not isinstance(facts, Mapping):
             continue
         for name in _LAGS:
-            value = facts.get(name)
+            value = facts.get(name, _waiting(source, facts) if name == "lag_records" else None)
             if isinstance(value, int | float):
                 before = found.get(name, 0.0)
                 found[name] = max(before, value) if name == "lag_seconds" else before + value
     return found
+
+
+def _parsed(offset: Any) -> Any:
+    try:
+        return json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        return None
+
+
+def _waiting(source: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:
+    """The offsets of topics behind a batch; None: the source does not read topics."""
+    try:
+        return waiting_count(from_json(_parsed(source.get("endOffset"))), from_json(latest))
+    except (ValueError, AttributeError, TypeError):
+        return None
 
 
 class MetricsListener(StreamingQueryListener):

@@ -25,6 +25,7 @@ from engine.request.read_keys import (
 )
 from engine.request.scan_time import scan_time_ms
 from engine.types.row_changes import MetadataColumn
+from filestore.options.references import with_secrets
 from filestore.options.table_options import TableOptions, canonical_options, check_option
 from filestore.refs.versions import Version
 from filestore.table import FileTable
@@ -151,7 +152,7 @@ def open_for_read(table: FileTable, given: Mapping[str, str]) -> tuple[FileTable
         InvalidInputError: an unknown option, one that cannot be read, or options that contradict each other.
     """
     if given:
-        given = canonical_options(given)
+        given = with_secrets(canonical_options(given))
         table = on_named_branch(table, given).with_options(given)
     return table, ReadRequest.parse(table.options, given)
 

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from engine.request.option_check import unknown_write_option
 from filestore.options.option import At, Option, OptionValues
 from filestore.options.parsing import any_text, choice, text
+from filestore.options.references import with_secrets
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.table_view import TableView
 
@@ -100,7 +101,7 @@ class WriterOptions(OptionValues):
         for key in texts:
             if key not in keys and not key.startswith(CLIENT_PREFIX):
                 raise unknown_write_option(key, texts[key], keys, what)
-        return cls(texts)
+        return cls(with_secrets(texts))
 
     @property
     def client_properties(self) -> Mapping[str, str]:

@@ -25,6 +25,7 @@ from engine.table import Table
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
+from filestore.options.references import with_secrets
 from filestore.options.table_options import canonical_options, check_option
 from filestore.table import FileTable
 
@@ -118,8 +119,8 @@ def stream_options(read: ReadOptions, schema: StructType) -> StreamOptions:
 
 
 def spelled_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options under today's keys in their declared case; Spark changes the case of some."""
-    return canonical_options({_SPELLED.get(key.lower(), key): value for key, value in options.items()})
+    """Options under today's keys, in their declared case, with the secrets that are given by reference."""
+    return with_secrets(canonical_options({_SPELLED.get(key.lower(), key): value for key, value in options.items()}))
 
 
 def chosen_columns(named: Mapping[str, str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from engine.types.given_rows import renamed
 from engine.types.spark_types import BESIDE_ROWS, check_frame, fields_of_frame
 from engine.write.schema_evolution import cast_rows, evolve_schema, merge_rules
 from filestore.evolution.schema_merge import MergeRules
+from filestore.options.references import with_secrets
 from filestore.options.table_options import canonical_options
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
@@ -57,7 +58,8 @@ class WriteOptions:
         """
         known = (*TABLE_PLACE_KEYS, *keys)
         spelled = {key.lower(): key for key in (*known, *_SPARKS_KEYS)}
-        named = canonical_options({spelled.get(key.lower(), key): value for key, value in options.items()})
+        spelled_here = {spelled.get(key.lower(), key): value for key, value in options.items()}
+        named = with_secrets(canonical_options(spelled_here))
         for key, value in named.items():
             if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(CLIENT_PREFIX) and not is_place_key(key):
                 raise unknown_write_option(key, value, known)

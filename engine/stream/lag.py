@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.stream.history import TableHistory
+from engine.stream.log_views import LogViews
+from engine.stream.options import StreamOptions
 from engine.stream.position.plan import ReadTarget, end_of_log
 from engine.stream.position.position import Phase, Position
 from filestore.snapshot.lost_files import SnapshotExpiredError
+from logstore.offsets import LogOffsets
 
 _SUMMED_SNAPSHOTS: Final = 1000  # at most
 
@@ -59,6 +62,33 @@ def lag_of(here: Position, target: ReadTarget, history: TableHistory, *, record_
         size_bytes=file_bytes + log_rows * record_bytes,
         age_ms=_age_ms(first_missing, now_ms, history) if snapshots else 0,
     )
+
+
+class LagProbe:
+    """The lag of one stream at the moment of asking, whatever its batches do. Not picklable, and for one thread."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._views = LogViews(options)
+
+    def behind(self, here: Position) -> Lag:
+        """What is committed now and not delivered at a position.
+
+        Raises:
+            UnavailableError: brokers or the store do not answer.
+            CorruptDataError: the table never had the position's log.
+        """
+        store = self._options.table.store
+        view = self._views.of(here)
+        view.history.forget_after_rollback()
+        newest = view.history.latest()
+        reads_to_end = view.log is not None and view.history.is_eventual
+        log_end = view.log.ends() if view.log is not None and reads_to_end else LogOffsets()
+        target = ReadTarget(snapshot_id=0 if newest is None else newest.id, log_end=log_end)
+        record_bytes = self._options.limits.record_bytes
+        if view.log is not None:
+            record_bytes = view.log.record_bytes(here.offsets, end_of_log(target, view.history)) or record_bytes
+        return lag_of(here.place, target, view.history, record_bytes=record_bytes, now_ms=store.clock.now_ms())
 
 
 def _pending_in_files(here: Position, target: ReadTarget, history: TableHistory) -> int:

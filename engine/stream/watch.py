@@ -98,7 +98,9 @@ class TableWatch:
         return self._at_time(start.time_ms)
 
     def record_start(self, here: Position) -> None:
-        """Record under ``pipeline.name`` where this run begins, before its first batch. Raises: UnavailableError."""
+        """Before a run's first batch: keep what it reads, and record it by ``pipeline.name``. Raises: FluvialError."""
+        if self._place is not None:
+            self._place.hold(here)
         job, read = self._options.job, here.read
         if self._recorder is not None and job is not None and read is not None and read.snapshot_id:
             self._recorder.started(job, (self._recorder.read_here(read.snapshot_id),))

@@ -7,7 +7,8 @@ task) → ``batch_part`` (task) → one commit.
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+from weakref import WeakValueDictionary
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -84,6 +85,9 @@ def sink(
 
 class StreamSink:
     """What ``foreachBatch`` calls. It serves one run of one query, and starts with its first micro-batch."""
+
+    newest: ClassVar[WeakValueDictionary[tuple[str, ...], "StreamSink"]] = WeakValueDictionary()
+    """Of this process, by table and query: one that was not closed has threads until Java lets it go."""
 
     def __init__(
         self, table: FileTable, options: WriterOptions, observe: Observer, refuse: Refuse | None = None
@@ -175,6 +179,10 @@ class StreamSink:
         if self._run is None and recorder is not None and job is not None:
             self._run = RecordedRun(recorder, job)
             self._run.origin(batch_id, reads_beside(store, frame))
+        key = (store.paths.root, store.paths.branch, user)
+        former, self.newest[key] = self.newest.get(key), self
+        if former is not None and former._session is not None:
+            former._session.close()
         return WriteSession(
             self._table,
             runner_of_sink(frame.sparkSession, self._options, self._table.name, refuse=self._refuse),

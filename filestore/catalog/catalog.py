@@ -24,6 +24,7 @@ from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, Ra
 from filestore.io.object_store import check_renaming, is_object_path, is_remote_path, under_lock
 from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
+from filestore.layout.file_names import check_spelling
 from filestore.layout.former_mains import FORMER_MAIN_FILE
 from filestore.layout.log_key import LOG_KEY_DIRECTORY
 from filestore.layout.own_files import GONE_PREFIX
@@ -94,6 +95,7 @@ class FileCatalog:
     def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when it exists or the name cannot be one."""
         _check_name("database", name)
+        check_spelling("database", name)
         try:
             self._tables.add_database(name)
         except ConflictError as error:
@@ -152,6 +154,7 @@ class FileCatalog:
             InvalidInputError: the table exists, or the schema or an option is wrong; says what to change.
         """
         root = self.table_path(name)
+        check_spelling("table", name)
         first = new_schema(
             schema,
             primary_key=primary_key,
@@ -331,6 +334,7 @@ class FileCatalog:
             InvalidInputError: no such table, the name is taken or cannot be one, or the storage moves no directories.
         """
         source, target = self.table_path(name), self.table_path(new_name)
+        check_spelling("table", new_name)
         if not self.table_exists(name):
             raise InvalidInputError(f"no such table: table={name} path={source}")
         self._has_database(new_name.split(".")[0], ignore_if_missing=False)

@@ -6,11 +6,15 @@ decoded, and paths outside of the table only count below the places that the tab
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from lsm.errors import InvalidInputError
+
 _NAME: Final = re.compile(r"[^/\x00-\x1f\x7f]+")
 _EXTERNAL_OPTIONS: Final = ("data-file.external-paths", "global-index.external-path")
+_ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK"})
 _LOCAL: Final = re.compile(r"^file:/*(?=/)")
 
 
@@ -62,3 +66,29 @@ def is_below(path: str, roots: Sequence[str]) -> bool:
 
 def _has_controls(part: str) -> bool:
     return part != "" and _NAME.fullmatch(part) is None
+
+
+def check_spelling(kind: str, name: str) -> None:
+    """Refuse a new name that looks like another one. Names of other engines are read however they are spelled.
+
+    Raises: InvalidInputError for letters that are not composed (an e and an accent for é), and for a word with letters
+        of two alphabets that look alike (a Cyrillic o in orders).
+    """
+    if name.isascii():
+        return
+    composed = unicodedata.normalize("NFC", name)
+    if composed != name:
+        raise InvalidInputError(
+            f"the name has letters that look like others: {kind}={name!r} fix='write it with composed letters (NFC): "
+            f"{composed}'"
+        )
+    for word in re.findall(r"[^\W\d_]+", name):
+        found = {each: unicodedata.name(each, "").partition(" ")[0] for each in word}
+        alphabets = sorted({*found.values()} & _ALIKE)
+        if len(alphabets) > 1:
+            fewest = min(alphabets, key=lambda alphabet: sum(found[each] == alphabet for each in word))
+            odd = sorted(each for each, alphabet in found.items() if alphabet == fewest)
+            raise InvalidInputError(
+                f"a word of the name has letters of two alphabets that look alike: {kind}={name!r} word={word} "
+                f"alphabets={', '.join(alphabets).lower()} odd={odd} fix='write it with letters of one'"
+            )

@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from filestore.layout.branch_names import MERGE_TAG_PREFIX
+from filestore.layout.file_names import check_spelling
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, SAVEPOINT_PREFIX, TAG_PREFIX, TAG_SUCCESS_DIRECTORY
 from lsm.errors import InvalidInputError
 
@@ -65,6 +66,7 @@ def _check(kind: str, name: object, forbidden: frozenset[str], longest: int) -> 
         raise InvalidInputError(
             f"invalid {kind} name: {kind}={name!r} forbidden={bad} fix=use letters, digits, _ and -"
         )
+    check_spelling(kind, name)
     size = len(name.encode())
     if size > longest:
         raise InvalidInputError(

@@ -10,11 +10,13 @@ from typing import Final
 
 from filestore.options.option import Option, OptionValues, similar
 from filestore.options.parsing import boolean, choice, duration_ms, retention_ms, text, verbatim
+from filestore.options.references import with_secrets
 from filestore.options.rules import ALIASES as TABLE_ALIASES
 from filestore.options.rules import ELSEWHERE, FREE_PREFIXES
 from filestore.options.table.common import DAY_MS
 from filestore.options.table_options import SESSION_PREFIX, TableOptions, canonical_options
 from lsm.errors import InvalidInputError
+from lsm.secret_names import is_secret_name
 
 TABLE_DEFAULT_PREFIX: Final = "table-default."
 
@@ -210,13 +212,15 @@ class CatalogOptions(OptionValues):
     def parse(cls, options: Mapping[str, str]) -> "CatalogOptions":
         """Separate a catalog's options from defaults of its tables.
 
+        References in place of secrets are read.
+
         Raises:
             InvalidInputError: a key that neither has, with similar ones; a value that cannot be read; two spellings of
                 one option that say different things.
         """
         own: dict[str, str] = {}
         defaults: dict[str, str] = {}
-        for key, value in options.items():
+        for key, value in with_secrets(options, is_secret=_is_secret).items():
             name = CATALOG_ALIASES.get(key, key)
             if is_catalog_option(name) or name in _OTHERS:
                 if own.setdefault(name, value) != value:
@@ -255,6 +259,12 @@ def from_environment(given: Mapping[str, str], environment: Mapping[str, str]) -
         for key in (key for login in logins if login != used for key in login):
             found.pop(key, None)
     return {key: value for key, value in found.items() if value}
+
+
+def _is_secret(key: str) -> bool:
+    name = key.removeprefix(TABLE_DEFAULT_PREFIX)
+    option = CatalogOptions.declared.get(CATALOG_ALIASES.get(name, name)) or TableOptions.declared.get(name)
+    return is_secret_name(name) if option is None else option.is_secret
 
 
 def is_catalog_option(key: str) -> bool:

@@ -104,6 +104,7 @@ class ErrorNotes:
 
     def __init__(self) -> None:
         self.user = "NAME"  # of the client at the brokers, as far as known
+        self.client: Mapping[str, str] | None = None  # its properties
         self.last: KafkaError | None = None
         self.all_brokers_down = False  # at some point no broker accepted connections; a slow one does
         self.refusal: KafkaError | None = None  # the last refused login, certificate or right
@@ -189,6 +190,12 @@ class KafkaProperties:
         return self.by_name.get("sasl.username", "NAME") if has_login else "ANONYMOUS"
 
     @property
+    def transaction_timeout_s(self) -> float:
+        """How long brokers let a transaction stay open."""
+        name = "transaction.timeout.ms"
+        return int(self.by_name.get(name, _PRODUCER[name])) / 1000
+
+    @property
     def environment(self) -> KafkaEnvironment:
         """What makes the clients, and keeps their time."""
         return environment_of(self.by_name["bootstrap.servers"])
@@ -217,7 +224,7 @@ class KafkaProperties:
         return self._client(self.environment.admin, self.by_name, notes)
 
     def _client(self, make: Callable[[dict[str, Any]], Any], properties: Mapping[str, Any], notes: ErrorNotes) -> Any:
-        notes.user = self.user
+        notes.user, notes.client = self.user, self.by_name
         try:
             return make({**_COMMON, **properties, "error_cb": notes, "logger": _ClientLog()})
         except KafkaException as error:
@@ -281,7 +288,12 @@ def leader_moved(error: KafkaException) -> bool:
 
 
 def error_of_kafka(
-    error: KafkaException | KafkaError | SystemError, doing: str, notes: ErrorNotes, *, needs: Iterable[Right] = ()
+    error: KafkaException | KafkaError | SystemError,
+    doing: str,
+    notes: ErrorNotes,
+    *,
+    needs: Iterable[Right] = (),
+    expired_s: float | None = None,
 ) -> FluvialError:
     """The Fluvial error to raise for a Kafka error.
 
@@ -290,6 +302,7 @@ def error_of_kafka(
         doing: start of the message, lower-case fact and ``key=value`` pairs: ``fence failed: topic=t bucket=3``.
         notes: error notes of the same client.
         needs: the rights that the call needs, to name the missing one.
+        expired_s: how long the transaction was open, if that is longer than brokers let it.
 
     Returns:
         ConflictError, UnavailableError, InvalidInputError or CorruptDataError, as `lsm.errors` defines them.
@@ -301,27 +314,35 @@ def error_of_kafka(
         while isinstance(cause, SystemError):
             cause = cause.__cause__
         if not (isinstance(cause, KafkaException) and is_refusal(cause.args[0])):
-            return ConflictError(
-                f"{doing} cause=another writer of this bucket took over (client lost its own error: {error})"
-            )
+            return ConflictError(f"{doing}{_shut_out(expired_s)} (client lost its own error: {error})")
         error = cause
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     code = kafka_error.code()
     facts = f"{doing} kafka_error={kafka_error.name()}: {kafka_error.str()}"
     beside = "" if kafka_error is notes.last else notes.text
     if code in _FENCED:
-        return ConflictError(f"{facts} cause=another writer of this bucket took over")
+        return ConflictError(f"{facts}{_shut_out(expired_s)}")
     if code in _TOO_LARGE:
         return InvalidInputError(
             f"{facts} cause=a record is larger than allowed"
             f" fix=raise {OPTION_PREFIX}message.max.bytes and the topic's max.message.bytes together"
         )
     if is_refusal(kafka_error):
-        return InvalidInputError(f"{facts}{refused(kafka_error, needs, notes.user)}")
+        return InvalidInputError(f"{facts}{refused(kafka_error, needs, notes.user, notes.client)}")
     if notes.refusal is not None and code not in _BAD_VALUES:
-        return InvalidInputError(f"{facts}{beside}{refused(notes.refusal, needs, notes.user)}")
+        return InvalidInputError(f"{facts}{beside}{refused(notes.refusal, needs, notes.user, notes.client)}")
     if code in _NO_TOPIC:
         return CorruptDataError(f"{facts} cause=the topic or a partition of it is missing fix=restore it, or {NEW_LOG}")
     if code in _BAD_VALUES:
         return InvalidInputError(facts)
     return UnavailableError(f"{facts}{beside}{unreached(notes.last)}")
+
+
+def _shut_out(expired_s: float | None) -> str:
+    """Why brokers take nothing more from a producer: its own error is the same for both causes."""
+    if expired_s is None:
+        return " cause=another writer of this bucket took over"
+    return (
+        f" cause=brokers ended the transaction, which was open for {expired_s:.0f} s: this process stood still, or the"
+        f" batch takes too long fix=run it again, and raise {OPTION_PREFIX}transaction.timeout.ms if that was no pause"
+    )

@@ -4,11 +4,13 @@ The client reports a refused login or certificate beside the call, again and aga
 a missing right is the error of the call. Neither passes with time: the error says what to change.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from logstore.kafka.certificates import client_fault, server_fault
 
 OPTION_PREFIX: Final = "log.kafka."
 
@@ -17,6 +19,7 @@ _LOGIN: Final = frozenset(
 )
 _ASK_S: Final = 5.0
 _UNTRUSTED: Final = "certificate verify failed"  # sometimes with the code of a lost connection
+_HAS_CERTIFICATE: Final = frozenset({"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"})
 _CLOSED_ON_GREETING: Final = ("PLAINTEXT broker listener", "SSL connection closed by peer", "SSL listener")
 _RESOURCES: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
@@ -56,7 +59,13 @@ def is_refusal(error: KafkaError) -> bool:
 
 def is_of_connection(error: KafkaError) -> bool:
     """True for a refused login or certificate, which no other call of the client survives either."""
-    return error.code() in _LOGIN or error.code() == KafkaError._SSL or _UNTRUSTED in error.str()
+    text = error.str()
+    return (
+        error.code() in _LOGIN
+        or error.code() == KafkaError._SSL
+        or _UNTRUSTED in text
+        or ("alert" in text and client_fault(text, has_certificate=False) is not None)
+    )
 
 
 def is_of_group(error: KafkaError) -> bool:
@@ -73,20 +82,25 @@ def hidden_refusal(client: Consumer, topic: str) -> KafkaError | None:
     return error if error is not None and is_refusal(error) else None
 
 
-def refused(error: KafkaError, needs: Iterable[Right], user: str) -> str:
+def refused(error: KafkaError, needs: Iterable[Right], user: str, client: Mapping[str, str] | None = None) -> str:
     """The end of a message about a refusal: `` cause=... fix=...``.
 
     Args:
         error: a refusal.
         needs: every right that the call needs.
         user: name of the client at the brokers.
+        client: its properties, to ask a broker why its certificate is not accepted; None: unknown.
     """
     resource = _RESOURCES.get(error.code())
     if resource is not None:
         return _missing_right(resource, needs, user)
     text = error.str()
+    of_client = client_fault(text, has_certificate=client is not None and not _HAS_CERTIFICATE.isdisjoint(client))
+    if of_client is not None:
+        return of_client
     if _UNTRUSTED in text:
-        return (
+        known = None if client is None else server_fault(client, text)
+        return known or (
             " cause=the broker's certificate is signed by an unknown authority, is for another host name or has expired"
             f" fix=set {OPTION_PREFIX}ssl.ca.location to the authority's certificate (PEM), and use in"
             f" {OPTION_PREFIX}bootstrap.servers the host name that the certificate has"

@@ -343,7 +343,11 @@ class BucketLogWriter:
                 self._producer.poll(0)  # delivers pending error callbacks
             if self._transaction is not None:
                 cause = transaction_error(self._producer) or error
-        return error_of_kafka(cause, f"{problem}: {self._target}", self._notes, needs=self._target.rights)
+        open_s = None if self._transaction is None else self._transaction.age_s
+        expired_s = open_s if open_s is not None and open_s >= self._target.properties.transaction_timeout_s else None
+        return error_of_kafka(
+            cause, f"{problem}: {self._target}", self._notes, needs=self._target.rights, expired_s=expired_s
+        )
 
 
 def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIMEOUT_S) -> dict[int, LogTail]:

@@ -14,6 +14,7 @@ _MARGIN: Final = 28.0
 _COLUMNS: Final = 3
 _HEIGHT: Final = 120.0
 _GAP: Final = 26.0
+_POINTS: Final = 240  # of a life: more are not seen in the width of a column
 
 
 def soak_page(
@@ -46,6 +47,15 @@ def soak_page(
     )
 
 
+def thinned(life: Series, most: int) -> Series:
+    """At most so many samples: of each group that lies side by side the lowest and the highest, in their order."""
+    if len(life) <= most:
+        return life
+    size = -(-2 * len(life) // most)
+    groups = [sorted(life[start : start + size], key=lambda each: each[1]) for start in range(0, len(life), size)]
+    return [each for group in groups for each in sorted({group[0], group[-1]})]
+
+
 def _draw(
     canvas: Canvas,
     name: str,
@@ -68,6 +78,7 @@ def _draw(
         at = x + width * each.at_s / end_s
         canvas.path([(at, top), (at, top + _HEIGHT)], kind="lateness beside", tip=each.what)
     for life in lives:
-        points = [(x + width * at_s / end_s, top + _HEIGHT * (1 - 0.95 * value / highest)) for at_s, value in life]
+        shown = thinned(life, _POINTS)
+        points = [(x + width * at_s / end_s, top + _HEIGHT * (1 - 0.95 * value / highest)) for at_s, value in shown]
         if len(points) > 1:
             canvas.path(points, kind="total")

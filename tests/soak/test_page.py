@@ -3,7 +3,7 @@
 from xml.etree import ElementTree as ET
 
 from engine.drawing.svg import SVG
-from tests.soak.page import soak_page
+from tests.soak.page import soak_page, thinned
 from tests.soak.slopes import Series, slope_of
 from tests.soak.strikes import Struck
 
@@ -25,3 +25,16 @@ def test_a_page_shows_series_strikes_and_growth() -> None:
     assert [each.text for each in root.iter(f"{{{SVG}}}text") if each.get("class") == "late"] == [LATE]
     lines = [each for each in root.iter(f"{{{SVG}}}polyline") if each.get("class") == "total"]
     assert len(lines) == 3  # one for each life that has one
+
+
+def test_an_hour_is_a_page_that_can_be_kept() -> None:
+    """Few points for each series, but every peak."""
+    life: Series = [(float(second), 1000.0 if second == 1234 else float(second % 7)) for second in range(3600)]
+    shown = thinned(life, 240)
+    assert len(shown) <= 240
+    assert [*shown] == sorted(shown)
+    assert (1234.0, 1000.0) in shown
+    assert min(value for _, value in shown) == 0.0
+    assert thinned(life[:9], 240) == life[:9]
+    page = soak_page({}, {f"series {number}": [life] for number in range(19)}, {}, [])
+    assert len(page) < 120_000

@@ -6,10 +6,10 @@ last line break, and ``$${`` for a literal ``${``. Resolved values are text, not
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from engine.deploy.config.config_file import ConfigNode, SourceLine
+from filestore.options.references import secret_of_file
 from lsm.errors import InvalidInputError
 
 _REFERENCE: Final = re.compile(r"\$(\$?)\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?)\}")
@@ -62,7 +62,7 @@ class References:
 
     def _secret(self, path: str, place: SourceLine) -> str:
         try:
-            text = Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+            text = secret_of_file(path)
         except (OSError, UnicodeDecodeError) as error:
             if self._may_lack and isinstance(error, OSError):
                 return self._stand_in(f"${{file:{path}}}")

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from engine.deploy.config.operation_config import HealthConfig
-from engine.deploy.pipeline.broker_watch import NO_WATCH
+from engine.deploy.pipeline.job_watch import NO_WATCH
 from engine.deploy.pipeline.supervision import PipelineState
-from engine.kafka.lag import SourceLag
 from lsm.errors import InvalidInputError
 
 _EVERY_S: Final = 2.0
@@ -71,7 +70,7 @@ class Health:
         self._looked_s: float | None = None  # None: Spark is starting
         self._published_s = float("-inf")
         self._is_announced = False
-        self.brokers = NO_WATCH
+        self.watch = NO_WATCH
 
     def look(self) -> None:
         """Publish the state; called several times a second by the supervising thread."""
@@ -90,10 +89,10 @@ class Health:
 
     def state(self) -> dict[str, Any]:
         """The state for JSON: live, ready, and each pipeline."""
-        states, lags = self._supervisor.states(), self.brokers.lags()
+        states, lags = self._supervisor.states(), self.watch.lags()
         brokers = {
             servers: {"reachable": lost_s is None, "unreachable_seconds": round(lost_s or 0.0, 1)}
-            for servers, lost_s in self.brokers.reachable().items()
+            for servers, lost_s in self.watch.reachable().items()
         }
         pipelines: dict[str, dict[str, Any]] = {
             each.name: {
@@ -102,7 +101,7 @@ class Health:
                 "row_count": each.row_count,
                 "restart_count": each.restart_count,
                 "batch_seconds": round(0.0 if each.write is None else each.write.batch_seconds, 1),
-                **({} if each.name not in lags else _lag(lags[each.name])),
+                **lags.get(each.name, {}),
             }
             for each in self._supervisor.pipelines()
         }
@@ -116,10 +115,6 @@ class Health:
             "brokers": brokers,
             "pipelines": pipelines,
         }
-
-
-def _lag(lag: SourceLag) -> dict[str, float]:
-    return {"lag_records": lag.records, "lag_seconds": round(lag.seconds, 1)}
 
 
 @contextmanager

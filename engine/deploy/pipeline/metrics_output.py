@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pyspark.sql import SparkSession
 
 from engine.deploy.config.operation_config import MetricsConfig
-from engine.deploy.pipeline.broker_watch import ClusterWatch
+from engine.deploy.pipeline.job_watch import ClusterWatch, Watched, lags_now
 from engine.monitor.metrics_listener import MetricsListener, shared_metrics
 from engine.monitor.table_metrics import watch_tables
 from engine.runtime.metrics import REGISTRY, metrics_file, serve_metrics
@@ -16,11 +16,11 @@ from engine.table import Table
 @contextmanager
 def metrics_of(
     config: MetricsConfig, spark: SparkSession, tables: Sequence[Table]
-) -> Iterator[Callable[[ClusterWatch], None]]:
+) -> Iterator[Callable[[Watched], None]]:
     """Export metrics of queries and tables while the block runs; without a port or file, nothing is measured.
 
     Yields:
-        What takes the looks at the brokers.
+        What takes the looks at brokers and tables.
 
     Raises:
         InvalidInputError: the port is taken, or the file cannot be written.
@@ -38,8 +38,9 @@ def metrics_of(
         yield _on_look if config.port is not None or config.file is not None else lambda _: None
 
 
-def _on_look(cluster: ClusterWatch) -> None:
-    metrics, lost_s = shared_metrics(), cluster.unreachable_s
-    metrics.brokers(cluster.servers, reachable=lost_s is None)
-    for query, lag in cluster.lags.items():  # of the last answer: without brokers the oldest record grows older
-        metrics.behind(query, {"lag_records": lag.records, "lag_seconds": lag.seconds + (lost_s or 0.0)})
+def _on_look(watched: Watched) -> None:
+    metrics = shared_metrics()
+    if isinstance(watched, ClusterWatch):
+        metrics.brokers(watched.servers, reachable=watched.unreachable_s is None)
+    for query, lags in lags_now(watched).items():
+        metrics.behind(query, lags)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.pipeline_config import PipelineConfig
+from engine.deploy.pipeline.checkpoints import is_readable, read_checkpoint
 from engine.deploy.pipeline.growth import failed_record, grown_fields, growth_rules
 from engine.deploy.pipeline.sources import kafka_options, source_frame, source_spec
 from engine.deploy.pipeline.targets import BatchWrite, StopRequestedError
@@ -22,9 +23,10 @@ from engine.deploy.pipeline.transforms import transformed
 from engine.kafka.offsets import OffsetRange, Offsets, from_json, waiting_count
 from engine.runtime.spark_messages import fluvial_error
 from engine.spark.session import checkpoint_settings
+from engine.stream.position.position import Position
 from engine.table import Table
 from filestore.layout.locations import absolute_path
-from lsm.errors import FluvialError
+from lsm.errors import CorruptDataError, FluvialError, InvalidInputError
 
 _STOP_POLL_S: Final = 0.05
 _INITIALIZING: Final = "Initializing"  # StreamExecution, then sources
@@ -82,7 +84,7 @@ class RunningPipeline:
         self.batch_count = 0
         self.row_count = 0
         self.restart_count = 0
-        self.delivered: Offsets | None = None  # of a source of topics: the end of the last finished batch
+        self._delivered: Sequence[Any] = ()  # by source: the end of the last finished batch, as Spark has it
         self._failed: list[OffsetRange] = []  # records with columns that a run did not know
         self.has_ended = False  # on its own, while it was being stopped
 
@@ -123,6 +125,7 @@ class RunningPipeline:
         except PySparkException as error:
             raise fluvial_error(error, f"pipeline cannot start: pipeline={self.name}") from error
         self._last_batch_id = -1
+        self._delivered = self._delivered or _noted(checkpoint)
 
     def may_grow(self, error: FluvialError) -> bool:
         """Whether a failure is that of a record with new columns or types, which the next start will know.
@@ -134,6 +137,23 @@ class RunningPipeline:
             return False
         self._failed.append(record)
         return True
+
+    @property
+    def delivered(self) -> Offsets | None:
+        """Of a source of topics: the end of the last finished batch; None: of another one, or nothing yet."""
+        try:
+            return {place: offset for each in self._delivered for place, offset in _offsets(each).items()} or None
+        except (KeyError, ValueError, AttributeError, TypeError):
+            return None
+
+    @property
+    def position(self) -> Position | None:
+        """Of a source that is a table: the end of the last finished batch; None: of another one, or nothing yet."""
+        try:
+            (given,) = self._delivered
+            return Position.from_json(json.loads(given) if isinstance(given, str) else given).place
+        except (CorruptDataError, ValueError, TypeError):
+            return None
 
     def is_starting(self) -> bool:
         """Whether the query is still starting its source."""
@@ -160,7 +180,7 @@ class RunningPipeline:
             return None
         last = self._query.lastProgress
         if last is not None:
-            self.delivered = _delivered(last["sources"])
+            self._delivered = [each["endOffset"] for each in last["sources"]]
         if last is None or last["batchId"] <= self._last_batch_id:
             return None
         # Spark keeps the last 100: more than can happen between two calls
@@ -213,9 +233,13 @@ class RunningPipeline:
         """Stop the query now, wait for a running compaction, and start no other."""
         if self._query is not None:
             self._query.stop()
+        self.close()
+        self._end_s = time.monotonic()
+
+    def close(self) -> None:
+        """Wait for a running compaction, and start no other. Call it also when the query has ended by itself."""
         if self.write is not None:
             self.write.close()
-        self._end_s = time.monotonic()
 
     def result(self, *, is_complete: bool) -> PipelineResult:
         """The result of the pipeline, once it has ended."""
@@ -240,11 +264,13 @@ class RunningPipeline:
         )
 
 
-def _delivered(sources: Sequence[Mapping[str, Any]]) -> Offsets | None:
+def _noted(checkpoint: str) -> Sequence[Any]:
+    """What an earlier run has delivered; () where this process cannot read that."""
     try:
-        return {position: offset for each in sources for position, offset in _offsets(each["endOffset"]).items()}
-    except (KeyError, ValueError, AttributeError, TypeError):
-        return None  # nothing yet, or not Fluvial's offsets
+        state = read_checkpoint(checkpoint) if is_readable(checkpoint) else None
+    except InvalidInputError:
+        return ()
+    return () if state is None else state.offsets
 
 
 def _waiting_count(sources: Sequence[Mapping[str, Any]]) -> int | None:

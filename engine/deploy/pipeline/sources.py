@@ -25,7 +25,7 @@ from logstore.format.debezium import GUESS
 from lsm.errors import InvalidInputError
 
 _BROKERS: Final = "kafka.bootstrap.servers"
-_WAREHOUSE: Final = "warehouse"
+WAREHOUSE: Final = "warehouse"
 _TABLE: Final = "table"
 _CHANGELOG: Final = "read.changelog"
 _VALUE_FORMAT: Final = "value.format"
@@ -58,9 +58,9 @@ def source_options(config: JobConfig, pipeline: PipelineConfig) -> dict[str, str
         options = {**_of_log(config, options), **options}
     elif source.format == FLUVIAL:
         catalog = CatalogOptions.parse(config.catalog_options)
-        is_here = options.get(_WAREHOUSE, config.warehouse) == config.warehouse
+        is_here = options.get(WAREHOUSE, config.warehouse) == config.warehouse
         options = {**catalog.given, **(login_of(catalog.table_defaults) if is_here else {}), **options}
-        options.setdefault(_WAREHOUSE, config.warehouse)
+        options.setdefault(WAREHOUSE, config.warehouse)
         options.setdefault(_CHANGELOG, "true")
     return options
 

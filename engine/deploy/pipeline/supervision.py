@@ -258,6 +258,8 @@ class Supervisor:
         for each in self._watched:
             if each.state is PipelineState.RUNNING:
                 self._end_one(each, deadline_s)
+            elif each.state is PipelineState.ENDED:
+                each.pipeline.close()  # its last compaction may still need Spark
             elif each.state is PipelineState.WAITING:
                 each.state = PipelineState.STOPPED
 

@@ -38,17 +38,19 @@ class ConsumerPlace:
         """The snapshot with the changes that the stream needs next; None when it has to start over."""
         return None if self._ignores_progress else self._consumers.next_snapshot(self._name)
 
+    def hold(self, here: Position) -> None:
+        """Keep what a run reads first, before it has processed anything: it may die in its first batch."""
+        base_id = _base_of(here)
+        if base_id:
+            self._consumers.write(self._name + BASE_SUFFIX, base_id, may_go_back=True)
+
     def record(self, here: Position) -> None:
         """Record that everything up to a position is processed."""
         if self._ignores_progress and self._record_count == 0:
             self._consumers.delete(self._name)
-        base_id = here.snapshot_id
-        if here.phase is Phase.FILES and base_id == 0 and here.next_id is not None:
-            base_id = here.next_id  # a whole snapshot, as its difference from nothing
-        elif here.phase is not Phase.SNAPSHOT:
+        if here.phase is not Phase.SNAPSHOT and _base_of(here) == here.snapshot_id:
             self._consumers.write(self._name, here.snapshot_id + 1, may_go_back=True)
-        if base_id:
-            self._consumers.write(self._name + BASE_SUFFIX, base_id, may_go_back=True)
+        self.hold(here)
         if self._expires_ms is not None and self._record_count % _EXPIRE_EVERY == 0:
             self._consumers.expire(self._expires_ms)
         self._record_count += 1
@@ -58,3 +60,10 @@ class ConsumerPlace:
         """Record the same position again periodically, so that an idle stream's consumer does not expire."""
         if self._expires_ms is not None and self._clock.now_ms() - self._recorded_ms > self._expires_ms // _REFRESHES:
             self.record(here)
+
+
+def _base_of(here: Position) -> int:
+    """The snapshot that a position starts from; 0: none."""
+    if here.phase is Phase.FILES and here.snapshot_id == 0 and here.next_id is not None:
+        return here.next_id  # a whole snapshot, as its difference from nothing
+    return here.snapshot_id

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from engine.catalog import Catalog
 from engine.deploy.config.job_config import JobConfig
 from engine.deploy.config.operation_config import HealthConfig, OnFailureConfig
-from engine.deploy.job import run_job
-from engine.deploy.pipeline.broker_watch import BrokerWatch, ClusterWatch
+from engine.deploy.job import job_session, run_job
 from engine.deploy.pipeline.checkpoints import read_checkpoint, source_difference
 from engine.deploy.pipeline.health import Health
+from engine.deploy.pipeline.job_watch import ClusterWatch, JobWatch
 from engine.deploy.pipeline.pipeline import PipelineProgress, RunningPipeline
 from engine.deploy.pipeline.supervision import Restart, Supervisor, restart_after
 from engine.deploy.pipeline.table_changes import ensure_table
@@ -311,13 +311,36 @@ def test_a_live_pipeline_outlives_an_outage_of_any_length_and_nothing_else() -> 
     assert restart_after(policy, FluvialError("x"), 5, has_end=False) is None
 
 
+@pytest.mark.parametrize(
+    ("master", "conf", "submitted", "ui"),
+    [
+        ("local[2]", {}, False, "false"),
+        (None, {}, False, "false"),
+        ("local[2]", {"spark.ui.enabled": "true"}, False, "true"),
+        ("spark://m:7077", {}, False, None),
+        (None, {}, True, None),
+    ],
+)
+def test_sparks_ui_is_off_on_one_machine_unless_a_job_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, conf: dict[str, str], submitted: bool, ui: str | None
+) -> None:
+    """Cluster, finding 8: it listens on every address, and anyone may look."""
+    seen: dict[str, str] = {}
+    monkeypatch.setattr("engine.deploy.job.session", lambda _name, _master, given: seen.update(given))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    if submitted:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    job_session(job(Path("/j"), pipeline(Path("/j"), "files", target="db.a"), spark={"master": master, "conf": conf}))
+    assert seen.get("spark.ui.enabled") == ui
+
+
 def test_brokers_that_do_not_answer_make_a_job_not_ready() -> None:
     """Finding 8: it said that it was ready for the whole outage, in which one batch hung."""
     config = HealthConfig()
     health = Health(
         config, "job", Supervisor([], on_failure=OnFailureConfig(), stop_timeout_s=1, stop=threading.Event())
     )
-    health.brokers = BrokerWatch([cluster := ClusterWatch(KafkaProperties.parse({"bootstrap.servers": "localhost:1"}))])
+    health.watch = JobWatch([cluster := ClusterWatch(KafkaProperties.parse({"bootstrap.servers": "localhost:1"}))])
     assert health.state()["ready"]
     cluster.look()
     state = health.state()

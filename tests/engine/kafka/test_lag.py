@@ -6,29 +6,39 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from engine.deploy.pipeline.broker_watch import ClusterWatch, watching
+from engine.deploy.pipeline.job_watch import ClusterWatch, watching
 from engine.kafka.lag import SourceLag, lag_behind, undelivered
 from engine.kafka.offsets import Offsets
 from engine.kafka.options import KafkaSourceOptions
 from engine.kafka.rows import without_control_records
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
-from logstore.log.record_times import first_times
+from logstore.log.record_times import FirstRecord, first_records
 
 
 @pytest.mark.parametrize(
-    ("delivered", "ends", "oldest_ms", "expected"),
+    ("delivered", "ends", "first", "expected"),
     [
-        ({("t", 0): 5}, {("t", 0): 5}, None, SourceLag(records=0, seconds=0.0)),
-        ({("t", 0): 5}, {("t", 0): 5}, 1, SourceLag(records=0, seconds=0.0)),  # it was delivered meanwhile
-        ({("t", 0): 5, ("t", 1): 1}, {("t", 0): 9, ("t", 1): 1}, 7_500, SourceLag(records=4, seconds=2.5)),
-        ({("t", 0): 5}, {("t", 0): 5, ("t", 1): 3}, 9_000, SourceLag(records=3, seconds=1.0)),  # a new partition
-        ({("t", 0): 5}, {("t", 0): 6}, None, SourceLag(records=1, seconds=0.0)),  # only a marker, or unknown
-        ({("t", 0): 5}, {("t", 0): 6}, 12_000, SourceLag(records=1, seconds=0.0)),  # a clock that is ahead
-        ({("t", 0): 5}, {("t", 0): 3}, None, SourceLag(records=0, seconds=0.0)),  # a topic that was made again
+        ({("t", 0): 5}, {("t", 0): 5}, {}, (0, 0.0, 0)),
+        ({("t", 0): 5}, {("t", 0): 5}, {0: (1, 9)}, (0, 0.0, 0)),  # it was delivered meanwhile
+        ({("t", 0): 5, ("t", 1): 1}, {("t", 0): 9, ("t", 1): 1}, {0: (7_500, 10)}, (4, 2.5, 40)),
+        ({("t", 0): 5, ("t", 1): 1}, {("t", 0): 9, ("t", 1): 3}, {0: (7_500, 10), 1: (9_000, 1)}, (6, 2.5, 42)),
+        ({("t", 0): 5}, {("t", 0): 5, ("t", 1): 3}, {1: (9_000, 0)}, (3, 1.0, 0)),  # a new partition
+        ({("t", 0): 5}, {("t", 0): 6}, {}, (1, 0.0, 0)),  # only a marker, or unknown
+        ({("t", 0): 5}, {("t", 0): 6}, {0: (None, 7)}, (1, 0.0, 7)),  # a record without a time
+        ({("t", 0): 5}, {("t", 0): 6}, {0: (12_000, 7)}, (1, 0.0, 7)),  # a clock that is ahead
+        ({("t", 0): 5}, {("t", 0): 3}, {}, (0, 0.0, 0)),  # a topic that was made again
     ],
 )
-def test_lag(delivered: Offsets, ends: Offsets, oldest_ms: int | None, expected: SourceLag) -> None:
-    assert lag_behind(delivered, ends, oldest_ms=oldest_ms, now_ms=10_000) == expected
+def test_lag(
+    delivered: Offsets,
+    ends: Offsets,
+    first: dict[int, tuple[int | None, int]],
+    expected: tuple[int, float, int],
+) -> None:
+    """``first``: time and size of the first record that waits, by partition."""
+    records = {("t", part): FirstRecord(time_ms=ms, size_bytes=size) for part, (ms, size) in first.items()}
+    found = lag_behind(delivered, ends, first=records, now_ms=10_000)
+    assert (found.records, found.seconds, found.size_bytes) == expected
 
 
 def test_an_empty_value_without_a_key_is_a_control_record_and_nothing_else_is() -> None:
@@ -50,9 +60,9 @@ def test_lag_is_true_at_the_moment_of_asking(kafka: KafkaProperties, new_topic: 
     """Without a batch in between; the age is that of the oldest record that waits, over all partitions."""
     topic, now_ms = new_topic(bucket_count=3), time.time_ns() // 1_000_000
     send(kafka, topic, (0, now_ms - 90_000), (0, now_ms - 60_000), (1, now_ms - 30_000))
-    assert first_times(kafka, {(topic, 0): 1, (topic, 1): 0, (topic, 2): 0}, timeout_s=5) == {
-        (topic, 0): now_ms - 60_000,
-        (topic, 1): now_ms - 30_000,
+    assert first_records(kafka, {(topic, 0): 1, (topic, 1): 0, (topic, 2): 0}, timeout_s=5) == {
+        (topic, 0): FirstRecord(time_ms=now_ms - 60_000, size_bytes=2),
+        (topic, 1): FirstRecord(time_ms=now_ms - 30_000, size_bytes=2),
     }
     servers = kafka.by_name["bootstrap.servers"]
     options = KafkaSourceOptions.parse({"kafka.bootstrap.servers": servers, "subscribe": topic})
@@ -62,17 +72,17 @@ def test_lag_is_true_at_the_moment_of_asking(kafka: KafkaProperties, new_topic: 
     assert (watch.lags, watch.unreachable_s) == ({}, None)
     delivered |= {(topic, 0): 1, (topic, 1): 0, (topic, 2): 0}
     watch.look()
-    assert watch.lags["p"].records == 2
+    assert (watch.lags["p"].records, watch.lags["p"].size_bytes) == (2, 4)
     assert 60 <= watch.lags["p"].seconds < 120
     delivered |= {(topic, 0): 2, (topic, 1): 1}
     watch.look()
-    assert watch.lags == {"p": SourceLag(records=0, seconds=0.0)}
+    assert watch.lags == {"p": SourceLag(records=0, seconds=0.0, size_bytes=0)}
     assert undelivered(delivered, {(topic, 0): 2}) == {}
 
 
 def test_an_outage_is_seen_within_ten_seconds_and_its_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the watch's own thread, which a batch that hangs does not keep."""
-    monkeypatch.setattr("engine.deploy.pipeline.broker_watch._PERIOD_S", 0.05)
+    monkeypatch.setattr("engine.deploy.pipeline.job_watch._PERIOD_S", 0.05)
     looked: list[float | None] = []
     cluster = ClusterWatch(KafkaProperties.parse({"bootstrap.servers": "localhost:1"}))
     began_s = time.monotonic()

@@ -95,6 +95,10 @@ def test_a_job_reads_as_one_user_and_logs_as_another(
     assert sum(table.log_end_offsets().values()) > 0
     [followed] = table.dataframe(spark).collect()
     assert followed["customer"] == "ada"
+    left = [path for home in "wc" for path in (tmp_path / home).rglob("*") if path.is_file()]
+    assert {path.name for path in left} >= {"schema-0", "metadata"}
+    secrets = [client["sasl.password"].encode() for client in (source, writer)]
+    assert [path for path in left if any(secret in path.read_bytes() for secret in secrets)] == [], "also no checkpoint"
 
 
 def _of_user(client: Mapping[str, str], prefix: str, file: Path) -> list[str]:

@@ -274,9 +274,9 @@ WRONG: Mapping[str, tuple[Mapping[str, str | None], type[Exception], str]] = {
     "mechanism": ({"sasl.mechanism": "PLAIN"}, InvalidInputError, "fix=set log.kafka.sasl.mechanism"),
     "no mechanism": ({"sasl.mechanism": None}, InvalidInputError, "option=log.kafka.sasl.mechanism"),
     "no password": ({"sasl.password": None}, InvalidInputError, "option=log.kafka.sasl.password"),
-    "authority": ({"ssl.ca.location": None}, InvalidInputError, "fix=set log.kafka.ssl.ca.location"),
+    "authority": ({"ssl.ca.location": None}, InvalidInputError, "by an unknown authority: broker=localhost"),
     "no such file": ({"ssl.ca.location": "/none.pem"}, InvalidInputError, "option=log.kafka.ssl.ca.location"),
-    "host name": ({"bootstrap.servers": "@misnamed"}, InvalidInputError, "log.kafka.bootstrap.servers the host name"),
+    "host name": ({"bootstrap.servers": "@misnamed"}, InvalidInputError, "is for another host name: broker=127.0.0.1"),
     "port": ({"bootstrap.servers": "@plain"}, UnavailableError, "and the port in log.kafka.bootstrap.servers"),
     "login at the plain port": (
         {"bootstrap.servers": "@plain", "security.protocol": "SASL_PLAINTEXT"},

@@ -19,9 +19,11 @@ from engine.monitor.topic_state import TopicState
 from filestore.branch.branches import create_branch
 from filestore.iceberg.places import IcebergState
 from filestore.layout.branch_state import Operation, Work, begin_work
+from filestore.table import FileTable
 from filestore.tag.savepoints import create_savepoint
 from filestore.tag.tags import create_tag
 from tests.engine.monitor.test_table_probe import DAY_MS, commit_facts
+from tests.support.faults import ManualClock
 from tests.support.tables import KEY_SCHEMA, key_table, rows
 
 MIB = 2**20
@@ -66,6 +68,7 @@ def seen(*buckets: BucketHealth, log_lag: dict[int, int] | None = None, **values
         most_snapshots=2**31 - 1,
         fewest_snapshots=10,
         longest_ms=DAY_MS,
+        surplus_ms=0,
         holders=(),
         manifest_count=3,
         manifest_merge_count=30,
@@ -154,7 +157,12 @@ SICK = {
         Severity.NOTE,
         "delete the tag",
     ),
-    "too many snapshots": (seen(most_snapshots=10), "retention", Severity.WARNING, "snapshot.num-retained.max=10"),
+    "too many snapshots": (
+        seen(most_snapshots=10, surplus_ms=60_000),
+        "retention",
+        Severity.WARNING,
+        "snapshot.num-retained.max=10",
+    ),
     "too old snapshots": (
         seen(oldest_snapshot_age_ms=3 * DAY_MS),
         "retention",
@@ -177,6 +185,20 @@ def test_each_illness_is_found_alone(examined: Examined, check: str, severity: S
     assert list(findings) == [check]
     assert findings[check].severity is severity
     assert cure in (findings[check].fix or "")
+
+
+@pytest.mark.parametrize(("every_s", "is_found"), [(1, False), (3, True)])
+def test_a_running_stream_has_more_snapshots_until_it_looks_again(every_s: int, is_found: bool) -> None:
+    """Soak, finding 8: it looks every ten seconds; nobody has looked when the surplus is older than that."""
+    made = key_table(bucket="1", **{"snapshot.num-retained.max": "10"})
+    clock = ManualClock()
+    table = FileTable.open(made.name, made.store.paths.root, io=made.store.io, clock=clock)
+    for number in range(26):  # sixteen too many
+        table.write(rows((number, number)))
+        clock.sleep(every_s)
+    findings = {each.check: each for each in diagnose(examine(Table(table)))}
+    assert findings["retention"].values["snapshot_count"] == 26
+    assert (findings["retention"].severity is Severity.WARNING) == is_found
 
 
 def test_few_files_are_not_a_problem_and_say_why() -> None:

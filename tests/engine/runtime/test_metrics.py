@@ -211,6 +211,20 @@ def test_progress_reports_become_metrics() -> None:
     assert of(found, "fluvial_query_failures_total", query="orders") == 1
 
 
+def test_offsets_behind_a_batch_are_the_lag_of_a_source_of_topics() -> None:
+    """Spark's own source has the same form. A lag that was asked for since is not replaced by an older one."""
+    end, latest = '{"t": {"0": 5, "1": 7}, "@topic-ids": {"t": "x"}}', {"t": {"0": 9, "1": 7}, "u": {"0": 3}}
+    progress = {"sources": [{"endOffset": end, "latestOffset": latest}, {"latestOffset": {"logOffset": 3}}]}
+    assert lags_of(progress) == {"lag_records": 7}
+    registry = CollectorRegistry()
+    metrics = QueryMetrics(registry)
+    metrics.progressed("q", progress)
+    assert of(samples(metrics_text(registry)), "fluvial_query_lag_records", query="q") == 7
+    metrics.behind("q", {"lag_records": 20})
+    metrics.progressed("q", progress)
+    assert of(samples(metrics_text(registry)), "fluvial_query_lag_records", query="q") == 20
+
+
 @pytest.mark.spark
 def test_what_is_asked_between_batches_is_a_metric() -> None:
     """Soak 4: lag was that of the last report, 0 in a batch that took 184 s; a source of topics had none."""

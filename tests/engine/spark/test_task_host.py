@@ -1,6 +1,7 @@
 """Machines that share nothing: a task that does not see the table's directory refuses before anything is written."""
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from engine import Catalog, Table, sink
 from engine.compaction.spark_units import SparkUnits
 from engine.runtime import task_host
 from engine.runtime.task_host import TaskHost
+from engine.spark.data_source import FluvialDataSource
 from filestore.compact.compactor import pick_tasks
 from filestore.scan.live_files import LiveFiles
 from lsm.errors import InvalidInputError
@@ -79,6 +81,54 @@ def test_tasks_elsewhere_refuse(way: str, table: Table, spark: SparkSession, tmp
     assert table.latest_snapshot() == before
     assert table.read().to_arrow().num_rows == 2
     assert not (Path(os.environ["PWD"]) / "w").exists()
+
+
+def written_by_a_task(writer: Any) -> Callable[[Any], object]:
+    return lambda there: there.write(iter(pa.table({"id": [3], "v": ["c"]}).to_batches()))
+
+
+def read_by_a_task(reader: Any) -> Callable[[Any], object]:
+    part = reader.partitions()[0]
+    return lambda there: list(there.read(part))
+
+
+def followed_by_a_task(reader: Any) -> Callable[[Any], object]:
+    first = reader.initialOffset()
+    part = reader.partitions(first, reader.latestOffset(first, reader.getDefaultReadLimit()))[0]
+    return lambda there: list(there.read(part))
+
+
+TASKS: dict[str, tuple[Callable[[FluvialDataSource, Any], Any], Callable[[Any], Callable[[Any], object]]]] = {
+    "batch write": (lambda source, schema: source.writer(schema, False), written_by_a_task),
+    "stream write": (lambda source, schema: source.streamWriter(schema, False), written_by_a_task),
+    "batch read": (lambda source, schema: source.reader(schema), read_by_a_task),
+    "stream read": (lambda source, schema: source.streamReader(schema), followed_by_a_task),
+}
+
+
+@pytest.mark.parametrize("way", TASKS)
+def test_a_task_of_the_format_refuses_where_only_its_planner_saw_the_table(
+    way: str, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark sends to an executor, run in a directory that shares nothing with the planner's."""
+    options = {"warehouse": "/proc/self/cwd/w", "table": table.name}
+    options |= {"stream write": {"checkpointLocation": "/checkpoint"}, "stream read": {"read.changelog": "true"}}.get(
+        way, {}
+    )
+    source = FluvialDataSource(options)
+    make, prepare = TASKS[way]
+    columns = FluvialDataSource({key: text for key, text in options.items() if key != "checkpointLocation"}).schema()
+    planned = make(source, columns)
+    task = prepare(planned)
+    sent = pickle.dumps(planned)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(task_host, "_seen", set())
+    there = pickle.loads(sent)
+    with pytest.raises(InvalidInputError, match=REFUSAL):
+        task(there)
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_a_host_with_the_table_passes_and_looks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

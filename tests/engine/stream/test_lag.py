@@ -1,6 +1,7 @@
 """Lag in every unit: what a stream reports, and what ``fluvial lag`` finds in a checkpoint and in consumers."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,11 @@ import pytest
 
 from engine import Table
 from engine.cli.app import run_command
+from engine.deploy.config.job_config import JobConfig
+from engine.deploy.pipeline.job_watch import JobWatch, lags_now
+from engine.deploy.pipeline.table_watch import table_watch
+from engine.stream.position.position import Position
+from tests.engine.stream.conftest import NewTable
 from tests.support.rows import id_rows
 from tests.support.streams import Query, as_foreign
 
@@ -55,6 +61,44 @@ def test_a_stream_says_how_far_it_is_behind_its_target(table: Table, tmp_path: P
     assert 20 <= behind["lag_records"] <= 20 + 2 * MARKERS
     query.available()
     assert reported(query)["lag_records"] == 0
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+def test_a_jobs_lag_is_that_of_the_moment_while_its_batch_hangs(
+    new_table: NewTable, tmp_path: Path, has_log: bool
+) -> None:
+    """Soak 4: a stream asks with its batches, and a batch of 184 s left the gauges at 0. Every unit."""
+    table = new_table(bucket="2", log=has_log)
+    table.write(id_rows([1, 2, 3]))
+    query = Query(tmp_path, table.name)
+    query.available()
+    delivered: list[Position] = []
+    pipeline = {
+        "name": "copy",
+        "source": {"format": "fluvial", "options": {"table": table.name}},
+        "target": "db.copy",
+        "checkpoint": str(tmp_path / "cp"),
+    }
+    config = JobConfig.model_validate({"name": "j", "warehouse": str(tmp_path), "pipelines": [pipeline]})
+    watch = table_watch(config, config.pipelines[0], lambda: delivered[-1] if delivered else None)
+    assert watch is not None
+    watch.look()
+    assert watch.lags == {}, "no batch has finished yet"
+    delivered.append(Position.from_json(query.position).place)
+    watch.look()
+    assert lags_now(watch) == {
+        "copy": {"lag_snapshots": 0, "lag_records": 0, "lag_bytes": 0, "lag_seconds": 0},
+    }
+    for each in ([4, 5], [6]):  # no batch is planned
+        table.write(id_rows(each))
+    time.sleep(1.1)
+    watch.look()
+    found = lags_now(watch)["copy"]
+    assert found["lag_snapshots"] == 2
+    assert 3 <= found["lag_records"] <= 3 + 2 * MARKERS
+    assert found["lag_bytes"] > 0
+    assert 1 <= found["lag_seconds"] < 60
+    assert JobWatch([watch]).lags() == {"copy": found}
 
 
 def test_changes_that_are_in_files_only_count_as_well(table: Table, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Every writer goes through one session: before the batch, the commit, after the commit, close."""
 
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,42 @@ BATCH = ["before batch", "commit", "after commit"]
 def new_table(tmp_path: Path, *, key: bool = True, **options: str) -> Table:
     catalog = Catalog(str(tmp_path / "warehouse"))
     return catalog.create_table("db.t", SCHEMA, primary_key=["k"] if key else [], options=options)
+
+
+class Frame(list[pa.RecordBatch]):
+    """What a micro-batch is, as far as the sink looks."""
+
+    sparkSession = None
+
+
+def threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("fluvial-compaction")]
+
+
+def test_a_query_that_starts_again_in_a_process_ends_the_run_that_nobody_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Soak, finding 8: each start left a thread and what it holds until Java forgot its callback."""
+    monkeypatch.setattr("engine.write.sink._query_id", lambda _: "query")
+    monkeypatch.setattr("engine.write.sink.checkpoint_of", lambda _: None)
+    monkeypatch.setattr("engine.write.sink.Recorder.of", lambda _: None)
+    monkeypatch.setattr("engine.write.sink.runner_of_sink", lambda *_, **__: LocalRunner())
+    before = len(threads())
+    table, other = (new_table(tmp_path / each, **{"num-sorted-run.compaction-trigger": "1"}) for each in "ab")
+    sinks = [sink(table) for _ in range(4)]
+    started = 0
+    for batch, write in enumerate(sinks * 2):
+        if batch < len(sinks) or write is sinks[-1]:
+            write(Frame(ROWS.to_batches()), batch)  # type: ignore[arg-type]
+            started = max(started, len(threads()) - before)
+    assert started == 1
+    beside = sink(other)
+    for batch in range(4):
+        beside(Frame(ROWS.to_batches()), batch)  # type: ignore[arg-type]
+    assert len(threads()) == before + 2, "another table's run goes on"
+    for each in (sinks[-1], beside):
+        each.close()
+    assert len(threads()) == before
 
 
 @pytest.fixture

@@ -49,6 +49,9 @@ class Slow:
         return None
 
     def stop(self) -> None:
+        self.close()
+
+    def close(self) -> None:
         pass
 
     def result(self, *, is_complete: bool) -> tuple[str, bool, int]:
@@ -79,6 +82,25 @@ def test_an_overloaded_machine_is_waited_for_under_every_policy() -> None:
         assert restart_after(policy, error, 99, 2) == Restart(after_s=8)
         assert restart_after(policy, error, 99, 9) == Restart(after_s=60)
         assert restart_after(policy, error, 99, 10) is None
+
+
+class Compacting(Slow):
+    """A pipeline whose last compaction ends when it is closed, which must be before Spark is stopped."""
+
+    def close(self) -> None:
+        self.seen.append(["closed"])
+
+
+def test_a_pipeline_that_ends_by_itself_waits_for_its_last_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cluster, finding 8: Spark was stopped under it, and a job that ended well said "compaction failed"."""
+    monkeypatch.setattr(supervision, "_POLL_S", 0.004)
+    pipelines: list[Slow] = []
+    first, second = Compacting("first", pipelines), Compacting("second", pipelines, overloads=1)
+    monkeypatch.setattr(supervision, "_OVERLOAD_BACKOFF_S", (0.0, 0.0))
+    results: list[object] = list(supervised("restart", first, second).run(None, lambda _: None, lambda: None))  # type: ignore[arg-type]
+    assert results == [("first", True, 0), ("second", True, 1)]
+    assert [each.seen[-1] for each in pipelines] == [["closed"], ["closed"]]
+    assert [each.seen.count(["closed"]) for each in pipelines] == [1, 2]  # and once when it failed
 
 
 class Failing(Slow):

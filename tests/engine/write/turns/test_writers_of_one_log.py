@@ -165,6 +165,31 @@ def test_a_stream_lives_beside_everything_that_writes(tmp_path: Path, broker: Br
     assert max(race.most_waits.values()) <= 2 * 5, race.most_waits
 
 
+WRITES = """
+import sys
+import pyarrow as pa
+from engine import Catalog
+home, name, writer = sys.argv[1:]
+table = Catalog(home).table(name)
+for each in range(6):
+    table.write(pa.table({"p": ["w"] * 2, "id": [f"{writer}-{each}-{row}" for row in range(2)]}))
+"""
+
+
+def test_processes_write_beside_a_stream(tmp_path: Path, broker: Broker) -> None:
+    """Issue 22 point 9: none takes another for dead that is milliseconds from its snapshot."""
+    table, race = logged_table(tmp_path, broker), Race()
+
+    def process(writer: str) -> None:
+        command = [sys.executable, "-c", WRITES, str(tmp_path), table.name, writer]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        race.rows.extend(f"{writer}-{each}-{row}" for each in range(6) for row in range(2))
+
+    race.run([lambda: race.stream(table, "stream")], [partial(process, name) for name in ("one", "two")])
+    assert_same(table, race.rows)
+
+
 def test_two_streams_and_a_batch_write_one_table(tmp_path: Path, broker: Broker) -> None:
     """FL-91."""
     table, race = logged_table(tmp_path, broker), Race()

@@ -1,7 +1,7 @@
-"""A look at the brokers of a running job every few seconds: whether they answer, and what waits in the topics.
+"""A look at what a running job reads, every few seconds: whether brokers answer, and what waits to be delivered.
 
 A micro-batch that waits for a broker says nothing for a minute, and its query reports nothing meanwhile. The watch has
-a thread and a connection of its own for each cluster, and runs where something shows what it finds.
+a thread and a connection of its own for each cluster and each table, and runs where something shows what it finds.
 """
 
 import logging
@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, Protocol
 
 from engine.kafka.lag import SourceLag, lag_behind, undelivered
 from engine.kafka.offsets import Offsets
@@ -17,7 +17,7 @@ from engine.kafka.options import KafkaSourceOptions
 from engine.kafka.source_topics import SourceTopics
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
-from logstore.log.record_times import first_times
+from logstore.log.record_times import first_records
 from lsm.errors import FluvialError, MissingTopicError
 
 _PERIOD_S: Final = 4.0
@@ -37,6 +37,7 @@ class ClusterWatch:
     ) -> None:
         """``sources``: by pipeline."""
         self.servers = properties.by_name["bootstrap.servers"]
+        self.name = f"bootstrap.servers={self.servers}"
         self.lags: Mapping[str, SourceLag] = {}  # by pipeline, as of the last look that was answered
         self._properties = properties
         self._delivered = {name: delivered for name, (_, delivered) in (sources or {}).items()}
@@ -80,55 +81,85 @@ class ClusterWatch:
             ends = topics.latest()
         except MissingTopicError:
             return None
-        times = first_times(self._properties, undelivered(delivered, ends), timeout_s=_TIMEOUT_S)
-        now_ms = time.time_ns() // 1_000_000
-        return lag_behind(delivered, ends, oldest_ms=min(times.values(), default=None), now_ms=now_ms)
+        first = first_records(self._properties, undelivered(delivered, ends), timeout_s=_TIMEOUT_S)
+        return lag_behind(delivered, ends, first=first, now_ms=time.time_ns() // 1_000_000)
 
 
-class BrokerWatch:
-    """The clusters of a job."""
+class ShownLag(Protocol):
+    """The lag of a pipeline."""
 
-    def __init__(self, clusters: Sequence[ClusterWatch]) -> None:
-        self._clusters = clusters
+    def to_json(self) -> dict[str, Any]:
+        """Under the names of gauges: ``lag_records``, ``lag_seconds``, ``lag_bytes``, ``lag_snapshots``."""
+
+
+class Watched(Protocol):
+    """What is looked at: a cluster, or a table."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def lags(self) -> Mapping[str, ShownLag]:
+        """By pipeline, as of the last look that was answered."""
+
+    @property
+    def unreachable_s(self) -> float | None:
+        """Seconds since it answered last; None: it answers."""
+
+    def look(self) -> None:
+        """Ask once."""
+
+
+class JobWatch:
+    """The clusters of a job, and the tables that it reads."""
+
+    def __init__(self, watched: Sequence[Watched]) -> None:
+        self._watched = watched
 
     def reachable(self) -> dict[str, float | None]:
         """By address: None where brokers answer, else the seconds since they do not."""
-        return {each.servers: each.unreachable_s for each in self._clusters}
+        return {each.servers: each.unreachable_s for each in self._watched if isinstance(each, ClusterWatch)}
 
-    def lags(self) -> dict[str, SourceLag]:
-        """The lag of each pipeline that reads topics and has delivered something."""
-        return {name: lag for each in self._clusters for name, lag in each.lags.items()}
+    def lags(self) -> dict[str, dict[str, float]]:
+        """The lag of each pipeline that reads topics or a table and has delivered something."""
+        return {name: lag for each in self._watched for name, lag in lags_now(each).items()}
 
 
-NO_WATCH: Final = BrokerWatch(())
+def lags_now(watched: Watched) -> dict[str, dict[str, float]]:
+    """By pipeline and gauge: as of the last answer, but the oldest that waits grows older without one."""
+    lost_s = watched.unreachable_s or 0.0
+    found = {name: lag.to_json() for name, lag in watched.lags.items()}
+    return {name: lag | {"lag_seconds": round(lag["lag_seconds"] + lost_s, 1)} for name, lag in found.items()}
+
+
+NO_WATCH: Final = JobWatch(())
 """Of a job that shows its health nowhere."""
 
 
 @contextmanager
-def watching(
-    clusters: Sequence[ClusterWatch], on_look: Callable[[ClusterWatch], None] = lambda _: None
-) -> Iterator[BrokerWatch]:
-    """Look at clusters while the block runs.
+def watching(watched: Sequence[Watched], on_look: Callable[[Watched], None] = lambda _: None) -> Iterator[JobWatch]:
+    """Look at clusters and tables while the block runs.
 
     Args:
-        clusters: each in a thread of its own.
+        watched: each in a thread of its own.
         on_look: called there after each look.
     """
     ended = threading.Event()
 
-    def run(cluster: ClusterWatch) -> None:
+    def run(each: Watched) -> None:
         while not ended.wait(_PERIOD_S):
             try:
-                cluster.look()
-                on_look(cluster)
+                each.look()
+                on_look(each)
             except Exception:  # a look that fails takes nothing from the job
-                logger.warning("brokers could not be looked at: bootstrap.servers=%s", cluster.servers, exc_info=True)
+                logger.warning("could not be looked at: %s", each.name, exc_info=True)
 
-    threads = [threading.Thread(target=run, args=(each,), name="fluvial-brokers", daemon=True) for each in clusters]
+    threads = [threading.Thread(target=run, args=(each,), name="fluvial-watch", daemon=True) for each in watched]
     for each in threads:
         each.start()
     try:
-        yield BrokerWatch(clusters)
+        yield JobWatch(watched)
     finally:
         ended.set()
         for each in threads:
