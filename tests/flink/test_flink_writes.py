@@ -10,9 +10,19 @@ from engine.broker.broker import Broker
 from engine.procedures import reset_log
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.evolution.schema_change import SetOption
+from filestore.options.flink_log import flink_reads_log
 from lsm.errors import CorruptDataError
-from tests.flink.flink_tables import State, by_key, flink_table, in_table, put_rows
-from tests.peers.flink import Change, Flink, rows_of_changes
+from tests.flink.flink_tables import (
+    SMALL_STEPS,
+    State,
+    by_key,
+    flink_table,
+    in_table,
+    put_rows,
+    topic_in_flink,
+)
+from tests.flink.test_flink_reads import KINDS
+from tests.peers.flink import Change, Flink, replayed, rows_of_changes
 from tests.support.clients import quiet_producer
 from tests.support.streams import Query, Rows
 
@@ -54,16 +64,28 @@ class Turns:
         return news
 
 
-def test_flink_and_fluvial_write_in_turn(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
-    turns = Turns(catalog, flink, tmp_path)
+@pytest.mark.parametrize("case", ["upsert", "eventual", "json", "exact", "deletion-vectors"])
+def test_flink_and_fluvial_write_in_turn(
+    case: str, catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path
+) -> None:
+    """With Flink's sink of the log where its jobs follow the log, else without; the topic has what each makes of it."""
+    turns = Turns(
+        catalog, flink, tmp_path, **KINDS[case], **({} if case == "eventual" else {"log_overwrite": "changes"})
+    )
     turns.put_rows({1: "a", 2: "a", 3: "a"})
-    with flink.stream(f"SELECT * FROM {turns.name}") as stream:
+    with flink.stream(f"SELECT * FROM {turns.name} /*+ OPTIONS({SMALL_STEPS}) */") as stream:
         turns.insert({2: "flink", 4: "flink"})
         turns.put_rows({3: "b", 5: "b"})
         turns.insert({1: "again", 6: "again"})
         turns.put_rows({6: "c", 4: "c"})
+        if not flink_reads_log(turns.table.options):
+            turns.table.compact(full=True)
         stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
     assert by_key(flink.sql(f"SELECT * FROM {turns.name}")) == turns.expected
+    with flink.stream(f"SELECT * FROM {topic_in_flink(flink, turns.table, broker)}") as stream:
+        found = stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
+    if turns.table.options.log_is_exact:
+        assert replayed(found) == turns.expected
 
 
 def test_what_flink_writes_beside_the_log_reaches_its_consumers_with_our_next_batch(
