@@ -14,7 +14,7 @@ from engine.broker.broker import Broker
 from engine.table import Table
 from logstore.kafka.clients import ErrorNotes
 from tests.flink.flink_tables import SMALL_STEPS, flink_table, in_table, put_rows, topic_in_flink
-from tests.peers.flink import Flink, FlinkStream, PeerError, rows_of_changes
+from tests.peers.flink import WAIT_S, Flink, FlinkStream, PeerError, rows_of_changes
 
 LATE = 100
 """Keys from here on are written while the jobs that begin at the end wait for their first row."""
@@ -118,7 +118,7 @@ def begin_and_go_on(
 
 def write_until_all_follow(table: Table, streams: list[FlinkStream]) -> int:
     """When a job that begins at the end has begun is known by its first row; the key of a row that is after it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     for key in count(LATE):
         put_rows(table, {key: "late"})
         if all(stream.changes for stream in streams):
