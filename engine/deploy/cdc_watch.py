@@ -13,8 +13,8 @@ from engine.cdc.report import BatchReport
 from engine.cdc.settings import CdcSettings
 from engine.cdc.state import StateFiles
 from engine.deploy.config.job_config import JobConfig
-from engine.deploy.pipeline.job_watch import ClusterWatch, watching
 from engine.deploy.pipeline.health import Health, health_of
+from engine.deploy.pipeline.job_watch import ClusterWatch, watching
 from engine.deploy.pipeline.metrics_output import metrics_of
 from engine.deploy.pipeline.supervision import PipelineState
 

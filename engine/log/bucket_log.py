@@ -178,10 +178,18 @@ def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end
 
 
 def check_not_ahead(log: TableLog, tail: LogTail, known_end: int) -> None:
-    """Refuse a log that ends with a record of another engine that no snapshot has. Raises: CorruptDataError."""
+    """Refuse a log that ends with a record of another engine that no snapshot has, or that is not exact.
+
+    Raises: CorruptDataError.
+    """
+    place = f"topic={log.topic} bucket={tail.bucket} offset={tail.end_offset - 1}"
     if tail.is_foreign and tail.end_offset > known_end:
-        place = f"topic={log.topic} bucket={tail.bucket} offset={tail.end_offset - 1}"
         raise refuse_foreign(place, is_unsigned=tail.is_unsigned)
+    if tail.is_foreign and log.is_exact and not tail.is_unsigned:  # those are an earlier Fluvial's
+        raise CorruptDataError(
+            f"another engine has written into an exact log, without the rows that its changes replace: {place} "
+            f"cause=a job with log.system=kafka in its hint fix=let Flink write beside the log, and {NEW_LOG}"
+        )
 
 
 def check_not_repeated(log: TableLog, bucket: int, marker: CommitMarker, known_end: int) -> None:

@@ -56,6 +56,7 @@ class TableHistory:
         self._reads_log = reads_log
         self._generation = options.log_generation if log_generation is None else log_generation
         self._is_exact = is_exact
+        self._has_exact_log = options.log_is_exact and store.has_key
         # from 1 on, rows come with the changelogs of compactions; exact changes are those of each commit
         self._changelog_level = 0 if reads_log or is_exact else changelog_level(store)
         self._filter = filter
@@ -214,15 +215,19 @@ class TableHistory:
     def _location(self, snapshot: Snapshot, *, has_log: bool) -> ChangeSource:
         """Where its changes are: in the log only if they are in this one, not in a former or later one."""
         before = self._find(snapshot.id - 1) if snapshot.is_external and snapshot.id > FIRST_SNAPSHOT_ID else None
-        is_of_log = snapshot.is_of_log(self._generation, before) and not _may_leave_out_records(snapshot)
+        is_of_log = snapshot.is_of_log(self._generation, before) and not self._log_is_wrong_of(snapshot)
         return changes_of(snapshot, has_log=has_log and is_of_log, before=before)
 
     def _log_before(self, snapshot: Snapshot, offsets: LogOffsets) -> Mapping[int, int]:
         """Where the records begin that a stream skips, since it has their rows from the snapshot's files."""
-        if _may_leave_out_records(snapshot):
+        if self._log_is_wrong_of(snapshot):
             before = self._find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
             return LogOffsets() if before is None else self._offsets_at(before)
         return offsets_before(snapshot, offsets)
+
+    def _log_is_wrong_of(self, snapshot: Snapshot) -> bool:
+        """Whether the log may have other changes: those of other engines are not exact, of batch jobs not whole."""
+        return snapshot.is_external and (self._has_exact_log or snapshot.commit_identifier == BATCH_IDENTIFIER)
 
     def _offsets_at(self, snapshot: Snapshot) -> LogOffsets:
         """The snapshot's own offsets, or those of the newest one before: other engines do not carry them over."""
@@ -255,11 +260,6 @@ class TableHistory:
                 if self._newest is None or snapshot.id >= self._newest.id:
                     self._newest = snapshot
         return snapshot
-
-
-def _may_leave_out_records(snapshot: Snapshot) -> bool:
-    """Whether its offsets may be too early: it ends a job of Flink, and batch jobs do not wait for the brokers."""
-    return snapshot.is_external and snapshot.commit_identifier == BATCH_IDENTIFIER
 
 
 def _commit_of(snapshot: Snapshot) -> str:

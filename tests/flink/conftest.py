@@ -5,6 +5,13 @@ import pytest
 from engine import Catalog
 from engine.broker.broker import Broker
 from tests.stores.schema_registry import SchemaRegistryServer
+from tests.stores.secure_broker import SecureBroker
+
+
+@pytest.fixture(scope="session")
+def broker(secure_broker: SecureBroker) -> Broker:
+    """It has a door for clients with a login besides; one broker is enough for these tests."""
+    return secure_broker
 
 
 @pytest.fixture

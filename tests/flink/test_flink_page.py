@@ -5,7 +5,7 @@ from pathlib import Path
 
 from filestore.options.flink_log import flink_reads_log
 from filestore.options.table_options import TableOptions
-from tests.flink import test_flink_reads, test_flink_versions, test_flink_writes, test_whole_way
+from tests.flink import test_flink_reads, test_flink_starts, test_flink_versions, test_flink_writes, test_whole_way
 
 PAGE = (Path(__file__).parents[2] / "docs" / "flink.md").read_text(encoding="utf-8")
 
@@ -34,6 +34,6 @@ def test_the_page_has_each_case_and_says_what_flink_follows() -> None:
 
 
 def test_every_test_that_the_page_names_is_there_and_every_test_is_named() -> None:
-    modules = (test_flink_reads, test_flink_versions, test_flink_writes, test_whole_way)
+    modules = (test_flink_reads, test_flink_starts, test_flink_versions, test_flink_writes, test_whole_way)
     there = {name for module in modules for name in vars(module) if name.startswith("test_")}
     assert set(re.findall(r"`(test_\w+)`", PAGE)) == there

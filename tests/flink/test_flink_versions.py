@@ -1,5 +1,6 @@
 """What a real Flink sees of a table whose schema, brokers, buckets and history change."""
 
+import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,10 +17,16 @@ from tests.peers.flink import Flink, replayed, rows_of_changes
 def test_a_job_goes_on_while_columns_are_added_files_are_compacted_and_snapshots_expire(
     catalog: Catalog, flink: Flink, tmp_path: Path
 ) -> None:
-    table = flink_table(catalog)
+    """On the log it needs no snapshot; on the files a consumer keeps those that it has still to read."""
+    table, name = flink_table(catalog, consumer_expiration__time="1 d"), f"{flink.catalog(tmp_path)}.db.t"
     put_rows(table, {1: "a", 2: "a"})
-    with flink.stream(f"SELECT * FROM {flink.catalog(tmp_path)}.db.t") as stream:
-        stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
+    files = f"'log.system'='none', 'consumer-id'='flink', {SMALL_STEPS}"
+    with (
+        flink.stream(f"SELECT * FROM {name}") as on_log,
+        flink.stream(f"SELECT * FROM {name} /*+ OPTIONS({files}) */") as on_files,
+    ):
+        for stream in (on_log, on_files):
+            stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
         catalog.alter_table("db.t", [AddColumn(path=("more",), type=DataType(root="INT"))])
         table = catalog.table("db.t")
         table.write(
@@ -29,7 +36,9 @@ def test_a_job_goes_on_while_columns_are_added_files_are_compacted_and_snapshots
         expire_snapshots(table, retain_max=1, retain_min=1)
         put_rows(table, {4: "c"})
         columns_of_the_job = {key: row[:2] for key, row in in_table(table).items()}
-        stream.wait(lambda changes: rows_of_changes(changes) == columns_of_the_job)
+        for stream in (on_log, on_files):
+            stream.wait(lambda changes: rows_of_changes(changes) == columns_of_the_job)
+    assert "flink" in table.store.consumers.next_snapshots()
 
 
 def test_a_moved_broker_and_a_new_topic_are_found_by_the_next_job(
@@ -80,6 +89,7 @@ def test_a_rescale_under_jobs_that_run(catalog: Catalog, flink: Flink, tmp_path:
 
 
 def test_tags_snapshots_and_branches_are_read_by_their_names(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
+    """And times: a name, an id and a moment are the same state."""
     table, name = flink_table(catalog), f"{flink.catalog(tmp_path)}.db"
     put_rows(table, {1: "a"})
     create_tag(table, "first")
@@ -87,8 +97,18 @@ def test_tags_snapshots_and_branches_are_read_by_their_names(catalog: Catalog, f
     put_rows(table, {1: "b", 2: "b"})
     put_rows(catalog.table("db.t", branch="b"), {5: "branch"})
     first = {(1,): (1, "a")}
-    for hint in ("'scan.tag-name'='first'", "'scan.snapshot-id'='1'"):
-        assert by_key(flink.sql(f"SELECT * FROM {name}.t /*+ OPTIONS({hint}) */")) == first
+    before_ms = table.store.snapshots.read(2).time_ms - 1
+    moment = dt.datetime.fromtimestamp(before_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    for hint in ("'scan.tag-name'='first'", "'scan.snapshot-id'='1'", f"'scan.timestamp-millis'='{before_ms}'"):
+        assert by_key(flink.sql(f"SELECT * FROM {name}.t /*+ OPTIONS({hint}) */")) == first, hint
+    flink.sql(f"USE CATALOG {flink.catalog(tmp_path)}")  # Flink asks the catalog in use for what a table was
+    try:
+        assert by_key(flink.sql(f"SELECT * FROM db.t FOR SYSTEM_TIME AS OF TIMESTAMP '{moment}'")) == first
+    finally:
+        flink.sql("USE CATALOG default_catalog")
+    between = "'incremental-between'='1,2'"
+    assert by_key(flink.sql(f"SELECT * FROM {name}.t /*+ OPTIONS({between}) */")) == {(1,): (1, "b"), (2,): (2, "b")}
+    assert flink.sql(f"SELECT tag_name, snapshot_id FROM {name}.`t$tags`") == [("+I", "first", 1)]
     of_branch = f"{name}.`t$branch_b`"
     assert by_key(flink.sql(f"SELECT * FROM {of_branch}")) == first | {(5,): (5, "branch")}
     with flink.stream(f"SELECT * FROM {of_branch} /*+ OPTIONS('continuous.discovery-interval'='100ms') */") as stream:

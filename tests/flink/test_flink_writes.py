@@ -3,18 +3,30 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.procedures import reset_log
+from engine.table import Table
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.evolution.schema_change import SetOption
+from filestore.options.flink_log import flink_reads_log
 from lsm.errors import CorruptDataError
-from tests.flink.flink_tables import State, by_key, flink_table, in_table, put_rows
-from tests.peers.flink import Change, Flink, rows_of_changes
+from tests.flink.flink_tables import (
+    SMALL_STEPS,
+    State,
+    by_key,
+    flink_table,
+    in_table,
+    put_rows,
+    topic_in_flink,
+)
+from tests.flink.test_flink_reads import KINDS
+from tests.peers.flink import Change, Flink, replayed, rows_of_changes
 from tests.support.clients import quiet_producer
-from tests.support.streams import Query, Rows
+from tests.support.streams import Query, Rows, as_foreign
 
 
 class Turns:
@@ -54,16 +66,28 @@ class Turns:
         return news
 
 
-def test_flink_and_fluvial_write_in_turn(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
-    turns = Turns(catalog, flink, tmp_path)
+@pytest.mark.parametrize("case", ["upsert", "eventual", "json", "exact", "deletion-vectors"])
+def test_flink_and_fluvial_write_in_turn(
+    case: str, catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path
+) -> None:
+    """With Flink's sink of the log where its jobs follow the log, else without; the topic has what each makes of it."""
+    turns = Turns(
+        catalog, flink, tmp_path, **KINDS[case], **({} if case == "eventual" else {"log_overwrite": "changes"})
+    )
     turns.put_rows({1: "a", 2: "a", 3: "a"})
-    with flink.stream(f"SELECT * FROM {turns.name}") as stream:
+    with flink.stream(f"SELECT * FROM {turns.name} /*+ OPTIONS({SMALL_STEPS}) */") as stream:
         turns.insert({2: "flink", 4: "flink"})
         turns.put_rows({3: "b", 5: "b"})
         turns.insert({1: "again", 6: "again"})
         turns.put_rows({6: "c", 4: "c"})
+        if not flink_reads_log(turns.table.options):
+            turns.table.compact(full=True)
         stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
     assert by_key(flink.sql(f"SELECT * FROM {turns.name}")) == turns.expected
+    with flink.stream(f"SELECT * FROM {topic_in_flink(flink, turns.table, broker)}") as stream:
+        found = stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
+    if turns.table.options.log_is_exact:
+        assert replayed(found) == turns.expected
 
 
 def test_what_flink_writes_beside_the_log_reaches_its_consumers_with_our_next_batch(
@@ -151,6 +175,27 @@ def test_delete_and_update_by_flink_are_seen_once_and_our_next_write_goes_on(
         flink.sql(f"ALTER TABLE {turns.name} SET ('log.system'='kafka')")
         turns.table = catalog.table("db.t")
         turns.put_rows({4: "b"})
+        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
+
+
+def test_a_job_begins_behind_our_batch_where_another_engine_left_no_offsets(
+    catalog: Catalog, flink: Flink, tmp_path: Path
+) -> None:
+    """Paimon 1.4 and pypaimon commit without them: a job that begins there is told of the log from its beginning."""
+    turns = Turns(catalog, flink, tmp_path)
+    turns.put_rows({1: "a", 2: "a"})
+    Table(turns.table.files.with_options({"log.system": "none"})).write(
+        pa.table({"id": pa.array([1], pa.int32()), "v": ["java"]})
+    )
+    as_foreign(turns.table)
+    turns.expected |= {(1,): (1, "java")}
+    with flink.stream(f"SELECT * FROM {turns.name}") as too_early:
+        told_again = [("-U", 1, "java"), ("+U", 1, "a")]
+        assert too_early.wait(lambda changes: changes[-2:] == told_again)
+    turns.changes()
+    turns.put_rows({2: "b"})
+    with flink.stream(f"SELECT * FROM {turns.name}") as stream:
+        turns.put_rows({3: "b"})
         stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
 
 

@@ -20,7 +20,7 @@ from tests.peers import PeerError
 from tests.peers.jvm import Jvm
 
 LOCK_FILE: Final = Path(__file__).parents[2] / "conf" / "flink-jars.lock"
-WAIT_S: Final = 60
+WAIT_S: Final = 120
 
 _OPENED: Final = ("util", "lang", "net", "time", "util.concurrent")  # packages that Flink's serializers look into
 _SPARK_JARS: Final = ("hadoop-client-api-*", "hadoop-client-runtime-*")

@@ -50,7 +50,9 @@ def test_a_file_names_brokers_and_topic_once_as_the_connector_reads_them() -> No
         ({"log_format": "json"}, None),
         ({"log_format": "avro"}, None),
         ({"log_format": "debezium-avro"}, None),
+        ({"log_ignore__delete": "true"}, None),
         ({"log_system": "none"}, "none"),
+        ({"log_system": "Kafka"}, "kafka"),
     ],
 )
 def test_flink_reads_a_log_only_where_it_can_and_begins_with_every_row(
@@ -59,10 +61,36 @@ def test_flink_reads_a_log_only_where_it_can_and_begins_with_every_row(
     assert in_file(**options).get("log.system") == log_system
 
 
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, ["log.consistency", "fluvial.log.changelog-mode", "fluvial.streaming-read-mode"]),
+        (
+            {"log_format": "json"},
+            ["fluvial.log.consistency", "fluvial.log.changelog-mode", "fluvial.streaming-read-mode"],
+        ),
+        (
+            {"log_system": "none"},
+            ["fluvial.log.consistency", "fluvial.log.changelog-mode", "fluvial.streaming-read-mode"],
+        ),
+    ],
+)
+def test_the_connector_does_not_see_what_it_refuses(options: dict[str, str], names: list[str]) -> None:
+    """Without `log.system`, in batch too; the last two are what holds anyway, so a job's hint may leave out the log."""
+    given = {"log_consistency": "eventual", "log_changelog__mode": "UPSERT", "streaming__read__mode": "log", **options}
+    stored = in_file(**given)
+    assert [name for name in stored if name.endswith(("consistency", "changelog-mode", "read-mode"))] == names
+    assert options_of_file(stored)["log.changelog-mode"] == "UPSERT"
+    assert in_file(log_consistency="transactional", log_changelog__mode="all").keys() >= {
+        "log.consistency",
+        "log.changelog-mode",
+    }
+
+
 @given(
     st.dictionaries(
-        st.sampled_from([*OURS, "log.format", "changelog-producer", "merge-engine", "x"]),
-        st.sampled_from(["kafka", "json", "lookup", "first-row", "a:1"]),
+        st.sampled_from([*OURS, "log.format", "changelog-producer", "merge-engine", "x", "log.consistency"]),
+        st.sampled_from(["kafka", "json", "lookup", "first-row", "a:1", "eventual"]),
     ).map(lambda some: {"log.system": "kafka", **some, "log.kafka.topic-id": "id"}),
     st.booleans(),
 )

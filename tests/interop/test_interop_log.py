@@ -1,0 +1,103 @@
+"""Tables with a log, to engines that know no log: they read them, and write between two of our batches."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine import Catalog
+from logstore.kafka.environment import serving
+from logstore.kafka.memory.cluster import MemoryCluster
+from logstore.kafka.memory.environment import MemoryEnvironment
+from logstore.kafka.topics import LogTopics
+from lsm.row_kind import RowKind
+from tests.peers import INSERT, TableDefinition, normalise
+from tests.peers.java_peer import JavaPeer
+from tests.support.streams import Query, content, fold
+
+pytestmark = pytest.mark.interop
+
+SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
+EXACT = {"log.changelog-mode": "all", "changelog-producer": "lookup"}
+KINDS: dict[str, dict[str, str]] = {
+    "upsert": {},
+    "eventual": {"log.consistency": "eventual"},
+    "json-eventual": {"log.format": "json", "log.consistency": "eventual"},
+    "exact": EXACT,
+}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    """With a broker in this process."""
+    with serving("memory:9092", MemoryEnvironment(MemoryCluster())):
+        yield Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "memory:9092"})
+
+
+def rows(first: int, v: str) -> pa.Table:
+    return pa.table({"id": range(first, first + 6), "v": [v] * 6}, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_java_reads_and_writes_a_table_with_a_log(
+    kind: str, catalog: Catalog, java_peer: JavaPeer, tmp_path: Path
+) -> None:
+    """Issue 23, 2: in batch and by its changes, rows of level 0 too; what it writes is told once by our stream."""
+    table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "2", **KINDS[kind]})
+    table.write(rows(0, "a"))
+    table.compact(full=True)
+    compacted = table.latest_snapshot().id
+    stream = Query(tmp_path, "db.t")
+    told = stream.available()
+    table.write(rows(3, "b"))  # in level 0
+    assert java_peer.read(tmp_path, "db.t") == normalise(table.read().to_arrow())
+    java_peer.write(tmp_path, "db.t", rows(6, "java"))
+    news = stream.available()
+    assert sorted((row["id"], row["v"]) for row in news if row["_row_kind"] in ("+I", "+U")) == sorted(
+        [*((key, "b") for key in range(3, 9)), *((key, "java") for key in range(6, 12))]
+    )
+    table.write(rows(9, "c"))
+    table.compact(full=True)
+    news += stream.available()
+    assert fold(told + news) == content(table)
+    assert java_peer.read(tmp_path, "db.t") == normalise(table.read().to_arrow())
+    steps = range(compacted, table.latest_snapshot().id)
+    changes = [each for step in steps for each in java_peer.changes(tmp_path, "db.t", after=step, until=step + 1)]
+    state: dict[Any, Any] = {row["id"]: {"id": row["id"], "v": row["v"]} for row in told}
+    for number, row in changes:
+        if RowKind(number).is_retract:
+            assert state.pop(row["id"]) == row
+        else:
+            state[row["id"]] = row
+    assert {(key,): row for key, row in state.items()} == content(table)
+
+
+def test_a_table_that_java_made_with_the_names_of_a_log_opens_with_it(
+    catalog: Catalog, java_peer: JavaPeer, tmp_path: Path
+) -> None:
+    """Issue 23, 1: it has Paimon's names only; the topic is there, and empty."""
+    other = catalog.create_table("db.other", SCHEMA, primary_key=["id"], options={"bucket": "2"})
+    LogTopics(other.log.properties).create_topic("made.by.hand", bucket_count=2, config={})
+    definition = TableDefinition(
+        columns=[("id", "INT NOT NULL"), ("v", "STRING")],
+        primary_key=["id"],
+        options={
+            "bucket": "2",
+            "log.system": "kafka",
+            "kafka.bootstrap.servers": "memory:9092",
+            "kafka.topic": "made.by.hand",
+        },
+    )
+    java_peer.create(tmp_path, "db.made", definition)
+    java_peer.write(tmp_path, "db.made", rows(0, "java"), kinds=[INSERT] * 6)
+    table = catalog.table("db.made")
+    stream = Query(tmp_path, "db.made")
+    told = stream.available()
+    table.write(rows(3, "b"))
+    assert table.log.topic == "made.by.hand"
+    news = stream.available()
+    assert sorted(row["id"] for row in news) == [*range(3, 9)]
+    assert fold(told + news) == content(table)
+    assert java_peer.read(tmp_path, "db.made") == normalise(table.read().to_arrow())
