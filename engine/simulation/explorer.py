@@ -152,6 +152,13 @@ def every_place(
             yield replace(plan, choices=((0, place.own_step, choice),))
 
 
+def dead_behind(plans: Iterable[HistoryPlan]) -> Iterator[HistoryPlan]:
+    """The first actor comes to its place as before, does what it was about to do, and dies before it can look again."""
+    for plan in plans:
+        ((actor, step, _),) = plan.choices
+        yield replace(plan, choices=(*plan.choices, (actor, step + 1, Intervention(crash=True))))
+
+
 def two_preemptions(plan: HistoryPlan, rng: random.Random, *, count: int) -> Iterator[HistoryPlan]:
     """Histories in which the first actor and then the second are each paused at a random place, and so interleave.
 

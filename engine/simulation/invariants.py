@@ -89,8 +89,9 @@ class Checker:
         self.problems += log_problems(log, table, whole, deeds, reads, has_key=self._setup.has_key)
 
     def _has_schema(self, table: StoredTable) -> bool:
-        """Whether it is a table: later versions alone are of a change that outlived its table."""
-        return any(self._io.exists(f"{path}/schema/schema-0") for path in table.branches().values())
+        """Whether it is a table: later versions, and other branches, alone are of a change that outlived its table."""
+        main = table.branches().get(table.main)
+        return main is not None and self._io.exists(f"{main}/schema/schema-0")
 
     def _check_roots(self, name: str, table: StoredTable) -> None:
         """Every snapshot, tag and savepoint is the table's and has its files; the numbers of snapshots have no gap."""

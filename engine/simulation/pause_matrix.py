@@ -10,7 +10,7 @@ from functools import cache
 from itertools import chain, islice
 from typing import Final
 
-from engine.simulation.explorer import CRASH, PAUSE, every_place
+from engine.simulation.explorer import CRASH, PAUSE, dead_behind, every_place
 from engine.simulation.history import run_history
 from engine.simulation.log.operations import ADOPTERS, SINKS
 from engine.simulation.operations import WITH_BRANCH
@@ -82,9 +82,13 @@ def pairs_with_log() -> Iterator[HistoryPlan]:
 
 
 def matrix(paused: Collection[str] = OPERATION_NAMES) -> Iterator[HistoryPlan]:
-    """Every pair with a pause, and with a pause that ends in a crash, at every place; of these paused operations."""
+    """Every pair with a pause, also one that ends in a crash, at every place; of these paused operations.
+
+    And with a crash right behind each change that the paused one makes.
+    """
     for pair in (each for each in chain(pairs(), pairs_with_log()) if each.actors[0][0] in paused):
         yield from every_place(pair, (PAUSE, CRASH))
+        yield from dead_behind(every_place(pair, (PAUSE,), changes_only=True))
 
 
 def sampled_matrix(seed: int, *, more: int = 1) -> Iterator[HistoryPlan]:

@@ -137,11 +137,11 @@ def repair(table: Table, dry_run: bool = False) -> pa.Table:
     """Repair the history of a branch: hints, forks, and a rollback whose process died.
 
     A fork is the snapshot of a writer that was paused while the snapshots before it expired or were rolled back. It
-    becomes a tag when its files are there, and it is not of a former table of this name; a tag that was created behind
-    a rollback of its snapshot goes. No process may be paused in a commit to the branch. A replacement of main
-    that was interrupted is completed first, or taken back when main has a savepoint by now; none may be running. A
-    rollback that had begun to remove is completed, and one that had not is taken back; none may be running. So is a
-    merge of a branch, which is taken back where it would be refused now.
+    becomes a tag when its files are there, and it is not of a former table of this name; tags and savepoints without
+    files that were created behind the end of their snapshot, branch or table go. No process may be paused in a commit
+    to the branch. A replacement of main that was interrupted is completed first, or taken back when main has a
+    savepoint by now; none may be running. A rollback that had begun to remove is completed, and one that had not is
+    taken back; none may be running. So is a merge of a branch, which is taken back where it would be refused now.
 
     Args:
         table: the table, on the branch.

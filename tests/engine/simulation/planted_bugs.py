@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import pytest
 
-from engine.simulation.explorer import CRASH, PAUSE, every_place
+from engine.simulation.explorer import CRASH, PAUSE, dead_behind, every_place
 from engine.simulation.history import run_history
 from engine.simulation.plan import HistoryPlan
 from engine.simulation.scheduler import Fault, Intervention, Seam
@@ -23,7 +23,7 @@ from filestore.maintenance.rollback_run import RollbackRun
 from filestore.refs import file_references, live_references, pending_tags
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
-from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID
+from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.table_store import TableStore
 from filestore.tag import tags
@@ -66,15 +66,8 @@ def publishing(history_plan: HistoryPlan, *choices: Intervention) -> Callable[[]
     return at(history_plan, "/snapshot/snapshot-", of=("create_exclusive",), choices=choices or (PAUSE,))
 
 
-def published_then_dead(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
-    return then_dead(publishing(history_plan)())
-
-
-def then_dead(plans: Iterable[HistoryPlan]) -> Iterator[HistoryPlan]:
-    """The first actor is paused before something, and dies right behind it."""
-    for paused in plans:
-        ((actor, step, _),) = paused.choices
-        yield replace(paused, choices=(*paused.choices, (actor, step + 1, Intervention(crash=True))))
+def published_dead_behind(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
+    return dead_behind(publishing(history_plan)())
 
 
 def lost_twice(history_plan: HistoryPlan) -> Iterator[HistoryPlan]:
@@ -194,6 +187,12 @@ BUGS = (
         most=2,
     ),
     PlantedBug(
+        name="a snapshot names its parent",
+        patch=lambda patch: patch.setattr(Snapshot, "parent", None),
+        plans=lambda: dead_behind(publishing(plan("stream", "write write expire", setup="append"))()),
+        most=1,
+    ),
+    PlantedBug(
         name="reading the note of an expired batch",
         patch=returning(expired_commits.ExpiredCommits, "newest"),
         plans=at(plan("stream", "write write expire", setup="append"), of=("answer",), choices=(CRASH,)),
@@ -214,7 +213,7 @@ BUGS = (
     PlantedBug(
         name="a claim counts while its snapshot is there",
         patch=every_claim_counts,
-        plans=lambda: then_dead(at(plan("expire", "drop create write"), "/expiry/", of=("replace",))()),
+        plans=lambda: dead_behind(at(plan("expire", "drop create write"), "/expiry/", of=("replace",))()),
         most=2,
     ),
     PlantedBug(
@@ -331,7 +330,7 @@ BUGS = (
     PlantedBug(
         name="a snapshot names its table",
         patch=returning(SnapshotStore, "is_of_other_table", value=False),
-        plans=lambda: published_then_dead(plan("write", "drop create")),
+        plans=lambda: published_dead_behind(plan("write", "drop create")),
         most=1,
     ),
     PlantedBug(

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.simulation.explorer import CRASH, INTERVENTIONS, PAUSE, every_place, explore, random_plan, two_preemptions
+from engine.simulation.explorer import (
+    CRASH,
+    INTERVENTIONS,
+    PAUSE,
+    dead_behind,
+    every_place,
+    explore,
+    random_plan,
+    two_preemptions,
+)
 from engine.simulation.history import HistoryPlace, SimulatedHistory, run_history
 from engine.simulation.invariants import Checker
 from engine.simulation.pause_matrix import (
@@ -27,7 +36,7 @@ from engine.simulation.plan import HistoryPlan
 from engine.simulation.scheduler import Fault, Intervention
 from filestore.io.file_io import LocalFileIO
 from lsm.errors import InvalidInputError
-from tests.engine.simulation.planted_bugs import plan, publishing, then_dead
+from tests.engine.simulation.planted_bugs import plan, publishing
 from tests.test_tidy import ROOT
 
 SEED = 16
@@ -98,7 +107,7 @@ def test_no_death_of_a_tag_beside_an_expiry_leaves_a_name_without_files(name: st
 def test_what_a_dead_writer_created_beside_the_history_is_not_taken_for_committed(name: str) -> None:
     """The number of its snapshot had expired, and it died before it looked: its next run found the snapshot there."""
     setup = "append" if name == "stream" else "versioned"
-    found = explore(then_dead(publishing(plan(name, "write write expire", setup=setup))()))
+    found = explore(dead_behind(publishing(plan(name, "write write expire", setup=setup))()))
     assert failures_text(found.failed) == ""
     assert found.histories
 
@@ -123,7 +132,7 @@ def test_what_a_process_creates_behind_the_end_of_what_it_names_and_dies_is_nobo
     plans = every_place(
         plan(name, others, setup="versioned"), (PAUSE,), is_wanted=lambda operation, _: operation == "create_exclusive"
     )
-    assert failures_text(explore(then_dead(plans)).failed) == ""
+    assert failures_text(explore(dead_behind(plans)).failed) == ""
 
 
 @pytest.mark.sweep
