@@ -210,7 +210,8 @@ class _Merge:
         decided = outcomes(start.main, start.branch, rules)
         places = MergePlaces(self.main, self.branch, start, latest=latest, newest=newest, decided=decided)
         places.check()
-        unsolved = tuple(sorted(place for place, each in decided.items() if each is MergeOutcome.CONFLICT))
+        without_force = outcomes(start.main, start.branch, replace(rules, force=False))
+        unsolved = tuple(sorted(place for place, each in without_force.items() if each is MergeOutcome.CONFLICT))
         conflicts = Conflicts()
         tables = MergeTables(main=target, branch=_reading(there, target))
         merged = [self._keys(tables, each) for each in places.by_key(target)]
@@ -225,7 +226,7 @@ class _Merge:
         )
         if self.dry_run:
             return result, ()
-        if unsolved or (conflicts.count and not self.force):
+        if MergeOutcome.CONFLICT in decided.values() or (conflicts.count and not self.force):
             raise _conflict(self.main, result)
         messages = [message for each in merged for message in each.messages]
         for place, change, vectors in places.by_files():

@@ -212,6 +212,22 @@ def test_a_merge_is_a_job_that_has_read_the_branch(catalog: Catalog) -> None:
     assert made_of(catalog, "t", newest.id) == {("merge:shop.t$branch_fix", "t$branch_fix", 2)}
 
 
+def test_a_merge_into_the_parent_of_a_branch_goes_with_that_one(catalog: Catalog) -> None:
+    """Issue 16 points 6 and 7: a branch of a branch; the parent becomes main and moves into the table's directory."""
+    table = loaded_table(catalog, "shop.t", snapshots=1)
+    procedures.create_branch(table, "dev", snapshot=1)
+    procedures.create_branch(catalog.table("shop.t$branch_dev"), "fix", snapshot=1)
+    catalog.table("shop.t$branch_fix").write(ROWS, options={"pipeline.name": "repair"})
+    procedures.merge_branch(table, "fix")
+    merge = {("merge:shop.t$branch_fix", "t$branch_fix", 2)}
+    assert made_of(catalog, "t$branch_dev", 2) == merge
+    assert hit(catalog.table("shop.t$branch_fix"), 2) == {("shop.t$branch_dev", 2)}
+    for main in ("dev", "main"):
+        procedures.replace_main_branch(table, main)
+        assert made_of(catalog, "t", 2) == merge
+        assert hit(catalog.table("shop.t$branch_fix"), 2) == {("shop.t", 2)}
+
+
 def test_statements_of_one_program_have_no_common_ancestors(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """LN-01, LN-26: a batch write without a name is a job of its own for each table."""
     monkeypatch.setattr("sys.argv", ["notebook"])

@@ -161,11 +161,13 @@ class RandomCatalog:
         self.meanings[other] = found
 
     def branch(self) -> None:
-        table = self.some_table()
+        """Of a table, or of another branch of it."""
+        place = self.random.choice([*self.places()])
+        table, base = self.catalog.table(place), place.partition("$")[0]
         if ids := table.store.snapshots.ids():
             name = f"b{self.random.randrange(3)}"
             procedures.create_branch(table, name, snapshot=self.random.choice(ids))
-            self.born[self.meanings[table.name], name] = next(self.numbers) + 1
+            self.born[self.meanings[base], name] = next(self.numbers) + 1
 
     def end_branch(self) -> None:
         found = self.some_branch()
@@ -203,12 +205,13 @@ class RandomCatalog:
         return pointer.read_text().split()[0] if pointer.exists() else "main"
 
     def note_merge(self, table: Table, branch: str) -> None:
-        """What the newest commit has read, if it is a merge of the branch; its process may have died behind it."""
-        newest = self.catalog.table(table.name).latest_snapshot()
-        if newest is not None and newest.properties.get("fluvial.merged-branch") == branch:
-            name = f"{table.name}$branch_{branch}"
-            key = (newest.commit_user, batch_barrier(newest.time_ms, newest.commit_user), name)
-            self.meant.setdefault(key, self.meaning(name))
+        """What the newest commits have read that are merges of the branch; their process may have died behind them."""
+        for place in self.places():
+            newest = self.catalog.table(place).latest_snapshot() if place.partition("$")[0] == table.name else None
+            if newest is not None and newest.properties.get("fluvial.merged-branch") == branch:
+                name = f"{table.name}$branch_{branch}"
+                key = (newest.commit_user, batch_barrier(newest.time_ms, newest.commit_user), name)
+                self.meant.setdefault(key, self.meaning(name))
 
     def lose_store(self) -> None:
         for path in (self.root / ".fluvial").glob("lineage.sqlite*"):

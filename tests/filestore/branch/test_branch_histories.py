@@ -28,6 +28,11 @@ from tests.support.roots import branches_of, files_there, used_files
 from tests.support.tables import copied
 
 
+def merged_by_rows(base: Content, main: Content, branch: Content) -> Content:
+    """What a merge of a table without a key comes to: each row is in one file of either side, or of both."""
+    return (main - (base - branch)) | (branch - base)
+
+
 def merged_by_key(base: Content, main: Content, branch: Content, *, force: bool) -> Content:
     """What a merge comes to, key by key; fails when it should have been refused."""
     old, ours, theirs = ({(p, number): v for p, number, v in each} for each in (base, main, branch))
@@ -159,7 +164,14 @@ class BranchedTable(VersionedTable):
         else:
             after = self.newest(into)
             if name in self.common:
-                assert self.whole(into) == merged_by_key(self.common[name][-1][1], *whole, force=force)
+                base, merged = self.common[name][-1][1], self.whole(into)
+                if self.has_key:
+                    assert merged == merged_by_key(base, *whole, force=force)
+                else:  # force: partitions in which files cannot be kept apart are as on the branch
+                    assert force or not done.conflicting_buckets
+                    odd = {row[0] for row in merged ^ merged_by_rows(base, *whole)}
+                    assert len(odd) <= len(done.conflicting_buckets)
+                    assert all({r for r in merged if r[0] == p} == {r for r in whole[1] if r[0] == p} for p in odd)
             if name in self.common and done.snapshot is not None:
                 self.common[name].append((done.snapshot.id, whole[1]))
             self.seen["merged"] += done.snapshot is not None

@@ -165,8 +165,9 @@ def test_a_removal_is_of_the_files_that_the_branch_removed() -> None:
     assert (preview.conflict_count, len(preview.conflicting_buckets), preview.conflicts) == (1, 1, ())
     with pytest.raises(ConflictError, match=r"which have no key: .*count=1"):
         merge_branch(compacted.store, "dev")
-    merge_branch(compacted.store, "dev", force=True)
+    forced = merge_branch(compacted.store, "dev", force=True)
     assert sorted_rows(compacted) == [("a", 3, 7), ("b", 1, 0), ("c", 1, 0)]
+    assert (forced.conflict_count, forced.conflicting_buckets) == (1, preview.conflicting_buckets), "what force decided"
 
 
 def test_a_branch_is_merged_again_and_again() -> None:

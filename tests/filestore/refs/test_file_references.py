@@ -88,8 +88,10 @@ class VersionedTable:
         self.rng = rng
         self.io = MemoryFileIO()
         sizes = {"bucket": "1", "num-sorted-run.compaction-trigger": "3", "manifest.merge-min-count": "3"}
+        self.has_key = "bucket-key" not in options
+        key = ["p", "id"] if self.has_key else []
         self.table = memory_catalog(self.io).create_table(
-            "db.t", SCHEMA, primary_key=["p", "id"], partition_by=["p"], options={**sizes, **options}
+            "db.t", SCHEMA, primary_key=key, partition_by=["p"], options={**sizes, **options}
         )
         self.states: dict[tuple[str, int], Content] = {}
         self.tags: dict[tuple[str, str], Content] = {}
@@ -284,8 +286,9 @@ class VersionedTable:
 
 
 def unique_content(table: FileTable, **travel: Any) -> Content:
-    found = rows_by(["p", "id"], table, **travel)
-    return frozenset((row["p"], row["id"], row["v"]) for row in found.values())
+    """Rows of a state; each commit of a table without a key has other values."""
+    key = ["p", "id"] if table.store.has_key else ["p", "id", "v"]
+    return frozenset((row["p"], row["id"], row["v"]) for row in rows_by(key, table, **travel).values())
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
@@ -296,6 +299,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     "vectors": {"deletion-vectors.enabled": "true"},
     "indexed": {"file-index.bloom-filter.columns": "id", "file-index.in-manifest-threshold": "1 b"},
     "dynamic": {"bucket": "-1"},
+    "without a key": {"bucket-key": "id", "compaction.min.file-num": "3"},
 }
 
 
