@@ -46,7 +46,9 @@ def put_together(column: pa.StructArray) -> pa.Array:
 
 
 def _fields(group: pa.StructArray) -> dict[str, pa.Array]:
-    """The fields of a group, null where the group is."""
+    """The fields of a group, null where the group is. Raises: CorruptDataError: it is none."""
+    if not pa.types.is_struct(group.type):
+        raise malformed(f"a part is no group but {group.type}")
     return dict(zip([field.name for field in group.type], group.flatten(), strict=True))
 
 

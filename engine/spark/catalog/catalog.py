@@ -8,6 +8,7 @@ from typing import Any, Final
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
+from engine.request.writer_options import BATCH_WRITE_KEYS
 from engine.spark.catalog.changelog import ChangelogProxy, changes_request
 from engine.spark.catalog.planned.table_changes import COMMENT, SPARKS_PROPERTIES, table_changes
 from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
@@ -29,6 +30,7 @@ from lsm.errors import InvalidInputError
 
 _FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
 _DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
+_OF_WRITER: Final = "option."
 _PRIMARY_KEY: Final = "primary-key"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
 
@@ -137,7 +139,7 @@ class CatalogProxy(Proxy):
         if self._exists(name):
             raise self.inside.table_exists(identifier)
         schema = StructType.fromJson(json.loads(info.schema().json()))
-        properties = self.inside.texts_by_key(info.properties())
+        properties = _properties(self.inside.texts_by_key(info.properties()))
         made_with = [*properties]
         self._check_own(properties)
         names = CaseRule.of(self._session.open_spark())
@@ -152,7 +154,7 @@ class CatalogProxy(Proxy):
             _with_keys(schema, keys),
             primary_key=keys,
             partition_by=partitions,
-            options={key: value for key, value in properties.items() if _is_option(key)},
+            options={key: value for key, value in properties.items() if key not in SPARKS_PROPERTIES},
             comment=comment,
             case_sensitive=True,  # whether it counts in the session was looked at
         )
@@ -311,9 +313,11 @@ class CatalogProxy(Proxy):
         return name == DEFAULT_DATABASE or name in self._catalog.list_databases()
 
 
-def _is_option(key: str) -> bool:
-    """Whether a property of a new table is an option of Fluvial's; Spark gives its own too, and options twice."""
-    return key not in SPARKS_PROPERTIES and key != "option" and not key.startswith("option.")
+def _properties(given: Mapping[str, str]) -> dict[str, str]:
+    """What a new table is made with; the options of a writer are among it, without those of one write."""
+    own = {key: value for key, value in given.items() if key != "option" and not key.startswith(_OF_WRITER)}
+    options = {key.removeprefix(_OF_WRITER): value for key, value in given.items() if key.startswith(_OF_WRITER)}
+    return {key: value for key, value in options.items() if key not in BATCH_WRITE_KEYS} | own
 
 
 def _with_keys(schema: StructType, keys: Sequence[str]) -> Any:

@@ -249,6 +249,13 @@ def test_an_object_of_which_nothing_is_there_is_empty_and_no_value_is_a_null() -
     assert put_together(broken(OBJECT).slice(0, 0)).to_pylist() == []
 
 
+@pytest.mark.parametrize("typed", [[{"a": 1}], [[1]]])
+def test_parts_that_are_no_groups_are_refused(typed: list[Any]) -> None:
+    parts = [pa.array([list_of_names(A)]), pa.array(typed)]
+    with pytest.raises(CorruptDataError, match="a part is no group but int64"):
+        put_together(pa.StructArray.from_arrays(parts, ["metadata", "typed_value"]))
+
+
 def test_a_type_that_no_part_has_is_refused() -> None:
     parts = [pa.array([list_of_names(A)]), pa.array([1], pa.duration("s"))]
     with pytest.raises(InvalidInputError, match=r"no shredded VARIANT has parts of this type: type=duration\[s\]"):

@@ -87,6 +87,7 @@ def test_a_frame_is_saved_as_a_table(spark: SparkSession, shop: Catalog) -> None
     """``df.write``, whose options are those of the new table too."""
     frame = spark.createDataFrame([(1, "a"), (1, "b"), (2, "b")], "id BIGINT, p STRING")
     writer = frame.write.format("fluvial").option("primary-key", "id,p").option("bucket", "1").partitionBy("p")
+    writer = writer.option("pipeline.name", "daily")  # of the write, not of the table
     writer.saveAsTable("fluvial.shop.saved")
     made = shop.table("shop.saved").schema
     assert (made.primary_keys, made.partition_keys, made.options["bucket"]) == (("id", "p"), ("p",), "1")

@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
 )
 
 
-def rows(first: int, count: int) -> pa.Table:
+def typed_rows(first: int, count: int) -> pa.Table:
     """Keys that come again from file to file, values of all types, nulls, dates of the year 2."""
     numbers = range(first, first + count)
 
@@ -74,7 +74,7 @@ def scan_of(*paths: Path) -> ParquetScan:
     return ParquetScan(paths=[str(path) for path in paths], row_metric=Metric())
 
 
-def read(*paths: Path, schema: pa.Schema = SCHEMA, most_bytes: int = 1 << 24) -> list[pa.RecordBatch] | None:
+def read_from(*paths: Path, schema: pa.Schema = SCHEMA, most_bytes: int = 1 << 24) -> list[pa.RecordBatch] | None:
     return read_files(scan_of(*paths), from_arrow_schema(schema), threads=2, most_bytes=most_bytes)
 
 
@@ -104,13 +104,13 @@ def test_the_driver_reads_what_spark_would_and_spark_runs_no_job(
     """Files of PyArrow, in row groups, of Spark, which stores moments as INT96, and one with a name to be quoted."""
     source = tmp_path / "source"
     source.mkdir()
-    pq.write_table(rows(0, 60), source / "a.parquet", row_group_size=17)
-    pq.write_table(rows(60, 60), source / "b %20ü#.parquet", compression="zstd")
-    spark.createDataFrame(rows(120, 60)).coalesce(1).write.parquet(str(tmp_path / "by-spark"))
+    pq.write_table(typed_rows(0, 60), source / "a.parquet", row_group_size=17)
+    pq.write_table(typed_rows(60, 60), source / "b %20ü#.parquet", compression="zstd")
+    spark.createDataFrame(typed_rows(120, 60)).coalesce(1).write.parquet(str(tmp_path / "by-spark"))
     [written] = (tmp_path / "by-spark").glob("part-*.parquet")
     assert pq.ParquetFile(written).schema.column(7).physical_type == "INT96"
     written.rename(source / "c.parquet")
-    pq.write_table(rows(180, 30), source / "d.parquet")
+    pq.write_table(typed_rows(180, 30), source / "d.parquet")
     for number, name in enumerate(sorted(os.listdir(source))):
         os.utime(source / name, (1.7e9 + number, 1.7e9 + number))
     with monkeypatch.context() as patched:
@@ -126,11 +126,11 @@ def test_the_driver_reads_what_spark_would_and_spark_runs_no_job(
 def test_rows_come_in_the_order_of_files_within_a_limit(tmp_path: Path) -> None:
     places = [tmp_path / name for name in ("b", "a", "c")]
     for number, place in enumerate(places):
-        pq.write_table(rows(number * 20, 20), place)
+        pq.write_table(typed_rows(number * 20, 20), place)
     scan = scan_of(*places)
     found = read_files(scan, from_arrow_schema(SCHEMA), threads=2, most_bytes=1 << 24)
     assert found is not None
-    assert pa.Table.from_batches(found).equals(rows(0, 60))
+    assert pa.Table.from_batches(found).equals(typed_rows(0, 60))
     assert scan.row_metric.rows == 60
     scan = scan_of(*places)
     assert read_files(scan, from_arrow_schema(SCHEMA), threads=2, most_bytes=1000) is None
@@ -141,7 +141,7 @@ def test_columns_are_found_by_name_whatever_is_beside_them(tmp_path: Path) -> No
     table = pa.table({"list": [[1], None], "b": ["x", None], "a": pa.array([1, 2], pa.int32())})
     pq.write_table(table.set_column(1, "b", table["b"].cast(pa.large_string())), tmp_path / "f")
     wanted = pa.schema([("a", pa.int32()), ("b", pa.string())])
-    found = read(tmp_path / "f", schema=wanted)
+    found = read_from(tmp_path / "f", schema=wanted)
     assert found is not None
     assert pa.Table.from_batches(found).to_pydict() == {"a": [1, 2], "b": ["x", None]}
     assert found[0].schema.types == wanted.types
@@ -166,17 +166,17 @@ def test_what_needs_a_rule_of_spark_is_left_to_it(
 ) -> None:
     pq.write_table(pa.table(columns).replace_schema_metadata(dict(notes)), tmp_path / "f")
     with pytest.raises(NotAsTheyAreError):
-        read(tmp_path / "f", schema=pa.schema([("a", pa.int64())]))
+        read_from(tmp_path / "f", schema=pa.schema([("a", pa.int64())]))
 
 
 def test_files_that_cannot_be_read_are_reported_by_spark(tmp_path: Path) -> None:
-    pq.write_table(rows(0, 9), tmp_path / "f")
+    pq.write_table(typed_rows(0, 9), tmp_path / "f")
     whole = (tmp_path / "f").read_bytes()
     (tmp_path / "cut").write_bytes(whole[:-9])
     (tmp_path / "none").write_bytes(b"")
     for name in ("cut", "none", "gone"):
         with pytest.raises(NotAsTheyAreError):
-            read(tmp_path / "f", tmp_path / name)
+            read_from(tmp_path / "f", tmp_path / name)
 
 
 def test_only_files_of_this_machine_have_a_path() -> None:
