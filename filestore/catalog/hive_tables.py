@@ -161,7 +161,7 @@ def left_alone(table: "Table") -> "Table":
 
 
 def given_back(table: "Table") -> "Table":
-    """The entry as it was before ``left_alone``, also where whoever did that has died."""
+    """The entry as it was before ``left_alone``, also where the writer that did that has died."""
     found = deepcopy(table)
     kind = (table.parameters or {}).get(_LEFT_ALONE)
     if kind is not None:
