@@ -11,7 +11,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
 from filestore.catalog.hive_metastore import HiveMetastore
-from filestore.catalog.hive_tables import ZONED, follow_schema, is_paimon, new_table, owns_files
+from filestore.catalog.hive_tables import ZONED, follow_schema, given_back, is_paimon, left_alone, new_table, owns_files
 from filestore.catalog.table_names import database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.io.file_io import Clock
@@ -157,7 +157,8 @@ class HiveNames:
     def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
         """Note another name and place, and move the directory, both or none; without ``move`` the name alone.
 
-        A crash in between leaves the new name without its files, which are still in the old place.
+        A crash in between leaves the new name without its files, which are still in the old place; without ``move``
+        it leaves an external table to Hive, until it is renamed.
 
         Raises: ConflictError when the name is taken; what ``move`` raises.
         """
@@ -167,13 +168,13 @@ class HiveNames:
             raise InvalidInputError(f"no such table: table={'.'.join(source)} uri={self.metastore.shown}")
         if self.find(*target) is not None:
             raise ConflictError(f"name is taken in the Hive metastore: table={'.'.join(target)}")
+        old = given_back(old)
         new = deepcopy(old)
         new.dbName, new.tableName = target
         if move is None:
-            # spelled differently, the same place: with an equal text the metastore would move the files itself
-            bare = old.sd.location.rstrip("/")
-            new.sd.location = f"{bare}/" if bare == old.sd.location else bare
-            self._alter(source, new)
+            self._alter(source, left_alone(old))  # else the metastore would move the files itself
+            with undoing(lambda: self._alter(source, old)):
+                self._alter(source, new)
             return
         new.sd.location = self.table_path(*target)
         self._alter(source, new)

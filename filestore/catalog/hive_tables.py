@@ -5,6 +5,7 @@ Source: Paimon HiveCatalog, HiveTypeUtils.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Final
 
 from filestore.options.parsing import boolean
@@ -21,6 +22,7 @@ OUTPUT_FORMAT: Final = "org.apache.paimon.hive.mapred.PaimonOutputFormat"
 SERDE: Final = "org.apache.paimon.hive.PaimonSerDe"
 _EXTERNAL: Final = "EXTERNAL_TABLE"
 _PURGED: Final = "external.table.purge"  # Hive 4 makes every table external, and notes here whose its files are
+_LEFT_ALONE: Final = "fluvial.left-alone"  # what the table was before
 _FOREVER: Final = 2**31 - 1
 _CHAR_MAX: Final = 255
 _VARCHAR_MAX: Final = 65_535
@@ -145,7 +147,27 @@ def is_paimon(table: "Table | None") -> bool:
 
 def owns_files(table: "Table") -> bool:
     """Whether dropping the table removes its files; those of an external one stay."""
-    return table.tableType != _EXTERNAL or boolean((table.parameters or {}).get(_PURGED, "false"))
+    noted = table.parameters or {}
+    return table.tableType != _EXTERNAL or _LEFT_ALONE in noted or boolean(noted.get(_PURGED, "false"))
+
+
+def left_alone(table: "Table") -> "Table":
+    """The entry while the metastore must not touch the files, until ``given_back``: an external one that says so."""
+    found = deepcopy(table)
+    if table.tableType != _EXTERNAL:
+        noted = {_LEFT_ALONE: table.tableType or "", "EXTERNAL": "TRUE"}
+        found.tableType, found.parameters = _EXTERNAL, {**(table.parameters or {}), **noted}
+    return found
+
+
+def given_back(table: "Table") -> "Table":
+    """The entry as it was before ``left_alone``, also where the writer that did that has died."""
+    found = deepcopy(table)
+    kind = (table.parameters or {}).get(_LEFT_ALONE)
+    if kind is not None:
+        own = (_LEFT_ALONE, "EXTERNAL")
+        found.tableType, found.parameters = kind, {k: v for k, v in table.parameters.items() if k not in own}
+    return found
 
 
 def _columns(schema: TableSchema, zoned: str) -> tuple[list[object], list[object]]:

@@ -72,8 +72,11 @@ class BranchRefs:
                 own = ()  # main was rolled back to before it began
             mark = self._files.written_count()
             try:
-                if is_same_schema and own and self._is_newest(name, own[-1]):
-                    shown: ShownBranch | str = ShownBranch(head=own[-1]["snapshot-id"], snapshots=own)
+                shown: ShownBranch | str
+                if name in self._tags or name == MAIN_REF:
+                    shown = "a ref has its name"
+                elif is_same_schema and own and self._is_newest(name, own[-1]):
+                    shown = ShownBranch(head=own[-1]["snapshot-id"], snapshots=own)
                 else:
                     shown = self._looked_at(branch, own, main)
             except (FluvialError, FileNotFoundError) as error:
@@ -88,13 +91,12 @@ class BranchRefs:
 
     def _is_newest(self, name: str, shown: Json) -> bool:
         """Whether nothing was committed to the branch since, by its hint, which a commit there puts right."""
-        return on_branch(self._store, name).snapshots.hints()[1] == ref_of(shown).id
+        snapshots, ref = on_branch(self._store, name).snapshots, ref_of(shown)
+        return snapshots.hints()[1] == ref.id and snapshots.find_ref(ref) is not None
 
     def _looked_at(self, branch: BranchName, own: Sequence[Json], main: Sequence[Json]) -> ShownBranch | str:
         """What is shown of a branch, or why nothing is."""
         name = branch.name
-        if name in self._tags or name == MAIN_REF:
-            return "a ref has its name"
         if is_hidden(self._store.io, self._store.paths.with_branch(name)):
             return "it is being made, renamed or deleted"
         there = branch_store(self._store, name)

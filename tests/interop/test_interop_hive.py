@@ -15,6 +15,7 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.catalog.hive_lock import HiveLock, HiveLockFactory
 from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_names import HiveNames
+from filestore.catalog.hive_tables import left_alone
 from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
 from filestore.io.file_io import LocalFileIO, SystemClock
 from filestore.types.data_types import DataField, parse_data_type
@@ -166,6 +167,14 @@ def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_met
         assert ours.list_tables("shop") == java.list_tables("shop") == [new]
         assert [row["v"] for row in peer.read(tmp_path, f"shop.{new}")] == ["one", None]
         assert ours.table_path(f"shop.{new}") == f"{tmp_path}/shop.db/t"
+    names = names_of(hive_metastore, tmp_path)
+    assert names.find("shop", "u").tableType == "MANAGED_TABLE"
+    names._alter(("shop", "u"), left_alone(names.find("shop", "u")))  # and whoever renames it dies
+    assert names.owns_files("shop", "u")
+    ours.rename_table("shop.u", "shop.v")
+    ours.rename_table("shop.v", "shop.u")
+    assert names.find("shop", "u").tableType == "MANAGED_TABLE"
+    assert "EXTERNAL" not in names.find("shop", "u").parameters
     with pytest.raises(PeerError, match="exist"):
         java.create_table("shop.t", {"id": "BIGINT NOT NULL", "v": "STRING"}, ["id"])
     again = ours.create_table("shop.t", SCHEMA, **made)  # type: ignore[arg-type]

@@ -199,6 +199,11 @@ def test_a_ref_has_one_name(tmp_path: Path) -> None:
     assert set(refs(table)) == {"main", "dev", "third"}
     assert [row[0] for row in rows_at(table, "third")] == [1, 8]
     check_nothing_is_left_over(table)
+    create_tag(table.store, "third")
+    assert refs(table)["third"] == (2, "tag")
+    check_nothing_is_left_over(table)
+    delete_tag(table.store, "third")
+    assert [row[0] for row in rows_at(table, "third")] == [1, 8]
 
 
 class Table:
