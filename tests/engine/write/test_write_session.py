@@ -281,3 +281,17 @@ def test_deleted_places_and_their_new_rows_pass_the_same_phases(
     assert sorted(map(tuple, (row.values() for row in table.read().to_arrow().to_pylist()))) == [(1, 1), (2, 9), (3, 3)]
     [tag] = table.store.snapshots.tag_names()
     assert table.store.snapshots.tag(tag) == table.latest_snapshot()
+
+
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_rows_that_were_computed_from_an_older_snapshot_replace_nothing(catalog: Catalog, key: tuple[str, ...]) -> None:
+    """An overwrite may say which snapshot it is of; 0 is the empty table."""
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]), primary_key=key)
+    assert table.overwrite({"id": [1]}, {}, read_snapshot_id=0).snapshot is not None
+    table.write({"id": [2]})
+    for read_id in (0, 1):
+        with pytest.raises(ConflictError, match=f"planned_on={read_id} newest=2"):
+            table.overwrite({"id": [3]}, {}, read_snapshot_id=read_id)
+    assert sorted(table.read().to_arrow()["id"].to_pylist()) == [1, 2]
+    table.overwrite({"id": [3]}, {}, read_snapshot_id=2)
+    assert table.read().to_arrow()["id"].to_pylist() == [3]

@@ -11,7 +11,6 @@ from pyspark.sql.merge import MergeIntoWriter
 
 from engine import Catalog, Table
 from engine.broker.broker import Broker
-from lsm.errors import ConflictError
 from tests.support.logs import log_changes
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int64())])
@@ -77,7 +76,7 @@ def test_rows_that_the_source_does_not_match(spark: SparkSession, shop: Catalog)
 
 
 def test_an_empty_table_and_one_without_a_key(spark: SparkSession, shop: Catalog) -> None:
-    """Without a key all rows are replaced, and the statement is refused if there were others meanwhile."""
+    """Without a key all rows are replaced."""
     empty = shop.create_table("shop.empty", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     keyless = new_table(shop, "keyless", key=())
     for table in (empty, keyless):
@@ -86,12 +85,6 @@ def test_an_empty_table_and_one_without_a_key(spark: SparkSession, shop: Catalog
         ).whenMatched().updateAll().whenNotMatched().insertAll().merge()
         assert {(1, "it's", 11), (60, "new", 600)} <= {*rows_of(table)}
     assert [len(rows_of(table)) for table in (empty, keyless)] == [2, 11]
-    seen = keyless.latest_snapshot()
-    assert seen is not None
-    keyless.write({"id": [99], "name": ["late"], "n": [0]})
-    with pytest.raises(ConflictError, match=f"planned_on={seen.id}"):
-        keyless.overwrite({"id": [1], "name": ["a"], "n": [0]}, {}, read_snapshot_id=seen.id)
-    assert (99, "late", 0) in rows_of(keyless)
 
 
 def test_what_cannot_be_merged_says_why_and_changes_nothing(spark: SparkSession, shop: Catalog) -> None:
