@@ -36,7 +36,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
         yield Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "memory:9092"})
 
 
-def rows(first: int, v: str) -> pa.Table:
+def logged_rows(first: int, v: str) -> pa.Table:
     return pa.table({"id": range(first, first + 6), "v": [v] * 6}, schema=SCHEMA)
 
 
@@ -46,19 +46,19 @@ def test_java_reads_and_writes_a_table_with_a_log(
 ) -> None:
     """Issue 23, 2: in batch and by its changes, rows of level 0 too; what it writes is told once by our stream."""
     table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "2", **KINDS[kind]})
-    table.write(rows(0, "a"))
+    table.write(logged_rows(0, "a"))
     table.compact(full=True)
     compacted = table.latest_snapshot().id
     stream = Query(tmp_path, "db.t")
     told = stream.available()
-    table.write(rows(3, "b"))  # in level 0
+    table.write(logged_rows(3, "b"))  # in level 0
     assert java_peer.read(tmp_path, "db.t") == normalise(table.read().to_arrow())
-    java_peer.write(tmp_path, "db.t", rows(6, "java"))
+    java_peer.write(tmp_path, "db.t", logged_rows(6, "java"))
     news = stream.available()
     assert sorted((row["id"], row["v"]) for row in news if row["_row_kind"] in ("+I", "+U")) == sorted(
         [*((key, "b") for key in range(3, 9)), *((key, "java") for key in range(6, 12))]
     )
-    table.write(rows(9, "c"))
+    table.write(logged_rows(9, "c"))
     table.compact(full=True)
     news += stream.available()
     assert fold(told + news) == content(table)
@@ -91,11 +91,11 @@ def test_a_table_that_java_made_with_the_names_of_a_log_opens_with_it(
         },
     )
     java_peer.create(tmp_path, "db.made", definition)
-    java_peer.write(tmp_path, "db.made", rows(0, "java"), kinds=[INSERT] * 6)
+    java_peer.write(tmp_path, "db.made", logged_rows(0, "java"), kinds=[INSERT] * 6)
     table = catalog.table("db.made")
     stream = Query(tmp_path, "db.made")
     told = stream.available()
-    table.write(rows(3, "b"))
+    table.write(logged_rows(3, "b"))
     assert table.log.topic == "made.by.hand"
     news = stream.available()
     assert sorted(row["id"] for row in news) == [*range(3, 9)]

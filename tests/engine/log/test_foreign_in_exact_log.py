@@ -26,11 +26,11 @@ def table(tmp_path: Path) -> Iterator[Table]:
     with serving("memory:9092", MemoryEnvironment(MemoryCluster())):
         catalog = Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "memory:9092"})
         made = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options=EXACT)
-        put(made, {1: "a", 2: "a"})
+        put_row(made, {1: "a", 2: "a"})
         yield made
 
 
-def put(table: Table, rows: dict[int, str]) -> None:
+def put_row(table: Table, rows: dict[int, str]) -> None:
     """Our batch."""
     table.write(pa.table({"id": list(rows), "v": list(rows.values())}, schema=SCHEMA))
 
@@ -58,10 +58,10 @@ def test_streams_take_its_changes_from_the_files_and_our_next_write_asks_for_a_n
     changed = [("-U", 2, "a"), ("+U", 2, "flink")]
     assert [(row["_row_kind"], row["id"], row["v"]) for row in stream.available()] == changed
     with pytest.raises(CorruptDataError, match=r"exact log.*hint.*CALL sys\.reset_log"):
-        put(table, {1: "b"})
+        put_row(table, {1: "b"})
     reset_log(table)
     table = Catalog(str(tmp_path)).table("db.t")
-    put(table, {1: "b"})
+    put_row(table, {1: "b"})
     ours = [("-U", 1, "a"), ("+U", 1, "b")]
     assert [(row["_row_kind"], row["id"], row["v"]) for row in stream.available()] == ours
     assert [(row["_row_kind"], row["id"], row["v"]) for row in behind.available()] == changed + ours

@@ -113,11 +113,11 @@ def test_auto_cdc_follows_the_changes_of_a_table_into_others(tmp_path: Path) -> 
         for now, then in (([(1, 11)], first), ([(1, 12), (2, 22)], second)):
             done = run_pipeline(spec, SPARK_REMOTE=remote)
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-            assert rows_of(catalog, NOW, "id", "amount") == now
-            assert rows_of(catalog, THEN, "id", "amount", "__START_AT", "__END_AT") == then
+            assert rows_of_pipeline(catalog, NOW, "id", "amount") == now
+            assert rows_of_pipeline(catalog, THEN, "id", "amount", "__START_AT", "__END_AT") == then
             if then is first:
                 stock.write({"id": [1, 2], "amount": [12, 22], "state": ["new", "new"], "_row_kind": ["+U", "+I"]})
-    assert rows_of(catalog, "fluvial.shop.history", "id", "amount", "_change_type", "_commit_version") == [
+    assert rows_of_pipeline(catalog, "fluvial.shop.history", "id", "amount", "_change_type", "_commit_version") == [
         (1, 10, "insert", 1),
         (1, 11, "update_postimage", 2),
         (1, 12, "update_postimage", 3),
@@ -127,7 +127,7 @@ def test_auto_cdc_follows_the_changes_of_a_table_into_others(tmp_path: Path) -> 
     ]
 
 
-def rows_of(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:
+def rows_of_pipeline(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:
     """Some columns of a table, in an order that has a place for nulls."""
     found = catalog.table(name.removeprefix("fluvial.")).read().to_arrow(columns=columns).to_pylist()
     return sorted(((*row.values(),) for row in found), key=str)

@@ -16,7 +16,7 @@ from tests.support.streams import Query, Rows
 REACHED = "reached"
 
 
-def put(path: Path, body: Any) -> None:
+def put_batch(path: Path, body: Any) -> None:
     unfinished = path.with_suffix(".tmp")
     unfinished.write_text(json.dumps(body))
     os.replace(unfinished, path)
@@ -38,17 +38,17 @@ def phase_of(query: Query) -> str:
     return next(each for each in ("snapshot", "files", "log") if each in places)
 
 
-def run(home: Path, query: Query, stop_at: str | None = None) -> None:
+def run_reader(home: Path, query: Query, stop_at: str | None = None) -> None:
     """Until nothing is left; with ``stop_at`` it does not return from a batch of that phase."""
     while query.plan():
-        put(home / "checkpoint.json", [query.first, query.planned, query.committed])
+        put_batch(home / "checkpoint.json", [query.first, query.planned, query.committed])
         rows = query.read()
         if phase_of(query) == stop_at:
             (home / REACHED).touch()
             time.sleep(600)
-        put(home / f"{len(query.planned):04}.json", rows)
+        put_batch(home / f"{len(query.planned):04}.json", rows)
         query.commit()
-        put(home / "checkpoint.json", [query.first, query.planned, query.committed])
+        put_batch(home / "checkpoint.json", [query.first, query.planned, query.committed])
 
 
 def output(home: Path) -> Rows:
@@ -58,7 +58,7 @@ def output(home: Path) -> Rows:
 
 def main() -> None:
     home, table, phase, options = sys.argv[1:]
-    run(Path(home), restored(Path(home), table, json.loads(options)), phase)
+    run_reader(Path(home), restored(Path(home), table, json.loads(options)), phase)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def changed(spark: SparkSession, *rows: tuple[int, str, str]) -> DataFrame:
     return spark.createDataFrame(list(rows), "ID BIGINT, V STRING, _row_kind STRING")
 
 
-def found(table: Table) -> dict[int, str]:
+def rows_found(table: Table) -> dict[int, str]:
     assert table.schema.id == 0, "no column is new"
     return {row["Id"]: row["v"] for row in table.read().to_arrow().to_pylist()}
 
@@ -39,7 +39,7 @@ def test_case_does_not_count_in_frames(spark: SparkSession, tmp_path: Path) -> N
     take = sink(table, {"write.merge-schema": "true", "write.stream.commit-user": "cased"})
     take(changed(spark, (1, "a", "-D"), (3, "e", "+U")), 0)
     take.close()
-    assert found(table) == {2: "c", 3: "e"}
+    assert rows_found(table) == {2: "c", 3: "e"}
     doubled = changed(spark, (1, "a", "+I")).selectExpr("*", "id AS Id")
     with pytest.raises(
         InvalidInputError, match=r"two columns of the rows are one of the table: columns=\['ID', 'Id'\]"
@@ -47,7 +47,7 @@ def test_case_does_not_count_in_frames(spark: SparkSession, tmp_path: Path) -> N
         table.write(doubled)
     with pytest.raises(PySparkException, match=r"COLUMN_ALREADY_EXISTS|two columns of the rows are one"):
         doubled.write.format("fluvial").options(**place(table)).mode("append").save()
-    assert found(table) == {2: "c", 3: "e"}
+    assert rows_found(table) == {2: "c", 3: "e"}
 
 
 def test_case_counts_in_frames_of_a_session_that_says_so(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ VECTORS = {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "tru
 VECTORS |= {"metadata.iceberg.format-version": "3"}
 
 
-def several(*ids: int, v: str = "x") -> pa.Table:
+def several_commits(*ids: int, v: str = "x") -> pa.Table:
     return pa.table({"id": list(ids), "v": [v] * len(ids)}, schema=SCHEMA)
 
 
-def table_in(directory: Path, **options: str) -> FileTable:
+def branched_table(directory: Path, **options: str) -> FileTable:
     given = {**OPTIONS, "bucket-key": "id", **options}
     return FileCatalog(str(directory)).create_table("db.t", SCHEMA, options=given)
 
@@ -60,14 +60,14 @@ def check_nothing_is_left_over(table: FileTable) -> None:
 
 def test_a_branch_is_a_ref_of_its_own_rows(tmp_path: Path) -> None:
     """Issue 20 point 1: from where it begins, at each commit of either side, with its history, until it is deleted."""
-    table = table_in(tmp_path)
-    table.write(several(1))
+    table = branched_table(tmp_path)
+    table.write(several_commits(1))
     create_branch(table.store, "dev", snapshot_id=1)
     assert refs(table) == {"main": (1, "branch"), "dev": (1, "branch"), "branch-dev": (1, "tag")}
     branch = table.on_branch("dev")
-    branch.write(several(7))
-    table.write(several(2))
-    branch.write(several(8))
+    branch.write(several_commits(7))
+    table.write(several_commits(2))
+    branch.write(several_commits(8))
     assert branch.store.snapshots.ids() == [1, 2, 3]
     assert table.store.snapshots.ids() == [1, 2]
     assert refs(table)["main"] == (2, "branch")
@@ -92,9 +92,9 @@ def test_a_branch_is_a_ref_of_its_own_rows(tmp_path: Path) -> None:
 
 def test_tags_and_rollbacks_show_at_once(tmp_path: Path) -> None:
     """Issue 20 point 1: without a commit; after a rollback no reader is left with files that are gone."""
-    table = table_in(tmp_path)
+    table = branched_table(tmp_path)
     for number in range(4):
-        table.write(several(number))
+        table.write(several_commits(number))
     create_tag(table.store, "old", snapshot_id=2)
     rename_tag(table.store, "old", "eod")
     assert refs(table)["eod"] == (2, "tag")
@@ -109,17 +109,17 @@ def test_tags_and_rollbacks_show_at_once(tmp_path: Path) -> None:
 
 def test_a_rollback_of_a_branch_keeps_its_earlier_snapshots(tmp_path: Path) -> None:
     """Issue 20 point 1: what was taken back goes, also when the branch has gone on since; main is as it was."""
-    table = table_in(tmp_path)
-    table.write(several(1))
+    table = branched_table(tmp_path)
+    table.write(several_commits(1))
     create_branch(table.store, "dev", snapshot_id=1)
     branch = table.on_branch("dev")
     for number in (7, 8, 9):
-        branch.write(several(number))
+        branch.write(several_commits(number))
     shown = [each["snapshot-id"] for each in metadata_json(table)["snapshots"]]
     roll_back(branch.store, plan_rollback(branch.store, branch.store.snapshots.read(3)))
     assert [each["snapshot-id"] for each in metadata_json(table)["snapshots"]] == [*shown[:2], 1]
     assert rows_at(table, "dev") == own_rows(branch)
-    branch.write(several(10))
+    branch.write(several_commits(10))
     assert [each["snapshot-id"] for each in metadata_json(table)["snapshots"]][:2] == shown[:2]
     assert [row[0] for row in rows_at(table, "dev")] == [1, 10, 7, 8]
     check_nothing_is_left_over(table)
@@ -127,11 +127,11 @@ def test_a_rollback_of_a_branch_keeps_its_earlier_snapshots(tmp_path: Path) -> N
 
 def test_main_may_go_back_to_before_a_branch_began(tmp_path: Path) -> None:
     """Issue 20 point 1: as other engines let it; no snapshot comes after the newest in the order of changes."""
-    table = table_in(tmp_path)
+    table = branched_table(tmp_path)
     for number in (1, 2):
-        table.write(several(number))
+        table.write(several_commits(number))
     create_branch(table.store, "dev", snapshot_id=2)
-    table.on_branch("dev").write(several(7))
+    table.on_branch("dev").write(several_commits(7))
     Path(table.store.paths.tag("branch-dev")).unlink()
     roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(1)))
     metadata = metadata_json(table)
@@ -143,20 +143,20 @@ def test_main_may_go_back_to_before_a_branch_began(tmp_path: Path) -> None:
 
 def test_manifests_that_branches_share_stay_when_their_tag_is_gone(tmp_path: Path) -> None:
     """Issue 20 point 1: another engine deletes the tag by which main keeps where they began; main and one go on."""
-    table = table_in(tmp_path, **{"metadata.iceberg.compaction.min.file-num": "100"})
+    table = branched_table(tmp_path, **{"metadata.iceberg.compaction.min.file-num": "100"})
     for number in (1, 2):
-        table.write(several(number))
+        table.write(several_commits(number))
     for name in ("a", "b"):
         create_branch(table.store, name, snapshot_id=2)
-        table.on_branch(name).write(several(7))
+        table.on_branch(name).write(several_commits(7))
         Path(table.store.paths.tag(f"branch-{name}")).unlink()
     for each in (table, table.on_branch("a")):
         for _ in range(2):
             each.compact(full=True)
-            each.write(several(8))
+            each.write(several_commits(8))
         each.compact(full=True)
         expire_all_but(each, 1)
-        each.write(several(9))
+        each.write(several_commits(9))
         for name in ("main", "a", "b"):
             assert rows_at(table, name) == own_rows(table if name == "main" else table.on_branch(name))
     check_nothing_is_left_over(table)
@@ -165,8 +165,8 @@ def test_manifests_that_branches_share_stay_when_their_tag_is_gone(tmp_path: Pat
 def test_columns_of_a_branch_are_those_of_main_or_it_is_not_shown(tmp_path: Path) -> None:
     """Issue 20 point 1: readers take a branch by the ids of main's columns; one id may be of two columns."""
     catalog = FileCatalog(str(tmp_path))
-    table = table_in(tmp_path)
-    table.write(several(1))
+    table = branched_table(tmp_path)
+    table.write(several_commits(1))
     create_branch(table.store, "dev", snapshot_id=1)
     catalog.alter_table("db.t$branch_dev", [AddColumn(path=("of_dev",), type=DataType(root="STRING"))])
     catalog.table("db.t$branch_dev").write(pa.table({"id": [7], "v": ["x"], "of_dev": ["secret"]}))
@@ -178,23 +178,23 @@ def test_columns_of_a_branch_are_those_of_main_or_it_is_not_shown(tmp_path: Path
     assert "dev" not in refs(table)
     for name, column in (("db.t", "of_main"), ("db.t$branch_dev", "of_dev")):
         catalog.alter_table(name, [DropColumn(path=(column,))])
-        catalog.table(name).write(several(9))
+        catalog.table(name).write(several_commits(9))
     assert [row[0] for row in rows_at(catalog.table("db.t"), "dev")] == [1, 7, 9]
 
 
 def test_a_ref_has_one_name(tmp_path: Path) -> None:
     """Issue 20 point 1: a tag of main stays what its name means to readers; the branch comes when the tag is gone."""
-    table = table_in(tmp_path)
-    table.write(several(1))
+    table = branched_table(tmp_path)
+    table.write(several_commits(1))
     create_tag(table.store, "dev")
     create_branch(table.store, "dev", tag="dev")
-    table.on_branch("dev").write(several(7))
+    table.on_branch("dev").write(several_commits(7))
     assert refs(table)["dev"] == (1, "tag")
     create_branch(table.store, "empty")
-    table.write(several(2))
+    table.write(several_commits(2))
     assert "empty" not in refs(table)
     create_branch(table.store, "other", tag="dev")
-    table.on_branch("other").write(several(8))
+    table.on_branch("other").write(several_commits(8))
     rename_branch(table.store, "other", "third")
     assert set(refs(table)) == {"main", "dev", "third"}
     assert [row[0] for row in rows_at(table, "third")] == [1, 8]
@@ -228,7 +228,7 @@ class Table:
         ids = self.chance.sample(range(60), 8)
         kinds = pa.array([3 if self.keyed and self.chance.random() < 0.3 else 0 for _ in ids], pa.int8())
         self.next += 1
-        self.table(branch).write(several(*ids, v=f"v{self.next}"), kinds if self.keyed else None)
+        self.table(branch).write(several_commits(*ids, v=f"v{self.next}"), kinds if self.keyed else None)
 
     def act(self, name: str) -> None:
         branch = self.chance.choice(["main", *self.branches])
@@ -300,20 +300,20 @@ def test_a_random_history_of_branches_is_the_same_to_readers(tmp_path: Path, see
 @pytest.mark.parametrize("step", ["fast-forward", "replace-main"])
 def test_a_branch_that_becomes_main_is_what_readers_of_main_see(tmp_path: Path, step: str) -> None:
     """Issue 20 point 1: at once."""
-    table = table_in(tmp_path)
-    table.write(several(1))
+    table = branched_table(tmp_path)
+    table.write(several_commits(1))
     create_branch(table.store, "dev", snapshot_id=1)
-    table.on_branch("dev").write(several(7))
+    table.on_branch("dev").write(several_commits(7))
     if step == "fast-forward":
         fast_forward(table.store, "dev")
     else:
-        table.write(several(2))
+        table.write(several_commits(2))
         replace_main(table.store, "dev")
     now = FileCatalog(str(tmp_path)).table("db.t")
     assert [row[0] for row in own_rows(now)] == [1, 7]
     assert iceberg_rows(now) == own_rows(now)
     assert ("dev" in refs(now)) == (step == "fast-forward")
-    now.write(several(3))
+    now.write(several_commits(3))
     assert iceberg_rows(now) == own_rows(now)
     check_nothing_is_left_over(now)
 
@@ -322,10 +322,10 @@ def test_a_branch_that_becomes_main_is_what_readers_of_main_see(tmp_path: Path, 
 @pytest.mark.parametrize("late", ["main", "dev", "tag"])
 def test_writers_of_main_and_of_a_branch_do_not_take_each_other_away(tmp_path: Path, late: str) -> None:
     """Issue 20 point 1: one is paused before each of its steps with the metadata while the other one commits."""
-    table = table_in(tmp_path)
-    table.write(several(0))
+    table = branched_table(tmp_path)
+    table.write(several_commits(0))
     create_branch(table.store, "dev", snapshot_id=1)
-    table.on_branch("dev").write(several(100))
+    table.on_branch("dev").write(several_commits(100))
     nth, done = 0, False
     while not done:
         nth += 1
@@ -333,14 +333,14 @@ def test_writers_of_main_and_of_a_branch_do_not_take_each_other_away(tmp_path: P
 
         def other(number: int = nth, passed: list[int] = passed) -> None:
             passed.append(number)
-            (table if late == "dev" else table.on_branch("dev")).write(several(1000 + number))
+            (table if late == "dev" else table.on_branch("dev")).write(several_commits(1000 + number))
 
         io = Nth(LocalFileIO(), nth, other)
         mine = reopened(table, OnlyMetadata(io))  # type: ignore[arg-type]
         if late == "tag":
             create_tag(mine.store, f"t{nth}")
         else:
-            (mine if late == "main" else mine.on_branch("dev")).write(several(nth))
+            (mine if late == "main" else mine.on_branch("dev")).write(several_commits(nth))
         done = not passed
         for branch, there in (("main", table), ("dev", table.on_branch("dev"))):
             assert rows_at(table, branch) == own_rows(there), (nth, branch)
@@ -372,11 +372,11 @@ def test_a_commit_to_a_branch_costs_the_same_in_a_small_and_a_large_table(
         monkeypatch.setattr(module, "MOST_ENTRIES", 20)
     costs = []
     for buckets in (40, 200):
-        table = table_in(tmp_path / str(buckets), bucket=str(buckets))
-        table.write(several(*range(buckets * 8)))
+        table = branched_table(tmp_path / str(buckets), bucket=str(buckets))
+        table.write(several_commits(*range(buckets * 8)))
         create_branch(table.store, "dev", snapshot_id=1)
         io = FaultyFileIO(LocalFileIO())
-        reopened(table, io).on_branch("dev").write(several(1, v="y"))  # type: ignore[arg-type]
+        reopened(table, io).on_branch("dev").write(several_commits(1, v="y"))  # type: ignore[arg-type]
         costs.append(sum("/metadata/" in line and ".avro" in line for line in io.log))
         assert rows_at(table, "dev") == own_rows(table.on_branch("dev"))
     assert costs[0] == costs[1] < 8

@@ -28,7 +28,7 @@ def sized(number: int) -> int:
     return next(width for width in (1, 2, 3, 4) if number < 256**width)
 
 
-def plain(value: Any, ids: Ids) -> bytes:
+def plain_values(value: Any, ids: Ids) -> bytes:
     """A value of JSON in the encoding of Parquet."""
     match value:
         case None | True | False:
@@ -46,12 +46,12 @@ def plain(value: Any, ids: Ids) -> bytes:
                 else b"\x40" + len(text).to_bytes(4, "little") + text
             )
         case list():
-            return container(3, [plain(each, ids) for each in value], b"", None)
+            return container(3, [plain_values(each, ids) for each in value], b"", None)
         case dict():
             ordered = sorted(value.items(), key=lambda item: item[0].encode())
             width = sized(max((ids[name] for name, _ in ordered), default=0))
             places = b"".join(ids[name].to_bytes(width, "little") for name, _ in ordered)
-            return container(2, [plain(each, ids) for _, each in ordered], places, width)
+            return container(2, [plain_values(each, ids) for _, each in ordered], places, width)
     raise AssertionError(value)
 
 
@@ -109,10 +109,10 @@ def shredded(value: Any, shape: Any, ids: Ids) -> dict[str, Any]:
         case dict() if isinstance(value, dict):
             rest = {name: each for name, each in value.items() if name not in shape}
             typed = {name: shredded(value.get(name, ABSENT), each, ids) for name, each in shape.items()}
-            return {"typed_value": typed, **({"value": plain(rest, ids)} if rest else {})}
+            return {"typed_value": typed, **({"value": plain_values(rest, ids)} if rest else {})}
         case [inner] if isinstance(value, list):
             return {"typed_value": [shredded(each, inner, ids) for each in value]}
-    return {"value": plain(value, ids)}
+    return {"value": plain_values(value, ids)}
 
 
 def column_of(values: Sequence[Any], shape: Any, ids: Sequence[Ids]) -> pa.StructArray:
@@ -150,7 +150,7 @@ def test_any_document_in_any_shape_is_put_together(data: st.DataObject, shape: A
     """Issue 19, 4: objects with fields in both places, absent fields, arrays, nulls; each row has names of its own."""
     rows = data.draw(st.lists(st.tuples(documents | st.just(ABSENT), orders), min_size=1, max_size=6))
     values, ids = [row[0] for row in rows], [row[1] for row in rows]
-    wanted = [None if value is ABSENT else plain(value, of) for value, of in rows]
+    wanted = [None if value is ABSENT else plain_values(value, of) for value, of in rows]
     column = column_of(values, shape, ids)
     assert put_together(column).to_pylist() == wanted
     assert put_together(column.slice(1)).to_pylist() == wanted[1:]
@@ -167,7 +167,7 @@ def test_containers_of_many_and_of_long_parts() -> None:
         chosen = [*names][::250]
         value = {name: "x" * length for name in chosen} | {"n00001": ["y" * length] * count}
         column = column_of([value], {chosen[0]: "string", "n00001": ["string"]}, [names])
-        assert put_together(column).to_pylist() == [plain(value, names)]
+        assert put_together(column).to_pylist() == [plain_values(value, names)]
 
 
 @pytest.mark.parametrize(
@@ -222,13 +222,19 @@ def broken(shape: Any, **parts: Any) -> pa.StructArray:
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        (broken("int64", value=plain(1, A), typed_value=1), "it has two values"),
-        (broken(["int64"], value=plain([1], A), typed_value=[{"typed_value": 1}]), "it has two values"),
-        (broken(OBJECT, value=plain(1, A), typed_value={}), "a value that is no object"),
+        (broken("int64", value=plain_values(1, A), typed_value=1), "it has two values"),
+        (broken(["int64"], value=plain_values([1], A), typed_value=[{"typed_value": 1}]), "it has two values"),
+        (broken(OBJECT, value=plain_values(1, A), typed_value={}), "a value that is no object"),
         (broken(OBJECT, value=b"", typed_value={}), "a value is empty"),
-        (broken(OBJECT, value=plain({"a": 1}, A)[:-3], typed_value={}), "it ends too early|outside of its value"),
-        (broken(OBJECT, value=plain({"a": 1}, A), typed_value={"a": {"typed_value": 1}}), "it has a field twice"),
-        (broken(OBJECT, value=plain({"a": 1}, {"a": 7}), typed_value={}), "a field has no name in its metadata"),
+        (
+            broken(OBJECT, value=plain_values({"a": 1}, A)[:-3], typed_value={}),
+            "it ends too early|outside of its value",
+        ),
+        (
+            broken(OBJECT, value=plain_values({"a": 1}, A), typed_value={"a": {"typed_value": 1}}),
+            "it has a field twice",
+        ),
+        (broken(OBJECT, value=plain_values({"a": 1}, {"a": 7}), typed_value={}), "a field has no name in its metadata"),
         (broken({"b": "int64"}, typed_value={"b": {"typed_value": 1}}), "lacks the name of a shredded field"),
         (broken("int64", metadata=None, typed_value=1), "it has no metadata"),
         (broken("int64", metadata=b"", typed_value=1), "it has no metadata"),
@@ -243,9 +249,11 @@ def test_what_does_not_fit_together_is_named(column: pa.StructArray, reason: str
 
 
 def test_an_object_of_which_nothing_is_there_is_empty_and_no_value_is_a_null() -> None:
-    assert put_together(broken(OBJECT, typed_value={})).to_pylist() == [plain({}, A)]
-    assert put_together(broken(OBJECT)).to_pylist() == [plain(None, A)]
-    assert put_together(broken(["int64"], typed_value=[{}, {"typed_value": 1}])).to_pylist() == [plain([None, 1], A)]
+    assert put_together(broken(OBJECT, typed_value={})).to_pylist() == [plain_values({}, A)]
+    assert put_together(broken(OBJECT)).to_pylist() == [plain_values(None, A)]
+    assert put_together(broken(["int64"], typed_value=[{}, {"typed_value": 1}])).to_pylist() == [
+        plain_values([None, 1], A)
+    ]
     assert put_together(broken(OBJECT).slice(0, 0)).to_pylist() == []
 
 

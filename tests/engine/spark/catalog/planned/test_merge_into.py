@@ -17,7 +17,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int64())
 Row = tuple[Any, ...]
 
 
-def new_table(
+def made_table(
     shop: Catalog, name: str, *, key: tuple[str, ...] = ("id", "name"), options: dict[str, str] | None = None
 ) -> Table:
     """Rows 0 to 9; the key has a text with a quote in it."""
@@ -28,7 +28,7 @@ def new_table(
     return made
 
 
-def rows_of(table: Table) -> list[Row]:
+def merged_rows(table: Table) -> list[Row]:
     return sorted((*row.values(),) for row in table.read().to_arrow().to_pylist())
 
 
@@ -41,7 +41,7 @@ def merge(table: Table, rows: DataFrame) -> MergeIntoWriter:
     return rows.mergeInto(name, F.expr(f"s.id = {name}.id AND s.name = {name}.name"))
 
 
-def changes(spark: SparkSession, table: Table, after: int) -> list[Row]:
+def frame_of_changes(spark: SparkSession, table: Table, after: int) -> list[Row]:
     """What the versions behind one have changed."""
     text = f"SELECT * FROM fluvial.{table.name} CHANGES FROM VERSION {after} EXCLUSIVE WITH (computeUpdates = 'true')"
     return sorted((row.id, row.n, row._change_type) for row in spark.sql(text).collect())
@@ -49,18 +49,18 @@ def changes(spark: SparkSession, table: Table, after: int) -> list[Row]:
 
 def test_matched_rows_are_updated_and_deleted_and_others_inserted(spark: SparkSession, shop: Catalog) -> None:
     """One commit of the rows that differ; a row that is written as it is is no change. Nothing stays in staging."""
-    table = new_table(shop, "merged")
+    table = made_table(shop, "merged")
     rows = source(spark, (1, "it's", 11), (2, "it's", -1), (3, "it's", 30), (4, "other", 40), (50, "it's", 500))
     writer = merge(table, rows).whenMatched(F.col("s.n") < 0).delete().whenMatched().updateAll()
     writer.whenNotMatched().insertAll().merge()
     expected = {number: 10 * number for number in range(10)} | {1: 11, 50: 500}
-    assert rows_of(table) == sorted(
+    assert merged_rows(table) == sorted(
         [*((each, "it's", n) for each, n in expected.items() if each != 2), (4, "other", 40)]
     )
     snapshot = table.latest_snapshot()
     assert snapshot is not None
     assert (snapshot.id, snapshot.delta_record_count) == (2, 4)
-    assert changes(spark, table, 1) == [
+    assert frame_of_changes(spark, table, 1) == [
         (1, 10, "update_preimage"), (1, 11, "update_postimage"), (2, 20, "delete"), (4, 40, "insert"),
         (50, 500, "insert"),
     ]  # fmt: skip
@@ -69,41 +69,41 @@ def test_matched_rows_are_updated_and_deleted_and_others_inserted(spark: SparkSe
 
 def test_rows_that_the_source_does_not_match(spark: SparkSession, shop: Catalog) -> None:
     """All rows are read for them. A key may change: the old row goes, and the new one comes."""
-    table = new_table(shop, "rest")
+    table = made_table(shop, "rest")
     writer = merge(table, source(spark, (1, "it's", 11))).whenMatched().update({f"fluvial.{table.name}.id": F.lit(70)})
     writer.whenNotMatchedBySource(F.col(f"fluvial.{table.name}.n") > 20).delete().merge()
-    assert rows_of(table) == [(0, "it's", 0), (2, "it's", 20), (70, "it's", 10)]
+    assert merged_rows(table) == [(0, "it's", 0), (2, "it's", 20), (70, "it's", 10)]
 
 
 def test_an_empty_table_and_one_without_a_key(spark: SparkSession, shop: Catalog) -> None:
     """Without a key all rows are replaced."""
     empty = shop.create_table("shop.empty", SCHEMA, primary_key=["id"], options={"bucket": "1"})
-    keyless = new_table(shop, "keyless", key=())
+    keyless = made_table(shop, "keyless", key=())
     for table in (empty, keyless):
         merge(
             table, source(spark, (1, "it's", 11), (60, "new", 600))
         ).whenMatched().updateAll().whenNotMatched().insertAll().merge()
-        assert {(1, "it's", 11), (60, "new", 600)} <= {*rows_of(table)}
-    assert [len(rows_of(table)) for table in (empty, keyless)] == [2, 11]
+        assert {(1, "it's", 11), (60, "new", 600)} <= {*merged_rows(table)}
+    assert [len(merged_rows(table)) for table in (empty, keyless)] == [2, 11]
 
 
 def test_what_cannot_be_merged_says_why_and_changes_nothing(spark: SparkSession, shop: Catalog) -> None:
-    table = new_table(shop, "twice")
+    table = made_table(shop, "twice")
     twice = source(spark, (80, "new", 1), (80, "new", 2))
     with pytest.raises(Exception, match=r"several rows are for one key of the table: .*\"id\":80"):
         merge(table, twice).whenMatched().updateAll().whenNotMatched().insertAll().merge()
     sums = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
-    summed = new_table(shop, "summed", options=sums)
+    summed = made_table(shop, "summed", options=sums)
     with pytest.raises(Exception, match="merge-engine=aggregation fix=INSERT the rows to merge"):
         merge(summed, twice).whenMatched().updateAll().merge()
-    assert len(rows_of(table)) == len(rows_of(summed)) == 10
+    assert len(merged_rows(table)) == len(merged_rows(summed)) == 10
     assert not list((Path(table.store.paths.root) / "staging").rglob("*.arrow"))
 
 
 def test_a_log_gets_each_change_once(spark: SparkSession, shop: Catalog, broker: Broker) -> None:
     """With the row before it, where the log wants that of its writers."""
     servers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers, "log.changelog-mode": "all"}
-    table = new_table(shop, "logged", key=("id",), options=servers)
+    table = made_table(shop, "logged", key=("id",), options=servers)
     writer = merge(table, source(spark, (1, "it's", 11), (2, "it's", -1), (50, "it's", 500)))
     writer.whenMatched(F.col("s.n") < 0).delete().whenMatched().updateAll().whenNotMatched().insertAll().merge()
     found = [
@@ -114,7 +114,7 @@ def test_a_log_gets_each_change_once(spark: SparkSession, shop: Catalog, broker:
 
 def test_spark_alters_a_table_without_a_text(spark: SparkSession, shop: Catalog) -> None:
     """As declarative pipelines do: new columns and properties of theirs; a key stays without nulls."""
-    table = new_table(shop, "altered")
+    table = made_table(shop, "altered")
     catalog = spark._jsparkSession.sessionState().catalogManager().catalog("fluvial")
     jvm: Any = spark.sparkContext._jvm
     change = getattr(jvm, "org.apache.spark.sql.connector.catalog.TableChange")
