@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from engine import Catalog, Table, sink
 from engine.runtime.steps import Step, StepEvent
-from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from lsm.errors import InvalidInputError
 from tests.support.logs import log_changes
 
@@ -40,7 +39,7 @@ class Way:
         self.table: Table = catalog.create_table("db.t", schema, primary_key=["id"], options={"bucket": "2", **options})
 
     def send(self, *events: dict[str, Any], partition: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka.by_name["bootstrap.servers"]})
+        producer = self.kafka.producer(ErrorNotes(), transactional_id=None)
         for each in events:
             producer.produce(self.topic, json.dumps(each).encode(), partition=partition)
         assert producer.flush(30) == 0
