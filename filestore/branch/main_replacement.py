@@ -2,11 +2,10 @@
 
 The branch gets the missing snapshots of main, then main is sealed: commits, tags and savepoints that come later take
 themselves back, and those that came before are found. Tags and savepoints of the common history are copied; a
-savepoint of a commit that the branch does not have refuses the replacement. Then one small file is switched, and with
-it the default branch of readers and writers. After that the old main is dropped, with the tags that the branch had as
-one. The branch is not moved, so its readers and writers continue. Writers that still have the old main open get an
-error after their next commit. Other engines ignore that file: they find the data only under the branch's name
-(``t$branch_b``), until main is moved back into the table's directory.
+savepoint of a commit that the branch does not have refuses it. Then one small file is switched, and with it the default
+branch of readers and writers. After that the old main is dropped, with the tags that the branch had as one. The branch
+is not moved: its readers and writers continue. Writers that still have the old main open get an error after their next
+commit. Other engines ignore that file: they find the data only as ``t$branch_b``, until main is moved back.
 
 A process that dies leaves ``OPERATION`` on the branch, and perhaps the seal. The same call, or a repair, completes it.
 """

@@ -5,21 +5,20 @@ branch, ``merged-<snapshot>``, keeps it until the next of either; when it is in 
 time when main's snapshots have expired.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
 
-from filestore.branch.merge_plan import BucketPlace, MergeCommit, SideChanges, side_changes, unknown_changes
+from filestore.branch.merge_plan import MergeCommit, SideChanges, side_changes, unknown_changes
 from filestore.layout.branch_names import is_merge_tag, merge_tag
 from filestore.layout.branch_state import BranchOrigin
 from filestore.layout.former_mains import Belonging, belonging
-from filestore.manifest.lists import IndexManifestEntry
 from filestore.refs.live_references import has_manifests
 from filestore.refs.pending_tags import remove_leftover
-from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files
+from filestore.scan.snapshot_files import delta_entries, differing_vectors, live_files
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.tags import hold_snapshot, release_tag
@@ -77,23 +76,6 @@ class CommitReader:
                 deleted_in=differing_vectors(store, before, snapshot),
             )
         return self._known[key]
-
-
-def differing_vectors(store: TableStore, before: Snapshot | None, after: Snapshot | None) -> frozenset[BucketPlace]:
-    """The buckets with other deletion vectors in two states."""
-    names = [None if each is None else each.index_manifest for each in (before, after)]
-    if names[0] == names[1]:
-        return frozenset()
-    one, two = deletion_indexes(store, before), deletion_indexes(store, after)
-    return frozenset(place for place in {*one, *two} if vector_places(one.get(place)) != vector_places(two.get(place)))
-
-
-def vector_places(indexes: Sequence[IndexManifestEntry] | None) -> Mapping[str, object]:
-    """Where the vector of each data file is; equal places hold equal vectors."""
-    found: dict[str, object] = {}
-    for entry in indexes or ():
-        found |= {each.data_file_name: (entry.file_name, each) for each in entry.index_vectors}
-    return found
 
 
 def common_snapshot(main: TableStore, branch: TableStore, origin: BranchOrigin) -> Snapshot | None:

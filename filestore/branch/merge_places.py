@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from filestore.branch.key_merge import takes_changes
 from filestore.branch.key_places import KeyPlace
 from filestore.branch.merge_files import Vectors
-from filestore.branch.merge_history import MergeStart, vector_places
+from filestore.branch.merge_history import MergeStart
 from filestore.branch.merge_plan import (
     BucketPlace,
     MergeOutcome,
@@ -21,7 +21,7 @@ from filestore.index.index_manifest import HASH, index_files
 from filestore.manifest.entries import ManifestEntry
 from filestore.manifest.lists import DELETION_VECTORS, IndexManifestEntry, vectors_of
 from filestore.scan.bucket_states import BucketState
-from filestore.scan.snapshot_files import live_files_of_partitions
+from filestore.scan.snapshot_files import live_files_of_partitions, vector_places
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError

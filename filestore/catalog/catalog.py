@@ -384,8 +384,7 @@ class FileCatalog:
             return True
         if ignore_if_missing:
             return False
-        known = self.list_databases()
-        close = similar(name, known, 1)
+        close = similar(name, known := self.list_databases(), 1)
         near = f" did_you_mean={close[0]}" if close else ""
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")
 
@@ -393,9 +392,8 @@ class FileCatalog:
 def _check_name(kind: str, name: str) -> None:
     bad = sorted({char for char in name if char in _FORBIDDEN or not char.isprintable()})
     if not name.strip() or name != name.strip() or name.startswith(".") or bad:
-        raise InvalidInputError(
-            f"name cannot be that of a {kind}: name={name!r} forbidden={bad} fix='use letters, digits, _ and -'"
-        )
+        fix = "fix='use letters, digits, _ and -'"
+        raise InvalidInputError(f"name cannot be that of a {kind}: name={name!r} forbidden={bad} {fix}")
 
 
 def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:

@@ -187,6 +187,25 @@ def deletion_indexes(
     return dict(indexes)
 
 
+def differing_vectors(
+    store: TableStore, before: Snapshot | None, after: Snapshot | None
+) -> frozenset[tuple[bytes, int]]:
+    """The buckets with other deletion vectors in two states."""
+    names = [None if each is None else each.index_manifest for each in (before, after)]
+    if names[0] == names[1]:
+        return frozenset()
+    one, two = deletion_indexes(store, before), deletion_indexes(store, after)
+    return frozenset(place for place in {*one, *two} if vector_places(one.get(place)) != vector_places(two.get(place)))
+
+
+def vector_places(indexes: Sequence[IndexManifestEntry] | None) -> Mapping[str, object]:
+    """Where the vector of each data file is; equal places hold equal vectors."""
+    found: dict[str, object] = {}
+    for entry in indexes or ():
+        found |= {each.data_file_name: (entry.file_name, each) for each in entry.index_vectors}
+    return found
+
+
 def partition_ranges(store: TableStore, manifest: ManifestFileMeta) -> Ranges:
     """Value range of each partition column over all entries of a manifest; empty when unknown."""
     stats = manifest.partition_stats
