@@ -7,6 +7,7 @@ import orjson
 import pyarrow as pa
 
 from filestore.branch.branches import list_branches
+from filestore.refs.branch_origins import parent_of
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.snapshot.snapshot import Snapshot
 from filestore.snapshot.snapshot_store import SnapshotStore
@@ -118,6 +119,7 @@ _BRANCHES: Final = pa.schema(
         pa.field("branch_name", pa.string(), nullable=False),
         pa.field("create_time", INSTANT),
         pa.field("latest_snapshot_id", pa.int64()),
+        pa.field("parent", pa.string(), nullable=False),  # main's name for branches of main
     ]
 )
 
@@ -135,6 +137,7 @@ def _branches(store: TableStore, _: Snapshot | None) -> pa.Table:
                 "branch_name": branch.name,  # column of Paimon's table
                 "create_time": store.io.modified_ms(f"{paths.schema_dir}/{schemas[0]}") if schemas else None,
                 "latest_snapshot_id": SnapshotStore(store.io, paths).latest_id(),
+                "parent": parent_of(store, branch.name),
             }
         )
     return table_of(rows, _BRANCHES)
@@ -177,7 +180,7 @@ SAVEPOINTS: Final = SystemTable(
     name="savepoints", doc="The savepoints and what they keep.", schema=_SAVEPOINTS, rows=_savepoints
 )
 BRANCHES: Final = SystemTable(
-    name="branches", doc="The branches and the tags they began at.", schema=_BRANCHES, rows=_branches
+    name="branches", doc="The branches, the branches and tags they began at.", schema=_BRANCHES, rows=_branches
 )
 CONSUMERS: Final = SystemTable(
     name="consumers", doc="The named readers and what they want next.", schema=_CONSUMERS, rows=_consumers

@@ -233,11 +233,23 @@ class Jvm:
         return self.java_array(_OBJECT, values) if values else self.kept("none", lambda: self.java_array(_OBJECT, ()))
 
     def _fits(self, wanted: Any, value: Any) -> bool:
-        if isinstance(value, bool | int | float | str) or value is None:
-            return True  # Java itself converts or refuses
+        """Whether a parameter takes a value; of several methods of a name Java gives one first today, another later."""
+        name = str(wanted.getName())
+        if value is None:
+            return not wanted.isPrimitive()
+        for kind, takers in _TAKERS.items():
+            if isinstance(value, kind):
+                return name in takers
         return bool(wanted.isInstance(value))
 
 
+_ANY = ("java.lang.Object",)
+_TAKERS = {  # bool before int, which it is too; Java itself converts between numbers, or refuses
+    bool: ("boolean", "java.lang.Boolean", *_ANY),
+    int: ("byte", "short", "int", "long", "java.lang.Integer", "java.lang.Long", *_ANY),
+    float: ("float", "double", "java.lang.Float", "java.lang.Double", *_ANY),
+    str: ("java.lang.String", "java.lang.CharSequence", *_ANY),
+}
 _BOXES = {
     "void": "Void",
     "boolean": "Boolean",

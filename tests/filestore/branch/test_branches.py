@@ -14,6 +14,7 @@ from filestore.branch.main_replacement import replace_main
 from filestore.branch.merge import merge_branch
 from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
 from filestore.layout.branch_state import Operation, Work, begin_work
+from filestore.system_tables import SYSTEM_TABLES
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, rename_tag, replace_tag
 from filestore.types.data_types import data_type_of
@@ -552,6 +553,21 @@ def test_the_children_of_a_branch_that_became_main_are_mains() -> None:
     merge_branch(now.store, "fix")
     assert {(2, -2), (3, -3)} <= {*key_values(now)}
     assert used_files(now) == files_there(now)
+
+
+def test_the_list_of_branches_says_what_each_was_created_from() -> None:
+    """Issue 16 point 6."""
+    table, dev, _ = family()
+
+    def parents(side: FileTable) -> dict[str, str]:
+        rows = SYSTEM_TABLES["branches"].read(side.store).to_pylist()
+        return {each["name"]: each["parent"] for each in rows}
+
+    assert parents(table) == parents(dev) == {"dev": "main", "fix": "dev"}
+    replace_main(table.store, "dev")
+    assert parents(reopened(table, table.store.io)) == {"fix": "dev"}
+    replace_main(table.store, "main")
+    assert parents(reopened(table, table.store.io)) == {"fix": "main"}
 
 
 def test_another_branch_that_gets_the_name_of_a_parent_is_none() -> None:
