@@ -111,7 +111,7 @@ def test_the_health_of_a_database_is_in_a_file_while_it_runs(
 ) -> None:
     """It was not looked at: probes of Kubernetes found nobody, although the job file had a port for them."""
     first = new_topic()
-    send(kafka, *(SourceTable("t", [int32("n")], topic_name=first).insert({"n": n}) for n in range(3)))
+    send(kafka, *(SourceTable("t", [int32("id")], topic_name=first).insert({"id": n}) for n in range(3)))
     file, seen = tmp_path / "health.json", list[dict[str, Any]]()
     source = {"options": {"subscribePattern": first, "kafka.bootstrap.servers": broker.bootstrap_servers}}
     only = {"name": "shop", "database": "shop", "source": source, "commit": {"every": "available-now"}}
