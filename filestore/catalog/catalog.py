@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
 from filestore.catalog.read_only_files import ReadOnlyFiles
+from filestore.catalog.table_names import check_name
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
@@ -50,7 +51,6 @@ _LEFTOVERS: Final = frozenset(
 )
 _LEFTOVER_DIRECTORY: Final = re.compile(rf"bucket-(\d+|postpone)|[^=]+=.*|{re.escape(GONE_PREFIX)}.*")  # or of one file
 _DROPPED: Final = ".dropped-"  # start of the name of a dropped table's directory
-_FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
 
 class FileCatalog:
@@ -94,7 +94,7 @@ class FileCatalog:
 
     def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
         """Make a database. Raises: InvalidInputError when it exists or the name cannot be one."""
-        _check_name("database", name)
+        check_name("database", name)
         check_spelling("database", name)
         try:
             self._tables.add_database(name)
@@ -110,7 +110,7 @@ class FileCatalog:
 
     def database_exists(self, name: str) -> bool:
         """Whether there is such a database. Raises: InvalidInputError for a name that cannot be one."""
-        _check_name("database", name)
+        check_name("database", name)
         return self._tables.has_database(name)
 
     def drop_database(self, name: str, *, cascade: bool = False, ignore_if_missing: bool = False) -> None:
@@ -195,10 +195,7 @@ class FileCatalog:
                 self._tables.note_schema(database, table, first)
                 return self.table(name)
         elif not self._tables.has_table(*name.split(".")):
-            raise InvalidInputError(
-                f"files of a table that this catalog does not know: table={name} path={root} "
-                "fix='remove them, or choose another name'"
-            )
+            raise self._taken_place(name, root)
         if not ignore_if_exists:
             raise InvalidInputError(f"table exists already: table={name} path={root}")
         return self.table(name)
@@ -341,8 +338,10 @@ class FileCatalog:
         if self.table_exists(new_name):
             raise InvalidInputError(f"table exists already: table={new_name} path={target}")
         move = partial(self._io.move_directory, source, target) if isinstance(self._io, MovesDirectories) else None
-        if move is None and self._tables.keeps_places:
+        if move is None and self._tables.keeps_places and name.split(".")[0] == new_name.split(".")[0]:
             check_renaming(self._io, source)
+            if target != source and self._has_schema(target):
+                raise self._taken_place(new_name, target)
         elif move is None:
             raise InvalidInputError(
                 f"tables on this storage cannot be renamed: table={name} path={source} "
@@ -358,17 +357,24 @@ class FileCatalog:
             self.drop_table(new_name, ignore_if_missing=True)
             raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
 
+    def _taken_place(self, name: str, root: str) -> InvalidInputError:
+        """Files are where a table of a new name would be; other engines delete there what they drop by that name."""
+        database = name.split(".")[0]
+        owner = next((each for each, path in self._tables.table_paths(database).items() if path == root), None)
+        known = "fix='remove them, or choose" if owner is None else f"is_of={database}.{owner} fix='choose"
+        return InvalidInputError(f"place has files of another table: table={name} path={root} {known} another name'")
+
     def table_path(self, name: str) -> str:
         """Directory of a table, whether it exists or not. Raises: InvalidInputError for a name that cannot be one."""
         parts = name.split(".")
         if len(parts) != 2:
             raise InvalidInputError(f"a table is named database.table: name={name!r}")
-        _check_name("table", parts[1])
-        _check_name("database", parts[0])
+        check_name("table", parts[1])
+        check_name("database", parts[0])
         return self._tables.table_path(*parts)
 
     def _database_path(self, name: str) -> str:
-        _check_name("database", name)
+        check_name("database", name)
         return self._tables.database_path(name)
 
     def _has_schema(self, root: str) -> bool:
@@ -387,13 +393,6 @@ class FileCatalog:
         close = similar(name, known := self.list_databases(), 1)
         near = f" did_you_mean={close[0]}" if close else ""
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")
-
-
-def _check_name(kind: str, name: str) -> None:
-    bad = sorted({char for char in name if char in _FORBIDDEN or not char.isprintable()})
-    if not name.strip() or name != name.strip() or name.startswith(".") or bad:
-        fix = "fix='use letters, digits, _ and -'"
-        raise InvalidInputError(f"name cannot be that of a {kind}: name={name!r} forbidden={bad} {fix}")
 
 
 def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:

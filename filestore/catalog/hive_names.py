@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
 from filestore.catalog.hive_metastore import HiveMetastore
@@ -95,13 +94,11 @@ class HiveNames:
         return is_paimon(self.find(database, table))
 
     def table_path(self, database: str, table: str) -> str:
-        """Its location in the metastore; while it does not exist a free place in the directory of its database."""
+        """Its location in the metastore; in the directory of its database while it does not exist."""
         found = self.find(database, table)
-        if found is not None and found.sd.location:
-            return warehouse_path(found.sd.location)
-        place, taken = f"{self.database_path(database)}/{table}", {*self.table_paths(database).values()}
-        # a table of this name may have got another one, and stayed; no table has a name with "-" in Hive
-        return next(each for each in chain([place], (f"{place}-{n}" for n in count(2))) if each not in taken)
+        if found is None or not found.sd.location:
+            return f"{self.database_path(database)}/{table}"
+        return warehouse_path(found.sd.location)
 
     def owns_files(self, database: str, table: str) -> bool:
         """False for external tables, whose files stay when they are dropped."""

@@ -10,9 +10,10 @@ from typing import Final, Protocol
 
 from filestore.io.file_io import FileIO
 from filestore.schema.table_schema import TableSchema
-from lsm.errors import ConflictError
+from lsm.errors import ConflictError, InvalidInputError
 
 DATABASE_SUFFIX: Final = ".db"
+_FORBIDDEN: Final = frozenset("/\\$#:*?\"<>|'`\0")
 
 
 class TableNames(Protocol):
@@ -79,6 +80,15 @@ class TableNames(Protocol):
 def database_below(root: str, database: str) -> str:
     """Directory of a database that has no location of its own."""
     return f"{root}/{database}{DATABASE_SUFFIX}"
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raises: InvalidInputError for a name that a database or table, as the kind says, cannot have."""
+    bad = sorted({char for char in name if char in _FORBIDDEN or not char.isprintable()})
+    if not name.strip() or name != name.strip() or name.startswith(".") or bad:
+        raise InvalidInputError(
+            f"name cannot be that of a {kind}: name={name!r} forbidden={bad} fix='use letters, digits, _ and -'"
+        )
 
 
 class TablesInDatabases:

@@ -21,6 +21,8 @@ from lsm.errors import CorruptDataError
 
 MAIN_REF: Final = "main"
 """Iceberg's name of the main branch, whatever the table calls it."""
+_READING: Final = {"read.parquet.vectorization.enabled": "false"}
+"""Iceberg's vectorized reader in Spark fails at DELTA_BINARY_PACKED, which keys and timestamps have."""
 _IDENTITY: Final = "fluvial.snapshot"  # of the summary: which snapshot of the table it is
 _TABLE: Final = "fluvial.table"
 _RULE: Final = "fluvial.visible-files"
@@ -247,7 +249,7 @@ def metadata_of(
         "last-partition-id": FIRST_PARTITION_ID + len(fields) - 1,
         "sort-orders": [UNSORTED, *([order] if order["fields"] else [])],
         "default-sort-order-id": order["order-id"],
-        "properties": {_TABLE: table_id, _RULE: rule, **properties},
+        "properties": {_TABLE: table_id, _RULE: rule, **_READING, **properties},
         "current-snapshot-id": current["snapshot-id"],
         "refs": {MAIN_REF: {"snapshot-id": current["snapshot-id"], "type": "branch"}, **refs},
         # those of branches first: Java's Paimon adds its own at the end, and expires from the beginning to the first

@@ -153,7 +153,10 @@ class WithoutMoves:
 
 
 def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_metastore: RunningMetastore) -> None:
-    """Issue 20 point 6: the entry keeps the place, Java finds it there, and a new table of the old name has another."""
+    """Issue 20 point 6: the entry keeps the place, and Java finds it there; no other table gets a name of that place.
+
+    Java's drop deletes the directory of the name, too, wherever the table is.
+    """
     options = {"metastore": "hive", "uri": hive_metastore.uri}
     ours = FileCatalog(str(tmp_path), options, io=WithoutMoves())  # type: ignore[arg-type]
     java, peer = hive_metastore.java_catalog(tmp_path), hive_metastore.java()
@@ -175,24 +178,28 @@ def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_met
     ours.rename_table("shop.v", "shop.u")
     assert names.find("shop", "u").tableType == "MANAGED_TABLE"
     assert "EXTERNAL" not in names.find("shop", "u").parameters
+    ours.create_database("other")
+    with pytest.raises(InvalidInputError, match=r"fix='CALL sys\.copy"):  # dropping the database would drop its files
+        ours.rename_table("shop.u", "other.u")
+    ours.drop_database("other")
     with pytest.raises(PeerError, match="exist"):
         java.create_table("shop.t", {"id": "BIGINT NOT NULL", "v": "STRING"}, ["id"])
-    again = ours.create_table("shop.t", SCHEMA, **made)  # type: ignore[arg-type]
-    again.write(rows.slice(0, 1))
-    assert ours.table_path("shop.t") == f"{tmp_path}/shop.db/t-2"
+    with pytest.raises(InvalidInputError, match=r"table=shop\.t .* is_of=shop\.u fix='choose another name'"):
+        ours.create_table("shop.t", SCHEMA, **made)  # type: ignore[arg-type]
     peer.write(tmp_path, "shop.u", rows.slice(1, 1).set_column(1, "v", pa.array(["of java"])).cast(SCHEMA))
     table.write(pa.table({"id": [3], "v": ["open before"]}, schema=SCHEMA))
     found = [(row["id"], row["v"]) for row in peer.read(tmp_path, "shop.u")]
     assert found == [(1, "one"), (2, "of java"), (3, "open before")]
     assert ours.table("shop.u").read().to_arrow().num_rows == 3
 
-    beside = ours.create_table("shop.t__new", SCHEMA, **made)  # type: ignore[arg-type]  # as OR REPLACE does
+    beside = ours.create_table("shop.u__new", SCHEMA, **made)  # type: ignore[arg-type]  # as OR REPLACE does
     beside.write(rows)
-    ours.drop_table("shop.t")
-    ours.rename_table("shop.t__new", "shop.t")
-    assert [row["id"] for row in peer.read(tmp_path, "shop.t")] == [1, 2]
-    java.drop_table("shop.t")
+    with pytest.raises(InvalidInputError, match=r"table=shop\.t .* is_of=shop\.u fix='choose another name'"):
+        ours.rename_table("shop.u__new", "shop.t")
     ours.drop_table("shop.u")
+    ours.rename_table("shop.u__new", "shop.u")
+    assert [row["id"] for row in peer.read(tmp_path, "shop.u")] == [1, 2]
+    java.drop_table("shop.u")
     assert [path.name for path in (tmp_path / "shop.db").iterdir()] == []
     ours.drop_database("shop")
 

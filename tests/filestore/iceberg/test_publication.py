@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from filestore.catalog.catalog import FileCatalog
@@ -178,6 +179,23 @@ def test_what_dead_writers_of_metadata_left_is_found_and_nothing_else(tmp_path: 
     (directory / "dead-m0-b0-1.avro").write_bytes(b"x")
     with pytest.raises(CorruptDataError, match=r"v3\.metadata\.json .* fix='delete the directory"):
         find_orphans(table.store, before_ms=10**15)
+
+
+def test_spark_reads_without_its_vectorized_reader(tmp_path: Path) -> None:
+    """Issue 20 point 1: Iceberg's (1.9) fails at an encoding of keys and timestamps, so the metadata turns it off."""
+    table = table_in(tmp_path, primary_key=["id"])
+    table.write(several([1, 2]))
+    table.compact(full=True)
+    (file,) = (
+        path for path in Path(table.store.paths.root).glob("bucket-*/*.parquet") if str(path) in str(live(table))
+    )
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    assert any("DELTA_BINARY_PACKED" in group.column(each).encodings for each in range(group.num_columns))
+    assert opened(table).properties["read.parquet.vectorization.enabled"] == "false"
+
+
+def live(table: FileTable) -> list[str]:
+    return list(live_entries(metadata_json(table)))
 
 
 def test_a_rollback_is_followed(tmp_path: Path) -> None:
