@@ -220,7 +220,7 @@ class TicketQueue:
         self._io.delete(path)
         delete_leftover(self._io, path + _BEAT)
         begun = f".{ticket.number}{_BEAT}."  # a sign of life that it died over
-        for name in self._io.list_names(self._directory):
+        for name in self._io.list_names(self._directory) if self._is_machine else ():
             if name.startswith(begun):
                 delete_leftover(self._io, f"{self._directory}/{name}")
 
