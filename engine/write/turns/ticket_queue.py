@@ -219,6 +219,10 @@ class TicketQueue:
         path = f"{self._directory}/{ticket.number}"
         self._io.delete(path)
         delete_leftover(self._io, path + _BEAT)
+        begun = f".{ticket.number}{_BEAT}."  # a sign of life that it died over
+        for name in self._io.list_names(self._directory) if self._is_machine else ():
+            if name.startswith(begun):
+                delete_leftover(self._io, f"{self._directory}/{name}")
 
     def _check_patience(self, patience_s: float | None, decision: Decision, waited_s: float) -> None:
         if patience_s is not None and waited_s >= patience_s:

@@ -122,6 +122,17 @@ def test_tickets_of_dead_writers_cost_one_lease_together() -> None:
     assert left(store) == []
 
 
+def test_a_writer_that_died_over_its_sign_of_life_leaves_nothing() -> None:
+    """As kill -9 between the temporary file and its move: the next writer found it there for ever."""
+    store = store_of()
+    put(store, 1)
+    store.io.write_new(f"{store.paths.root}/{TURNS_DIRECTORY}/.1.beat.cfe1212b.tmp", b"{}")
+    store.io.write_new(f"{store.paths.root}/{TURNS_DIRECTORY}/.11.beat.cfe1212b.tmp", b"{}")
+    with TicketQueue(store, "next").turn(patience_s=30):
+        pass
+    assert left(store) == [".11.beat.cfe1212b.tmp"], "that of a writer that lives"
+
+
 def test_a_holder_that_lives_keeps_its_turn_for_longer_than_a_lease() -> None:
     store = store_of()
     with elsewhere(store, "slow"), pytest.raises(ConflictError), TicketQueue(store, "next").turn(patience_s=2.5):
