@@ -141,8 +141,8 @@ class RowLevelChange(Proxy):
         return self._staged.createBatchWriterFactory(physical)
 
     def useCommitCoordinator(self) -> bool:
-        """Spark's: of several attempts of a task one counts."""
-        return True
+        """Spark's: files of a task have their own."""
+        return False
 
     def onDataWriterCommit(self, message: Any) -> None:
         """Spark's."""
