@@ -8,7 +8,6 @@ from typing import Any, Final
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
-from engine.request.writer_options import BATCH_WRITE_KEYS
 from engine.spark.catalog.changelog import ChangelogProxy, changes_request
 from engine.spark.catalog.planned.table_changes import COMMENT, SPARKS_PROPERTIES, table_changes
 from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
@@ -30,7 +29,6 @@ from lsm.errors import InvalidInputError
 
 _FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
 _DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
-_OF_WRITER: Final = "option."
 _PRIMARY_KEY: Final = "primary-key"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
 
@@ -139,8 +137,7 @@ class CatalogProxy(Proxy):
         if self._exists(name):
             raise self.inside.table_exists(identifier)
         schema = StructType.fromJson(json.loads(info.schema().json()))
-        properties = _properties(self.inside.texts_by_key(info.properties()))
-        made_with = [*properties]
+        properties = self.inside.texts_by_key(info.properties())
         self._check_own(properties)
         names = CaseRule.of(self._session.open_spark())
         own = schema.fieldNames()
@@ -154,11 +151,11 @@ class CatalogProxy(Proxy):
             _with_keys(schema, keys),
             primary_key=keys,
             partition_by=partitions,
-            options={key: value for key, value in properties.items() if key not in SPARKS_PROPERTIES},
+            options={key: value for key, value in properties.items() if _is_option(key)},
             comment=comment,
             case_sensitive=True,  # whether it counts in the session was looked at
         )
-        return TableProxy(self._session, self._catalog, name, {}, made, made_with)
+        return TableProxy(self._session, self._catalog, name, {}, made)
 
     def _check_own(self, properties: Mapping[str, str]) -> None:
         """Raises: InvalidInputError: the new table is to be another format's, or elsewhere."""
@@ -313,11 +310,9 @@ class CatalogProxy(Proxy):
         return name == DEFAULT_DATABASE or name in self._catalog.list_databases()
 
 
-def _properties(given: Mapping[str, str]) -> dict[str, str]:
-    """What a new table is made with; the options of a writer are among it, without those of one write."""
-    own = {key: value for key, value in given.items() if key != "option" and not key.startswith(_OF_WRITER)}
-    options = {key.removeprefix(_OF_WRITER): value for key, value in given.items() if key.startswith(_OF_WRITER)}
-    return {key: value for key, value in options.items() if key not in BATCH_WRITE_KEYS} | own
+def _is_option(key: str) -> bool:
+    """Whether a property of a new table is an option of Fluvial's; Spark gives its own too, and options twice."""
+    return key not in SPARKS_PROPERTIES and key != "option" and not key.startswith("option.")
 
 
 def _with_keys(schema: StructType, keys: Sequence[str]) -> Any:

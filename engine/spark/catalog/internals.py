@@ -5,7 +5,7 @@ them is not public without a jar: the map of a session's catalogs, the field tha
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -263,7 +263,8 @@ class SparkInside:
 
     def is_resolving_view(self) -> bool:
         """Whether this thread of the JVM resolves the text of a view, whose names are relative to another place."""
-        return bool(self.static(_ANALYSIS + "AnalysisContext", "get")().catalogAndNamespace().nonEmpty())
+        context = self.static(_ANALYSIS + "AnalysisContext", "get")()
+        return bool(context.catalogAndNamespace().nonEmpty())
 
     # ---- plans
 
@@ -327,10 +328,9 @@ class SparkInside:
     def _texts_listed(self, values: Sequence[str]) -> Any:
         return self._from_json(list(values), "java.util.ArrayList")
 
-    def write_info(self, info: Any, options: Mapping[str, str], without: Collection[str] = ()) -> Any:
-        """What Spark says of a write, with more options, and without some (in lower case)."""
-        found = self.texts_by_key(info.options().asCaseSensitiveMap())
-        merged = {key: value for key, value in found.items() if key.lower() not in without} | dict(options)
+    def write_info(self, info: Any, options: Mapping[str, str]) -> Any:
+        """What Spark says of a write, with more options."""
+        merged = {**self.texts_by_key(info.options().asCaseSensitiveMap()), **options}
         return self.named("org.apache.spark.sql.connector.write.LogicalWriteInfoImpl")(
             info.queryId(), info.schema(), self.options(merged), info.rowIdSchema(), info.metadataSchema()
         )

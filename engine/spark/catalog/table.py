@@ -1,6 +1,6 @@
 """A table as Spark's catalogs hold it. Reading and writing is done by tables of Spark's own that it makes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -33,17 +33,11 @@ class TableProxy(Proxy):
     """A table, or a system table, in a session."""
 
     def __init__(
-        self,
-        session: CatalogSession,
-        catalog: Catalog,
-        name: str,
-        state: Mapping[str, str],
-        table: Table | None,
-        made_with: Collection[str] = (),
+        self, session: CatalogSession, catalog: Catalog, name: str, state: Mapping[str, str], table: Table | None
     ) -> None:
         """Of a table that was opened for the statement; None: a system table.
 
-        ``state``: options that say which state is read; () is the newest. ``made_with``: the options of a new table.
+        ``state``: options that say which state is read; () is the newest.
         """
         super().__init__(session.inside)
         self._session = session
@@ -51,7 +45,6 @@ class TableProxy(Proxy):
         self._name = name
         self._state = state
         self._table = table
-        self._made_with = frozenset(key.lower() for key in made_with)
         self._unread = table  # for the first scan; a frame that is computed later again sees the table of then
 
     @cached_property
@@ -149,7 +142,7 @@ class TableProxy(Proxy):
     @called
     def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
         """Spark's."""
-        return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys, self._made_with)
+        return WriteBuilderProxy(self.inside, info, self.place, self._partition_keys)
 
     @called
     def newRowLevelOperationBuilder(self, info: Any) -> RowLevelBuilder:

@@ -1,6 +1,6 @@
 """Writing a table for Spark's planner: by the writer of ``format("fluvial")``, in tasks."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,21 +18,10 @@ _SAME: Final = ("StringType", "ByteType", "ShortType", "IntegerType", "LongType"
 class WriteBuilderProxy(Proxy):
     """One write: Spark says what of the table is replaced."""
 
-    def __init__(
-        self,
-        inside: SparkInside,
-        info: Any,
-        place: Mapping[str, str],
-        partition_keys: Sequence[str],
-        used: Collection[str] = (),
-    ) -> None:
-        """``info`` is what Spark says of the rows; without more an append.
-
-        ``used``: options that the table was made with a moment ago, which Spark gives to the first write too.
-        """
+    def __init__(self, inside: SparkInside, info: Any, place: Mapping[str, str], partition_keys: Sequence[str]) -> None:
+        """``info`` is what Spark says of the rows; without more an append."""
         super().__init__(inside)
         self._info = info
-        self._used = used
         self._options = dict(place)
         self._partition_keys = partition_keys
         self._is_overwrite = False
@@ -69,7 +58,7 @@ class WriteBuilderProxy(Proxy):
     @called
     def build(self) -> Any:
         """Spark's."""
-        info = self.inside.write_info(self._info, self._options, self._used)
+        info = self.inside.write_info(self._info, self._options)
         writer = self.inside.python_table(self.inside.struct(StructType()), FORMAT_NAME).newWriteBuilder(info)
         return (writer.truncate() if self._is_overwrite else writer).build()
 
