@@ -25,10 +25,10 @@ def table(request: pytest.FixtureRequest, new_table: NewTable) -> Table:
 
 
 def test_a_place_is_noted_when_a_batch_is_done(table: Table) -> None:
-    """Idea 9: and only then; what differences start from is held as well."""
+    """Idea 9: and only then; what is read first and what differences start from is held from the first plan on."""
     stream = query(table, consumer__id="job")
     assert stream.plan()
-    assert table.store.consumers.next_snapshots() == {}
+    assert table.store.consumers.next_snapshots() == {"job" + BASE_SUFFIX: 2}
     stream.read()
     stream.commit()
     stream.available()
