@@ -74,7 +74,7 @@ $(DBT)/.stamp: $(DBT_CONSTRAINTS)
 	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(DBT) $(DBT_CONSTRAINTS) 'dbt-spark[PyHive]'
 	@touch $@
 
-venv-bench: $(BENCH)/.stamp ## the environment of Paimon's Spark sink, the ingest benchmark's peer, in .venv-bench/
+venv-bench: $(BENCH)/.stamp ## Spark 3.5, for peers that load on no newer one: of the ingest benchmark, Iceberg's SQL in the tests, in .venv-bench/
 
 $(BENCH)/.stamp: $(BENCH_CONSTRAINTS)
 	@$(PEERS_PYTHON) -I $(PREFLIGHT) venv $(BENCH) $(BENCH_CONSTRAINTS) pyspark setuptools
@@ -116,7 +116,7 @@ demo-flink: venv jars jars-peers ## Debezium topics -> PySpark -> tables -> a jo
 $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive
 
-test: venv venv-peers venv-dbt venv-older jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
+test: venv venv-peers venv-dbt venv-older venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
 	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not soak" $(ARGS)
 
 test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: under a minute
@@ -125,7 +125,7 @@ test-fast: venv ## the tests that need no broker, Spark, peer, store or long swe
 bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each, kept in .bench/
 	$(PY) -m benchmarks $(ARGS)
 
-explore: venv venv-peers venv-dbt jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before, then histories
+explore: venv venv-peers venv-dbt venv-older venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before, then histories
 	$(PYTEST) -n $(WORKERS) $(GROUPS) --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
 	$(MAKE) histories ARGS=
 
