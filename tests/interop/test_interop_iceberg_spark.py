@@ -21,7 +21,7 @@ VECTORS = {"metadata.iceberg.format-version": "3", "deletion-vectors.enabled": "
 VECTORS |= {"deletion-vectors.bitmap64": "true"}
 
 
-def some(*ids: int, v: str = "x") -> pa.Table:
+def three_columns(*ids: int, v: str = "x") -> pa.Table:
     return pa.table({"id": ids, "p": [f"p{each % 2}" for each in ids], "v": [v] * len(ids)}, schema=SCHEMA)
 
 
@@ -35,24 +35,24 @@ def test_spark_reads_rows_history_tags_and_branches(tmp_path: Path) -> None:
     appended = catalog.create_table(
         "db.a", SCHEMA, partition_by=["p"], options={**PUBLISHED, "bucket": "-1", "write-only": "true"}
     )
-    appended.write(some(1, 2, 3))
+    appended.write(three_columns(1, 2, 3))
     create_tag(appended.store, "eod")
     create_branch(appended.store, "dev", tag="eod")
     branch = appended.on_branch("dev")
-    branch.write(some(7))
-    appended.write(some(4))
+    branch.write(three_columns(7))
+    appended.write(three_columns(4))
     keyed = catalog.create_table("db.k", SCHEMA, primary_key=["id"], options=PUBLISHED)
-    keyed.write(some(1, 2, 3))
-    keyed.write(some(2, v="new"))
+    keyed.write(three_columns(1, 2, 3))
+    keyed.write(three_columns(2, v="new"))
     keyed.compact(full=True)
     marked = catalog.create_table("db.m", SCHEMA, primary_key=["id"], options={**PUBLISHED, **VECTORS})
-    marked.write(some(1, 2, 3, 4))
+    marked.write(three_columns(1, 2, 3, 4))
     marked.compact(full=True)
-    marked.write(some(2, v="new"))
-    marked.write(some(3), pa.array([3], pa.int8()))
+    marked.write(three_columns(2, v="new"))
+    marked.write(three_columns(3), pa.array([3], pa.int8()))
     marked.compact()
     altered = catalog.create_table("db.e", SCHEMA, options={**PUBLISHED, "bucket": "-1"})
-    altered.write(some(1))
+    altered.write(three_columns(1))
     changes = [RenameColumn(("v",), "w"), AddColumn(path=("n",), type=DataType(root="INT"))]
     catalog.alter_table("db.e", changes)
     altered = catalog.table("db.e")

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import engine.write.session
 from engine import Catalog, Table, sink, sql
@@ -39,6 +40,7 @@ class Frame(list[pa.RecordBatch]):
     """What a micro-batch is, as far as the sink looks."""
 
     sparkSession = None
+    schema = from_arrow_schema(ROWS.schema)
 
 
 def compaction_threads() -> set[threading.Thread]:
