@@ -71,6 +71,8 @@ class Chromium:
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         self._out, self._in = ours_out, ours_in
+        self._waiting = select.poll()  # ``select`` knows no more than 1024 descriptors
+        self._waiting.register(ours_in)
         arguments = [
             "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
             "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -172,8 +174,7 @@ class Chromium:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
-            is_there, _, _ = select.select([self._in], [], [], _PATIENCE_S)
-            found = os.read(self._in, 1 << 20) if is_there else b""
+            found = os.read(self._in, 1 << 20) if self._waiting.poll(_PATIENCE_S * 1000) else b""
             assert found, (self._directory / "chromium.log").read_text()
             self._unread += found
         message, _, self._unread = self._unread.partition(b"\0")

@@ -19,7 +19,7 @@ import yaml
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
 from engine.cli.app import run_command
-from engine.cli.commands.deploy import _with_metrics, exit_code
+from engine.cli.commands.deploy import with_metrics, exit_code
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_TERMINATED
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.config.json_schema import schema_text
@@ -316,13 +316,13 @@ class Terminal(io.StringIO):
 def test_the_command_line_wins_over_the_files_metrics(job: Path) -> None:
     text = job.read_text() + "metrics: {port: 1, host: 0.0.0.0}\n"
     config = parse_job(text, name="job.yaml", environment={})
-    assert _with_metrics(config, 9108, None).metrics.model_dump() == {"port": 9108, "host": "0.0.0.0", "file": None}
-    assert _with_metrics(config, None, "m.prom").metrics.model_dump() == {
+    assert with_metrics(config, 9108, None).metrics.model_dump() == {"port": 9108, "host": "0.0.0.0", "file": None}
+    assert with_metrics(config, None, "m.prom").metrics.model_dump() == {
         "port": 1,
         "host": "0.0.0.0",
         "file": "m.prom",
     }
-    assert _with_metrics(config, None, None) is config
+    assert with_metrics(config, None, None) is config
 
 
 def test_init_writes_the_files_of_deployments(tmp_path: Path, fluvial: Fluvial) -> None:

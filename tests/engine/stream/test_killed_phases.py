@@ -16,7 +16,7 @@ from engine.broker.broker import Broker
 from engine.procedures import expire_snapshots
 from lsm.errors import CorruptDataError
 from tests.engine.stream import dying_reader
-from tests.engine.stream.dying_reader import REACHED, output, restored, run
+from tests.engine.stream.dying_reader import REACHED, output, restored, run_reader
 from tests.support.streams import content, fold, rows
 from tests.support.waiting import wait_until
 from tests.support.warehouses import ID_SCHEMA
@@ -58,7 +58,7 @@ def test_a_killed_reader_comes_back_whatever_it_was_reading(
     if way == "consumer":
         options["consumer__id"] = "reader"
     if phase != "snapshot":
-        run(tmp_path, restored(tmp_path, name, options))  # the snapshot
+        run_reader(tmp_path, restored(tmp_path, name, options))  # the snapshot
     table.write(rows([5, 6], "b"))
     if phase == "files":
         table.overwrite(rows([5, 6, 7], "c").drop_columns(["_row_kind"]))
@@ -72,9 +72,9 @@ def test_a_killed_reader_comes_back_whatever_it_was_reading(
     query = restored(tmp_path, name, options)
     if way == "fail" and phase != "log":
         with pytest.raises(CorruptDataError, match=r"wanted_snapshot=.* fix=set log.on-offset-lost=resnapshot"):
-            run(tmp_path, query)
+            run_reader(tmp_path, query)
     else:
-        run(tmp_path, query)
+        run_reader(tmp_path, query)
         found = output(tmp_path)
         assert content(table).items() <= fold(found).items()
         if way == "consumer" or phase == "log":
