@@ -19,7 +19,7 @@ import yaml
 from engine.broker.broker import Broker
 from engine.catalog import Catalog
 from engine.cli.app import run_command
-from engine.cli.commands.deploy import with_metrics, exit_code
+from engine.cli.commands.deploy import exit_code, with_metrics
 from engine.cli.exit_codes import EXIT_CHANGES, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_TERMINATED
 from engine.deploy.config.job_config import parse_job
 from engine.deploy.config.json_schema import schema_text
