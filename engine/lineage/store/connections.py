@@ -4,6 +4,8 @@ SQLite uses a write-ahead log, so that readers and a writer do not block each ot
 most. In PostgreSQL and MySQL the tables have their own schema.
 """
 
+import os
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,16 +81,23 @@ def _tune_sqlite(engine: sa.Engine) -> None:
     _stay_open(engine)
 
 
-_open_files: Final[dict[str, Any]] = {}
-"""A connection to each file, which is never used. Closing the last connection moves the write-ahead log into the file
-and deletes it, which would happen after every transaction. A forked child leaves the connection alone, too."""
+_MOST_OPEN: Final = 32
+_open_files: Final[dict[str, tuple[int, Any]]] = {}
+"""A process and a connection to each file, which is never used, the newest last. Closing the last connection moves the
+write-ahead log into the file and deletes it, which would happen after every transaction."""
+_opening: Final = threading.Lock()
 
 
 def _stay_open(engine: sa.Engine) -> None:
     connection = engine.raw_connection()
     connection.detach()  # not closed with its pool
     connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # opens the log; nothing stays locked
-    _open_files[str(engine.url.database)] = connection
+    with _opening:
+        _open_files.pop(str(engine.url.database), None)
+        _open_files[str(engine.url.database)] = os.getpid(), connection
+        ours = [path for path, (process, _) in _open_files.items() if process == os.getpid()]
+        for path in ours[:-_MOST_OPEN]:  # a forked child leaves its parent's alone
+            _open_files.pop(path)[1].close()
 
 
 def _wait_less(connection: Any, _: object) -> None:

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from engine.lineage.store import connections
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords, TableLineage, time_of
 from engine.lineage.store.factories import find_factory
 from engine.lineage.store.jdbc import JdbcLineageMeta
@@ -291,3 +292,19 @@ def test_names_that_no_database_can_hold_are_refused() -> None:
     assert time_of(1_685_971_741_999) == BEGIN
     exact = TableLineage("j", "db", "t", BEGIN.replace(microsecond=5))
     assert exact.create_time == BEGIN
+
+
+def test_a_process_that_opens_many_catalogs_keeps_few_of_their_files_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps its write-ahead log between transactions; the oldest ones work on without it."""
+    monkeypatch.setattr(connections, "_MOST_OPEN", 3)
+    monkeypatch.setattr(connections, "_open_files", {})
+    stores = [JdbcLineageMeta(SqlDatabase.of(f"sqlite:///{tmp_path}/{number}.sqlite")) for number in range(6)]
+    for store in stores:
+        store.store_source_table_lineage(TableLineage("j", "d", "t", BEGIN))
+    logs = sorted(path.name for path in tmp_path.glob("*-wal"))
+    assert logs == [f"{number}.sqlite-wal" for number in (3, 4, 5)]
+    stores[0].store_source_table_lineage(TableLineage("j", "d", "u", BEGIN))
+    assert len(connections._open_files) == 3
+    assert [each.table for each in stores[0].source_table_lineages()] == ["t", "u"]
