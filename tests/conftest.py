@@ -1,11 +1,13 @@
 """The one Kafka broker of a test session, what tests of the log need around it, and what makes a run cheap."""
 
+import ast
 import gc
 import os
 import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -37,6 +39,20 @@ sys.dont_write_bytecode = False
 # No test cuts the power, and a process that is killed loses nothing that it wrote: a sync is only a wait, of which a
 # commit has a dozen. That files are synced is shown by tests/filestore/io/test_effects.py.
 os.fsync = lambda descriptor: None
+
+
+_parse = ast.parse
+
+
+def _parse_again(*given: Any, **more: Any) -> Any:
+    """Python 3.11 may fail to parse where two threads do at a time ("AST constructor recursion depth mismatch")."""
+    for _ in range(10):
+        with suppress(SystemError):
+            return _parse(*given, **more)
+    return _parse(*given, **more)
+
+
+ast.parse = _parse_again
 
 
 @sa.event.listens_for(sa.Engine, "connect")

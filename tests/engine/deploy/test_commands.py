@@ -102,7 +102,8 @@ def test_the_end_of_spark_is_named_and_sigterm_ends_the_next_run_after_its_micro
     assert table.latest_snapshot() is not None
     assert not result["is_complete"]
     rows = table.read().to_arrow().num_rows
-    assert rows == len(committed(tmp_path)) < 20
+    noted = len(committed(tmp_path))
+    assert noted <= rows <= noted + 1 < 20  # what was written and not noted is found by the next run
     assert 1 <= result["row_count"] <= rows - first + 1, "a batch that Spark had not noted is written again"
     lines = [json.loads(line) for line in (tmp_path / "fluvial.log").read_text().splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
