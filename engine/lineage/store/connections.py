@@ -95,8 +95,8 @@ def _stay_open(engine: sa.Engine) -> None:
     with _opening:
         _open_files.pop(str(engine.url.database), None)
         _open_files[str(engine.url.database)] = os.getpid(), connection
-        ours = [path for path, (process, _) in _open_files.items() if process == os.getpid()]
-        for path in ours[:-_MOST_OPEN]:  # a forked child leaves its parent's alone
+        here = [path for path, (process, _) in _open_files.items() if process == os.getpid()]
+        for path in here[:-_MOST_OPEN]:  # a forked child leaves its parent's alone
             _open_files.pop(path)[1].close()
 
 
