@@ -1,6 +1,7 @@
 """The whole ingest: 20 micro-batches of 100,000 upserts over 1,000,000 keys into 2 buckets, compaction included.
 
-Fluvial with the log off, Fluvial with the log on (a real broker on this machine), and what other formats do on
+Fluvial with the log off, Fluvial with the log on (a real broker on this machine), Fluvial behind a filter and as
+``format("fluvial")``, where Spark computes the rows and the driver cannot read the files itself, and what others do on
 pyspark 3.5, in ``.venv-bench``: Paimon's Spark sink (0.9.0), Delta (3.3.2), Iceberg (1.9.2), Hudi (1.0.2); each as a
 process of its own, taking turns; the better run of each counts. Spark 3.5 is the newest version that all of them have
 jars for. Beside them a query of plain PySpark that only takes each batch to the driver: the first micro-batch of a
@@ -32,9 +33,11 @@ OTHER_PEERS = {
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.9.2@jar",
     "hudi": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.0.2@jar",
 }
-BUDGETS = {"fluvial, log off": 0.4, "fluvial, log on": 0.6}
+BUDGETS = {"fluvial, log off": 0.4, "fluvial's format, log off": 0.4, "fluvial, log on": 0.6}
 FIRST_BATCH_BUDGET = 1.5
 BARE = "bare PySpark"
+QUERY = "fluvial, behind a filter, log off"
+FORMAT = "fluvial's format, log off"
 BUCKETS = 2
 PEER = "paimon-spark"
 
@@ -51,6 +54,8 @@ def main() -> None:
         variants = {
             "fluvial, log off": fluvial,
             "fluvial, log on": with_log,
+            QUERY: [*fluvial, "--query"],
+            FORMAT: [*fluvial, "--writer", "format"],
             PEER: peer,
             **({} if peer is None else {name: other_command(name) for name in OTHER_PEERS}),
             BARE: [*fluvial, "--writer", "bare"],

@@ -1,10 +1,11 @@
 """The whole ingest as Fluvial does it, as a process of its own: run by bench_ingest.py.
 
 usage: python ingest_job.py --input DIR --work DIR --buckets 2 [--bootstrap HOST:PORT]
-           [--writer format | bare | bare-tasks] [--master MASTER] [--files N] [--files-by auto]
+           [--writer format | bare | bare-tasks] [--query] [--master MASTER] [--files N] [--files-by auto]
 
 The same work as peers/paimon_spark_ingest.py: one Parquet file of ``--input`` per micro-batch, or ``--files``, into a
-key table, with compaction. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
+key table, with compaction. With ``--query`` the rows come through a filter, so Spark computes them; without one the
+driver reads the files itself. With ``--bootstrap`` the table has a log; with ``--writer format`` the query writes by
 ``writeStream.format("fluvial")`` instead of the sink; with ``--writer bare`` a session of plain PySpark only takes each
 batch to the driver, with ``toArrow``, and writes nothing; with ``--writer bare-tasks`` it spreads the rows by key, and
 each task takes its rows as Arrow and writes them sorted into a Parquet file: no table, no commit, no compaction. Prints
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--files", default="1")
     parser.add_argument("--files-by", default="auto")
+    parser.add_argument("--query", action="store_true")
     args = parser.parse_args()
     print(json.dumps(bare(args) if args.writer in BARE else fluvial(args)))
 
@@ -116,7 +118,8 @@ def take(frame: DataFrame, _: int) -> None:
 
 def changes(spark: SparkSession, args: argparse.Namespace) -> DataStreamWriter:
     schema = spark.read.parquet(args.input).schema
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", args.files).parquet(args.input).writeStream
+    rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", args.files).parquet(args.input)
+    return (rows.where("id >= 0") if args.query else rows).writeStream
 
 
 def run(stream: DataStreamWriter, args: argparse.Namespace) -> StreamingQuery:
