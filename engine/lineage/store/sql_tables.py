@@ -108,7 +108,8 @@ def row_key(entity: DataLineage) -> str:
 def of_newest_run(name: str) -> "sa.Select[Any]":
     """The rows of ``source_snapshot_lineage`` or ``sink_snapshot_lineage``, with the PIP's columns and key.
 
-    A barrier of several runs of a job is shown as the newest run read and wrote it, in both tables.
+    A barrier of several runs of a job is shown as the newest run read and wrote it, in both tables; one that was tried
+    again behind a table that was made again under its name, with the newer of the two.
     """
     rows = SEED_TABLES[name].alias("shown")
 
@@ -121,8 +122,15 @@ def of_newest_run(name: str) -> "sa.Select[Any]":
         same = sa.and_(other.c.job == rows.c.job, other.c.barrier_id == rows.c.barrier_id, other.c.run != rows.c.run)
         return sa.exists().where(same, later)
 
+    again = SEED_TABLES[name].alias("again")
+    later = sa.or_(
+        again.c.moment_ms > rows.c.moment_ms,
+        sa.and_(again.c.moment_ms == rows.c.moment_ms, again.c.table_id > rows.c.table_id),
+    )
+    shared = ("job", "barrier_id", "run", "database", "table")
+    is_replaced = sa.exists().where(*(again.c[each] == rows.c[each] for each in shared), later)
     columns = [rows.c[each] for each in ("job", "barrier_id", "database", "table", "snapshot_id", "create_time")]
-    return sa.select(*columns).where(~is_newer(SOURCE_SNAPSHOTS), ~is_newer(SINK_SNAPSHOTS))
+    return sa.select(*columns).where(~is_newer(SOURCE_SNAPSHOTS), ~is_newer(SINK_SNAPSHOTS), ~is_replaced)
 
 
 SEED_TABLES: Final = {"source_snapshot_lineage": SOURCE_SNAPSHOTS, "sink_snapshot_lineage": SINK_SNAPSHOTS}
