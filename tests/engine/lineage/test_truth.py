@@ -320,10 +320,10 @@ def lineage_history(root: Path, seed: int, *, steps: int = 20) -> Sequence[str]:
     return done
 
 
-@pytest.mark.sweep
 _FOUND: Final = 600000  # a barrier that read a table, and again the one that was made under its name
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", [*range(int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "5"))), _FOUND])
 def test_every_answer_is_what_the_snapshot_files_say(tmp_path: Path, seed: int) -> None:
     """LN-02, LN-06, LN-28, LN-29, LN-75: after every operation, whether the store answered meanwhile or not."""
