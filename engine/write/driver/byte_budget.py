@@ -15,6 +15,12 @@ class ByteBudget:
         self._lock = threading.Lock()
         self.is_over = False
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether so many bytes may come; if not, all threads end."""
+        with self._lock:
+            self.is_over |= size_bytes > self._left
+        return not self.is_over
+
     def within(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches, until those of all threads are too large."""
         for batch in batches:

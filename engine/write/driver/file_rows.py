@@ -51,7 +51,12 @@ def read_files(
     wanted, budget = to_arrow_schema(schema, timezone="UTC"), ByteBudget(most_bytes)
 
     def rows_of(path: str) -> list[pa.RecordBatch]:
-        return [*budget.within(_rows(path, wanted))]
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            _check(file, wanted)
+            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            if not budget.has_room(sum(each.total_byte_size for each in groups)):  # before wide rows are decoded
+                return []
+            return [*budget.within(_rows(file, wanted))]
 
     try:
         with ThreadPoolExecutor(max(1, min(threads, len(scan.paths))), thread_name_prefix="fluvial-read") as pool:
@@ -65,12 +70,10 @@ def read_files(
     return batches
 
 
-def _rows(path: str, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-        _check(file, wanted)
-        for batch in file.iter_batches(_BATCH_ROWS, columns=wanted.names):
-            columns = [batch.column(field.name).cast(field.type) for field in wanted]
-            yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+def _rows(file: pq.ParquetFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in file.iter_batches(_BATCH_ROWS, columns=wanted.names):
+        columns = [batch.column(field.name).cast(field.type) for field in wanted]
+        yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def _check(file: pq.ParquetFile, wanted: pa.Schema) -> None:

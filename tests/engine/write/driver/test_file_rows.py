@@ -137,6 +137,13 @@ def test_rows_come_in_the_order_of_files_within_a_limit(tmp_path: Path) -> None:
     assert scan.row_metric.rows == 0  # Spark will count them
 
 
+def test_wide_rows_are_not_decoded_where_they_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"text": [f"{number:0100000}" for number in range(50)]})
+    pq.write_table(table, tmp_path / "f", use_dictionary=False)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", refuse)
+    assert read_from(tmp_path / "f", schema=table.schema, most_bytes=1 << 20) is None
+
+
 def test_columns_are_found_by_name_whatever_is_beside_them(tmp_path: Path) -> None:
     table = pa.table({"list": [[1], None], "b": ["x", None], "a": pa.array([1, 2], pa.int32())})
     pq.write_table(table.set_column(1, "b", table["b"].cast(pa.large_string())), tmp_path / "f")
