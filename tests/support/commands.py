@@ -24,8 +24,10 @@ def parse_command(words: Sequence[str]) -> list[str]:
             option's choices, or a required one that is missing.
     """
     command: click.Command = cli
-    context = click.Context(cli, info_name="fluvial")
-    rest, names = list(words), []
+    # with the group's settings: a command keeps the help option that its first context asked for
+    context = click.Context(cli, info_name="fluvial", **cli.context_settings)
+    rest = list(words)
+    names: list[str] = []
     while True:
         values, rest, _ = command.make_parser(context).parse_args(list(rest))
         for parameter in command.params:

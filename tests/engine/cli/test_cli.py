@@ -60,7 +60,7 @@ def warehouse(tmp_path: Path) -> str:
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found = [path]
-    context = click.Context(group)
+    context = click.Context(group, **group.context_settings)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None

@@ -85,7 +85,7 @@ def test_commands_without_spark_import_neither_spark_nor_pandas(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_says_what_each_command_says_of_itself(name: str) -> None:
-    command = cli.get_command(click.Context(cli), name)
+    command = cli.get_command(click.Context(cli, **cli.context_settings), name)
     assert command is not None
     assert command.name == name
     assert " ".join((command.help or "").split("\n\n")[0].split()) == COMMANDS[name][1]
@@ -172,7 +172,7 @@ def test_tables_and_databases_are_suggested(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_an_unknown_command_is_refused_and_known_ones_are_listed() -> None:
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)
     assert cli.get_command(context, "nothing") is None
     assert {"sql", "run", "describe", "create-tag", "compact-database"} <= {*cli.list_commands(context)}
 

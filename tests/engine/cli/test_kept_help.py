@@ -8,6 +8,7 @@ import pytest
 from engine.cli import kept_help
 from engine.cli.app import run_command
 from engine.cli.kept_help import shown_help
+from tests.support.commands import parse_command
 
 
 class Maker:
@@ -98,6 +99,7 @@ def test_other_arguments_are_for_the_command(arguments: list[str]) -> None:
 
 
 def test_what_is_printed_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_command(["describe", "a.t"]) == ["describe"]  # a command keeps the first help option it was asked for
     for arguments in (["tag", "create", "--help"], ["describe", "-h"]):
         assert run_command(arguments) == 0
         wanted = capsys.readouterr().out

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from engine.cli.commands.config import config
+from engine.cli.app import cli
 from engine.cli.option_reference import COMMAND, reference
 from engine.kafka.options import SourceValues
 from engine.request.writer_options import WriterOptions
@@ -22,7 +22,7 @@ def test_the_committed_page_is_what_the_declarations_generate() -> None:
 
 
 def test_the_command_prints_the_page_without_a_warehouse() -> None:
-    done = CliRunner().invoke(config, ["--reference"])
+    done = CliRunner().invoke(cli, ["config", "--reference"])
     assert (done.exit_code, done.output) == (0, reference())
 
 
