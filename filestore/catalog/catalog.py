@@ -6,7 +6,6 @@ FileSystemCatalog.
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,20 +14,19 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
-from filestore.catalog.read_only_files import ReadOnlyFiles
 from filestore.catalog.table_names import check_name
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
-from filestore.io.commit_lock import LOCK_FILE_NAME, CatalogLockFactory, TableLock, check_commit_lock
+from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock
 from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
 from filestore.io.object_store import check_renaming, is_object_path, is_remote_path, under_lock
+from filestore.io.read_only_files import ReadOnlyFiles
 from filestore.layout.branch_names import agreed_branch, split_branch
 from filestore.layout.branch_state import MAIN_BRANCH_FILE, main_branch
 from filestore.layout.file_names import check_spelling
-from filestore.layout.former_mains import FORMER_MAIN_FILE
+from filestore.layout.leftovers import is_what_a_drop_leaves
 from filestore.layout.log_key import LOG_KEY_DIRECTORY
-from filestore.layout.own_files import GONE_PREFIX
 from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.option import similar
@@ -43,13 +41,6 @@ from lsm.errors import ConflictError, InvalidInputError
 
 DEFAULT_DATABASE: Final = "default"
 _TABLES_LISTED: Final = 10
-_LEFTOVERS: Final = frozenset(
-    {"snapshot", "manifest", "schema", "branch", "index", "statistics", "tag", "changelog", "consumer", "savepoint"}
-    | {"expired-commits", "expiry", "removed", "rollback", "query-runs", "automatic-tags", "compaction-attempts"}
-    | {"log-payload", LOG_KEY_DIRECTORY, "log-turns", "staging", MAIN_BRANCH_FILE, FORMER_MAIN_FILE}
-    | {LOCK_FILE_NAME}
-)
-_LEFTOVER_DIRECTORY: Final = re.compile(rf"bucket-(\d+|postpone)|[^=]+=.*|{re.escape(GONE_PREFIX)}.*")  # or of one file
 _DROPPED: Final = ".dropped-"  # start of the name of a dropped table's directory
 
 
@@ -187,6 +178,8 @@ class FileCatalog:
                 )
             database, table = name.split(".")
             self._tables.add_table(database, table, first)
+            if self.table_path(name) != root:
+                raise ConflictError(f"others changed names of tables at this moment: table={name} fix='try again'")
             try:
                 store.create(first)
             except ConflictError:
@@ -272,20 +265,20 @@ class FileCatalog:
         has_schema = self._has_schema(root)
         # What an interrupted drop left has no schema, and perhaps no name any more.
         if not self._io.is_directory(root) or (has_schema and not self._tables.has_table(database, table)):
-            self._tables.remove_table(database, table)
+            self._tables.remove_table(database, table, root)
             if not ignore_if_missing:
                 raise InvalidInputError(f"no such table: table={name} path={root}")
             return
         if not self._tables.owns_files(database, table):
-            self._tables.remove_table(database, table)
+            self._tables.remove_table(database, table, root)
             return
-        if not has_schema and not _is_what_a_drop_leaves(self._io.list_names(root)):
+        if not has_schema and not is_what_a_drop_leaves(self._io.list_names(root)):
             raise InvalidInputError(f"directory is not a table, nothing was removed: table={name} path={root}")
         if isinstance(self._io, MovesDirectories):
             # in one step, so that a drop that is paused never deletes a table that was made under the name since
             parent, prefix = root.rpartition("/")[0], f"{_DROPPED}{table}-"
             self._io.move_directory(root, f"{parent}/{prefix}{self._names.uuid()}")
-            self._tables.remove_table(database, table)
+            self._tables.remove_table(database, table, root)
             for each in self._io.list_names(parent):
                 if each.startswith(prefix):  # also what an interrupted drop left
                     self._io.delete_tree(f"{parent}/{each}/schema")
@@ -295,7 +288,7 @@ class FileCatalog:
         while (ids := SchemaStore(self._io, paths).ids()) and 0 not in ids:
             self._io.delete_tree(paths.schema_dir)  # a change of the schema came in between; a new table begins with 0
         self._io.delete(f"{root}/{MAIN_BRANCH_FILE}")
-        self._tables.remove_table(database, table)
+        self._tables.remove_table(database, table, root)
         if not self._has_schema(root):
             self._io.delete_tree(root)
 
@@ -351,7 +344,8 @@ class FileCatalog:
         try:
             self._tables.rename_table((database, table), (new_database, new_table), move)
         except ConflictError as error:
-            raise InvalidInputError(f"directory is not empty: table={new_name} path={target}") from error
+            fact = "table exists already" if move is None else "directory is not empty"
+            raise InvalidInputError(f"{fact}: table={new_name} path={target}") from error
         # where a drop came in between, what moved is what a late writer has left
         if not self._has_schema(self.table_path(new_name)):
             self.drop_table(new_name, ignore_if_missing=True)
@@ -393,7 +387,3 @@ class FileCatalog:
         close = similar(name, known := self.list_databases(), 1)
         near = f" did_you_mean={close[0]}" if close else ""
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")
-
-
-def _is_what_a_drop_leaves(names: Sequence[str]) -> bool:
-    return bool(names) and all(name in _LEFTOVERS or _LEFTOVER_DIRECTORY.fullmatch(name) for name in names)

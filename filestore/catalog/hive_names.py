@@ -139,9 +139,9 @@ class HiveNames:
         if found is not None and follow_schema(found, schema, before=before, zoned=self._zoned(schema)):
             self._alter((database, table), found)
 
-    def remove_table(self, database: str, table: str) -> None:
+    def remove_table(self, database: str, table: str, path: str) -> None:
         """Forget the name; a missing one is fine. Files stay as they are."""
-        if self.has_table(database, table):
+        if self.has_table(database, table) and self.table_path(database, table) == path:
             self.metastore.run(
                 "remove a table", lambda client: client.drop_table(database, table, False) or (), missing=()
             )

@@ -164,7 +164,7 @@ class RestNames:
         """Refused."""
         _refuse()
 
-    def remove_table(self, database: str, table: str) -> None:
+    def remove_table(self, database: str, table: str, path: str) -> None:
         """Refused."""
         _refuse()
 

@@ -1,4 +1,8 @@
-"""Names of databases and tables as rows of a SQL database, in the tables of Paimon's JDBC catalog."""
+"""Names of databases and tables as rows of a SQL database, in the tables of Paimon's JDBC catalog.
+
+A table that is not in the directory of its name has a note among its properties, under a key that no engine reads or
+writes: see ``NamedDirectories``.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -7,18 +11,22 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from filestore.catalog.named_directories import NamedDirectories
 from filestore.catalog.sql_database import DATABASE_PROPERTIES, TABLE_PROPERTIES, TABLES, SqlDatabase
-from filestore.catalog.table_names import TablesInDatabases, database_below
+from filestore.catalog.table_names import database_below
 from filestore.catalog.warehouse import warehouse_path
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import ConflictError
 
 EXISTS: Final = "exists"
 LOCATION: Final = "location"
+DIRECTORY: Final = "fluvial.directory"
+"""Property of a table that is not in the directory of its name: the name of its directory in that of the database."""
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SqlNames(TablesInDatabases):
+class SqlNames:
     """The names of one catalog, kept apart by its key from others in the same database."""
 
     database: SqlDatabase
@@ -40,30 +48,21 @@ class SqlNames(TablesInDatabases):
 
     def database_path(self, database: str) -> str:
         """Its location, if one is noted; else below the warehouse."""
-        below = database_below(self.root, database)
-        return warehouse_path(self.database_properties(database).get(LOCATION, below))
+        return self._database_path(database, self.database_properties(database))
 
     def database_properties(self, database: str) -> Mapping[str, str]:
         """What is noted of a database."""
-        columns = (DATABASE_PROPERTIES.c.property_key, DATABASE_PROPERTIES.c.property_value)
-        wanted = sa.select(*columns).where(*self._of(DATABASE_PROPERTIES, database))
         with self.database.transaction("read a database") as connection:
-            return {str(key): str(value) for key, value in connection.execute(wanted)}
+            return self._properties(connection, database)
 
     def add_database(self, database: str) -> None:
         """Note it and where it is. Raises: ConflictError when it is there."""
         noted = {EXISTS: "true", LOCATION: database_below(self.root, database)}
-        rows = [
-            {
-                "catalog_key": self.catalog_key,
-                "database_name": database,
-                "property_key": key,
-                "property_value": value,
-            }
-            for key, value in noted.items()
-        ]
+        rows = [{**self._key(database), "property_key": key, "property_value": value} for key, value in noted.items()]
         with self.database.transaction("add a database") as connection:
             connection.execute(sa.insert(DATABASE_PROPERTIES), rows)
+            # of tables that went with a database that another engine dropped
+            connection.execute(sa.delete(TABLE_PROPERTIES).where(*self._of(TABLE_PROPERTIES, database)))
 
     def remove_database(self, database: str) -> None:
         """Forget a database and the tables in it."""
@@ -73,38 +72,148 @@ class SqlNames(TablesInDatabases):
 
     def tables(self, database: str) -> list[str]:
         """Its tables, sorted."""
-        with self.database.transaction("list tables") as connection:
-            wanted = sa.select(TABLES.c.table_name).where(*self._of(TABLES, database))
-            return sorted(str(name) for name in connection.execute(wanted).scalars())
+        return sorted(self._tables(database).names)
 
     def has_table(self, database: str, table: str) -> bool:
-        """Whether the name is noted."""
-        return table in self.tables(database)
+        """Whether the name is that of a table."""
+        return table in self._tables(database).names
+
+    def table_paths(self, database: str) -> Mapping[str, str]:
+        """Directories by the names of ``tables``."""
+        with self.database.transaction("list tables") as connection:
+            parent = self._database_path(database, self._properties(connection, database))
+            tables = self._read(connection, database)
+        return {name: f"{parent}/{tables.directory(name)}" for name in tables.names}
+
+    def table_path(self, database: str, table: str) -> str:
+        """Its directory; while it does not exist, that of its name, or one beside it if another table is there."""
+        with self.database.transaction("find a table") as connection:
+            parent = self._database_path(database, self._properties(connection, database))
+            return f"{parent}/{self._read(connection, database).directory(table)}"
+
+    def owns_files(self, database: str, table: str) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def keeps_places(self) -> bool:
+        """Yes, in notes; Java, which does not read them, refuses such a table."""
+        return True
 
     def add_table(self, database: str, table: str, schema: TableSchema) -> None:
-        """Note the name, and the database's."""
+        """Note the name, with the directory if that is not its own, and the database's."""
         if not self.has_database(database):
             with suppress(ConflictError):
                 self.add_database(database)
-        row = {"catalog_key": self.catalog_key, "database_name": database, "table_name": table}
-        with suppress(ConflictError), self.database.transaction("add a table") as connection:
-            connection.execute(sa.insert(TABLES), row)
+        self._change("add a table", database, lambda tables: tables.with_table(table))
 
-    def remove_table(self, database: str, table: str) -> None:
-        """Forget the name."""
-        with self.database.transaction("remove a table") as connection:
-            for each in (TABLES, TABLE_PROPERTIES):
-                connection.execute(sa.delete(each).where(*self._of(each, database, table)))
+    def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
+        """Nothing: columns are in the schema files only."""
+
+    def remove_table(self, database: str, table: str, path: str) -> None:
+        """Forget the name of the table that is there, also one that it got meanwhile; none is fine."""
+        directory = path.rpartition("/")[2]
+        self._change("remove a table", database, lambda tables: tables.without(directory))
 
     def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:
-        """Note another name, and move its directory, in one transaction. Raises: ConflictError when it is taken."""
-        assert move is not None
+        """Note another name, and move the directory or note where it stays, in one transaction.
+
+        Raises: ConflictError when the name is taken; InvalidInputError when there is no such table any more.
+        """
+        stays = move is None
+        if source[0] == target[0]:
+            (database, old), new = source, target[1]
+            self._change(
+                "rename a table", database, lambda tables: tables.renamed(old, new, stays=stays), (old, new), move
+            )
+            return
+        assert move is not None, "a note is the name of a directory in that of the same database"
         with self.database.transaction("rename a table") as connection:
             for each in (TABLES, TABLE_PROPERTIES):
                 renamed = sa.update(each).where(*self._of(each, *source))
                 connection.execute(renamed.values(database_name=target[0], table_name=target[1]))
             move()
 
+    def _tables(self, database: str) -> NamedDirectories:
+        with self.database.transaction("list tables") as connection:
+            return self._read(connection, database)
+
+    def _change(
+        self,
+        action: str,
+        database: str,
+        decide: Callable[[NamedDirectories], NamedDirectories],
+        renamed: tuple[str, str] | None = None,
+        move: Callable[[], None] | None = None,
+    ) -> None:
+        """Decide on the names that are there, in one transaction, and no other of ours for this database beside it."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.database.transaction(action) as connection:
+                    self._lock(connection, database)
+                    before = self._read(connection, database)
+                    self._write(connection, database, before, decide(before), renamed)
+                    if move is not None:
+                        move()
+            except ConflictError:  # perhaps of a row that another engine has just inserted
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _lock(self, connection: sa.Connection, database: str) -> None:
+        """A write, and before all reads: PostgreSQL locks the row, SQLite the file."""
+        exists = (*self._of(DATABASE_PROPERTIES, database), DATABASE_PROPERTIES.c.property_key == EXISTS)
+        same = DATABASE_PROPERTIES.c.property_value
+        connection.execute(sa.update(DATABASE_PROPERTIES).where(*exists).values(property_value=same))
+
+    def _read(self, connection: sa.Connection, database: str) -> NamedDirectories:
+        listed = sa.select(TABLES.c.table_name).where(*self._of(TABLES, database))
+        columns = (TABLE_PROPERTIES.c.table_name, TABLE_PROPERTIES.c.property_value)
+        noted = sa.select(*columns).where(*self._of(TABLE_PROPERTIES, database), _IS_NOTE)
+        return NamedDirectories(
+            listed=frozenset(str(name) for name in connection.execute(listed).scalars()),
+            noted={str(name): str(directory) for name, directory in connection.execute(noted)},
+        )
+
+    def _write(
+        self,
+        connection: sa.Connection,
+        database: str,
+        before: NamedDirectories,
+        after: NamedDirectories,
+        renamed: tuple[str, str] | None,
+    ) -> None:
+        """Bring the rows from one state to another one; other engines' properties of a table stay with it."""
+        if renamed is not None:
+            old, new = renamed
+            connection.execute(sa.delete(TABLE_PROPERTIES).where(*self._of(TABLE_PROPERTIES, database, new)))
+            others = sa.update(TABLE_PROPERTIES).where(*self._of(TABLE_PROPERTIES, database, old), ~_IS_NOTE)
+            connection.execute(others.values(table_name=new))
+        for name in before.names - after.names:
+            connection.execute(sa.delete(TABLE_PROPERTIES).where(*self._of(TABLE_PROPERTIES, database, name)))
+        for name in before.listed - after.listed:
+            connection.execute(sa.delete(TABLES).where(*self._of(TABLES, database, name)))
+        for name in after.listed - before.listed:
+            connection.execute(sa.insert(TABLES), {**self._key(database), "table_name": name})
+        for name in after.noted.keys() - before.noted.keys():  # no table changes its directory and keeps its name
+            note = {"table_name": name, "property_key": DIRECTORY, "property_value": after.noted[name]}
+            connection.execute(sa.insert(TABLE_PROPERTIES), {**self._key(database), **note})
+
+    def _properties(self, connection: sa.Connection, database: str) -> dict[str, str]:
+        columns = (DATABASE_PROPERTIES.c.property_key, DATABASE_PROPERTIES.c.property_value)
+        wanted = sa.select(*columns).where(*self._of(DATABASE_PROPERTIES, database))
+        return {str(key): str(value) for key, value in connection.execute(wanted)}
+
+    def _database_path(self, database: str, properties: Mapping[str, str]) -> str:
+        return warehouse_path(properties.get(LOCATION, database_below(self.root, database)))
+
+    def _key(self, database: str) -> dict[str, str]:
+        return {"catalog_key": self.catalog_key, "database_name": database}
+
     def _of(self, table: sa.Table, database: str, name: str | None = None) -> list[sa.ColumnElement[bool]]:
         found = [table.c.catalog_key == self.catalog_key, table.c.database_name == database]
         return found if name is None else [*found, table.c.table_name == name]
+
+
+_IS_NOTE: Final = TABLE_PROPERTIES.c.property_key == DIRECTORY

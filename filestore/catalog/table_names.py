@@ -58,8 +58,14 @@ class TableNames(Protocol):
     def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
         """Note what the first schema became, where columns are kept beside names."""
 
-    def remove_table(self, database: str, table: str) -> None:
-        """Forget the name; a missing one is fine."""
+    def remove_table(self, database: str, table: str, path: str) -> None:
+        """Forget the name of a table; a missing one is fine.
+
+        Args:
+            database: its name.
+            table: its name.
+            path: its directory; where places are noted, a name stays that is another table's by now.
+        """
 
     @property
     def keeps_places(self) -> bool:
@@ -91,40 +97,7 @@ def check_name(kind: str, name: str) -> None:
         )
 
 
-class TablesInDatabases:
-    """Directories of tables are below those of their databases, and their files are their own."""
-
-    def database_path(self, database: str) -> str:
-        """Directory of a database."""
-        raise NotImplementedError
-
-    def tables(self, database: str) -> list[str]:
-        """Names that may be tables."""
-        raise NotImplementedError
-
-    def table_paths(self, database: str) -> Mapping[str, str]:
-        """Directories by names."""
-        parent = self.database_path(database)
-        return {name: f"{parent}/{name}" for name in self.tables(database)}
-
-    def table_path(self, database: str, table: str) -> str:
-        """Directory of a table."""
-        return f"{self.database_path(database)}/{table}"
-
-    def owns_files(self, database: str, table: str) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def keeps_places(self) -> bool:
-        """No: other engines look for a table below its name."""
-        return False
-
-    def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
-        """Nothing: columns are in the schema files only."""
-
-
-class DirectoryNames(TablesInDatabases):
+class DirectoryNames:
     """Names are directories: ``<database>.db/<table>``."""
 
     def __init__(self, root: str, io: FileIO) -> None:
@@ -166,10 +139,30 @@ class DirectoryNames(TablesInDatabases):
         """Always: the schema alone decides."""
         return True
 
+    def table_paths(self, database: str) -> Mapping[str, str]:
+        """Directories by names."""
+        return {name: self.table_path(database, name) for name in self.tables(database)}
+
+    def table_path(self, database: str, table: str) -> str:
+        """Directory of a table."""
+        return f"{self.database_path(database)}/{table}"
+
+    def owns_files(self, database: str, table: str) -> bool:
+        """Always."""
+        return True
+
     def add_table(self, database: str, table: str, schema: TableSchema) -> None:
         """Nothing: directories come with their first file."""
 
-    def remove_table(self, database: str, table: str) -> None:
+    def note_schema(self, database: str, table: str, schema: TableSchema) -> None:
+        """Nothing: columns are in the schema files only."""
+
+    @property
+    def keeps_places(self) -> bool:
+        """No: a name is a directory."""
+        return False
+
+    def remove_table(self, database: str, table: str, path: str) -> None:
         """Nothing: the name goes with its directory."""
 
     def rename_table(self, source: tuple[str, str], target: tuple[str, str], move: Callable[[], None] | None) -> None:

@@ -1,0 +1,24 @@
+"""What an interrupted drop leaves in the directory of a table: files of Fluvial or Paimon, but no schema."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from filestore.io.commit_lock import LOCK_FILE_NAME
+from filestore.layout.branch_state import MAIN_BRANCH_FILE
+from filestore.layout.former_mains import FORMER_MAIN_FILE
+from filestore.layout.log_key import LOG_KEY_DIRECTORY
+from filestore.layout.own_files import GONE_PREFIX
+
+_NAMES: Final = frozenset(
+    {"snapshot", "manifest", "schema", "branch", "index", "statistics", "tag", "changelog", "consumer", "savepoint"}
+    | {"expired-commits", "expiry", "removed", "rollback", "query-runs", "automatic-tags", "compaction-attempts"}
+    | {"log-payload", LOG_KEY_DIRECTORY, "log-turns", "staging", MAIN_BRANCH_FILE, FORMER_MAIN_FILE}
+    | {LOCK_FILE_NAME}
+)
+_DIRECTORY: Final = re.compile(rf"bucket-(\d+|postpone)|[^=]+=.*|{re.escape(GONE_PREFIX)}.*")  # or of one file
+
+
+def is_what_a_drop_leaves(names: Sequence[str]) -> bool:
+    """Whether all that is in a directory without a schema is of a table; an empty directory is not one's."""
+    return bool(names) and all(name in _NAMES or _DIRECTORY.fullmatch(name) for name in names)
