@@ -17,11 +17,12 @@ from filestore.catalog.hive_metastore import HiveMetastore
 from filestore.catalog.hive_names import HiveNames
 from filestore.catalog.hive_tables import left_alone
 from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
-from filestore.io.file_io import LocalFileIO, SystemClock
+from filestore.io.file_io import SystemClock
 from filestore.types.data_types import DataField, parse_data_type
 from lsm.errors import ConflictError, InvalidInputError, UnavailableError
 from tests.peers import PeerError, TableDefinition
 from tests.stores.hive_metastore import LOCK_TIMEOUT_S, RunningMetastore
+from tests.support.faults import WithoutMoves
 
 COLUMNS = {
     "id": "BIGINT NOT NULL",
@@ -141,15 +142,6 @@ def test_changes_of_schema_and_name_reach_the_other_side(tmp_path: Path, hive_me
     ours.drop_database("shop", cascade=True)
     assert java.list_databases() == ["default"]
     assert not (tmp_path / "shop.db").exists()
-
-
-class WithoutMoves:
-    """A disk that moves no directories, as object stores do not."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("move_directory", "make_inside", "move_into"):
-            raise AttributeError(name)
-        return getattr(LocalFileIO(), name)
 
 
 def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_metastore: RunningMetastore) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import count
 from typing import Any
 
-from filestore.io.file_io import FileIO
+from filestore.io.file_io import FileIO, LocalFileIO
 from filestore.io.memory_files import FileTree, MemoryObjects
 from lsm.errors import OutcomeUnknownError, UnavailableError
 
@@ -120,6 +120,15 @@ class Disks:
         is_new = known not in self._known
         self._known.add(known)
         return is_new
+
+
+class WithoutMoves:
+    """A disk that moves no directories, as object stores do not. It can be pickled."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("move_directory", "make_inside", "move_into"):
+            raise AttributeError(name)
+        return getattr(LocalFileIO(), name)
 
 
 @contextmanager
