@@ -129,8 +129,7 @@ class Catalog:
     def table_exists(self, name: str) -> bool:
         """Whether there is a table ``database.table``, or a branch of one, ``database.table$branch_b``.
 
-        Raises:
-            InvalidInputError: a name that no table can have.
+        Raises: InvalidInputError: a name that no table can have.
         """
         return self._files.table_exists(name)
 
@@ -142,8 +141,7 @@ class Catalog:
             branch: the same said beside the name. None: what the name says, else main.
 
         Raises:
-            InvalidInputError: there is no such table or branch, names those that there are; or name and ``branch`` do
-                not agree.
+            InvalidInputError: no such table or branch, names those that there are; or name and ``branch`` differ.
         """
         self._check_writable(name)
         return Table(self._login.applied(self._files.table(name, branch=branch)))
@@ -273,27 +271,34 @@ class Catalog:
 
     @property
     def can_rename_tables(self) -> bool:
-        """Whether tables here can get another name; not in object stores."""
+        """Whether tables here can get another name: not in object stores, but where a catalog notes their places."""
         return self._files.can_rename_tables
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name. Its topic keeps its own.
 
-        Writers and readers that are open know the old name: they fail, and are opened again.
+        Where its directory moves, open writers and readers fail, and are opened again.
 
-        Raises:
-            InvalidInputError: no such table, the new name is taken or cannot be one; a branch is named.
+        Raises: InvalidInputError: no such table, the new name is taken or cannot be one; a branch is named.
         """
+        self._check_renamed(name)
+        self._files.rename_table(name, new_name)
+        return self.table(new_name)
+
+    def _check_renamed(self, name: str) -> None:
         self._check_writable(name)
         _check_whole(name, "CALL sys.rename_branch")
-        log = self._log_of(name)
-        if log is not None and TOPIC_KEY not in self.table(name).schema.options:
+        if (log := self._log_of(name)) is not None and TOPIC_KEY not in self.table(name).schema.options:
             raise InvalidInputError(
                 f"the topic of this table is found by the table's name: table={name} topic={log.topic} "
                 "fix=create a table and copy"
             )
-        self._files.rename_table(name, new_name)
-        return self.table(new_name)
+
+    def swap_tables(self, name: str, other: str) -> bool:
+        """Give two tables each other's names in one step. Returns: False where that cannot be. As ``rename_table``."""
+        for each in (name, other):
+            self._check_renamed(each)
+        return self._files.swap_tables(name, other)
 
     def drop_table(self, name: str, *, if_exists: bool = False, force: bool = False) -> list[str]:
         """Delete a table's files and its topics: main's, former ones, and those of its branches.

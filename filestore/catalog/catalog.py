@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from filestore.catalog.metastore import open_metastore
-from filestore.catalog.table_names import check_name
+from filestore.catalog.table_names import SwapsNames, check_name
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
@@ -351,6 +351,19 @@ class FileCatalog:
             self.drop_table(new_name, ignore_if_missing=True)
             raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
 
+    def swap_tables(self, name: str, other: str) -> bool:
+        """Give two tables of a database each other's names, in one step; False, and nothing is done, where none is.
+
+        Raises: InvalidInputError: no such table, or the storage cannot keep writers apart but by the name.
+        """
+        if isinstance(self._io, MovesDirectories) or not isinstance(self._tables, SwapsNames):
+            return False
+        for each in (name, other):
+            check_renaming(self._io, self.table(each).store.paths.root)
+        (database, one), (_, two) = name.split("."), other.split(".")
+        self._tables.swap_names(database, one, two)
+        return True
+
     def _taken_place(self, name: str, root: str) -> InvalidInputError:
         """Files are where a table of a new name would be; other engines delete there what they drop by that name."""
         database = name.split(".")[0]
@@ -380,10 +393,8 @@ class FileCatalog:
         return main != MAIN_BRANCH and SchemaStore(self._io, paths.with_branch(main)).has_table()
 
     def _has_database(self, name: str, *, ignore_if_missing: bool) -> bool:
-        if self.database_exists(name):
-            return True
-        if ignore_if_missing:
-            return False
+        if (exists := self.database_exists(name)) or ignore_if_missing:
+            return exists
         close = similar(name, known := self.list_databases(), 1)
         near = f" did_you_mean={close[0]}" if close else ""
         raise InvalidInputError(f"no such database: database={name} warehouse={self.warehouse} databases={known}{near}")

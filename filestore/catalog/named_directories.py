@@ -9,8 +9,11 @@ table, and it makes none where files are.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
+from typing import Final
 
 from lsm.errors import ConflictError, InvalidInputError
+
+_NAMES_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +55,22 @@ class NamedDirectories:
 
         Raises: InvalidInputError: no such table. ConflictError: the name is taken.
         """
-        if old not in self.names:
-            raise InvalidInputError(f"no such table: table={old} tables={sorted(self.names)[:10]}")
+        self._check(old)
         if new in self.names:
             raise ConflictError(f"name is taken in the database of the catalog: table={new}")
         directory = self.directory(old if stays else new)
         return self.without(self.directory(old))._named(new, directory)
+
+    def swapped(self, one: str, other: str) -> "NamedDirectories":
+        """With each other's names for two tables. Raises: InvalidInputError: no such table."""
+        for name in (one, other):
+            self._check(name)
+        first, second = self.directory(one), self.directory(other)
+        return self.without(first).without(second)._named(one, second)._named(other, first)
+
+    def _check(self, name: str) -> None:
+        if name not in self.names:
+            raise InvalidInputError(f"no such table: table={name} tables={sorted(self.names)[:_NAMES_SHOWN]}")
 
     def _named(self, name: str, directory: str) -> "NamedDirectories":
         noted = {**self.noted} if directory == name else {**self.noted, name: directory}

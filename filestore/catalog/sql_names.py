@@ -4,7 +4,7 @@ A table that is not in the directory of its name has a note among its properties
 writes: see ``NamedDirectories``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +23,7 @@ LOCATION: Final = "location"
 DIRECTORY: Final = "fluvial.directory"
 """Property of a table that is not in the directory of its name: the name of its directory in that of the database."""
 _ATTEMPTS: Final = 3
+_NOBODY: Final = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,19 +121,24 @@ class SqlNames:
 
         Raises: ConflictError when the name is taken; InvalidInputError when there is no such table any more.
         """
-        stays = move is None
-        if source[0] == target[0]:
-            (database, old), new = source, target[1]
+        (database, old), (new_database, new) = source, target
+        if database == new_database:
+            stays = move is None
             self._change(
-                "rename a table", database, lambda tables: tables.renamed(old, new, stays=stays), (old, new), move
+                "rename a table", database, lambda tables: tables.renamed(old, new, stays=stays), [(old, new)], move
             )
             return
         assert move is not None, "a note is the name of a directory in that of the same database"
         with self.database.transaction("rename a table") as connection:
             for each in (TABLES, TABLE_PROPERTIES):
                 renamed = sa.update(each).where(*self._of(each, *source))
-                connection.execute(renamed.values(database_name=target[0], table_name=target[1]))
+                connection.execute(renamed.values(database_name=new_database, table_name=new))
             move()
+
+    def swap_names(self, database: str, one: str, other: str) -> None:
+        """Give two tables each other's names, in one transaction. Raises: InvalidInputError: one is gone."""
+        moves = [(one, _NOBODY), (other, one), (_NOBODY, other)]
+        self._change("swap two names", database, lambda tables: tables.swapped(one, other), moves)
 
     def _tables(self, database: str) -> NamedDirectories:
         with self.database.transaction("list tables") as connection:
@@ -143,7 +149,7 @@ class SqlNames:
         action: str,
         database: str,
         decide: Callable[[NamedDirectories], NamedDirectories],
-        renamed: tuple[str, str] | None = None,
+        renamed: Sequence[tuple[str, str]] = (),
         move: Callable[[], None] | None = None,
     ) -> None:
         """Decide on the names that are there, in one transaction, and no other of ours for this database beside it."""
@@ -182,23 +188,26 @@ class SqlNames:
         database: str,
         before: NamedDirectories,
         after: NamedDirectories,
-        renamed: tuple[str, str] | None,
+        renamed: Sequence[tuple[str, str]],
     ) -> None:
         """Bring the rows from one state to another one; other engines' properties of a table stay with it."""
-        if renamed is not None:
-            old, new = renamed
-            connection.execute(sa.delete(TABLE_PROPERTIES).where(*self._of(TABLE_PROPERTIES, database, new)))
-            others = sa.update(TABLE_PROPERTIES).where(*self._of(TABLE_PROPERTIES, database, old), ~_IS_NOTE)
-            connection.execute(others.values(table_name=new))
+        for old, new in renamed:
+            of_new = (*self._of(TABLE_PROPERTIES, database, new), ~_IS_NOTE)
+            of_old = (*self._of(TABLE_PROPERTIES, database, old), ~_IS_NOTE)
+            connection.execute(sa.delete(TABLE_PROPERTIES).where(*of_new))
+            connection.execute(sa.update(TABLE_PROPERTIES).where(*of_old).values(table_name=new))
         for name in before.names - after.names:
             connection.execute(sa.delete(TABLE_PROPERTIES).where(*self._of(TABLE_PROPERTIES, database, name)))
         for name in before.listed - after.listed:
             connection.execute(sa.delete(TABLES).where(*self._of(TABLES, database, name)))
         for name in after.listed - before.listed:
             connection.execute(sa.insert(TABLES), {**self._key(database), "table_name": name})
-        for name in after.noted.keys() - before.noted.keys():  # no table changes its directory and keeps its name
-            note = {"table_name": name, "property_key": DIRECTORY, "property_value": after.noted[name]}
-            connection.execute(sa.insert(TABLE_PROPERTIES), {**self._key(database), **note})
+        for name, _ in before.noted.items() - after.noted.items():
+            note = (*self._of(TABLE_PROPERTIES, database, name), _IS_NOTE)
+            connection.execute(sa.delete(TABLE_PROPERTIES).where(*note))
+        for name, directory in after.noted.items() - before.noted.items():
+            row = {"table_name": name, "property_key": DIRECTORY, "property_value": directory}
+            connection.execute(sa.insert(TABLE_PROPERTIES), {**self._key(database), **row})
 
     def _properties(self, connection: sa.Connection, database: str) -> dict[str, str]:
         columns = (DATABASE_PROPERTIES.c.property_key, DATABASE_PROPERTIES.c.property_value)

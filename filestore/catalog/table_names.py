@@ -6,7 +6,7 @@ where a table is there when its name is and its schema too.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from filestore.io.file_io import FileIO
 from filestore.schema.table_schema import TableSchema
@@ -80,6 +80,17 @@ class TableNames(Protocol):
             move: None, where places are kept: the directory stays.
 
         Raises: ConflictError when that name is taken; what ``move`` raises.
+        """
+
+
+@runtime_checkable
+class SwapsNames(Protocol):
+    """Names of which two can change at once."""
+
+    def swap_names(self, database: str, one: str, other: str) -> None:
+        """Give two tables of a database each other's names, both or none; their directories stay.
+
+        Raises: InvalidInputError when one is gone.
         """
 
 

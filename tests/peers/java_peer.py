@@ -247,6 +247,10 @@ class JavaPeer:
         with self._jvm.errors():
             return self._jvm.paimon.types.DataTypeJsonParser.parseAtomicTypeSQLString(text)
 
+    def with_options(self, options: Mapping[str, str]) -> "JavaPeer":
+        """The same machine with other options of the catalog."""
+        return JavaPeer(self._jvm, options)
+
     def catalog(self, options: Mapping[str, str]) -> "JavaCatalog":
         """A catalog of any kind, by its options."""
         return JavaCatalog(self._jvm, options)

@@ -93,7 +93,10 @@ def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[
 
 
 def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
-    """Create and fill the new table next to the old one, then rename it; if that fails, the old one stays."""
+    """Create and fill the new table next to the old one, then rename it; if that fails, the old one stays.
+
+    Where two names change in one step, there is always one of the two tables, also for who dies between two steps.
+    """
     if not context.catalog.can_rename_tables:
         raise InvalidInputError(
             f"tables on this storage cannot be replaced in one step: table={name} "
@@ -105,6 +108,8 @@ def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
     topic = {} if TOPIC_KEY in options else {TOPIC_KEY: f"{default_topic(name)}.{suffix}"}
     has_log = context.catalog.has_log(options)
     result = _made(context, beside, replace(create, if_not_exists=False), topic if has_log else {})
+    if _swapped(context, name, beside):
+        return result
     try:
         context.catalog.drop_table(name)
     except FluvialError:
@@ -112,6 +117,31 @@ def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
         raise
     context.catalog.rename_table(beside, name)
     return result
+
+
+def _swapped(context: SqlContext, name: str, beside: str) -> bool:
+    """Swap the names of the old table and the new one, where that is one step, and drop the old one.
+
+    Returns: False where it is not; nothing is done. Where nothing could be dropped, the names are as they were.
+    """
+    catalog = context.catalog
+    new_id = catalog.table(beside).schema.table_uuid
+
+    def drop_new() -> None:
+        if catalog.table(beside).schema.table_uuid == new_id:  # an answer that got lost may have been a yes
+            catalog.drop_table(beside)
+
+    with undoing(drop_new):
+        if not catalog.swap_tables(name, beside):
+            return False
+    try:
+        catalog.drop_table(beside)
+    except FluvialError:
+        if catalog.table_exists(beside):
+            catalog.swap_tables(name, beside)
+            drop_new()
+        raise
+    return True
 
 
 def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, str]:

@@ -33,7 +33,11 @@ def test_a_table_that_has_the_name_of_its_directory_again_has_no_note() -> None:
 def test_two_tables_that_swap_their_names_are_both_hidden_until_they_swap_back() -> None:
     start = EMPTY.with_table("a").with_table("b")
     swapped = start.renamed("a", "t", stays=True).renamed("b", "a", stays=True).renamed("t", "b", stays=True)
-    assert swapped == NamedDirectories(listed=frozenset(), noted={"a": "b", "b": "a"})
+    assert swapped == start.swapped("a", "b") == NamedDirectories(listed=frozenset(), noted={"a": "b", "b": "a"})
+    assert swapped.swapped("b", "a") == start
+    assert swapped.without("a") == NamedDirectories(
+        listed=frozenset({"a"}), noted={"a": "b"}
+    )  # as OR REPLACE leaves it
     back = swapped.renamed("a", "t", stays=True).renamed("b", "a", stays=True).renamed("t", "b", stays=True)
     assert back == start
 
@@ -50,8 +54,9 @@ def test_wrong_names_are_refused() -> None:
     start = EMPTY.with_table("a").with_table("b").renamed("b", "c", stays=True)
     with pytest.raises(ConflictError, match="taken"):
         start.renamed("a", "c", stays=True)
-    with pytest.raises(InvalidInputError, match="no such table"):
-        start.renamed("b", "d", stays=True)
+    for change in (lambda: start.renamed("b", "d", stays=True), lambda: start.swapped("a", "b")):
+        with pytest.raises(InvalidInputError, match="no such table"):
+            change()
     assert start.with_table("c") == start
 
 
@@ -63,7 +68,7 @@ def test_no_two_tables_share_a_directory_and_java_never_finds_another_one_under_
         for _ in range(25):
             old, new = chance.choice("abc"), chance.choice(["a", "b", "c", "a-2"])
             before = dict(owners)
-            deed = chance.randrange(3)
+            deed = chance.randrange(4)
             with suppress(ConflictError, InvalidInputError):
                 if deed == 0 and new not in state.names:
                     owners[state.directory(new)] = (next(numbers), new)
@@ -75,6 +80,10 @@ def test_no_two_tables_share_a_directory_and_java_never_finds_another_one_under_
                     directory = state.directory(old)
                     state = state.renamed(old, new, stays=True)
                     owners[directory] = (before[directory][0], new)
+                elif deed == 3 and old != new:
+                    first, second = state.directory(old), state.directory(new)
+                    state = state.swapped(old, new)
+                    owners[first], owners[second] = (before[first][0], new), (before[second][0], old)
             assert {name: state.directory(name) for name in state.names} == {
                 name: directory for directory, (_, name) in owners.items()
             }
