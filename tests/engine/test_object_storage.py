@@ -3,17 +3,20 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from engine import Catalog, sink
+from engine import Catalog, install, sink, uninstall
 from engine.cli.app import run_command
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
+from engine.procedures import create_branch, create_tag
 from engine.table import Table
-from lsm.errors import InvalidInputError
+from lsm.errors import InvalidInputError, UnavailableError
 from tests.stores.object_store import SECRET_KEY, ObjectStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -119,3 +122,100 @@ def test_a_table_is_not_replaced_where_it_could_get_lost_on_the_way(
         run("ALTER TABLE orders RENAME TO moved")
     assert catalog.list_tables("shop") == ["orders"]
     assert table.read().to_arrow().num_rows == 1
+
+
+def test_names_in_a_database_change_where_files_are_in_an_object_store(
+    spark: SparkSession, place: Mapping[str, str], object_store: ObjectStore, tmp_path: Path
+) -> None:
+    """Issue 20 point 6: ALTER TABLE ... RENAME by both SQLs, OR REPLACE, and what then opens a table by its name."""
+    names = {"metastore": "jdbc", "uri": f"sqlite:///{tmp_path}/names.db"}
+    options = {**object_store.options, **names}
+    catalog = Catalog(place["warehouse"], options={**options, "bucket": "1"})
+    orders = catalog.create_table("shop.orders", SCHEMA, primary_key=["id"])
+    orders.write(pa.table({"id": [1], "v": [1]}, schema=SCHEMA))
+    create_tag(orders, "eod")
+    create_branch(orders, "dev", tag="eod")
+    client = object_store.client(place["warehouse"].split("/")[2])
+
+    def keys() -> list[str]:
+        found = obstore.list(client, "lake/shop.db/").collect()
+        return sorted({each["path"].split("/")[2] for each in found} - {".directory"})
+
+    def values(name: str) -> list[int]:
+        """By Python, Spark's SQL and the format."""
+        by_python = catalog.table(name).read().to_arrow()["v"].to_pylist()
+        by_sql = [row.v for row in spark.sql(f"SELECT v FROM renaming.{name}").collect()]
+        reader = spark.read.format("fluvial").options(**{**place, **names, "table": name})
+        assert by_python == by_sql == [row.v for row in reader.load().collect()]
+        return [int(each) for each in by_python]
+
+    install(spark, catalog, "renaming")
+    try:
+        spark.sql("ALTER TABLE renaming.shop.orders RENAME TO shop.old")
+        assert values("shop.old") == [1]
+        assert values("shop.old$branch_dev") == [1]
+        spark.sql("CREATE TABLE renaming.shop.orders (id BIGINT NOT NULL, v BIGINT)")
+        spark.sql("INSERT INTO renaming.shop.orders VALUES (2, 2)")
+        assert (values("shop.old"), values("shop.orders")) == ([1], [2])
+        spark.sql("CREATE OR REPLACE TABLE renaming.shop.orders AS SELECT id, v + 1 AS v FROM renaming.shop.orders")
+        assert (values("shop.old"), values("shop.orders")) == ([1], [3])
+        assert [row.tableName for row in spark.sql("SHOW TABLES IN renaming.shop").collect()] == ["old", "orders"]
+        orders.write(pa.table({"id": [1], "v": [4]}, schema=SCHEMA))  # opened under its first name
+        assert (values("shop.old"), values("shop.orders")) == ([4], [3])
+        assert len(keys()) == 2  # what was replaced is gone
+        given = [part for key, value in options.items() for part in ("--catalog-option", f"{key}={value}")]
+        alter = "ALTER TABLE shop.orders RENAME TO shop.new"
+        assert run_command(["sql", alter, "--warehouse", place["warehouse"], *given]) == 0
+        assert values("shop.new") == [3]
+        spark.sql("DROP TABLE renaming.shop.old")
+        assert values("shop.new") == [3]
+        spark.sql("DROP TABLE renaming.shop.new")
+        assert keys() == []
+    finally:
+        uninstall(spark, "renaming")
+
+
+def test_a_statement_that_replaces_a_table_leaves_the_old_one_or_the_new_one(
+    place: Mapping[str, str], object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 20 point 6: whichever step it dies at, and when nothing of the old table can be dropped."""
+    names = {"metastore": "jdbc", "uri": f"sqlite:///{tmp_path}/names.db", "bucket": "1"}
+    catalog = Catalog(place["warehouse"], options={**object_store.options, **names})
+
+    def no_spark() -> SparkSession:
+        raise AssertionError("nothing here needs Spark")
+
+    run = SqlSession(SqlContext(catalog=catalog, open_spark=no_spark, database="shop")).execute
+    old = catalog.create_table("shop.orders", SCHEMA, primary_key=["id"])
+    for method in ("create_table", "swap_tables", "drop_table"):
+        for is_done in (False, True):
+            before = set(catalog.table("shop.orders").schema.column_names)
+
+            def dies(self: Catalog, *arguments: Any, **named: Any) -> Any:
+                if is_done:  # noqa: B023
+                    inner(self, *arguments, **named)  # noqa: B023
+                raise KeyboardInterrupt
+
+            inner = getattr(Catalog, method)
+            with monkeypatch.context() as patch:
+                patch.setattr(Catalog, method, dies)
+                with pytest.raises(KeyboardInterrupt):
+                    run(f"CREATE OR REPLACE TABLE orders (c_{method}_{str(is_done).lower()} INT)")
+            now = set(catalog.table("shop.orders").schema.column_names)
+            assert now in (before, {f"c_{method}_{str(is_done).lower()}"})
+    kept = catalog.table("shop.orders").schema
+
+    def refuses(self: Catalog, name: str, **named: Any) -> list[str]:
+        if catalog.table(name).schema.table_uuid == kept.table_uuid:
+            raise UnavailableError("the brokers do not answer")
+        return drop(self, name, **named)
+
+    drop = Catalog.drop_table
+    tables = catalog.list_tables("shop")
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "drop_table", refuses)
+        with pytest.raises(UnavailableError):
+            run("CREATE OR REPLACE TABLE orders (last INT)")
+    assert catalog.table("shop.orders").schema == kept
+    assert catalog.list_tables("shop") == tables
+    assert old.schema.table_uuid != kept.table_uuid
