@@ -18,7 +18,7 @@ from filestore.catalog.table_names import SwapsNames, check_name
 from filestore.catalog.warehouse import open_warehouse
 from filestore.evolution.publication import publish_changes
 from filestore.evolution.schema_change import SchemaChange
-from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock
+from filestore.io.commit_lock import CatalogLockFactory, check_commit_lock, table_lock
 from filestore.io.file_io import Clock, FileIO, MovesDirectories, NameSource, RandomNames, SystemClock
 from filestore.io.object_store import check_renaming, is_object_path, is_remote_path, under_lock
 from filestore.io.read_only_files import ReadOnlyFiles
@@ -161,7 +161,7 @@ class FileCatalog:
         in_object_store = is_object_path(root)
         way, is_remote = first.table_options.commit_lock, is_remote_path(root)
         check_commit_lock(way, given=given, in_object_store=in_object_store, is_remote=is_remote)
-        lock = TableLock(factory=given, table=name) if given is not None and in_object_store else None
+        lock = table_lock("auto", given=given, table=name, root=root, clock=self._clock) if in_object_store else None
         store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
         if not self._has_schema(root):
             leftovers = self._io.list_names(root)
@@ -332,7 +332,7 @@ class FileCatalog:
             raise InvalidInputError(f"table exists already: table={new_name} path={target}")
         move = partial(self._io.move_directory, source, target) if isinstance(self._io, MovesDirectories) else None
         if move is None and self._tables.keeps_places and name.split(".")[0] == new_name.split(".")[0]:
-            check_renaming(self._io, source)
+            check_renaming(self._io, source, self._lock_factory)
             if target != source and self._has_schema(target):
                 raise self._taken_place(new_name, target)
         elif move is None:
@@ -359,7 +359,7 @@ class FileCatalog:
         if isinstance(self._io, MovesDirectories) or not isinstance(self._tables, SwapsNames):
             return False
         for each in (name, other):
-            check_renaming(self._io, self.table(each).store.paths.root)
+            check_renaming(self._io, self.table(each).store.paths.root, self._lock_factory)
         (database, one), (_, two) = name.split("."), other.split(".")
         self._tables.swap_names(database, one, two)
         return True

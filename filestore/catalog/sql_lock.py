@@ -8,7 +8,7 @@ Source: Paimon JdbcCatalogLock.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import sqlalchemy as sa
@@ -39,6 +39,11 @@ class SqlLockFactory:
     clock: Clock
     timeout_ms: int
     longest_sleep_ms: int
+    directory: str | None = None  # name of the table's; None: it has the table's name
+
+    def of_directory(self, path: str) -> "SqlLockFactory":
+        """Of the table there: writers that know it by different names exclude each other."""
+        return replace(self, directory=path.rpartition("/")[2])
 
     def create(self) -> "SqlLock":
         """A new lock; nothing is asked yet."""
@@ -54,7 +59,7 @@ class SqlLock:
 
     def run_with_lock(self, database: str, table: str, action: Callable[[], T]) -> T:
         """What ``action`` returns or raises. Raises: UnavailableError when it did not run."""
-        lock_id = f"{self._settings.catalog_key}.{database}.{table}"
+        lock_id = f"{self._settings.catalog_key}.{database}.{self._settings.directory or table}"
         acquired_at = self._acquired(lock_id)
         try:
             return action()

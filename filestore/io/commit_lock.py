@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from filestore.io.file_io import Clock
 from lsm.errors import InvalidInputError, UnavailableError
@@ -41,6 +41,14 @@ class CatalogLockFactory(Protocol):
 
     def create(self) -> CatalogLock:
         """A new lock, to be closed by the caller."""
+
+
+@runtime_checkable
+class LocksDirectories(Protocol):
+    """A factory whose locks are those of directories, whatever name a table was opened under."""
+
+    def of_directory(self, path: str) -> CatalogLockFactory:
+        """The factory for the table in a directory. Its locks are those that Java takes for the name of that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +147,9 @@ def table_lock(
     """
     if commit_lock == "file":
         return TableLock(factory=FileLockFactory(directory=root, clock=clock), table=table)
-    return TableLock(factory=given, table=table) if given is not None and commit_lock in ("auto", "jdbc") else None
+    if given is None or commit_lock not in ("auto", "jdbc"):
+        return None
+    return TableLock(factory=given.of_directory(root) if isinstance(given, LocksDirectories) else given, table=table)
 
 
 def check_commit_lock(

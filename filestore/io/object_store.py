@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from filestore.io.commit_lock import CatalogLockFactory, LocksDirectories
 from filestore.io.file_io import Clock, FileIO, NameSource, RandomNames, SystemClock
 from filestore.io.object_clients import AZURE_SCHEMES, GCS_SCHEMES, MISSING_BUCKET, SCHEMES, StoreSettings, client_of
 from filestore.io.object_streams import ObjectReader, ObjectWriter
@@ -257,12 +258,12 @@ def under_lock(io: FileIO) -> FileIO:
     return replace(io, guarded=True) if isinstance(io, ObjectStorageIO) else io
 
 
-def check_renaming(io: FileIO, path: str) -> None:
+def check_renaming(io: FileIO, path: str, lock: CatalogLockFactory | None = None) -> None:
     """Refuse another name for a directory where a lock of the name alone keeps writers apart.
 
     Raises: InvalidInputError: writers that opened it under the old name would hold another lock.
     """
-    if isinstance(io, ObjectStorageIO) and not io.has_conditional_put(path):
+    if isinstance(io, ObjectStorageIO) and not isinstance(lock, LocksDirectories) and not io.has_conditional_put(path):
         raise InvalidInputError(
             f"object store ignores {io.settings.condition}, so writers of the old and of the new name would not "
             f"exclude each other: path={path} endpoint={io.settings.endpoint} "

@@ -221,6 +221,9 @@ def test_a_lock_that_is_held_for_too_long_is_named_and_nothing_runs(options: Map
     second = locks_of(options, clock=ManualClock(), longest_sleep_ms=20_000).create()
     with pytest.raises(UnavailableError, match=rf"held by another writer.*lock={options['catalog-key']}\.db\.t"):
         first.run_with_lock("db", "t", lambda: second.run_with_lock("db", "t", lambda: ran.append(1)))
+    renamed = locks_of(options, clock=ManualClock()).of_directory("s3://bucket/lake/db.db/t").create()
+    with pytest.raises(UnavailableError, match=rf"held by another writer.*lock={options['catalog-key']}\.db\.t"):
+        first.run_with_lock("db", "t", lambda: renamed.run_with_lock("db", "u", lambda: ran.append(1)))
     assert ran == []
     assert second.run_with_lock("db", "t", lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
@@ -268,16 +271,28 @@ def test_an_object_store_without_conditional_writes_is_safe_under_the_lock_of_th
         FileCatalog(f"s3://{bucket}/w", options).create_table("db.t", KEY_SCHEMA)
     options |= {"metastore": "jdbc", "uri": f"sqlite:///{tmp_path}/catalog.db", "lock-check-max-sleep": "50 ms"}
     table = FileCatalog(f"s3://{bucket}/w", options).create_table("db.t", KEY_SCHEMA, primary_key=["id"])
-    patient = table.with_options({"commit.max-retries": "1000", "commit.max-retry-wait": "50 ms", "write-only": "true"})
+    waits = {"commit.max-retries": "1000", "commit.max-retry-wait": "50 ms", "write-only": "true"}
+    patient = table.with_options(waits)
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda number: patient.write(rows((number, number))), range(6)))
     assert content(table) == {number: number for number in range(6)}
     assert table.store.snapshots.ids() == list(range(1, 7))
     keys = [each["path"] for each in obstore.list(object_store.client(bucket)).collect()]
     assert "w/db.db/t/schema/schema-0" in keys
+
+    catalog = FileCatalog(f"s3://{bucket}/w", options)
+    catalog.rename_table("db.t", "db.u")  # issue 20 point 6: the lock is that of the directory, as Java takes it
+    by_new_name = catalog.table("db.u", options=waits)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda each: each[1].write(rows((each[0], 0))), enumerate([patient, by_new_name] * 3, 10)))
+    assert content(by_new_name) == {number: number for number in range(6)} | dict.fromkeys(range(10, 16), 0)
+    assert by_new_name.store.snapshots.ids() == list(range(1, 13))
+    table = by_new_name
     without = FileCatalog(f"s3://{bucket}/w", {**options, "lock.enabled": "false"})
     with pytest.raises(InvalidInputError, match="ignores If-None-Match"):
-        without.table("db.t").write(rows((9, 9)))
+        without.table("db.u").write(rows((9, 9)))
+    with pytest.raises(InvalidInputError, match=r"ignores If-None-Match, so writers .*fix='CALL sys\.copy"):
+        without.rename_table("db.u", "db.v")
 
 
 @pytest.mark.parametrize(
