@@ -20,7 +20,7 @@ from lsm.errors import ConflictError
 
 EXISTS: Final = "exists"
 LOCATION: Final = "location"
-DIRECTORY: Final = "fluvial.directory"
+DIRECTORY_NOTE: Final = "fluvial.directory"
 """Property of a table that is not in the directory of its name: the name of its directory in that of the database."""
 _ATTEMPTS: Final = 3
 _NOBODY: Final = ""
@@ -152,7 +152,7 @@ class SqlNames:
         renamed: Sequence[tuple[str, str]] = (),
         move: Callable[[], None] | None = None,
     ) -> None:
-        """Decide on the names that are there, in one transaction, and no other of ours for this database beside it."""
+        """Decide on the names that are there, in a transaction that excludes others of Fluvial in this database."""
         for attempt in range(_ATTEMPTS):
             try:
                 with self.database.transaction(action) as connection:
@@ -196,7 +196,7 @@ class SqlNames:
             of_old = (*self._of(TABLE_PROPERTIES, database, old), ~_IS_NOTE)
             connection.execute(sa.delete(TABLE_PROPERTIES).where(*of_new))
             connection.execute(sa.update(TABLE_PROPERTIES).where(*of_old).values(table_name=new))
-        for name in before.names - after.names:
+        for name in (before.names | before.listed) - after.names:
             connection.execute(sa.delete(TABLE_PROPERTIES).where(*self._of(TABLE_PROPERTIES, database, name)))
         for name in before.listed - after.listed:
             connection.execute(sa.delete(TABLES).where(*self._of(TABLES, database, name)))
@@ -206,7 +206,7 @@ class SqlNames:
             note = (*self._of(TABLE_PROPERTIES, database, name), _IS_NOTE)
             connection.execute(sa.delete(TABLE_PROPERTIES).where(*note))
         for name, directory in after.noted.items() - before.noted.items():
-            row = {"table_name": name, "property_key": DIRECTORY, "property_value": directory}
+            row = {"table_name": name, "property_key": DIRECTORY_NOTE, "property_value": directory}
             connection.execute(sa.insert(TABLE_PROPERTIES), {**self._key(database), **row})
 
     def _properties(self, connection: sa.Connection, database: str) -> dict[str, str]:
@@ -225,4 +225,4 @@ class SqlNames:
         return found if name is None else [*found, table.c.table_name == name]
 
 
-_IS_NOTE: Final = TABLE_PROPERTIES.c.property_key == DIRECTORY
+_IS_NOTE: Final = TABLE_PROPERTIES.c.property_key == DIRECTORY_NOTE

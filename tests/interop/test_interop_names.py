@@ -22,16 +22,21 @@ MADE: Mapping[str, Any] = {"primary_key": ["id"], "options": {"bucket": "1"}}
 NO_FILES, NO_NAME = "There is no paimon table in", r"TableNotExistException.*shop\.{} does not exist"
 
 
+def own(shared: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in shared.items() if key != "sync-all-properties"}
+
+
 def files_below(directory: Path) -> dict[str, bytes]:
     return {str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()}
 
 
-@pytest.fixture(params=["sync", "without sync"])
+@pytest.fixture(params=["true", "false"])
 def shared(request: pytest.FixtureRequest, postgres: str) -> Mapping[str, str]:
     """Options of Java's catalog and of ours, of names that no other test uses."""
     url = sa.make_url(postgres)
     names = {"metastore": "jdbc", "uri": f"jdbc:postgresql://{url.host}:{url.port}/{url.database}"}
     names |= {"catalog-key": f"moved-{request.param}", "jdbc.user": str(url.username)}
+    names |= {"sync-all-properties": request.param}
     return {**names, "jdbc.password": str(url.password), "lock.enabled": "false"}
 
 
@@ -39,10 +44,9 @@ def test_java_refuses_a_renamed_table_and_never_takes_another_one_for_it(
     tmp_path: Path, java_peer: JavaPeer, shared: Mapping[str, str]
 ) -> None:
     """Issue 20 point 6: whatever Java tries by name, no file and no name of another table changes."""
-    sync = {"sync-all-properties": "true"} if shared["catalog-key"] == "moved-sync" else {}
-    java = java_peer.catalog({**shared, **sync, "warehouse": str(tmp_path)})
-    peer = java_peer.with_options({**shared, **sync})
-    ours = FileCatalog(str(tmp_path), shared, io=WithoutMoves())  # type: ignore[arg-type]
+    java = java_peer.catalog({**shared, "warehouse": str(tmp_path)})
+    peer = java_peer.with_options(shared)
+    ours = FileCatalog(str(tmp_path), own(shared), io=WithoutMoves())  # type: ignore[arg-type]
 
     def make(name: str, value: str) -> None:
         ours.create_table(name, SCHEMA, **MADE).write(pa.table({"id": [1], "v": [value]}, schema=SCHEMA))
@@ -81,6 +85,8 @@ def test_java_refuses_a_renamed_table_and_never_takes_another_one_for_it(
     refused("b", NO_FILES)
     refused("a", NO_NAME.format("a"))
 
+    assert [row["v"] for row in java_peer.read(tmp_path, "shop.a")] == ["first"]  # as a catalog of directories names it
+
     make("shop.a", "second")  # in a directory beside that of its name
     assert seen() == {"a": "second", "b": "first"}
     assert java.list_tables("shop") == ["b", "of_java"]
@@ -107,3 +113,30 @@ def test_java_refuses_a_renamed_table_and_never_takes_another_one_for_it(
     ) as connection:
         left = sa.select(TABLE_PROPERTIES).where(TABLE_PROPERTIES.c.catalog_key == shared["catalog-key"])
         assert connection.execute(left).all() == []
+
+
+def test_what_java_takes_for_its_own_is_no_table_here_and_loses_the_name_with_the_next_change(
+    tmp_path: Path, java_peer: JavaPeer, shared: Mapping[str, str]
+) -> None:
+    """Java lists directories that have files, and moves a table into one: ours are as they were."""
+    java = java_peer.catalog({**shared, "warehouse": str(tmp_path)})
+    ours = FileCatalog(str(tmp_path), own(shared), io=WithoutMoves())  # type: ignore[arg-type]
+    for number, name in enumerate(("a", "x")):
+        ours.create_table(f"shop.{name}", SCHEMA, **MADE).write(pa.table({"id": [number], "v": [name]}, schema=SCHEMA))
+    ours.rename_table("shop.a", "shop.b")
+    java.repair_database("shop")  # which also forgets notes of the names that it lists
+    assert (java.list_tables("shop"), ours.list_tables("shop")) == (["a", "b", "x"], ["b", "x"])
+    ours.rename_table("shop.b", "shop.c")
+    assert (java.list_tables("shop"), ours.list_tables("shop")) == (["c", "x"], ["c", "x"])
+    java.rename_table("shop.x", "shop.a")
+    assert (java.list_tables("shop"), ours.list_tables("shop")) == (["a", "c"], ["c"])
+    assert ours.table("shop.c").read().to_arrow()["v"].to_pylist() == ["a"]
+    ours.create_table("shop.a", SCHEMA, **MADE)
+    assert (java.list_tables("shop"), ours.list_tables("shop")) == (["c"], ["a", "c"])
+    assert ours.table("shop.c").read().to_arrow()["v"].to_pylist() == ["a"]
+    assert ours.table("shop.a").read().to_arrow().num_rows == 0
+    java.repair_database("shop")
+    found = ours.list_tables("shop")
+    assert found == (["a-2", "c"] if shared["sync-all-properties"] == "true" else ["a", "c"])
+    assert {ours.table_path(f"shop.{name}").rpartition("/")[2] for name in found} == {"a", "a-2"}
+    ours.drop_database("shop", cascade=True)

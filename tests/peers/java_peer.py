@@ -367,6 +367,10 @@ class JavaCatalog:
         """Remove one."""
         self._call("dropTable", self._jvm.paimon.catalog.Identifier.fromString(name), False)
 
+    def repair_database(self, name: str) -> None:
+        """List what has files."""
+        self._call("repairDatabase", name)
+
     def list_databases(self) -> list[str]:
         """Names, sorted."""
         return sorted(self._call("listDatabases"))
