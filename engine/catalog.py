@@ -296,7 +296,7 @@ class Catalog:
 
     def swap_tables(self, name: str, other: str) -> bool:
         """Give two tables each other's names in one step. Returns: False where that cannot be. As ``rename_table``."""
-        for each in (name, other):
+        for each in (name, other) if self._files.swapping is not None else ():
             self._check_renamed(each)
         return self._files.swap_tables(name, other)
 

@@ -70,8 +70,7 @@ class FileCatalog:
         self.options = CatalogOptions.parse(options or {})
         place = open_warehouse(warehouse, self.options, environment=os.environ, io=io)
         self.warehouse, self._io = place.root, place.io
-        self._clock = clock or SystemClock()
-        self._names = names or RandomNames()
+        self._clock, self._names = clock or SystemClock(), names or RandomNames()
         metastore = open_metastore(self.options, place, self._clock)
         self._tables, self._registry = metastore.names, metastore.registry
         if metastore.read_only is not None:
@@ -92,7 +91,7 @@ class FileCatalog:
         except ConflictError as error:
             if not ignore_if_exists:
                 raise InvalidInputError(
-                    f"database exists already: database={name} path={self._database_path(name)}"
+                    f"database exists already: database={name} path={self._tables.database_path(name)}"
                 ) from error
 
     def list_databases(self) -> list[str]:
@@ -115,7 +114,7 @@ class FileCatalog:
             )
         for table in tables:
             self.drop_table(f"{name}.{table}")
-        path = self._database_path(name)
+        path = self._tables.database_path(name)
         self._tables.remove_database(name)
         self._io.delete_tree(path)
 
@@ -351,17 +350,22 @@ class FileCatalog:
             self.drop_table(new_name, ignore_if_missing=True)
             raise InvalidInputError(f"no such table: table={name} path={source} cause=it was dropped meanwhile")
 
+    @property
+    def swapping(self) -> SwapsNames | None:
+        """What gives two tables each other's names: where directories stay, and places are noted in a database."""
+        found = None if isinstance(self._io, MovesDirectories) else self._tables
+        return found if isinstance(found, SwapsNames) else None
+
     def swap_tables(self, name: str, other: str) -> bool:
-        """Give two tables of a database each other's names, in one step; False, and nothing is done, where none is.
+        """Give two tables of a database each other's names, in one step. Returns: False, where that cannot be.
 
         Raises: InvalidInputError: no such table, or the storage cannot keep writers apart but by the name.
         """
-        if isinstance(self._io, MovesDirectories) or not isinstance(self._tables, SwapsNames):
+        if (names := self.swapping) is None:
             return False
         for each in (name, other):
             check_renaming(self._io, self.table(each).store.paths.root, self._lock_factory)
-        (database, one), (_, two) = name.split("."), other.split(".")
-        self._tables.swap_names(database, one, two)
+        names.swap_names(*name.split("."), other.split(".")[1])
         return True
 
     def _taken_place(self, name: str, root: str) -> InvalidInputError:
@@ -379,10 +383,6 @@ class FileCatalog:
         check_name("table", parts[1])
         check_name("database", parts[0])
         return self._tables.table_path(*parts)
-
-    def _database_path(self, name: str) -> str:
-        check_name("database", name)
-        return self._tables.database_path(name)
 
     def _has_schema(self, root: str) -> bool:
         """Whether a directory is a table: whether its main branch has a schema."""

@@ -41,6 +41,12 @@ def test_options_are_completed_by_the_catalogs_and_stored(tmp_path: Path, option
     assert not {*options, "uri"} & {*stored}
 
 
+def test_where_directories_move_no_names_are_swapped(tmp_path: Path, options: Mapping[str, str]) -> None:
+    """Nothing is asked of the tables then: OR REPLACE drops and renames, whatever topic the old one has."""
+    catalog = Catalog(str(tmp_path / "w"), options=options)
+    assert catalog.swap_tables("db.missing", "db.missing too") is False
+
+
 def test_storage_comes_and_goes_with_the_table(tmp_path: Path, options: Mapping[str, str]) -> None:
     """FL-116, FL-117; of topics: tests of tables with a log."""
     catalog = Catalog(str(tmp_path / "w"), options=options)
