@@ -365,7 +365,7 @@ class FileCatalog:
             return False
         for each in (name, other):
             check_renaming(self._io, self.table(each).store.paths.root, self._lock_factory)
-        names.swap_names(*name.split("."), other.split(".")[1])
+        names.swap_names(name.split(".")[0], name.split(".")[1], other.split(".")[1])
         return True
 
     def _taken_place(self, name: str, root: str) -> InvalidInputError:
