@@ -37,8 +37,18 @@ def warehouse(tmp_path: Path, broker: Broker) -> Catalog:
     return catalog_at(tmp_path, broker)
 
 
-def catalog_at(path: Path, broker: Broker) -> Catalog:
-    return Catalog(str(path), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers})
+@pytest.fixture(params=["directories", "a database"])
+def renaming(request: pytest.FixtureRequest, tmp_path: Path, broker: Broker) -> Catalog:
+    """Catalogs by what changes when a table is renamed: its directory, or only its name (issue 20 point 6)."""
+    if request.param == "directories":
+        return catalog_at(tmp_path, broker)
+    bucket, store = request.getfixturevalue("new_bucket")(), request.getfixturevalue("object_store")
+    names = {"metastore": "jdbc", "uri": f"sqlite:///{tmp_path}/names.db"}
+    return catalog_at(f"s3://{bucket}/lake", broker, **store.options, **names)
+
+
+def catalog_at(place: Path | str, broker: Broker, **options: str) -> Catalog:
+    return Catalog(str(place), options={"log.kafka.bootstrap.servers": broker.bootstrap_servers, **options})
 
 
 def table_in(catalog: Catalog, name: str, **options: str) -> Table:
@@ -94,14 +104,14 @@ def test_names_that_kafka_takes_for_one_get_two_topics(warehouse: Catalog) -> No
     assert ids_in(second) == ([3], [3], [3])
 
 
-def test_tables_with_rows_swap_their_names(warehouse: Catalog) -> None:
+def test_tables_with_rows_swap_their_names(renaming: Catalog) -> None:
     database = unique("q")
-    one, two = table_in(warehouse, f"{database}.one"), table_in(warehouse, f"{database}.two")
+    one, two = table_in(renaming, f"{database}.one"), table_in(renaming, f"{database}.two")
     one.write(id_rows([1]))
     two.write(id_rows([2]))
     for old, new in (("one", "tmp"), ("two", "one"), ("tmp", "two")):
-        warehouse.rename_table(f"{database}.{old}", f"{database}.{new}")
-    now_one, now_two = warehouse.table(f"{database}.one"), warehouse.table(f"{database}.two")
+        renaming.rename_table(f"{database}.{old}", f"{database}.{new}")
+    now_one, now_two = renaming.table(f"{database}.one"), renaming.table(f"{database}.two")
     now_one.write(id_rows([20]))
     now_two.write(id_rows([10]))
     assert ids_in(now_one) == ([2, 20],) * 3
@@ -109,18 +119,18 @@ def test_tables_with_rows_swap_their_names(warehouse: Catalog) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_a_name_is_free_for_a_new_table_once_the_old_one_is_renamed(warehouse: Catalog, rows: int) -> None:
+def test_a_name_is_free_for_a_new_table_once_the_old_one_is_renamed(renaming: Catalog, rows: int) -> None:
     database = unique("q")
-    first = table_in(warehouse, f"{database}.r1")
+    first = table_in(renaming, f"{database}.r1")
     if rows:
         first.write(id_rows([1]))
-    renamed = warehouse.rename_table(f"{database}.r1", f"{database}.r2")
-    again = table_in(warehouse, f"{database}.r1")
+    renamed = renaming.rename_table(f"{database}.r1", f"{database}.r2")
+    again = table_in(renaming, f"{database}.r1")
     again.write(id_rows([5]))
     renamed.write(id_rows([6]))
     assert ids_in(again) == ([5],) * 3
     assert ids_in(renamed) == ([*range(1, rows + 1), 6],) * 3
-    warehouse.drop_table(again.name)
+    renaming.drop_table(again.name)
     renamed.write(id_rows([7]))
 
 
