@@ -18,7 +18,7 @@ from filestore.catalog.sql_database import DATABASE_PROPERTIES, TABLE_PROPERTIES
 from filestore.io.file_io import FileIO
 from filestore.io.object_store import ObjectStorageIO, check_renaming
 from lsm.errors import InvalidInputError, UnavailableError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When, WithoutMoves
+from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, WithoutMoves
 from tests.support.races import race_of_processes
 from tests.support.tables import KEY_SCHEMA, content, rows
 
@@ -168,6 +168,9 @@ def test_properties_of_other_engines_follow_the_name(database_options: Mapping[s
         wanted = sa.select(TABLE_PROPERTIES).where(TABLE_PROPERTIES.c.property_key == "location")
         wanted = wanted.where(TABLE_PROPERTIES.c.catalog_key == database_options["catalog-key"])
         assert [(each.table_name, each.property_value) for each in connection.execute(wanted)] == [("c", "of a")]
+    catalog.drop_table("db.c")
+    with SqlDatabase.of(database_options["uri"]).transaction("look") as connection:
+        assert connection.execute(wanted).all() == []
 
 
 def test_of_renames_at_the_same_time_one_wins(database_options: Mapping[str, str]) -> None:
@@ -345,6 +348,38 @@ def test_a_drop_that_fails_at_any_call_leaves_the_other_table_and_can_be_repeate
     catalog.drop_table(f"db.{other}")
     assert dict(disk.files) == {}
     assert noted(options) == ([], {})
+
+
+def test_a_table_that_is_renamed_while_it_is_dropped_is_whole_or_gone_and_leaves_no_name(tmp_path: Path) -> None:
+    """Also where another table has the dropped one's name by then: that one stays."""
+    io, base = MemoryFileIO(), {**sqlite_options(tmp_path), "catalog-key": "base"}
+    crossed(io, base)
+    for number in count(1):
+        disk, options = MemoryFileIO(dict(io.files)), copy_of_names(base, number)
+        other = FileCatalog(LAKE, options, io=disk)
+
+        again: list[int] = []
+
+        def rename(other: FileCatalog = other, again: list[int] = again) -> None:
+            with suppress(InvalidInputError):  # it was dropped before
+                other.rename_table("db.b", "db.c")
+            with suppress(InvalidInputError):  # files of it are left yet
+                made(other, "db.b", 3)
+                again.append(3)
+
+        racing = Nth(disk, number, rename)
+        with suppress(InvalidInputError):
+            FileCatalog(LAKE, options, io=racing).drop_table("db.b")  # type: ignore[arg-type]
+        if racing.left > 0:
+            break
+        after = found(other)
+        assert (after["a"], after.get("b"), after.get("c", 1)) == (2, 3 if again else None, 1)
+        for name in after:
+            other.drop_table(f"db.{name}")
+        assert noted(options) == ([], {})
+        made(other, "db.c", 4)
+        assert found(other) == {"c": 4}
+    assert number > 5
 
 
 def test_a_lock_of_names_alone_is_not_enough_for_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
