@@ -39,11 +39,11 @@ def sqlite_options(directory: Path) -> dict[str, str]:
     return {"metastore": "jdbc", "uri": f"sqlite:///{directory}/names.db", "lock.enabled": "false"}
 
 
-def made(catalog: FileCatalog, name: str, value: int) -> None:
+def one_row_table(catalog: FileCatalog, name: str, value: int) -> None:
     catalog.create_table(name, KEY_SCHEMA, **PARTS).write(rows((1, value)))
 
 
-def found(catalog: FileCatalog) -> dict[str, int | None]:
+def value_by_name(catalog: FileCatalog) -> dict[str, int | None]:
     """What is in each table of ``db``, by all ways to find one."""
     names = catalog.list_tables("db")
     assert all(catalog.table_exists(f"db.{name}") for name in names)
@@ -65,30 +65,30 @@ def noted(options: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
 def test_a_table_in_an_object_store_is_not_renamed_where_its_name_is_a_directory(scheme: str) -> None:
     io = MemoryFileIO()
     catalog = FileCatalog(f"{scheme}://bucket/lake", {"azure.account": "account"}, io=io)
-    made(catalog, "db.t", 10)
+    one_row_table(catalog, "db.t", 10)
     before = dict(io.files)
     assert not catalog.can_rename_tables
     with pytest.raises(InvalidInputError, match=r"cannot be renamed: table=db\.t .*fix='CALL sys\.copy to the new"):
         catalog.rename_table("db.t", "db.u")
     assert dict(io.files) == before
-    assert found(catalog) == {"t": 10}
+    assert value_by_name(catalog) == {"t": 10}
 
 
 def test_in_a_database_the_name_changes_alone(database_options: Mapping[str, str]) -> None:
     """Issue 20 point 6: no file does; open tables stay open; the name of its directory again needs no note."""
     io = MemoryFileIO()
     catalog, other = (FileCatalog(LAKE, database_options, io=io) for _ in range(2))
-    made(catalog, "db.a", 1)
-    made(catalog, "db.x", 5)
+    one_row_table(catalog, "db.a", 1)
+    one_row_table(catalog, "db.x", 5)
     opened, before = catalog.table("db.a"), dict(io.files)
     assert catalog.can_rename_tables
     catalog.rename_table("db.a", "db.b")
     assert dict(io.files) == before
-    assert found(catalog) == found(other) == {"b": 1, "x": 5}
+    assert value_by_name(catalog) == value_by_name(other) == {"b": 1, "x": 5}
     assert other.table_path("db.b") == f"{LAKE}/db.db/a"
     assert noted(database_options) == (["b", "x"], {"b": "a"})
     opened.write(rows((1, 2)))
-    assert found(catalog) == {"b": 2, "x": 5}
+    assert value_by_name(catalog) == {"b": 2, "x": 5}
     with pytest.raises(InvalidInputError, match=r"no such table: table=db\.a .*tables=\['b', 'x'\]"):
         other.table("db.a")
     with pytest.raises(InvalidInputError, match=r"table exists already: table=db\.x"):
@@ -99,29 +99,29 @@ def test_in_a_database_the_name_changes_alone(database_options: Mapping[str, str
     catalog.rename_table("db.b", "db.c")
     catalog.rename_table("db.c", "db.a")
     assert noted(database_options) == (["a", "x"], {})
-    assert found(other) == {"a": 2, "x": 5}
+    assert value_by_name(other) == {"a": 2, "x": 5}
 
 
 def test_a_new_table_of_a_name_whose_directory_is_taken_has_its_own(database_options: Mapping[str, str]) -> None:
     """Each of the two is written, read, listed, renamed and dropped without the other one; so are their files."""
     io = MemoryFileIO()
     catalog = FileCatalog(LAKE, database_options, io=io)
-    made(catalog, "db.a", 1)
+    one_row_table(catalog, "db.a", 1)
     catalog.rename_table("db.a", "db.b")
-    made(catalog, "db.a", 2)
-    assert found(catalog) == {"a": 2, "b": 1}
+    one_row_table(catalog, "db.a", 2)
+    assert value_by_name(catalog) == {"a": 2, "b": 1}
     assert catalog.table_path("db.a") == f"{LAKE}/db.db/a-2"
     assert noted(database_options) == (["b"], {"a": "a-2", "b": "a"})  # to Java there is no `a`: it would take b for it
-    made(catalog, "db.a-2", 3)
+    one_row_table(catalog, "db.a-2", 3)
     catalog.rename_table("db.a", "db.c")
-    made(catalog, "db.a", 4)
-    assert found(catalog) == {"a": 4, "a-2": 3, "b": 1, "c": 2}
-    assert len({catalog.table_path(f"db.{name}") for name in found(catalog)}) == 4
+    one_row_table(catalog, "db.a", 4)
+    assert value_by_name(catalog) == {"a": 4, "a-2": 3, "b": 1, "c": 2}
+    assert len({catalog.table_path(f"db.{name}") for name in value_by_name(catalog)}) == 4
     catalog.drop_table("db.a")
-    assert found(catalog) == {"a-2": 3, "b": 1, "c": 2}
+    assert value_by_name(catalog) == {"a-2": 3, "b": 1, "c": 2}
     catalog.drop_table("db.b")
-    assert found(catalog) == {"a-2": 3, "c": 2}
-    made(catalog, "db.a", 5)
+    assert value_by_name(catalog) == {"a-2": 3, "c": 2}
+    one_row_table(catalog, "db.a", 5)
     assert catalog.table_path("db.a") == f"{LAKE}/db.db/a"  # free again
     catalog.drop_database("db", cascade=True)
     assert noted(database_options) == ([], {})
@@ -130,29 +130,29 @@ def test_a_new_table_of_a_name_whose_directory_is_taken_has_its_own(database_opt
 
 def test_a_table_beside_another_one_is_shown_when_that_is_gone(database_options: Mapping[str, str]) -> None:
     catalog = FileCatalog(LAKE, database_options, io=MemoryFileIO())
-    made(catalog, "db.a", 1)
+    one_row_table(catalog, "db.a", 1)
     catalog.rename_table("db.a", "db.b")
-    made(catalog, "db.a", 2)
+    one_row_table(catalog, "db.a", 2)
     catalog.drop_table("db.b")
     assert noted(database_options) == (["a"], {"a": "a-2"})
-    assert found(catalog) == {"a": 2}
+    assert value_by_name(catalog) == {"a": 2}
 
 
 def test_files_without_a_name_are_in_nobodys_way_by_accident(tmp_path: Path) -> None:
     """Java would find them under the new name."""
     io, options = MemoryFileIO(), sqlite_options(tmp_path)
-    made(FileCatalog(LAKE, io=io), "db.b", 7)  # names are directories there
+    one_row_table(FileCatalog(LAKE, io=io), "db.b", 7)  # names are directories there
     catalog = FileCatalog(LAKE, options, io=io)
-    made(catalog, "db.a", 1)
+    one_row_table(catalog, "db.a", 1)
     with pytest.raises(InvalidInputError, match=r"place has files of another table: table=db\.b .*fix='remove them"):
         catalog.rename_table("db.a", "db.b")
-    assert found(catalog) == {"a": 1}
+    assert value_by_name(catalog) == {"a": 1}
 
 
 def test_properties_of_other_engines_follow_the_name(database_options: Mapping[str, str]) -> None:
     """Java's ``sync-all-properties`` writes options and keys there, and never our key."""
     catalog = FileCatalog(LAKE, database_options, io=MemoryFileIO())
-    made(catalog, "db.a", 1)
+    one_row_table(catalog, "db.a", 1)
     row = {"catalog_key": database_options["catalog-key"], "database_name": "db", "property_key": "location"}
     names = catalog._tables
     with SqlDatabase.of(database_options["uri"]).transaction("sync") as connection:
@@ -160,10 +160,10 @@ def test_properties_of_other_engines_follow_the_name(database_options: Mapping[s
             connection.execute(sa.insert(TABLE_PROPERTIES), {**row, "table_name": name, "property_value": f"of {name}"})
     catalog.rename_table("db.a", "db.b")
     assert names.table_path("db", "b") == f"{LAKE}/db.db/a"
-    made(catalog, "db.c", 2)
+    one_row_table(catalog, "db.c", 2)
     for _ in range(3):
         assert catalog.swap_tables("db.b", "db.c")
-    assert found(catalog) == {"b": 2, "c": 1}
+    assert value_by_name(catalog) == {"b": 2, "c": 1}
     with SqlDatabase.of(database_options["uri"]).transaction("look") as connection:
         wanted = sa.select(TABLE_PROPERTIES).where(TABLE_PROPERTIES.c.property_key == "location")
         wanted = wanted.where(TABLE_PROPERTIES.c.catalog_key == database_options["catalog-key"])
@@ -177,7 +177,7 @@ def test_of_renames_at_the_same_time_one_wins(database_options: Mapping[str, str
     """To one name from several, from one name to several, and to the name of a directory that another table is in."""
     catalog = FileCatalog(LAKE, database_options, io=MemoryFileIO())
     for number, name in enumerate(("a", "b", "c")):
-        made(catalog, f"db.{name}", number)
+        one_row_table(catalog, f"db.{name}", number)
     catalog.rename_table("db.c", "db.d")
     pairs = [("a", "c"), ("b", "c"), ("d", "c"), ("a", "e"), ("a", "f"), ("b", "a")]
 
@@ -188,10 +188,10 @@ def test_of_renames_at_the_same_time_one_wins(database_options: Mapping[str, str
         return None
 
     for _ in range(3):
-        before = found(catalog)
+        before = value_by_name(catalog)
         with ThreadPoolExecutor(6) as threads:
             won = [each for each in threads.map(rename, pairs) if each is not None]
-        after = found(catalog)
+        after = value_by_name(catalog)
         assert sorted(after.values()) == [0, 1, 2]  # no table is lost, none has two names
         assert len({catalog.table_path(f"db.{name}") for name in after}) == 3
         assert bool(won) == (before != after) or len(won) > 1
@@ -247,9 +247,9 @@ def killed_at(number: int, when: When, end: Callable[[], None] = die) -> Iterato
 def crossed(io: FileIO, options: Mapping[str, str]) -> FileCatalog:
     """Two tables, one of which is in the directory of the other one's name."""
     catalog = FileCatalog(LAKE, options, io=io)
-    made(catalog, "db.a", 1)
+    one_row_table(catalog, "db.a", 1)
     catalog.rename_table("db.a", "db.b")
-    made(catalog, "db.a", 2)
+    one_row_table(catalog, "db.a", 2)
     return catalog
 
 
@@ -285,7 +285,7 @@ def test_killed_at_each_step_there_is_the_old_or_the_new_name(
 ) -> None:
     """In the database; what is left is made whole by the same change again."""
     io = MemoryFileIO()
-    before = found(crossed(io, database_options))
+    before = value_by_name(crossed(io, database_options))
     act, after = CHANGES[change]
     states = []
     for number in count(1):
@@ -293,10 +293,10 @@ def test_killed_at_each_step_there_is_the_old_or_the_new_name(
         with killed_at(number, when) as seen, suppress(Killed):
             act(FileCatalog(LAKE, options, io=disk))
         catalog = FileCatalog(LAKE, options, io=disk)
-        states.append(found(catalog))
+        states.append(value_by_name(catalog))
         if states[-1] != after:
             act(catalog)
-        assert found(catalog) == after
+        assert value_by_name(catalog) == after
         if len(seen) < number:
             break
     assert number > 3
@@ -317,9 +317,9 @@ def test_a_process_that_dies_at_any_step_leaves_one_name(tmp_path: Path) -> None
         place = tmp_path / str(number)
         place.mkdir()
         catalog = FileCatalog(f"{place}/lake", sqlite_options(place), io=io)
-        made(catalog, "db.a", 1)
+        one_row_table(catalog, "db.a", 1)
         race_of_processes(rename_and_die, [(str(place), number)])
-        (name,) = found(catalog)
+        (name,) = value_by_name(catalog)
         names.add(name)
         assert content(catalog.table(f"db.{name}")) == {1: 1}
     assert names == {"a", "b"}
@@ -332,16 +332,16 @@ def test_a_drop_that_fails_at_any_call_leaves_the_other_table_and_can_be_repeate
 ) -> None:
     """Issue 20 point 6: it removes the files of the table that has the name, wherever they are, and no others."""
     io, base = MemoryFileIO(), {**sqlite_options(tmp_path), "catalog-key": "base"}
-    before = found(crossed(io, base))
+    before = value_by_name(crossed(io, base))
     for number in count(1):
         disk, options = MemoryFileIO(dict(io.files)), copy_of_names(base, number)
         faulty = FaultyFileIO(disk, fail_at=number, when=when)
         with suppress(UnavailableError):
             FileCatalog(LAKE, options, io=faulty).drop_table(f"db.{doomed}")
         catalog = FileCatalog(LAKE, options, io=disk)
-        assert found(catalog) in (before, {other: before[other]})
+        assert value_by_name(catalog) in (before, {other: before[other]})
         catalog.drop_table(f"db.{doomed}", ignore_if_missing=True)
-        assert found(catalog) == {other: before[other]}
+        assert value_by_name(catalog) == {other: before[other]}
         if faulty.calls < number:
             break
     assert number > 5
@@ -364,7 +364,7 @@ def test_a_table_that_is_renamed_while_it_is_dropped_is_whole_or_gone_and_leaves
             with suppress(InvalidInputError):  # it was dropped before
                 other.rename_table("db.b", "db.c")
             with suppress(InvalidInputError):  # files of it are left yet
-                made(other, "db.b", 3)
+                one_row_table(other, "db.b", 3)
                 again.append(3)
 
         racing = Nth(disk, number, rename)
@@ -372,13 +372,13 @@ def test_a_table_that_is_renamed_while_it_is_dropped_is_whole_or_gone_and_leaves
             FileCatalog(LAKE, options, io=racing).drop_table("db.b")  # type: ignore[arg-type]
         if racing.left > 0:
             break
-        after = found(other)
+        after = value_by_name(other)
         assert (after["a"], after.get("b"), after.get("c", 1)) == (2, 3 if again else None, 1)
         for name in after:
             other.drop_table(f"db.{name}")
         assert noted(options) == ([], {})
-        made(other, "db.c", 4)
-        assert found(other) == {"c": 4}
+        one_row_table(other, "db.c", 4)
+        assert value_by_name(other) == {"c": 4}
     assert number > 5
 
 
