@@ -46,7 +46,7 @@ def test_java_refuses_a_renamed_table_and_never_takes_another_one_for_it(
     """Issue 20 point 6: whatever Java tries by name, no file and no name of another table changes."""
     java = java_peer.catalog({**shared, "warehouse": str(tmp_path)})
     peer = java_peer.with_options(shared)
-    ours = FileCatalog(str(tmp_path), own(shared), io=WithoutMoves())  # type: ignore[arg-type]
+    ours = FileCatalog(str(tmp_path), own(shared), io=WithoutMoves())
 
     def make(name: str, value: str) -> None:
         ours.create_table(name, SCHEMA, **MADE).write(pa.table({"id": [1], "v": [value]}, schema=SCHEMA))
@@ -120,7 +120,7 @@ def test_what_java_takes_for_its_own_is_no_table_here_and_loses_the_name_with_th
 ) -> None:
     """Java lists directories that have files, and moves a table into one: ours are as they were."""
     java = java_peer.catalog({**shared, "warehouse": str(tmp_path)})
-    ours = FileCatalog(str(tmp_path), own(shared), io=WithoutMoves())  # type: ignore[arg-type]
+    ours = FileCatalog(str(tmp_path), own(shared), io=WithoutMoves())
     for number, name in enumerate(("a", "x")):
         ours.create_table(f"shop.{name}", SCHEMA, **MADE).write(pa.table({"id": [number], "v": [name]}, schema=SCHEMA))
     ours.rename_table("shop.a", "shop.b")

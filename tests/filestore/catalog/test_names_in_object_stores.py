@@ -43,11 +43,11 @@ def one_row_table(catalog: FileCatalog, name: str, value: int) -> None:
     catalog.create_table(name, KEY_SCHEMA, **PARTS).write(rows((1, value)))
 
 
-def value_by_name(catalog: FileCatalog) -> dict[str, int | None]:
+def value_by_name(catalog: FileCatalog) -> dict[str, int]:
     """What is in each table of ``db``, by all ways to find one."""
     names = catalog.list_tables("db")
     assert all(catalog.table_exists(f"db.{name}") for name in names)
-    return {name: content(catalog.table(f"db.{name}"))[1] for name in names}
+    return {name: content(catalog.table(f"db.{name}"))[1] or 0 for name in names}
 
 
 def noted(options: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -264,7 +264,7 @@ def copy_of_names(options: Mapping[str, str], number: int) -> dict[str, str]:
     return {**options, "catalog-key": key}
 
 
-CHANGES: Mapping[str, tuple[Callable[[FileCatalog], None], Mapping[str, int]]] = {
+CHANGES: Mapping[str, tuple[Callable[[FileCatalog], object], Mapping[str, int]]] = {
     "rename": (lambda catalog: catalog.rename_table("db.b", "db.c"), {"a": 2, "c": 1}),
     "rename the second": (lambda catalog: catalog.rename_table("db.a", "db.c"), {"b": 1, "c": 2}),
     "swap": (lambda catalog: catalog.swap_tables("db.b", "db.a"), {"a": 1, "b": 2}),
@@ -306,12 +306,12 @@ def test_killed_at_each_step_there_is_the_old_or_the_new_name(
 def rename_and_die(directory: str, number: int) -> None:
     options = sqlite_options(Path(directory))
     with killed_at(number, When.BEFORE, partial(os._exit, 0)):
-        FileCatalog(f"{directory}/lake", options, io=WithoutMoves()).rename_table("db.a", "db.b")  # type: ignore[arg-type]
+        FileCatalog(f"{directory}/lake", options, io=WithoutMoves()).rename_table("db.a", "db.b")
 
 
 def test_a_process_that_dies_at_any_step_leaves_one_name(tmp_path: Path) -> None:
     """A real one, and its connection with it."""
-    io: FileIO = WithoutMoves()  # type: ignore[assignment]
+    io: FileIO = WithoutMoves()
     names = set()
     for number in (1, 4, 7, 8, 9):  # of its seven changes, at their COMMIT, and never
         place = tmp_path / str(number)
@@ -369,7 +369,7 @@ def test_a_table_that_is_renamed_while_it_is_dropped_is_whole_or_gone_and_leaves
 
         racing = Nth(disk, number, rename)
         with suppress(InvalidInputError):
-            FileCatalog(LAKE, options, io=racing).drop_table("db.b")  # type: ignore[arg-type]
+            FileCatalog(LAKE, options, io=racing).drop_table("db.b")
         if racing.left > 0:
             break
         after = value_by_name(other)
