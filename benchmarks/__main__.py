@@ -70,7 +70,7 @@ def show(lines: list[dict[str, Any]]) -> None:
     for line in lines:
         inner = {key: value for key, value in line.items() if isinstance(value, dict) and "budget" in value}
         for case, facts in (inner or {"": line}).items():
-            case_text = " ".join(str(facts[key]) for key in ("keys", "runs", "state") if key in facts) or case
+            case_text = " ".join(str(facts[key]) for key in ("keys", "runs", "state", "reader") if key in facts) or case
             figure = next(
                 (
                     facts[key]

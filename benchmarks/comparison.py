@@ -1,4 +1,7 @@
-"""One table and one chart of a line with the seconds of several systems for the same work (``compared``)."""
+"""One table and one chart of a line with the seconds of several systems for the same work (``compared``).
+
+Of those that were ``stopped`` the seconds until then.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,8 +25,9 @@ def comparison_grid(line: Mapping[str, Any]) -> Grid:
     for name in ("system", "seconds", f"× {first}", "rows/s"):
         grid.add_column(name, justify="left" if name == "system" else "right")
     for name, seconds in sorted(compared.items(), key=lambda item: item[1]):
-        ratio = seconds / compared[first]
-        grid.add_row(name, f"{seconds:.1f}", f"{ratio:.2f}", f"{line['rows'] / seconds:,.0f}")
+        ratio, more = seconds / compared[first], _more(line, name)
+        rate = "" if more else f"{line['rows'] / seconds:,.0f}"
+        grid.add_row(name, f"{more}{seconds:.1f}", f"{more}{ratio:.2f}", rate)
     return grid
 
 
@@ -40,8 +44,14 @@ def comparison_svg(line: Mapping[str, Any]) -> str:
         canvas.label(16, y + 15, name, size=_SIZE, room=LEFT - 24)
         width = (WIDTH - LEFT - _RIGHT) * seconds / longest
         canvas.rect(LEFT, y, width, _BAR, kind="good" if name.startswith(OURS) else "head", radius=3)
-        words = f"{seconds:.1f} s, {seconds / compared[first]:.2f} ×"
+        more = _more(line, name)
+        words = f"{more}{seconds:.1f} s, {more}{seconds / compared[first]:.2f} ×"
         canvas.label(LEFT + width + 8, y + 15, words, size=_SIZE)
     bottom = _TOP + len(compared) * _ROW + 16
     canvas.label(16, bottom, f"{line['machine']}; commit {line['commit']}", size=11, kind="soft")
     return canvas.finished(bottom + 16, title)
+
+
+def _more(line: Mapping[str, Any], name: str) -> str:
+    """What stands before the figures of a system that was stopped: it would have needed more."""
+    return "> " if name in line.get("stopped", ()) else ""

@@ -15,7 +15,7 @@ from engine.log.table_log import TableLog
 from engine.types.row_changes import RowChanges
 from filestore.table_view import TableView
 from logstore.kafka.prefetch import prefetched
-from logstore.log.kept_consumers import KeptConsumers
+from logstore.log.kept_consumers import RangeConsumers
 from logstore.log.log_reader import DELETED_KEY
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -33,7 +33,7 @@ def log_rows(
     columns: Sequence[str],
     with_origin: bool = False,
     needed_of_deletes: Sequence[str] | None = None,
-    kept: KeptConsumers | None = None,
+    kept: RangeConsumers | None = None,
 ) -> Iterator[RowChanges]:
     """The changes in a range of one bucket's log, in order, in non-empty batches.
 

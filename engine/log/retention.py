@@ -13,7 +13,7 @@ from engine.log.table_log import TableLog
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, with_befores
 from filestore.table_store import TableStore
 from logstore.log.gap import BatchEnds, GapContent, gap_content
-from logstore.log.kept_consumers import KeptConsumers
+from logstore.log.kept_consumers import RangeConsumers
 from logstore.log.log_reader import RecordsLostError, read_range
 from logstore.log.marker import read_marker, read_tail
 from logstore.offsets import LogRange
@@ -59,7 +59,7 @@ def kept_ranges(
 
 
 def kept_records(
-    store: TableStore, log: TableLog, wanted: LogRange, *, columns: Sequence[str], kept: KeptConsumers | None = None
+    store: TableStore, log: TableLog, wanted: LogRange, *, columns: Sequence[str], kept: RangeConsumers | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The committed records of a range in offset order, as ``read_range`` gives them; those left, if no row is lost.
 

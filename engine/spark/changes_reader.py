@@ -32,7 +32,7 @@ from filestore.changelog.version_changes import VersionSplit, plan_versions, rea
 from filestore.diff.version_range import Bound, VersionRange, find_range, state_before
 from filestore.table import FileTable
 from filestore.table_store import TableStore
-from logstore.log.kept_consumers import KeptConsumers
+from logstore.log.kept_consumers import RangeConsumers
 from lsm.errors import InvalidInputError
 from lsm.row_kind import ROW_KIND_SYMBOLS
 
@@ -206,7 +206,7 @@ class ChangesStreamReader(HybridStreamReader):
 class _ExactRows(StreamRows):
     """Rows of a stream without pairs of equal removed and added rows."""
 
-    def _changes(self, piece: StreamPiece, kept: KeptConsumers | None) -> Iterator[RowChanges]:
+    def _changes(self, piece: StreamPiece, kept: RangeConsumers | None) -> Iterator[RowChanges]:
         if not isinstance(piece, ChangePiece) or self.table.store.has_key:
             yield from StreamRows._changes(self, piece, kept)
             return

@@ -17,7 +17,8 @@ from engine.lineage.stream_job import report_read
 from engine.stream.options import StreamOptions
 from engine.stream.partitions import partitions_of
 from engine.stream.position.position import UNSTARTED, Position
-from engine.stream.rows import StreamPiece, StreamRows
+from engine.stream.rows import LogPiece, StreamPiece, StreamRows
+from engine.stream.task_consumers import consumers_of
 from engine.stream.watch import TableWatch
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -120,7 +121,9 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part; Spark creates the part of an empty batch itself."""
         if isinstance(partition, _Part):
-            yield from self._rows.read(partition.pieces)
+            logs = (piece.log for piece in partition.pieces if isinstance(piece, LogPiece))
+            log = next(logs, None)  # all pieces are of one table
+            yield from self._rows.read(partition.pieces, None if log is None else consumers_of(log.properties))
             if partition.lineage_read is not None:
                 store, job = self._options.table.store, self._options.job
                 report_read(store, partition.lineage_read, job, partition.lineage_start)

@@ -23,7 +23,7 @@ from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
 from filestore.table_view import TableView
-from logstore.log.kept_consumers import KeptConsumers
+from logstore.log.kept_consumers import RangeConsumers
 from logstore.offsets import LogRange
 from lsm.errors import InvalidInputError
 
@@ -66,7 +66,7 @@ class StreamRows:
     filters_values: bool = False  # of rows that a change may replace: see `engine.stream.value_filter`
     host: TaskHost = dataclasses.field(default_factory=TaskHost.here)
 
-    def read(self, pieces: Sequence[StreamPiece], kept: KeptConsumers | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, pieces: Sequence[StreamPiece], kept: RangeConsumers | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of pieces, in order, in the stream's types and non-empty batches; ``kept``: see ``log_rows``."""
         self.host.check(self.table.store)
         for piece in pieces:
@@ -79,7 +79,7 @@ class StreamRows:
     def _shows_origin(self) -> bool:
         return not {MetadataColumn.LOG_OFFSET, MetadataColumn.LOG_TIMESTAMP}.isdisjoint(self.schema.names)
 
-    def _changes(self, piece: StreamPiece, kept: KeptConsumers | None) -> Iterator[RowChanges]:
+    def _changes(self, piece: StreamPiece, kept: RangeConsumers | None) -> Iterator[RowChanges]:
         columns = self.columns
         match piece:
             case SnapshotPiece():

@@ -126,3 +126,7 @@ class IdleConsumers:
             dropped, self._idle = self._idle, []
         for each in dropped:
             each.consumer.close()
+
+
+RangeConsumers = KeptConsumers | IdleConsumers
+"""Where a reader of ranges takes its consumer from, and leaves it."""

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from logstore.kafka.clients import NEW_LOG, OPERATION_TIMEOUT_S, ErrorNotes, KafkaProperties, error_of_kafka
 from logstore.kafka.environment import KafkaEnvironment
 from logstore.kafka.refusals import hidden_refusal, is_of_group, topic_right
-from logstore.log.kept_consumers import IdleConsumers, KeptConsumer, KeptConsumers
+from logstore.log.kept_consumers import KeptConsumer, RangeConsumers
 from logstore.offsets import LogRange
 from lsm.errors import CorruptDataError, FluvialError, UnavailableError
 
@@ -61,7 +61,7 @@ def read_range(
     batch_rows: int = LOG_BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     timeout_s: float = OPERATION_TIMEOUT_S,
-    kept: KeptConsumers | IdleConsumers | None = None,
+    kept: RangeConsumers | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Committed records of one bucket in offset order, as non-empty batches.
 

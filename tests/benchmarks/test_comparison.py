@@ -29,6 +29,22 @@ def test_the_table_has_ratios_to_the_first_system_the_quickest_first() -> None:
     ]
 
 
+def test_a_system_that_was_stopped_needed_more() -> None:
+    line = LINE | {"stopped": ["other <sink>"]}
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(comparison_grid(line))
+    assert [cell.strip() for cell in captured.get().splitlines()[-2].split("│")[1:-1]] == [
+        "other <sink>",
+        "> 40.0",
+        "> 4.00",
+        "",
+    ]
+    words = [each.text for each in ET.fromstring(comparison_svg(line)).iter("{http://www.w3.org/2000/svg}text")]
+    assert "> 40.0 s, > 4.00 ×" in words
+    assert "25.0 s, 2.50 ×" in words
+
+
 def test_the_bars_of_the_chart_are_as_long_as_the_seconds() -> None:
     page = ET.fromstring(comparison_svg(LINE))
     space = {"svg": "http://www.w3.org/2000/svg"}

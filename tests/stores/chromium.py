@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from engine.broker.jars import cache_dir
 from tests.stores import processes
+from tests.stores.made_once import made_once
 from tests.stores.npm import npm_packages
 
 _PARTS: Final = ("al2023", "fonts", "swiftshader")
@@ -34,25 +36,20 @@ _PATIENCE_S: Final = 60
 def chromium() -> Path:
     """The directory of the program, unpacked once into the user's cache."""
     packed = npm_packages("chromium") / "node_modules" / "@sparticuz" / "chromium" / "bin"
-    target = cache_dir() / "chromium" / packed.parents[3].name
-    if not target.is_dir():
-        work = target.with_name(f".{target.name}-{os.getpid()}")
-        work.mkdir(parents=True)
-        for part in _PARTS:
-            body = pa.input_stream(packed / f"{part}.tar.br", compression="brotli")
-            with body, tarfile.open(fileobj=body, mode="r|") as archive:
-                archive.extractall(work / part, filter="data")
-        body = pa.input_stream(packed / "chromium.br", compression="brotli")
-        with body, (work / "chromium").open("wb") as program:
-            while block := body.read(1 << 22):
-                program.write(block)
-        (work / "chromium").chmod(0o755)
-        try:
-            work.rename(target)
-        except OSError:
-            if not target.is_dir():  # another process was first
-                raise
-    return target
+    return made_once(cache_dir() / "chromium" / packed.parents[3].name, partial(_unpack, packed))
+
+
+def _unpack(packed: Path, target: Path) -> None:
+    target.mkdir()
+    for part in _PARTS:
+        body = pa.input_stream(packed / f"{part}.tar.br", compression="brotli")
+        with body, tarfile.open(fileobj=body, mode="r|") as archive:
+            archive.extractall(target / part, filter="data")
+    body = pa.input_stream(packed / "chromium.br", compression="brotli")
+    with body, (target / "chromium").open("wb") as program:
+        while block := body.read(1 << 22):
+            program.write(block)
+    (target / "chromium").chmod(0o755)
 
 
 class Chromium:

@@ -5,11 +5,12 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from engine.broker.jars import cache_dir
+from tests.stores.made_once import made_once
 
 _LOCKS: Final = Path(__file__).parents[2] / "conf"
 _FETCH_TIMEOUT_S: Final = 600
@@ -18,23 +19,14 @@ _FETCH_TIMEOUT_S: Final = 600
 def npm_packages(name: str) -> Path:
     """The directory of what ``conf/<name>/package-lock.json`` names, fetched once into the user's cache."""
     lock = (_LOCKS / name / "package-lock.json").read_bytes()
-    target = cache_dir() / "npm" / f"{name}-{hashlib.sha256(lock).hexdigest()[:16]}"
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as work:
-            packages = Path(work) / "packages"
-            shutil.copytree(_LOCKS / name, packages)
-            command = [program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--omit=optional"]
-            done = subprocess.run(
-                command, cwd=packages, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S
-            )
-            assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
-            try:
-                packages.rename(target)
-            except OSError:
-                if not target.is_dir():  # another process was first
-                    raise
-    return target
+    return made_once(cache_dir() / "npm" / f"{name}-{hashlib.sha256(lock).hexdigest()[:16]}", partial(_fetch, name))
+
+
+def _fetch(name: str, packages: Path) -> None:
+    shutil.copytree(_LOCKS / name, packages)
+    command = [program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--omit=optional"]
+    done = subprocess.run(command, cwd=packages, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
+    assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
 
 
 def program(name: str) -> str:

@@ -38,7 +38,20 @@ _MOST_TABLES: Final = 16
 _MOST_PATHS: Final = 1000
 
 
-class ScanBuilderProxy(Proxy):
+class FilteredBySpark(Proxy):
+    """What gets conditions that Spark applies again, all of them."""
+
+    @called
+    def pushedPredicates(self) -> Any:
+        """Spark's: none is Fluvial's alone."""
+        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.expressions.filter.Predicate"), [])
+
+    def supportsIterativePushdown(self) -> bool:
+        """Spark's."""
+        return False
+
+
+class ScanBuilderProxy(FilteredBySpark):
     """One read; Spark says which columns it needs, and which conditions it will apply."""
 
     def __init__(
@@ -78,15 +91,6 @@ class ScanBuilderProxy(Proxy):
         if texts and FILTER not in spelled_options(self._options) and self._schema is not None:
             self._options[FILTER] = " AND ".join(f"({text})" for text in texts)
         return predicates
-
-    @called
-    def pushedPredicates(self) -> Any:
-        """Spark's: none is Fluvial's alone."""
-        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.expressions.filter.Predicate"), [])
-
-    def supportsIterativePushdown(self) -> bool:
-        """Spark's."""
-        return False
 
     @called
     def build(self) -> "ScanProxy":

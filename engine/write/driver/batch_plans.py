@@ -32,12 +32,7 @@ _AS_STORED: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceScan:
-    """A micro-batch that is the rows of one Python source as they are, before Spark reads them."""
-
-    source: str  # the name given to ``format``
-    options: Mapping[str, str] = field(repr=False)  # may hold passwords
-    partitions: Sequence[bytes]  # pickled, in the frame's order
+class _CountedScan:
     row_metric: Any
 
     def count(self, rows: int) -> None:
@@ -46,16 +41,20 @@ class SourceScan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetScan:
+class SourceScan(_CountedScan):
+    """A micro-batch that is the rows of one Python source as they are, before Spark reads them."""
+
+    source: str  # the name given to ``format``
+    options: Mapping[str, str] = field(repr=False)  # may hold passwords
+    partitions: Sequence[bytes]  # pickled, in the frame's order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetScan(_CountedScan):
     """A micro-batch that is the rows of Parquet files of this machine as they are, before Spark reads them."""
 
     paths: Sequence[str]  # in the order in which the source found the files
-    row_metric: Any
     source: str = "parquet"
-
-    def count(self, rows: int) -> None:
-        """See ``SourceScan``."""
-        self.row_metric.add(rows)
 
 
 def batch_scan(frame: DataFrame, query_id: str | None) -> SourceScan | ParquetScan | None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from pyspark.sql.types import StructType
 
 from engine.spark.catalog.proxy import Proxy, called
-from engine.spark.catalog.scan import FILTER, ScanBuilderProxy, ScanProxy
+from engine.spark.catalog.scan import FILTER, FilteredBySpark, ScanBuilderProxy, ScanProxy
 from engine.spark.catalog.session_state import CatalogSession
 from filestore.schema.table_schema import TableSchema
 
@@ -55,7 +55,7 @@ class ChangedScanBuilder(ScanBuilderProxy):
         return self._text_of(predicate, {field.name: field.dataType for field in self._columns.fields})
 
 
-class ChangedScan(ScanProxy):
+class ChangedScan(ScanProxy, FilteredBySpark):
     """One read by the source in Python, which leaves out exactly the rows that a condition leaves out.
 
     Spark finds the keys that match when the statement runs, and says them by ``filter``.
@@ -101,14 +101,6 @@ class ChangedScan(ScanProxy):
         if str(predicate.name()) == "IN" and len(predicate.children()) == 1:
             return f"{predicate.children()[0].toString()} IS NULL"  # no row matches, and no key is null
         return self._text_of(predicate)
-
-    def pushedPredicates(self) -> Any:
-        """Spark's, from 4.2 on."""
-        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.expressions.filter.Predicate"), [])
-
-    def supportsIterativePushdown(self) -> bool:
-        """Spark's."""
-        return False
 
     @called
     def toBatch(self) -> "_Batch":
