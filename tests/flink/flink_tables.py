@@ -63,5 +63,5 @@ def topic_in_flink(flink: Flink, table: Table, broker: Broker) -> str:
     name = "topic_" + table.log.topic.replace(".", "_")
     key = ", PRIMARY KEY (id) NOT ENFORCED" if is_upsert else ""
     texts = ", ".join(f"'{option}'='{text}'" for option, text in options.items())
-    flink.both(f"CREATE TEMPORARY TABLE {name} (id INT, v STRING{key}) WITH ({texts})")
+    flink.define(f"CREATE TEMPORARY TABLE {name} (id INT, v STRING{key}) WITH ({texts})")
     return name

@@ -260,7 +260,7 @@ def test_values_of_every_type_are_the_same_in_files_log_and_topic(
     assert [row[1:] for row in sorted(expected.values())[:3]] == [row[1:] for row in sorted(expected.values())[3:]]
     topic = f"topic_of_all_in_{log_format.replace('-', '_')}"
     is_upsert = log_format == "json"
-    flink.both(
+    flink.define(
         f"CREATE TEMPORARY TABLE {topic} WITH ('topic'='{table.log.topic}', "
         f"'properties.bootstrap.servers'='{broker.bootstrap_servers}', "
         + (

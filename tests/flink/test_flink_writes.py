@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.procedures import reset_log
+from engine.table import Table
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.evolution.schema_change import SetOption
 from filestore.options.flink_log import flink_reads_log
@@ -24,7 +26,7 @@ from tests.flink.flink_tables import (
 from tests.flink.test_flink_reads import KINDS
 from tests.peers.flink import Change, Flink, replayed, rows_of_changes
 from tests.support.clients import quiet_producer
-from tests.support.streams import Query, Rows
+from tests.support.streams import Query, Rows, as_foreign
 
 
 class Turns:
@@ -173,6 +175,27 @@ def test_delete_and_update_by_flink_are_seen_once_and_our_next_write_goes_on(
         flink.sql(f"ALTER TABLE {turns.name} SET ('log.system'='kafka')")
         turns.table = catalog.table("db.t")
         turns.put_rows({4: "b"})
+        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
+
+
+def test_a_job_begins_behind_our_batch_where_another_engine_left_no_offsets(
+    catalog: Catalog, flink: Flink, tmp_path: Path
+) -> None:
+    """Paimon 1.4 and pypaimon commit without them: a job that begins there reads the log from its first record."""
+    turns = Turns(catalog, flink, tmp_path)
+    turns.put_rows({1: "a", 2: "a"})
+    Table(turns.table.files.with_options({"log.system": "none"})).write(
+        pa.table({"id": pa.array([1], pa.int32()), "v": ["java"]})
+    )
+    as_foreign(turns.table)
+    turns.expected |= {(1,): (1, "java")}
+    with flink.stream(f"SELECT * FROM {turns.name}") as too_early:
+        emitted_again = [("-U", 1, "java"), ("+U", 1, "a")]
+        assert too_early.wait(lambda changes: changes[-2:] == emitted_again)
+    turns.changes()
+    turns.put_rows({2: "b"})
+    with flink.stream(f"SELECT * FROM {turns.name}") as stream:
+        turns.put_rows({3: "b"})
         stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
 
 
