@@ -20,39 +20,45 @@ from tests.flink.flink_tables import (
     by_key,
     flink_table,
     in_table,
+    in_tables,
     put_rows,
+    table_of,
     topic_in_flink,
+    union_of,
 )
 from tests.flink.test_flink_reads import KINDS
 from tests.peers.flink import Change, Flink, replayed, rows_of_changes
 from tests.support.clients import quiet_producer
 from tests.support.streams import Query, Rows, as_foreign
 
+_CHANGES: Mapping[str, str] = {"log_overwrite": "changes"}
+CASES = {"upsert": _CHANGES, "eventual": {}, "json": _CHANGES, "exact": _CHANGES, "deletion-vectors": _CHANGES}
+
 
 class Turns:
     """One table, its oracle, and four readers: our batch and stream, and Flink's."""
 
-    def __init__(self, catalog: Catalog, flink: Flink, warehouse: Path, **options: str) -> None:
+    def __init__(self, catalog: Catalog, flink: Flink, warehouse: Path, table: str = "db.t", **options: str) -> None:
         """Make the table."""
-        self.table = flink_table(catalog, **options)
-        self.name, self.flink = f"{flink.catalog(warehouse)}.db.t", flink
+        self.table = flink_table(catalog, table, **options)
+        self.name, self.flink = f"{flink.catalog(warehouse)}.{table}", flink
         self.expected: State = {}
-        self.ours = Query(warehouse, "db.t")
+        self.ours = Query(warehouse, table)
         self.seen: list[Change] = []
 
     def put_rows(self, rows: Mapping[int, str]) -> None:
         """Our turn."""
         put_rows(self.table, rows)
-        self._changed(rows)
+        self.changed(rows)
 
     def insert(self, rows: Mapping[int, str], *, beside_the_log: bool = False, in_batch: bool = False) -> None:
         """Flink's turn: a stream into the log too; a batch that writes files alone, or both."""
-        values = ", ".join(f"({key}, '{text}')" for key, text in rows.items())
         hint = "/*+ OPTIONS('log.system'='none') */" if beside_the_log else ""
-        self.flink.sql(f"INSERT INTO {self.name} {hint} VALUES {values}", streaming=not (beside_the_log or in_batch))
-        self._changed(rows)
+        self.flink.sql(insert_into(f"{self.name} {hint}", rows), streaming=not (beside_the_log or in_batch))
+        self.changed(rows)
 
-    def _changed(self, rows: Mapping[int, str]) -> None:
+    def changed(self, rows: Mapping[int, str]) -> None:
+        """Somebody has written rows: we see these, and once."""
         self.expected |= {(key,): (key, text) for key, text in rows.items()}
         news = self.changes()
         assert sorted((row["id"], row["v"]) for row in news if row["_row_kind"] != "-U") == sorted(rows.items())
@@ -66,28 +72,48 @@ class Turns:
         return news
 
 
-@pytest.mark.parametrize("case", ["upsert", "eventual", "json", "exact", "deletion-vectors"])
-def test_flink_and_fluvial_write_in_turn(
-    case: str, catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path
-) -> None:
-    """With Flink's sink of the log where its jobs follow the log, else without; the topic has what each makes of it."""
-    turns = Turns(
-        catalog, flink, tmp_path, **KINDS[case], **({} if case == "eventual" else {"log_overwrite": "changes"})
-    )
-    turns.put_rows({1: "a", 2: "a", 3: "a"})
-    with flink.stream(f"SELECT * FROM {turns.name} /*+ OPTIONS({SMALL_STEPS}) */") as stream:
-        turns.insert({2: "flink", 4: "flink"})
-        turns.put_rows({3: "b", 5: "b"})
-        turns.insert({1: "again", 6: "again"})
-        turns.put_rows({6: "c", 4: "c"})
-        if not flink_reads_log(turns.table.options):
-            turns.table.compact(full=True)
-        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
-    assert by_key(flink.sql(f"SELECT * FROM {turns.name}")) == turns.expected
-    with flink.stream(f"SELECT * FROM {topic_in_flink(flink, turns.table, broker)}") as stream:
-        found = stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
-    if turns.table.options.log_is_exact:
-        assert replayed(found) == turns.expected
+def insert_into(name: str, rows: Mapping[int, str]) -> str:
+    """The statement."""
+    return f"INSERT INTO {name} VALUES " + ", ".join(f"({key}, '{text}')" for key, text in rows.items())
+
+
+def test_flink_and_fluvial_write_in_turn(catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path) -> None:
+    """With Flink's sink of the log where its jobs follow the log, else without; the topic has what each makes of it.
+
+    One job writes into a table of each kind, and one reads them.
+    """
+    turns = {
+        case: Turns(catalog, flink, tmp_path, table_of(case), **KINDS[case], **more) for case, more in CASES.items()
+    }
+    tables = {case: each.table for case, each in turns.items()}
+
+    def put(rows: Mapping[int, str]) -> None:
+        for each in turns.values():
+            each.put_rows(rows)
+
+    def insert(rows: Mapping[int, str]) -> None:
+        inserts = "; ".join(insert_into(each.name, rows) for each in turns.values())
+        flink.sql(f"EXECUTE STATEMENT SET BEGIN {inserts}; END", streaming=True)
+        for each in turns.values():
+            each.changed(rows)
+
+    put({1: "a", 2: "a", 3: "a"})
+    query = union_of({case: f"{each.name} /*+ OPTIONS({SMALL_STEPS}) */" for case, each in turns.items()})
+    with flink.stream(query) as stream:
+        insert({2: "flink", 4: "flink"})
+        put({3: "b", 5: "b"})
+        insert({1: "again", 6: "again"})
+        put({6: "c", 4: "c"})
+        for table in tables.values():
+            if not flink_reads_log(table.options):
+                table.compact(full=True)
+        stream.until(in_tables(tables), (0, 1))
+    assert by_key(flink.sql(query), 2) == in_tables(tables)
+    topics = union_of({case: topic_in_flink(flink, table, broker) for case, table in tables.items()})
+    with flink.stream(topics) as stream:
+        found = stream.until(in_tables(tables), (0, 1))
+    exact = [(kind, *row) for kind, case, *row in found if case == "exact"]
+    assert replayed(exact) == in_table(tables["exact"])
 
 
 def test_what_flink_writes_beside_the_log_reaches_its_consumers_with_our_next_batch(

@@ -77,6 +77,15 @@ class FlinkStream:
                 raise self._error
             return list(self._changes)
 
+    def until(self, rows: Mapping[Any, tuple[Any, ...]], key: Sequence[int] = (0,)) -> list[Change]:
+        """All changes, as soon as they lead to these rows by the values at `key`."""
+        try:
+            return self.wait(lambda changes: rows_of_changes(changes, key) == rows)
+        except AssertionError:
+            found = rows_of_changes(self.changes, key)
+            assert found == rows, "not in time"
+            return self.changes
+
     def cancel(self) -> None:
         """End the job."""
         client = self._result.getJobClient().get()
@@ -219,9 +228,9 @@ class Flink:
         return self._catalogs[key]
 
     def sql(self, statement: str, *, streaming: bool = False) -> list[Change]:
-        """Run a statement or a query that ends, and give what it emits."""
+        """Run a statement, a set of inserts or a query that ends, and give what it emits."""
         with self._jvm.errors():
-            writes = statement.lstrip().upper().startswith(("INSERT", "DELETE", "UPDATE"))
+            writes = statement.lstrip().upper().startswith(("INSERT", "DELETE", "UPDATE", "EXECUTE"))
             result = self._run((self._writing if writes else self._reading) if streaming else self._batch, statement)
             if writes:
                 # its own client asks twice as late each time, up to two seconds: the cluster says when it has ended
