@@ -53,9 +53,7 @@ def by_key(rows: Iterable[Change], width: int = 1) -> State:
 
 def union_of(sources: Mapping[str, str]) -> str:
     """One query, and so one job, of several tables: each row has its table's name here before its values."""
-    return " UNION ALL ".join(
-        f"SELECT CAST('{name}' AS STRING), id, v FROM {source}" for name, source in sources.items()
-    )
+    return " UNION ALL ".join(f"SELECT CAST('{name}' AS STRING), * FROM {source}" for name, source in sources.items())
 
 
 def in_tables(tables: Mapping[str, Table]) -> State:

@@ -25,7 +25,7 @@ WAIT_S: Final = 120
 _OPENED: Final = ("util", "lang", "net", "time", "util.concurrent")  # packages that Flink's serializers look into
 _SPARK_JARS: Final = ("hadoop-client-api-*", "hadoop-client-runtime-*")
 _SLOTS: Final = 8
-_CHECKPOINTS: Final = "50ms"  # a job that writes ends with one, and Kafka has what it wrote with the next
+_CHECKPOINT: Final = "execution.checkpointing.interval"
 _WAITING: Final = 25  # a sink of the log first ends as many transactions, of a job before it; each waits for the broker
 _ENVIRONMENT: Final = "org.apache.flink.table.api.TableEnvironment"
 _SETTINGS: Final = "org.apache.flink.table.api.EnvironmentSettings"
@@ -176,10 +176,12 @@ class Flink:
             "restart-strategy.type": "none",
         }
         self._batch = self._environment({"execution.runtime-mode": "BATCH"})
-        streaming = {"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": _CHECKPOINTS}
+        streaming = {"execution.runtime-mode": "STREAMING"}
         # what is collected is given at once, not with the next checkpoint; Paimon's sink refuses that
-        self._reading = self._environment(streaming | {"execution.checkpointing.mode": "AT_LEAST_ONCE"})
-        self._writing = self._environment(streaming)
+        at_once = {"execution.checkpointing.mode": "AT_LEAST_ONCE", _CHECKPOINT: "200ms"}
+        self._reading = self._environment(streaming | at_once)
+        # a job that writes ends with a checkpoint, and Kafka has what it wrote with the next
+        self._writing = self._environment(streaming | {_CHECKPOINT: "50ms"})
 
     def close(self) -> None:
         """End the cluster and its machine."""
@@ -201,7 +203,7 @@ class Flink:
         """
         options = {
             "execution.runtime-mode": "STREAMING",
-            "execution.checkpointing.interval": "200ms",
+            _CHECKPOINT: "200ms",
             "execution.checkpointing.dir": checkpoints.as_uri(),
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             # Paimon's sink commits what a restored checkpoint left, then fails on purpose: its job is to start again
