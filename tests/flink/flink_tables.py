@@ -28,7 +28,7 @@ def flink_table(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
     return catalog.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "2", **dotted(options)})
 
 
-def table_of(case: str) -> str:
+def named_after(case: str) -> str:
     """A name that is no word of SQL."""
     return f"db.of_{case.replace('-', '_')}"
 

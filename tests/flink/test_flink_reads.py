@@ -23,8 +23,8 @@ from tests.flink.flink_tables import (
     flink_table,
     in_table,
     in_tables,
+    named_after,
     put_rows,
-    table_of,
     topic_in_flink,
     union_of,
 )
@@ -75,7 +75,7 @@ def test_a_stream_begins_with_every_row_and_goes_on(
     cases = [case for case, options in kinds.items() if flink_reads_log(options) == (follows == "log")]
     hinted = {} if follows == "log" else dict.fromkeys(("upsert", "upsert-input"), "'log.system'='none', ")
     cases += hinted
-    tables = {case: flink_table(catalog, table_of(case), **KINDS[case]) for case in cases}
+    tables = {case: flink_table(catalog, named_after(case), **KINDS[case]) for case in cases}
     for table in tables.values():
         put_rows(table, {key: f"a{key}" for key in range(20)})
         if follows == "files":
@@ -206,7 +206,7 @@ def test_a_job_may_take_changes_as_they_are_in_the_log(catalog: Catalog, flink: 
 
 def test_a_topic_makes_the_table(catalog: Catalog, flink: Flink, broker: Broker) -> None:
     """Without Paimon's connector: an envelope of Debezium's, or `upsert-kafka`; JSON, or Avro of a registry."""
-    tables = {case: flink_table(catalog, table_of(case), **KINDS[case]) for case in TOPICS}
+    tables = {case: flink_table(catalog, named_after(case), **KINDS[case]) for case in TOPICS}
     for table in tables.values():
         put_rows(table, {key: f"a{key}" for key in range(10)})
         put_rows(table, {key: f"b{key}" for key in range(5)})
@@ -229,7 +229,7 @@ def test_a_bounded_read_of_a_topic_ends_where_a_snapshot_does(catalog: Catalog, 
     One bucket has no record but the table's claim to it, one has more records behind the snapshot.
     """
     tables = {
-        case: flink_table(catalog, table_of(case), **KINDS[case], bucket="3") for case in ("upsert", "exact", "json")
+        case: flink_table(catalog, named_after(case), **KINDS[case], bucket="3") for case in ("upsert", "exact", "json")
     }
     sources = {}
     for case, table in tables.items():
@@ -279,7 +279,7 @@ def test_values_of_every_type_are_the_same_in_files_log_and_topic(
     What Flink writes, of what it read in the topic, is the same to our batch reads and streams.
     """
     tables = {
-        case: catalog.create_table(table_of(case), ALL, primary_key=["id"], options={"bucket": "2", **dotted(given)})
+        case: catalog.create_table(named_after(case), ALL, primary_key=["id"], options={"bucket": "2", **dotted(given)})
         for case, given in KINDS.items()
         if case in ("upsert", "json", "exact")
     }

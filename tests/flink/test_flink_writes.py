@@ -21,8 +21,8 @@ from tests.flink.flink_tables import (
     flink_table,
     in_table,
     in_tables,
+    named_after,
     put_rows,
-    table_of,
     topic_in_flink,
     union_of,
 )
@@ -83,7 +83,7 @@ def test_flink_and_fluvial_write_in_turn(catalog: Catalog, flink: Flink, broker:
     One job writes into a table of each kind, and one reads them.
     """
     turns = {
-        case: Turns(catalog, flink, tmp_path, table_of(case), **KINDS[case], **more) for case, more in CASES.items()
+        case: Turns(catalog, flink, tmp_path, named_after(case), **KINDS[case], **more) for case, more in CASES.items()
     }
     tables = {case: each.table for case, each in turns.items()}
 
