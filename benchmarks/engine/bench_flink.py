@@ -1,9 +1,10 @@
 """From a write to the row in a real Flink job: over the log, and over Paimon's stream of the same files.
 
 Rows are written one after the other by ``Table.write``, at a steady pace; the job is ``SELECT *`` with Paimon's stock
-connector. The latency of a row is the time from the call of its write to the row in the job's client. The stream of
-the files looks for snapshots every 10 s by default, or as often as ``continuous.discovery-interval`` says, at the
-least every millisecond. Budget: the median over the log is under a second.
+connector. The latency of a row is the time from the call of its write to the row in the job's client, which gets rows
+as they come, not with the next checkpoint, and asks for them every tenth of a second. The stream of the files looks
+for snapshots every 10 s by default, or as often as ``continuous.discovery-interval`` says, at the least every
+millisecond. Budget: the median over the log is under a second.
 
 On a quiet machine with 2 cores ``--quick`` takes about two minutes.
 

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -6,14 +8,30 @@ from engine import Catalog
 from engine.broker.broker import Broker
 from logstore.kafka.clients import KafkaProperties
 from logstore.kafka.topics import LogTopics
+from tests.peers.flink import Flink
 from tests.stores.schema_registry import SchemaRegistryServer
-from tests.stores.secure_broker import SecureBroker
 
 
 @pytest.fixture(scope="session")
-def broker(secure_broker: SecureBroker) -> Broker:
+def starting_flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[Flink]]:
+    """It starts while the broker does."""
+    with ThreadPoolExecutor(1) as beside:
+        starting = beside.submit(Flink, tmp_path_factory.mktemp("flink"))
+        yield starting
+    starting.result().close()
+
+
+@pytest.fixture(scope="session")
+def broker(starting_flink: Future[Flink], request: pytest.FixtureRequest) -> Broker:
     """It has a door for clients with a login besides; one broker is enough for these tests."""
-    return secure_broker
+    found: Broker = request.getfixturevalue("secure_broker")  # not before Flink has begun
+    return found
+
+
+@pytest.fixture(scope="session")
+def flink(broker: Broker, starting_flink: Future[Flink]) -> Flink:
+    """Apache Flink with Paimon's connector and Kafka's, one for all tests; the broker is there first."""
+    return starting_flink.result()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from engine.broker.broker import Broker
 from engine.table import Table
 from filestore.options.table.log import TOMBSTONE_FORMATS
 from tests.peers.flink import Change, Flink
+from tests.support.option_keys import dotted
 
 SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])
 State = dict[tuple[object, ...], tuple[object, ...]]
@@ -24,8 +25,12 @@ _FLINK_FORMATS = {
 
 def flink_table(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
     """A table with a key; options with underscores for dots."""
-    texts = {"bucket": "2", **{key.replace("__", "-").replace("_", "."): text for key, text in options.items()}}
-    return catalog.create_table(name, SCHEMA, primary_key=["id"], options=texts)
+    return catalog.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "2", **dotted(options)})
+
+
+def named_after(case: str) -> str:
+    """A name that is no word of SQL."""
+    return f"db.of_{case.replace('-', '_')}"
 
 
 def put_rows(table: Table, rows: Mapping[int, str], kind: str = "") -> None:
@@ -39,11 +44,21 @@ def in_table(table: Table) -> State:
     return {(row["id"],): tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
 
 
-def by_key(rows: Iterable[Change]) -> State:
-    """What a batch query gives."""
+def by_key(rows: Iterable[Change], width: int = 1) -> State:
+    """What a batch query gives, by its first columns."""
     found = [row[1:] for row in rows]
-    assert len({row[:1] for row in found}) == len(found)
-    return {row[:1]: row for row in found}
+    assert len({row[:width] for row in found}) == len(found)
+    return {row[:width]: row for row in found}
+
+
+def union_of(sources: Mapping[str, str]) -> str:
+    """One query, and so one job, of several tables: each row has its table's name here before its values."""
+    return " UNION ALL ".join(f"SELECT CAST('{name}' AS STRING), * FROM {source}" for name, source in sources.items())
+
+
+def in_tables(tables: Mapping[str, Table]) -> State:
+    """The rows of several tables by name and key, as such a query has them."""
+    return {(name, *key): (name, *row) for name, table in tables.items() for key, row in in_table(table).items()}
 
 
 def topic_in_flink(flink: Flink, table: Table, broker: Broker) -> str:
@@ -63,5 +78,5 @@ def topic_in_flink(flink: Flink, table: Table, broker: Broker) -> str:
     name = "topic_" + table.log.topic.replace(".", "_")
     key = ", PRIMARY KEY (id) NOT ENFORCED" if is_upsert else ""
     texts = ", ".join(f"'{option}'='{text}'" for option, text in options.items())
-    flink.both(f"CREATE TEMPORARY TABLE {name} (id INT, v STRING{key}) WITH ({texts})")
+    flink.define(f"CREATE TEMPORARY TABLE {name} (id INT, v STRING{key}) WITH ({texts})")
     return name

@@ -1,19 +1,21 @@
 """docs/flink.md names tests for what it says: they are there, and what they show is on the page."""
 
 import re
+from itertools import takewhile
 from pathlib import Path
 
 from filestore.options.flink_log import flink_reads_log
 from filestore.options.table_options import TableOptions
 from tests.flink import test_flink_reads, test_flink_starts, test_flink_versions, test_flink_writes, test_whole_way
 
-PAGE = (Path(__file__).parents[2] / "docs" / "flink.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, OPTIONS = ((DOCS / name).read_text(encoding="utf-8") for name in ("flink.md", "options.md"))
 
 
 def rows_below(heading: str) -> list[list[str]]:
     """Cells of the table with this header, without backticks and links."""
     lines = PAGE[PAGE.index(heading) :].splitlines()[2:]
-    table = lines[: next(number for number, line in enumerate(lines) if not line.startswith("|"))]
+    table = takewhile(lambda line: line.startswith("|"), lines)
     texts = [re.sub(r" \(\[.*?\]\(.*?\)\)", "", line.replace("`", "")) for line in table]
     return [[cell.strip() for cell in text.strip("|").split("|")] for text in texts]
 
@@ -37,3 +39,12 @@ def test_every_test_that_the_page_names_is_there_and_every_test_is_named() -> No
     modules = (test_flink_reads, test_flink_starts, test_flink_versions, test_flink_writes, test_whole_way)
     there = {name for module in modules for name in vars(module) if name.startswith("test_")}
     assert set(re.findall(r"`(test_\w+)`", PAGE)) == there
+
+
+def test_each_option_of_flip_188_is_one_that_is_declared() -> None:
+    declared = set(re.findall(r"^\| `(\S+)` \|", OPTIONS, re.MULTILINE))
+    found = rows_below("| FLIP-188 | here")
+    assert len(found) == 10
+    for theirs, here, _ in found:
+        names = theirs.split(", ") if here.startswith("the same") else [here]
+        assert {name for name in names if not name.endswith("*")} <= declared

@@ -12,12 +12,26 @@ import pytest
 
 from engine import Catalog
 from engine.broker.broker import Broker
+from engine.table import Table
 from filestore.options.flink_log import flink_reads_log
 from filestore.options.table.log import TOMBSTONE_FORMATS
-from tests.flink.flink_tables import SCHEMA, SMALL_STEPS, by_key, flink_table, in_table, put_rows, topic_in_flink
+from filestore.options.table_options import TableOptions
+from tests.flink.flink_tables import (
+    SCHEMA,
+    SMALL_STEPS,
+    by_key,
+    flink_table,
+    in_table,
+    in_tables,
+    named_after,
+    put_rows,
+    topic_in_flink,
+    union_of,
+)
 from tests.peers import normalise
 from tests.peers.flink import Change, Flink, replayed, rows_of_changes
 from tests.stores.secure_broker import Right, SecureBroker
+from tests.support.option_keys import dotted
 from tests.support.streams import Query
 
 EXACT = {"log_changelog__mode": "all", "changelog__producer": "lookup"}
@@ -44,33 +58,55 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "ignore-delete-in-log": {"log_ignore__delete": "true"},
 }  # fmt: skip
 
+BY_CASE = (0, 1)
+"""Where a job of several tables has the name of a table and the key."""
 TOPICS = ("upsert", "exact", "json", "avro", "debezium-avro", "debezium-avro-exact", "deletion-vectors")
 
 
-@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("follows", ["log", "files"])
 def test_a_stream_begins_with_every_row_and_goes_on(
-    options: Mapping[str, str], catalog: Catalog, flink: Flink, tmp_path: Path
+    follows: str, catalog: Catalog, flink: Flink, tmp_path: Path
 ) -> None:
-    """Rows of level 0 too: where Flink takes the changelogs of compactions, with the next one."""
-    table = flink_table(catalog, **options)
-    put_rows(table, {key: f"a{key}" for key in range(20)})
-    follows_log = flink_reads_log(table.options)
-    if not follows_log:
-        table.compact(full=True)
-    compacted = in_table(table)
-    put_rows(table, {key: f"b{key}" for key in range(10, 25)})
-    name = f"{flink.catalog(tmp_path)}.db.t"
-    sees_level_0 = table.options.changelog_producer in ("none", "input")
-    assert by_key(flink.sql(f"SELECT * FROM {name}")) == in_table(table)
-    with flink.stream(f"SELECT * FROM {name} /*+ OPTIONS({SMALL_STEPS}) */") as stream:
-        stream.wait(lambda changes: rows_of_changes(changes) == (in_table(table) if sees_level_0 else compacted))
-        put_rows(table, {1: "changed", 60: "new"})
-        if "merge__engine" not in options:
-            put_rows(table, {2: "a2"}, "-D")
-        if not follows_log:
+    """Rows of level 0 too: where Flink takes the changelogs of compactions, with the next one.
+
+    One job reads a table of each kind; one of the files also those kinds whose log it would follow without a hint.
+    """
+    kinds = {case: TableOptions.parse(dotted(given), primary_key=["id"]) for case, given in KINDS.items()}
+    cases = [case for case, options in kinds.items() if flink_reads_log(options) == (follows == "log")]
+    hinted = {} if follows == "log" else dict.fromkeys(("upsert", "upsert-input"), "'log.system'='none', ")
+    cases += hinted
+    tables = {case: flink_table(catalog, named_after(case), **KINDS[case]) for case in cases}
+    for table in tables.values():
+        put_rows(table, {key: f"a{key}" for key in range(20)})
+        if follows == "files":
             table.compact(full=True)
-        found = stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
-    assert replayed(found) == in_table(table)
+    begins = in_tables(tables)
+    for table in tables.values():
+        put_rows(table, {key: f"b{key}" for key in range(10, 25)})
+    sees_level_0 = [case for case in cases if kinds[case].changelog_producer in ("none", "input")]
+    begins |= in_tables({case: tables[case] for case in sees_level_0})
+    warehouse = flink.catalog(tmp_path)
+    query = union_of(
+        {
+            case: f"{warehouse}.{each.name} /*+ OPTIONS({hinted.get(case, '')}{SMALL_STEPS}) */"
+            for case, each in tables.items()
+        }
+    )
+    assert by_key(flink.sql(query), 2) == in_tables(tables)
+    with flink.stream(query) as stream:
+        stream.until(begins, BY_CASE)
+        for case, table in tables.items():
+            put_rows(table, {1: "changed", 60: "new"})
+            if "merge__engine" not in KINDS[case]:
+                put_rows(table, {2: "a2"}, "-D")
+            if follows == "files":
+                table.compact(full=True)
+        found = stream.until(in_tables(tables), BY_CASE)
+    as_written = {
+        "upsert-input"
+    } & hinted.keys()  # changelog files of the input: our writes do not say what they replace
+    exact = {case: table for case, table in tables.items() if case not in as_written}
+    assert replayed([each for each in found if each[1] in exact], BY_CASE) == in_tables(exact)
 
 
 def test_a_table_without_a_key_is_followed_by_its_log(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
@@ -168,42 +204,44 @@ def test_a_job_may_take_changes_as_they_are_in_the_log(catalog: Catalog, flink: 
         assert stream.wait(lambda changes: len(changes) == 2) == [("+I", 1, "a"), ("+I", 1, "b")]
 
 
-@pytest.mark.parametrize("case", TOPICS)
-def test_a_topic_makes_the_table(case: str, catalog: Catalog, flink: Flink, broker: Broker) -> None:
+def test_a_topic_makes_the_table(catalog: Catalog, flink: Flink, broker: Broker) -> None:
     """Without Paimon's connector: an envelope of Debezium's, or `upsert-kafka`; JSON, or Avro of a registry."""
-    table = flink_table(catalog, **KINDS[case])
-    put_rows(table, {key: f"a{key}" for key in range(10)})
-    put_rows(table, {key: f"b{key}" for key in range(5)})
-    put_rows(table, {7: "a7"}, "-D")
-    name = topic_in_flink(flink, table, broker)
-    with flink.stream(f"SELECT * FROM {name}") as stream:
-        stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
-        put_rows(table, {3: "c", 60: "new"})
-        found = stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
-    if {**EXACT, **KINDS[case]} == KINDS[case] or table.options.log_format in TOMBSTONE_FORMATS:
-        assert replayed(found) == in_table(table)
+    tables = {case: flink_table(catalog, named_after(case), **KINDS[case]) for case in TOPICS}
+    for table in tables.values():
+        put_rows(table, {key: f"a{key}" for key in range(10)})
+        put_rows(table, {key: f"b{key}" for key in range(5)})
+        put_rows(table, {7: "a7"}, "-D")
+    query = union_of({case: topic_in_flink(flink, table, broker) for case, table in tables.items()})
+    with flink.stream(query) as stream:
+        stream.until(in_tables(tables), BY_CASE)
+        for table in tables.values():
+            put_rows(table, {3: "c", 60: "new"})
+        found = stream.until(in_tables(tables), BY_CASE)
+    for case, table in tables.items():
+        if table.options.log_is_exact or table.options.log_format in TOMBSTONE_FORMATS:
+            changes = [(kind, *row) for kind, where, *row in found if where == case]
+            assert replayed(changes) == in_table(table), case
 
 
-@pytest.mark.parametrize("case", ["upsert", "exact", "json"])
-def test_a_bounded_read_of_a_topic_ends_where_a_snapshot_does(
-    case: str, catalog: Catalog, flink: Flink, broker: Broker
-) -> None:
+def test_a_bounded_read_of_a_topic_ends_where_a_snapshot_does(catalog: Catalog, flink: Flink, broker: Broker) -> None:
     """Its offsets are behind a record, not behind the marks of transactions, at which Flink 3.2 waits for a record.
 
     One bucket has no record but the table's claim to it, one has more records behind the snapshot.
     """
-    table = flink_table(catalog, **KINDS[case], bucket="3")
-    put_rows(table, {1: "a", 2: "a", 3: "a"})
-    put_rows(table, {1: "b"})
-    put_rows(table, {2: "a"}, "-D")
-    expected, ends = in_table(table), table.store.snapshots.latest().log_offsets
-    assert len(ends) < 3
-    put_rows(table, {1: "later", 3: "later"})
-    bounds = ";".join(f"partition:{bucket},offset:{ends.get(bucket, 0)}" for bucket in range(3))
-    hint = f"'scan.bounded.mode'='specific-offsets', 'scan.bounded.specific-offsets'='{bounds}'"
-    name = topic_in_flink(flink, table, broker)
-    found = flink.sql(f"SELECT * FROM {name} /*+ OPTIONS({hint}) */", streaming=True)
-    assert rows_of_changes(found) == expected
+    tables = {
+        case: flink_table(catalog, named_after(case), **KINDS[case], bucket="3") for case in ("upsert", "exact", "json")
+    }
+    sources = {}
+    for case, table in tables.items():
+        put_rows(table, {1: "a", 2: "a", 3: "a"})
+        put_rows(table, {1: "b"})
+        put_rows(table, {2: "a"}, "-D")
+        assert len(table.store.snapshots.latest().log_offsets) < 3
+        sources[case] = f"{topic_in_flink(flink, table, broker)} /*+ OPTIONS({bounded(table)}) */"
+    expected = in_tables(tables)
+    for table in tables.values():
+        put_rows(table, {1: "later", 3: "later"})
+    assert rows_of_changes(flink.sql(union_of(sources), streaming=True), BY_CASE) == expected
 
 
 ALL = pa.schema(
@@ -233,35 +271,68 @@ MOST: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("log_format", ["debezium-json", "json"])
 def test_values_of_every_type_are_the_same_in_files_log_and_topic(
-    log_format: str, catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path
+    catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path
 ) -> None:
     """The oracle is Paimon's reader of the files. Of a TIME in JSON, Flink itself drops the fraction of a second.
 
     What Flink writes, of what it read in the topic, is the same to our batch reads and streams.
     """
-    options = {"bucket": "2", "log.format": log_format}
-    table = catalog.create_table("db.all", ALL, primary_key=["id"], options=options)
+    tables = {
+        case: catalog.create_table(named_after(case), ALL, primary_key=["id"], options={"bucket": "2", **dotted(given)})
+        for case, given in KINDS.items()
+        if case in ("upsert", "json", "exact")
+    }
+    warehouse = flink.catalog(tmp_path)
+    names = {case: f"{warehouse}.{table.name}" for case, table in tables.items()}
 
-    def rows(first: int) -> pa.Table:
-        values = [{"id": first, **LEAST}, {"id": first + 1, **MOST}, {"id": first + 2}]
-        return pa.Table.from_pylist([{**dict.fromkeys(ALL.names), **each} for each in values], ALL)
+    def put(first: int) -> None:
+        for table in tables.values():
+            table.write(every_value(first))
+            if not flink_reads_log(table.options):
+                table.compact(full=True)
 
-    table.write(rows(0))
-    name = f"{flink.catalog(tmp_path)}.db.`all`"
-    with flink.stream(f"SELECT * FROM {name} /*+ OPTIONS({SMALL_STEPS}) */") as stream:
-        stream.wait(lambda changes: len(changes) == 3)
-        table.write(rows(10))
-        found = stream.wait(lambda changes: len(changes) == 6)
-    expected = by_key(flink.sql(f"SELECT * FROM {name}"))
-    for key, row in rows_of_changes(found).items():
-        assert dict(zip(ALL.names, row, strict=True)) == dict(zip(ALL.names, expected[key], strict=True))
-    assert [row[1:] for row in sorted(expected.values())[:3]] == [row[1:] for row in sorted(expected.values())[3:]]
-    topic = f"topic_of_all_in_{log_format.replace('-', '_')}"
-    is_upsert = log_format == "json"
-    flink.both(
-        f"CREATE TEMPORARY TABLE {topic} WITH ('topic'='{table.log.topic}', "
+    put(0)
+    query = union_of({case: f"{name} /*+ OPTIONS({SMALL_STEPS}) */" for case, name in names.items()})
+    with flink.stream(query) as stream:
+        stream.wait(lambda changes: len(changes) == 3 * len(tables))
+        put(10)
+        found = stream.wait(lambda changes: len(changes) == 6 * len(tables))
+    expected = by_key(flink.sql(query), 2)
+    assert rows_of_changes(found, BY_CASE) == expected
+    values = [row[2:] for _, row in sorted(expected.items())]
+    assert values == values[:3] * (2 * len(tables))
+    topics = {case: topic_like(flink, names[case], table, broker) for case, table in tables.items()}
+    with flink.stream(union_of(topics)) as stream:
+        stream.until(expected, BY_CASE)
+    ours = {case: Query(tmp_path, table.name) for case, table in tables.items()}
+    copied = ", ".join(f"`{column}`" for column in ALL.names[1:])
+    inserts = [
+        f"INSERT INTO {names[case]} SELECT id + 20, {copied} FROM {topic} /*+ OPTIONS({bounded(tables[case])}) */ "
+        "WHERE id < 10;"
+        for case, topic in topics.items()
+    ]
+    flink.sql(f"EXECUTE STATEMENT SET BEGIN {' '.join(inserts)} END", streaming=True)
+    for case, table in tables.items():
+        by_flink = table.read().to_arrow().filter(pc.field("id") >= 20)
+        streamed = [row for row in ours[case].available() if row["id"] >= 20]
+        assert [row["_row_kind"] for row in streamed] == ["+I"] * 3, case
+        for found_here in (by_flink, pa.Table.from_pylist(streamed, ALL)):
+            assert normalise(found_here) == normalise(every_value(20)), case
+
+
+def every_value(first: int) -> pa.Table:
+    """Three rows from an id on: the least values, the greatest, and nulls."""
+    values = [{"id": first, **LEAST}, {"id": first + 1, **MOST}, {"id": first + 2}]
+    return pa.Table.from_pylist([{**dict.fromkeys(ALL.names), **each} for each in values], ALL)
+
+
+def topic_like(flink: Flink, name: str, table: Table, broker: Broker) -> str:
+    """A table of Flink's own connectors on the topic, with the columns that the catalog has; its name."""
+    is_upsert = table.options.log_format in TOMBSTONE_FORMATS
+    made = f"topic_of_{name.rpartition('.')[2]}"
+    flink.define(
+        f"CREATE TEMPORARY TABLE {made} WITH ('topic'='{table.log.topic}', "
         f"'properties.bootstrap.servers'='{broker.bootstrap_servers}', "
         + (
             "'connector'='upsert-kafka', 'key.format'='json', 'value.format'='json'"
@@ -270,20 +341,11 @@ def test_values_of_every_type_are_the_same_in_files_log_and_topic(
         )
         + f") LIKE {name} (EXCLUDING OPTIONS{'' if is_upsert else ' EXCLUDING CONSTRAINTS'})"
     )
-    with flink.stream(f"SELECT * FROM {topic}") as stream:
-        stream.wait(lambda changes: rows_of_changes(changes) == expected)
-    ours = Query(tmp_path, "db.all")
-    ends = ";".join(
-        f"partition:{bucket},offset:{end}" for bucket, end in table.store.snapshots.latest().log_offsets.items()
-    )
-    bounded = f"'scan.bounded.mode'='specific-offsets', 'scan.bounded.specific-offsets'='{ends}'"
-    copied = ", ".join(f"`{column}`" for column in ALL.names[1:])
-    flink.sql(
-        f"INSERT INTO {name} SELECT id + 20, {copied} FROM {topic} /*+ OPTIONS({bounded}) */ WHERE id < 10",
-        streaming=True,
-    )
-    by_flink = table.read().to_arrow().filter(pc.field("id") >= 20)
-    streamed = [row for row in ours.available() if row["id"] >= 20]
-    assert [row["_row_kind"] for row in streamed] == ["+I"] * 3
-    for found_here in (by_flink, pa.Table.from_pylist(streamed, ALL)):
-        assert normalise(found_here) == normalise(rows(20))
+    return made
+
+
+def bounded(table: Table) -> str:
+    """The hint with which a topic is read up to the newest snapshot."""
+    known = table.store.snapshots.latest().log_offsets
+    ends = ";".join(f"partition:{bucket},offset:{known.get(bucket, 0)}" for bucket in range(table.options.bucket))
+    return f"'scan.bounded.mode'='specific-offsets', 'scan.bounded.specific-offsets'='{ends}'"

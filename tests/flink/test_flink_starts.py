@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from engine import Catalog
 from engine.broker.broker import Broker
 from engine.table import Table
 from logstore.kafka.clients import ErrorNotes
-from tests.flink.flink_tables import SMALL_STEPS, flink_table, in_table, put_rows, topic_in_flink
+from tests.flink.flink_tables import SMALL_STEPS, flink_table, in_table, put_rows, topic_in_flink, union_of
 from tests.peers.flink import WAIT_S, Flink, FlinkStream, PeerError, rows_of_changes
 
 LATE = 100
@@ -97,33 +96,30 @@ def test_a_job_begins_in_each_mode_of_a_scan(follows: str, table: Table, flink: 
 def begin_and_go_on(
     table: Table, flink: Flink, name: str, starts: Mapping[str, tuple[str, Mapping[str, str | Start], set[int]]]
 ) -> None:
-    """Run a job for each start beside each other: what it gets of the table, and that it gets all that comes."""
-    with ExitStack() as jobs:
-        streams: dict[str, FlinkStream] = {}
-        for mode, (option, more, _) in starts.items():
-            given = {key: each if isinstance(each, str) else each(table) for key, each in more.items()}
-            texts = ", ".join(f"'{key}'='{text}'" for key, text in {option: mode, **given}.items())
-            hint = f"{texts}, {SMALL_STEPS}" if option == "scan.mode" else texts
-            streams[mode] = jobs.enter_context(flink.stream(f"SELECT * FROM {name} /*+ OPTIONS({hint}) */"))
-        for mode, (_, _, keys) in starts.items():
-            expected = {key for key in keys for key in (key, key + 10)}
-            streams[mode].wait(lambda changes, keys=expected: {row[1] for row in changes} == keys)  # type: ignore[misc]
-        last = write_until_all_follow(table, list(streams.values()))
-        for mode, stream in streams.items():
-            found = stream.wait(lambda changes: any(row[1:] == (last, "last") for row in changes))
-            rows = {key: row for key, row in rows_of_changes(found).items() if key[0] < LATE}
-            keys = {key for key in starts[mode][2] for key in (key, key + 10)}
-            assert rows == {key: row for key, row in in_table(table).items() if key[0] in keys}, mode
+    """Read the table from each start, in one job: what each gets, and that it gets all that comes."""
+    sources = {}
+    for mode, (option, more, _) in starts.items():
+        given = {key: each if isinstance(each, str) else each(table) for key, each in more.items()}
+        texts = ", ".join(f"'{key}'='{text}'" for key, text in {option: mode, **given}.items())
+        sources[mode] = f"{name} /*+ OPTIONS({texts}{f', {SMALL_STEPS}' if option == 'scan.mode' else ''}) */"
+    first = {(mode, key) for mode, (_, _, keys) in starts.items() for each in keys for key in (each, each + 10)}
+    with flink.stream(union_of(sources)) as stream:
+        stream.wait(lambda changes: {row[1:3] for row in changes} == first)
+        last = write_until_all_follow(table, stream, set(starts))
+        found = stream.wait(lambda changes: {row[1] for row in changes if row[2:] == (last, "last")} == set(starts))
+    rows = {key: row for key, row in rows_of_changes(found, (0, 1)).items() if int(str(key[1])) < LATE}
+    state = in_table(table)
+    assert rows == {(mode, key): (mode, *state[(key,)]) for mode, key in first}
 
 
-def write_until_all_follow(table: Table, streams: list[FlinkStream]) -> int:
-    """When a job that begins at the end has begun is known by its first row; the key of a row that is after it."""
+def write_until_all_follow(table: Table, stream: FlinkStream, modes: set[str]) -> int:
+    """When a source that begins at the end has begun is known by its first row; the key of a row that is after it."""
     deadline = time.monotonic() + WAIT_S
     for key in count(LATE):
         put_rows(table, {key: "late"})
-        if all(stream.changes for stream in streams):
+        if {row[1] for row in stream.changes} == modes:
             put_rows(table, {key + 1: "last"})
             return key + 1
-        assert time.monotonic() < deadline, [len(stream.changes) for stream in streams]
+        assert time.monotonic() < deadline, modes - {row[1] for row in stream.changes}
         time.sleep(0.1)
     raise AssertionError("not reached")

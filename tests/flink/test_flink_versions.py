@@ -1,5 +1,6 @@
 """What a real Flink sees of a table whose schema, brokers, buckets and history change."""
 
+import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
@@ -97,8 +98,17 @@ def test_tags_snapshots_and_branches_are_read_by_their_names(catalog: Catalog, f
     put_rows(catalog.table("db.t", branch="b"), {5: "branch"})
     first = {(1,): (1, "a")}
     before_ms = table.store.snapshots.read(2).time_ms - 1
+    moment = dt.datetime.fromtimestamp(before_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     for hint in ("'scan.tag-name'='first'", "'scan.snapshot-id'='1'", f"'scan.timestamp-millis'='{before_ms}'"):
         assert by_key(flink.sql(f"SELECT * FROM {name}.t /*+ OPTIONS({hint}) */")) == first, hint
+    flink.sql(f"USE CATALOG {flink.catalog(tmp_path)}")  # Flink asks the catalog in use for what a table was
+    try:
+        assert by_key(flink.sql(f"SELECT * FROM db.t FOR SYSTEM_TIME AS OF TIMESTAMP '{moment}'")) == first
+    finally:
+        flink.sql("USE CATALOG default_catalog")
+    between = "'incremental-between'='1,2'"
+    assert by_key(flink.sql(f"SELECT * FROM {name}.t /*+ OPTIONS({between}) */")) == {(1,): (1, "b"), (2,): (2, "b")}
+    assert flink.sql(f"SELECT tag_name, snapshot_id FROM {name}.`t$tags`") == [("+I", "first", 1)]
     of_branch = f"{name}.`t$branch_b`"
     assert by_key(flink.sql(f"SELECT * FROM {of_branch}")) == first | {(5,): (5, "branch")}
     with flink.stream(f"SELECT * FROM {of_branch} /*+ OPTIONS('continuous.discovery-interval'='100ms') */") as stream:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from engine import Catalog
 from engine.broker.broker import Broker
 from engine.procedures import reset_log
+from engine.table import Table
 from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.evolution.schema_change import SetOption
 from filestore.options.flink_log import flink_reads_log
@@ -18,39 +20,45 @@ from tests.flink.flink_tables import (
     by_key,
     flink_table,
     in_table,
+    in_tables,
+    named_after,
     put_rows,
     topic_in_flink,
+    union_of,
 )
 from tests.flink.test_flink_reads import KINDS
 from tests.peers.flink import Change, Flink, replayed, rows_of_changes
 from tests.support.clients import quiet_producer
-from tests.support.streams import Query, Rows
+from tests.support.streams import Query, Rows, as_foreign
+
+_CHANGES: Mapping[str, str] = {"log_overwrite": "changes"}
+CASES = {"upsert": _CHANGES, "eventual": {}, "json": _CHANGES, "exact": _CHANGES, "deletion-vectors": _CHANGES}
 
 
 class Turns:
     """One table, its oracle, and four readers: our batch and stream, and Flink's."""
 
-    def __init__(self, catalog: Catalog, flink: Flink, warehouse: Path, **options: str) -> None:
+    def __init__(self, catalog: Catalog, flink: Flink, warehouse: Path, table: str = "db.t", **options: str) -> None:
         """Make the table."""
-        self.table = flink_table(catalog, **options)
-        self.name, self.flink = f"{flink.catalog(warehouse)}.db.t", flink
+        self.table = flink_table(catalog, table, **options)
+        self.name, self.flink = f"{flink.catalog(warehouse)}.{table}", flink
         self.expected: State = {}
-        self.ours = Query(warehouse, "db.t")
+        self.ours = Query(warehouse, table)
         self.seen: list[Change] = []
 
     def put_rows(self, rows: Mapping[int, str]) -> None:
         """Our turn."""
         put_rows(self.table, rows)
-        self._changed(rows)
+        self.changed(rows)
 
     def insert(self, rows: Mapping[int, str], *, beside_the_log: bool = False, in_batch: bool = False) -> None:
         """Flink's turn: a stream into the log too; a batch that writes files alone, or both."""
-        values = ", ".join(f"({key}, '{text}')" for key, text in rows.items())
         hint = "/*+ OPTIONS('log.system'='none') */" if beside_the_log else ""
-        self.flink.sql(f"INSERT INTO {self.name} {hint} VALUES {values}", streaming=not (beside_the_log or in_batch))
-        self._changed(rows)
+        self.flink.sql(insert_into(f"{self.name} {hint}", rows), streaming=not (beside_the_log or in_batch))
+        self.changed(rows)
 
-    def _changed(self, rows: Mapping[int, str]) -> None:
+    def changed(self, rows: Mapping[int, str]) -> None:
+        """Somebody has written rows: we see these, and once."""
         self.expected |= {(key,): (key, text) for key, text in rows.items()}
         news = self.changes()
         assert sorted((row["id"], row["v"]) for row in news if row["_row_kind"] != "-U") == sorted(rows.items())
@@ -64,28 +72,48 @@ class Turns:
         return news
 
 
-@pytest.mark.parametrize("case", ["upsert", "eventual", "json", "exact", "deletion-vectors"])
-def test_flink_and_fluvial_write_in_turn(
-    case: str, catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path
-) -> None:
-    """With Flink's sink of the log where its jobs follow the log, else without; the topic has what each makes of it."""
-    turns = Turns(
-        catalog, flink, tmp_path, **KINDS[case], **({} if case == "eventual" else {"log_overwrite": "changes"})
-    )
-    turns.put_rows({1: "a", 2: "a", 3: "a"})
-    with flink.stream(f"SELECT * FROM {turns.name} /*+ OPTIONS({SMALL_STEPS}) */") as stream:
-        turns.insert({2: "flink", 4: "flink"})
-        turns.put_rows({3: "b", 5: "b"})
-        turns.insert({1: "again", 6: "again"})
-        turns.put_rows({6: "c", 4: "c"})
-        if not flink_reads_log(turns.table.options):
-            turns.table.compact(full=True)
-        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
-    assert by_key(flink.sql(f"SELECT * FROM {turns.name}")) == turns.expected
-    with flink.stream(f"SELECT * FROM {topic_in_flink(flink, turns.table, broker)}") as stream:
-        found = stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
-    if turns.table.options.log_is_exact:
-        assert replayed(found) == turns.expected
+def insert_into(name: str, rows: Mapping[int, str]) -> str:
+    """The statement."""
+    return f"INSERT INTO {name} VALUES " + ", ".join(f"({key}, '{text}')" for key, text in rows.items())
+
+
+def test_flink_and_fluvial_write_in_turn(catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path) -> None:
+    """With Flink's sink of the log where its jobs follow the log, else without; the topic has what each makes of it.
+
+    One job writes into a table of each kind, and one reads them.
+    """
+    turns = {
+        case: Turns(catalog, flink, tmp_path, named_after(case), **KINDS[case], **more) for case, more in CASES.items()
+    }
+    tables = {case: each.table for case, each in turns.items()}
+
+    def put(rows: Mapping[int, str]) -> None:
+        for each in turns.values():
+            each.put_rows(rows)
+
+    def insert(rows: Mapping[int, str]) -> None:
+        inserts = "; ".join(insert_into(each.name, rows) for each in turns.values())
+        flink.sql(f"EXECUTE STATEMENT SET BEGIN {inserts}; END", streaming=True)
+        for each in turns.values():
+            each.changed(rows)
+
+    put({1: "a", 2: "a", 3: "a"})
+    query = union_of({case: f"{each.name} /*+ OPTIONS({SMALL_STEPS}) */" for case, each in turns.items()})
+    with flink.stream(query) as stream:
+        insert({2: "flink", 4: "flink"})
+        put({3: "b", 5: "b"})
+        insert({1: "again", 6: "again"})
+        put({6: "c", 4: "c"})
+        for table in tables.values():
+            if not flink_reads_log(table.options):
+                table.compact(full=True)
+        stream.until(in_tables(tables), (0, 1))
+    assert by_key(flink.sql(query), 2) == in_tables(tables)
+    topics = union_of({case: topic_in_flink(flink, table, broker) for case, table in tables.items()})
+    with flink.stream(topics) as stream:
+        found = stream.until(in_tables(tables), (0, 1))
+    exact = [(kind, *row) for kind, case, *row in found if case == "exact"]
+    assert replayed(exact) == in_table(tables["exact"])
 
 
 def test_what_flink_writes_beside_the_log_reaches_its_consumers_with_our_next_batch(
@@ -173,6 +201,27 @@ def test_delete_and_update_by_flink_are_seen_once_and_our_next_write_goes_on(
         flink.sql(f"ALTER TABLE {turns.name} SET ('log.system'='kafka')")
         turns.table = catalog.table("db.t")
         turns.put_rows({4: "b"})
+        stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
+
+
+def test_a_job_begins_behind_our_batch_where_another_engine_left_no_offsets(
+    catalog: Catalog, flink: Flink, tmp_path: Path
+) -> None:
+    """Paimon 1.4 and pypaimon commit without them: a job that begins there reads the log from its first record."""
+    turns = Turns(catalog, flink, tmp_path)
+    turns.put_rows({1: "a", 2: "a"})
+    Table(turns.table.files.with_options({"log.system": "none"})).write(
+        pa.table({"id": pa.array([1], pa.int32()), "v": ["java"]})
+    )
+    as_foreign(turns.table)
+    turns.expected |= {(1,): (1, "java")}
+    with flink.stream(f"SELECT * FROM {turns.name}") as too_early:
+        emitted_again = [("-U", 1, "java"), ("+U", 1, "a")]
+        assert too_early.wait(lambda changes: changes[-2:] == emitted_again)
+    turns.changes()
+    turns.put_rows({2: "b"})
+    with flink.stream(f"SELECT * FROM {turns.name}") as stream:
+        turns.put_rows({3: "b"})
         stream.wait(lambda changes: rows_of_changes(changes) == turns.expected)
 
 

@@ -12,6 +12,6 @@ def test_a_join_and_an_aggregate_equal_a_dumb_oracle_when_both_sides_are_killed(
     flink: Flink, broker: Broker, tmp_path: Path
 ) -> None:
     """The demo, smaller. The cluster of the session is the one after the kill."""
-    killed = Flink(tmp_path)
-    with whole_way(tmp_path, broker.bootstrap_servers, killed) as way:
-        run_whole_way(way, ShopSource(broker.bootstrap_servers, random.Random(23)), 200, lambda: flink, print)
+    clusters = (make() for make in (lambda: Flink(tmp_path), lambda: flink))
+    with whole_way(tmp_path, broker.bootstrap_servers, clusters) as way:
+        run_whole_way(way, ShopSource(broker.bootstrap_servers, random.Random(23)), 200, print)

@@ -112,9 +112,10 @@ class WholeWay:
 
     home: Path
     brokers: str
-    flink: Flink
+    clusters: Iterator[Flink]
     tables: dict[str, Table] = field(default_factory=dict)
     spark: Tree | None = None
+    flink: Flink | None = None
     job: FlinkJob | None = None
 
     def create_tables(self) -> None:
@@ -131,7 +132,8 @@ class WholeWay:
         self.spark = Tree(command, self.home / "spark.log", cwd=REPOSITORY)
 
     def start_flink(self) -> None:
-        """The job continues from its newest checkpoint."""
+        """A cluster, on which the job continues from its newest checkpoint."""
+        self.flink = next(self.clusters)
         catalog = f"CREATE CATALOG lake WITH ('type'='paimon', 'warehouse'='{self.home}/warehouse')"
         self.job = self.flink.begin([catalog, TOTALS, QUERY], self.home / "flink-checkpoints")
 
@@ -141,10 +143,11 @@ class WholeWay:
         self.spark.kill()
         self.spark = None
 
-    def kill_flink(self, another: Flink) -> None:
-        """With -9; ``another`` is the next cluster."""
+    def kill_flink(self) -> None:
+        """With -9, its whole cluster."""
+        assert self.flink is not None
         self.flink.kill()
-        self.flink, self.job = another, None
+        self.flink = self.job = None
 
     def snapshots(self, name: str) -> int:
         """How many the table has."""
@@ -170,9 +173,9 @@ class WholeWay:
 
 
 @contextmanager
-def whole_way(home: Path, brokers: str, flink: Flink) -> Iterator[WholeWay]:
-    """Tables, and whatever is started on them; it ends with the block."""
-    way = WholeWay(home, brokers, flink)
+def whole_way(home: Path, brokers: str, clusters: Iterator[Flink]) -> Iterator[WholeWay]:
+    """Tables, and whatever is started on them; it ends with the block, but for the second of two clusters."""
+    way = WholeWay(home, brokers, clusters)
     way.create_tables()
     try:
         yield way
@@ -183,24 +186,19 @@ def whole_way(home: Path, brokers: str, flink: Flink) -> Iterator[WholeWay]:
             way.job.cancel()
 
 
-def run_whole_way(
-    way: WholeWay, source: ShopSource, changes: int, another: Callable[[], Flink], say: Callable[[str], None]
-) -> None:
+def run_whole_way(way: WholeWay, source: ShopSource, changes: int, say: Callable[[str], None]) -> None:
     """Change, kill and start again, until Flink has what the oracle has.
 
     Args:
-        way: with its tables.
+        way: with its tables, and two clusters to come.
         source: has published nothing yet.
         changes: in each of five parts.
-        another: gives the cluster for after the kill.
         say: takes a line about each step.
     """
     source.create_topics()
     source.change(changes)
-    say("1. PySpark writes two Debezium topics into two tables")
+    say("1. PySpark writes two Debezium topics into two tables; Flink joins and aggregates them into a third one")
     way.start_spark()
-    way.until(lambda: min(map(way.snapshots, SCHEMAS)) > 0)
-    say("2. Flink joins and aggregates them into a third one")
     way.start_flink()
     way.until(lambda: way.totals() == source.totals())
     say(f"   equal to the oracle: {_shown(source.totals())}")
@@ -209,14 +207,14 @@ def run_whole_way(
     way.until(lambda: way.snapshots("orders") > before)
     way.kill_spark()
     source.change(changes)
-    say("3. kill -9 of PySpark, in the middle of changes; then of Flink")
-    way.kill_flink(another())
-    way.start_spark()
+    say("2. kill -9 of PySpark, in the middle of changes; then of Flink")
+    way.kill_flink()
     before = way.snapshots("orders")
+    way.start_spark()
     source.change(changes)
-    way.until(lambda: way.snapshots("orders") > before)
-    say("4. both start again, from their checkpoints")
+    say("3. both start again, from their checkpoints")
     way.start_flink()
+    way.until(lambda: way.snapshots("orders") > before)
     source.change(changes)
     way.until(lambda: way.totals() == source.totals())
     say(f"   equal to the oracle: {_shown(source.totals())}")
@@ -231,17 +229,13 @@ def main(home: Path, changes: int, seed: int) -> None:
     shutil.rmtree(home, ignore_errors=True)
     (home / "flink").mkdir(parents=True)
     print(f"Two minutes on a quiet machine. Tables and logs are in {home}; PySpark's is spark.log.", flush=True)
-    clusters: list[Flink] = []
-
-    def cluster() -> Flink:
-        clusters.append(Flink(home / "flink"))
-        return clusters[-1]
-
     with Broker(home / "broker") as broker:
-        with whole_way(home, broker.bootstrap_servers, cluster()) as way:
+        clusters = (Flink(home / "flink") for _ in range(2))
+        with whole_way(home, broker.bootstrap_servers, clusters) as way:
             source = ShopSource(broker.bootstrap_servers, random.Random(seed))
-            run_whole_way(way, source, changes, cluster, lambda line: print(line, flush=True))
-        clusters[-1].close()
+            run_whole_way(way, source, changes, lambda line: print(line, flush=True))
+        if way.flink is not None:
+            way.flink.close()
     print("Done. What Flink has written, and what it was made of:")
     print(f"  .venv/bin/fluvial read shop.totals --warehouse {home}/warehouse")
     print(f"  .venv/bin/fluvial inspect shop.orders --warehouse {home}/warehouse")

@@ -6,7 +6,6 @@ import pytest
 
 from tests.peers.agreement import Agreement
 from tests.peers.duckdb_peer import DuckDB
-from tests.peers.flink import Flink
 from tests.peers.iceberg_java import IcebergJava
 from tests.peers.java_peer import JavaPeer
 from tests.peers.pypaimon_peer import PyPaimonPeer
@@ -48,11 +47,3 @@ def pypaimon_peer() -> Iterator[PyPaimonPeer]:
 def assert_peers_agree(java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer) -> Agreement:
     """Call it with a table's directory: every implementation must read the same rows. Mark the test `interop`."""
     return Agreement([java_peer, pypaimon_peer])
-
-
-@pytest.fixture(scope="session")
-def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
-    """Apache Flink with Paimon's connector and Kafka's."""
-    running = Flink(tmp_path_factory.mktemp("flink"))
-    yield running
-    running.close()

@@ -25,6 +25,8 @@ WAIT_S: Final = 120
 _OPENED: Final = ("util", "lang", "net", "time", "util.concurrent")  # packages that Flink's serializers look into
 _SPARK_JARS: Final = ("hadoop-client-api-*", "hadoop-client-runtime-*")
 _SLOTS: Final = 8
+_CHECKPOINT: Final = "execution.checkpointing.interval"
+_WAITING: Final = 25  # a sink of the log first ends as many transactions, of a job before it; each waits for the broker
 _ENVIRONMENT: Final = "org.apache.flink.table.api.TableEnvironment"
 _SETTINGS: Final = "org.apache.flink.table.api.EnvironmentSettings"
 _RESULT: Final = "org.apache.flink.table.api.TableResult"
@@ -74,6 +76,15 @@ class FlinkStream:
             if self._error is not None and not enough(self._changes):
                 raise self._error
             return list(self._changes)
+
+    def until(self, rows: Mapping[Any, tuple[Any, ...]], key: Sequence[int] = (0,)) -> list[Change]:
+        """All changes, as soon as they lead to these rows by the values at `key`."""
+        try:
+            return self.wait(lambda changes: rows_of_changes(changes, key) == rows)
+        except AssertionError:
+            found = rows_of_changes(self.changes, key)
+            assert found == rows, "not in time"
+            return self.changes
 
     def cancel(self) -> None:
         """End the job."""
@@ -131,9 +142,10 @@ class Flink:
         assert spark.origin is not None
         jars = Path(spark.origin).parent / "jars"
         hadoop = [next(jars.glob(f"{name}.jar")) for name in _SPARK_JARS]
-        opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
+        options = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
+        options.append(f"-Djava.util.concurrent.ForkJoinPool.common.parallelism={_WAITING}")
         gateway_jar = next(jars.glob("py4j-*.jar"))
-        self._jvm = Jvm([*flink_jars(), *hadoop], gateway_jar=gateway_jar, max_heap="1g", options=opened)
+        self._jvm = Jvm([*flink_jars(), *hadoop], gateway_jar=gateway_jar, max_heap="1g", options=options)
         self._catalogs: dict[str, str] = {}
         self._flink = self._jvm.root.org.apache.flink
         self._planner = self._jvm.root.java.util.concurrent.Executors.newSingleThreadExecutor()
@@ -164,9 +176,12 @@ class Flink:
             "restart-strategy.type": "none",
         }
         self._batch = self._environment({"execution.runtime-mode": "BATCH"})
-        self._streaming = self._environment(
-            {"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "200ms"}
-        )
+        streaming = {"execution.runtime-mode": "STREAMING"}
+        # what is collected is given at once, not with the next checkpoint; Paimon's sink refuses that
+        at_once = {"execution.checkpointing.mode": "AT_LEAST_ONCE", _CHECKPOINT: "200ms"}
+        self._reading = self._environment(streaming | at_once)
+        # a job that writes ends with a checkpoint, and Kafka has what it wrote with the next
+        self._writing = self._environment(streaming | {_CHECKPOINT: "50ms"})
 
     def close(self) -> None:
         """End the cluster and its machine."""
@@ -188,7 +203,7 @@ class Flink:
         """
         options = {
             "execution.runtime-mode": "STREAMING",
-            "execution.checkpointing.interval": "200ms",
+            _CHECKPOINT: "200ms",
             "execution.checkpointing.dir": checkpoints.as_uri(),
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             # Paimon's sink commits what a restored checkpoint left, then fails on purpose: its job is to start again
@@ -210,16 +225,19 @@ class Flink:
         key = str(warehouse)
         if key not in self._catalogs:
             name = f"c{len(self._catalogs)}"
-            self.both(f"CREATE CATALOG {name} WITH ('type'='paimon', 'warehouse'='{key}', 'cache-enabled'='false')")
+            self.define(f"CREATE CATALOG {name} WITH ('type'='paimon', 'warehouse'='{key}', 'cache-enabled'='false')")
             self._catalogs[key] = name
         return self._catalogs[key]
 
     def sql(self, statement: str, *, streaming: bool = False) -> list[Change]:
-        """Run a statement or a query that ends, and give what it emits."""
+        """Run a statement, a set of inserts or a query that ends, and give what it emits."""
         with self._jvm.errors():
-            result = self._run(self._streaming if streaming else self._batch, statement)
-            if statement.lstrip().upper().startswith("INSERT"):
-                getattr(result, "await")()  # else it has only begun
+            writes = statement.lstrip().upper().startswith(("INSERT", "DELETE", "UPDATE", "EXECUTE"))
+            result = self._run((self._writing if writes else self._reading) if streaming else self._batch, statement)
+            if writes:
+                # its own client asks twice as late each time, up to two seconds: the cluster says when it has ended
+                self._cluster.requestJobResult(result.getJobClient().get().getJobID()).get()
+                getattr(result, "await")()
                 return []
             rows = result.collect()
             found = []
@@ -227,16 +245,16 @@ class Flink:
                 found.append(_change(rows.next()))
             return found
 
-    def both(self, statement: str) -> None:
+    def define(self, statement: str) -> None:
         """Run a statement of definitions for batch and streams."""
-        for environment in (self._batch, self._streaming):
+        for environment in (self._batch, self._reading, self._writing):
             self._run(environment, statement)
 
     @contextmanager
     def stream(self, query: str) -> Iterator[FlinkStream]:
         """Run a query that does not end."""
         with self._jvm.errors():
-            result = self._run(self._streaming, query)
+            result = self._run(self._reading, query)
         running = FlinkStream(result)
         try:
             yield running
