@@ -11,9 +11,9 @@ from filestore.evolution.schema_change import AddColumn, RenameColumn
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import DataType
-from tests.peers.iceberg_spark import iceberg_rows
+from tests.peers.older_spark import iceberg_rows
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("iceberg spark")]
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("older spark")]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
 PUBLISHED = {"bucket": "1", "metadata.iceberg.storage": "hadoop-catalog"}
