@@ -20,6 +20,7 @@ import atexit
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 from weakref import WeakSet
@@ -106,7 +107,7 @@ class KeptWriters:
         self._lock, self._closer = threading.Lock(), None
         found, self._writers = self._writers, {}
         for writer, _ in found.values():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(writer))  # else it is closed when this process ends, and hangs
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(writer))  # never destroyed here: it would wait for threads
 
     def _take_idle(self) -> list[BucketLogWriter]:
         old = [place for place, found in self._writers.items() if _is_idle(found)]
@@ -119,7 +120,7 @@ class KeptWriters:
 
     def _look(self) -> None:
         while (left_s := self.close_idle()) is not None:
-            _never.wait(left_s)
+            pause(left_s)
 
 
 @cache
@@ -149,6 +150,6 @@ def _now_s(target: LogTarget) -> float:
     return target.properties.environment.monotonic()
 
 
-_never: Final = threading.Event()
+pause: Final[Callable[[float], object]] = threading.Event().wait  # nothing sets it
 _in_process: Final[WeakSet[KeptWriters]] = WeakSet()
 os.register_at_fork(after_in_child=_abandon_all)
