@@ -80,7 +80,8 @@ def fences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def rows_at(value: int, keys: int = KEYS) -> Rows:
-    return pa.table({"id": pa.array(range(keys)), "v": pa.array([value] * keys)}, schema=KEY_SCHEMA).to_batches()
+    rows = pa.table({"id": pa.array(range(keys)), "v": pa.array([value] * keys)}, schema=KEY_SCHEMA)
+    return list(rows.to_batches())
 
 
 def table_of(home: Path, broker: Broker, **options: str) -> Table:
@@ -139,7 +140,8 @@ def test_a_zombie_with_kept_writers_that_wakes_behind_another_attempt_adopts_its
     tmp_path: Path, broker: Broker, step: Step, keys: int, options: dict[str, str]
 ) -> None:
     """A repeated stage, a speculative copy, an executor taken for dead: the snapshot's end is what it remembers."""
-    table, workers, other = table_of(tmp_path, broker, **options), Workers(2), []
+    table, workers = table_of(tmp_path, broker, **options), Workers(2)
+    other: list[list[BucketResult]] = []
 
     def wake_late(event: StepEvent) -> None:
         if event.step is step and not other:
@@ -165,7 +167,8 @@ def test_a_zombie_with_kept_writers_that_wakes_behind_another_attempt_adopts_its
 
 def test_a_zombie_whose_rows_a_broker_has_taken_is_refused(tmp_path: Path, broker: Broker) -> None:
     """Another attempt fences it behind its proof: it commits nothing, and the batch is tried again as a whole."""
-    table, workers, other = table_of(tmp_path, broker, bucket="1"), Workers(2), []
+    table, workers = table_of(tmp_path, broker, bucket="1"), Workers(2)
+    other: list[list[BucketResult]] = []
 
     def wake_late(event: StepEvent) -> None:
         if event.step is Step.FILES_FLUSHED and not other:
@@ -281,7 +284,8 @@ def test_a_worker_that_dies_between_two_batches_leaves_nothing_that_the_next_one
 def test_a_task_that_fails_keeps_no_writer_and_its_repetition_finds_what_it_left(
     tmp_path: Path, broker: Broker, step: Step
 ) -> None:
-    table, workers, failed = table_of(tmp_path, broker), Workers(1), []
+    table, workers = table_of(tmp_path, broker), Workers(1)
+    failed: list[Step] = []
 
     def fail_once(event: StepEvent) -> None:
         if event.step is step and not failed:

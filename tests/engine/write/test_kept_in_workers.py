@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,9 @@ class Notes:
 
     def __call__(self, event: StepEvent) -> None:
         if event.step in (Step.BUCKET_FENCED, Step.PART_DONE):
-            open_now = [
-                each for each in psutil.Process().net_connections() if each.raddr and each.raddr.port == self.port
-            ]
-            fact = {"pid": os.getpid(), "batch": event.batch_id, "bucket": event.bucket, "connections": len(open_now)}
+            found = psutil.Process().net_connections()
+            ports = sorted(each.laddr.port for each in found if each.raddr and each.raddr.port == self.port)
+            fact = {"pid": os.getpid(), "batch": event.batch_id, "bucket": event.bucket, "connections": ports}
             with Path(self.path).open("a") as file:
                 file.write(json.dumps({**fact, **event.facts}) + "\n")
 
@@ -98,19 +98,20 @@ def check_kept(found: list[dict[str, Any]]) -> None:
         had[each["bucket"]] = each["pid"]
 
 
-def test_a_worker_makes_one_producer_of_a_bucket_and_has_no_more_connections_with_each_batch(
+def test_a_worker_makes_one_producer_of_a_bucket_and_connects_no_more_with_each_batch(
     one_worker: SparkSession, tmp_path: Path, broker: Broker
 ) -> None:
+    """The connections are the same ones as long as the buckets stay; one that comes back has no more than before."""
     table = new_table(tmp_path, KEY_SCHEMA, broker=broker, options={"bucket": str(BUCKETS)})
     notes = Notes(str(tmp_path / "notes"), int(broker.bootstrap_servers.rpartition(":")[2]))
     run(one_worker, table, tmp_path, notes, lambda batch: None)
     found = notes.read()
     check_kept(found)
-    ends: dict[int, list[int]] = {}
-    for each in found:
-        if each["bucket"] is None:
-            ends.setdefault(each["pid"], []).append(each["connections"])
-    assert all(BUCKETS <= min(counts) <= max(counts) == counts[0] for counts in ends.values()), ends
+    ends = [each for each in found if each["bucket"] is None]
+    first = {each["pid"]: len(each["connections"]) for each in reversed(ends)}
+    assert all(BUCKETS <= len(each["connections"]) <= first[each["pid"]] for each in ends), ends
+    for before, each in pairwise(ends):
+        assert (before["pid"] != each["pid"]) or before["connections"] == each["connections"]
 
 
 def test_a_worker_that_is_killed_between_two_batches_takes_nothing_with_it(
