@@ -79,12 +79,12 @@ def fences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def rows_at(value: int, keys: int = KEYS) -> Rows:
+def batch_rows(value: int, keys: int = KEYS) -> Rows:
     rows = pa.table({"id": pa.array(range(keys)), "v": pa.array([value] * keys)}, schema=KEY_SCHEMA)
     return list(rows.to_batches())
 
 
-def table_of(home: Path, broker: Broker, **options: str) -> Table:
+def bucketed_table(home: Path, broker: Broker, **options: str) -> Table:
     return new_table(home, KEY_SCHEMA, broker=broker, options={"bucket": str(BUCKETS), **options})
 
 
@@ -98,17 +98,17 @@ def histories(table: Table) -> set[tuple[int, ...]]:
     return {tuple(values) for values in found.values()}
 
 
-def values(table: Table) -> set[int]:
+def shown_values(table: Table) -> set[int]:
     return set(table.read().to_arrow()["v"].to_pylist())
 
 
 def test_a_worker_has_one_producer_of_a_bucket_however_many_batches_it_writes(
     tmp_path: Path, broker: Broker, fences: list[int]
 ) -> None:
-    table, workers, counts = table_of(tmp_path, broker), Workers(1), []
+    table, workers, counts = bucketed_table(tmp_path, broker), Workers(1), []
     with workers.session(table) as session:
         for batch in range(6):
-            session.write(rows_at(batch, keys=1 if batch == 2 else KEYS), batch_id=batch)
+            session.write(batch_rows(batch, keys=1 if batch == 2 else KEYS), batch_id=batch)
             counts.append(len(fences))
     assert counts == [2 * BUCKETS] * 6  # the driver's, when the query begins, and the worker's
     assert histories(table) == {(0, 1, 2, 3, 4, 5), (0, 1, 3, 4, 5)}
@@ -120,12 +120,12 @@ def test_workers_that_have_a_bucket_in_turn_each_fence_it_once_and_are_never_ref
 ) -> None:
     """The end in the snapshot is another one than what the worker left: it asks no broker to find out."""
     caplog.set_level("INFO", "fluvial.log")
-    table, workers = table_of(tmp_path, broker, **options), Workers(2)
+    table, workers = bucketed_table(tmp_path, broker, **options), Workers(2)
     turns = [0, 0, 1, 0, 1, 1, 1, 0]
     with workers.session(table) as session:
         for batch, worker in enumerate(turns):
             workers.next = worker
-            session.write(rows_at(batch), batch_id=batch)
+            session.write(batch_rows(batch), batch_id=batch)
     moves = 1 + sum(one != other for one, other in pairwise(turns))
     assert len(fences) == BUCKETS * (1 + moves)
     assert workers.attempts == len(turns)
@@ -140,26 +140,26 @@ def test_a_zombie_with_kept_writers_that_wakes_behind_another_attempt_adopts_its
     tmp_path: Path, broker: Broker, step: Step, keys: int, options: dict[str, str]
 ) -> None:
     """A repeated stage, a speculative copy, an executor taken for dead: the snapshot's end is what it remembers."""
-    table, workers = table_of(tmp_path, broker, **options), Workers(2)
+    table, workers = bucketed_table(tmp_path, broker, **options), Workers(2)
     other: list[list[BucketResult]] = []
 
     def wake_late(event: StepEvent) -> None:
         if event.step is step and not other:
             other.append([])
-            other[0] = workers.task(1, workers.specs[-1], rows_at(77, keys))
+            other[0] = workers.task(1, workers.specs[-1], batch_rows(77, keys))
 
     with workers.session(table) as session:
-        session.write(rows_at(0, keys), batch_id=0)
+        session.write(batch_rows(0, keys), batch_id=0)
         task = workers.task
         workers.task = lambda worker, spec, rows: task(  # type: ignore[method-assign]
             worker, replace(spec, observe=wake_late) if worker == 0 else spec, rows
         )
-        session.write(rows_at(1, keys), batch_id=1)
-        session.write(rows_at(2, keys), batch_id=2)
+        session.write(batch_rows(1, keys), batch_id=1)
+        session.write(batch_rows(2, keys), batch_id=2)
     if keys == 1 or step is Step.BUCKET_FENCED:  # else a broker may have taken a row before
         assert workers.attempts == 3, "it finds out in the same attempt"
     assert histories(table) == {(0, 77, 2)}
-    assert values(table) == {2}
+    assert shown_values(table) == {2}
     snapshots = [table.store.snapshots.read(each) for each in table.store.snapshots.ids()]
     [found] = [each.id for each in snapshots if each.commit_identifier == 1 and each.commit_kind is CommitKind.APPEND]
     assert set(table.read(snapshot_id=found).to_arrow()["v"].to_pylist()) == {77}
@@ -167,37 +167,37 @@ def test_a_zombie_with_kept_writers_that_wakes_behind_another_attempt_adopts_its
 
 def test_a_zombie_whose_rows_a_broker_has_taken_is_refused(tmp_path: Path, broker: Broker) -> None:
     """Another attempt fences it behind its proof: it commits nothing, and the batch is tried again as a whole."""
-    table, workers = table_of(tmp_path, broker, bucket="1"), Workers(2)
+    table, workers = bucketed_table(tmp_path, broker, bucket="1"), Workers(2)
     other: list[list[BucketResult]] = []
 
     def wake_late(event: StepEvent) -> None:
         if event.step is Step.FILES_FLUSHED and not other:
             other.append([])
-            other[0] = workers.task(1, replace(workers.specs[-1], observe=ignore), rows_at(77))
+            other[0] = workers.task(1, replace(workers.specs[-1], observe=ignore), batch_rows(77))
 
     with workers.session(table) as session:
-        session.write(rows_at(0), batch_id=0)
+        session.write(batch_rows(0), batch_id=0)
         spec_of = workers.write
         workers.write = lambda spec, rows: spec_of(replace(spec, observe=wake_late), rows)  # type: ignore[method-assign]
-        session.write(rows_at(1, MUCH), batch_id=1)
-        session.write(rows_at(2), batch_id=2)
+        session.write(batch_rows(1, MUCH), batch_id=1)
+        session.write(batch_rows(2), batch_id=2)
     assert workers.attempts == 4
     assert histories(table) == {(0, 77, 2)}
 
 
 def test_a_zombie_that_wakes_when_later_batches_are_in_the_table_writes_nothing(tmp_path: Path, broker: Broker) -> None:
-    table, workers = table_of(tmp_path, broker), Workers(2)
+    table, workers = bucketed_table(tmp_path, broker), Workers(2)
     with workers.session(table) as session:
-        session.write(rows_at(0), batch_id=0)
+        session.write(batch_rows(0), batch_id=0)
         workers.next = 1
-        session.write(rows_at(1), batch_id=1)
-        session.write(rows_at(2), batch_id=2)
+        session.write(batch_rows(1), batch_id=1)
+        session.write(batch_rows(2), batch_id=2)
         files = set(Path(table.store.paths.root).rglob("data-*"))
         for late in workers.specs[1:2]:  # of worker 0, which has writers that were left at the end that it was given
             with pytest.raises(ConflictError, match="a later batch is in the log"):
-                workers.task(0, late, rows_at(99))
+                workers.task(0, late, batch_rows(99))
         assert set(Path(table.store.paths.root).rglob("data-*")) == files
-        session.write(rows_at(3), batch_id=3)
+        session.write(batch_rows(3), batch_id=3)
     assert histories(table) == {(0, 1, 2, 3)}
 
 
@@ -206,18 +206,18 @@ def test_a_fence_that_left_nothing_is_answered_by_another_one_in_the_same_attemp
     tmp_path: Path, broker: Broker, fences: list[int], options: dict[str, str]
 ) -> None:
     """A worker died behind its fence: the end is what the kept writer left, and Kafka takes nothing from it."""
-    table, workers = table_of(tmp_path, broker, **options), Workers(1)
+    table, workers = bucketed_table(tmp_path, broker, **options), Workers(1)
     log = TableLog.of(table.files)
     assert log is not None
     with workers.session(table) as session:
-        session.write(rows_at(0), batch_id=0)
+        session.write(batch_rows(0), batch_id=0)
         for bucket in range(BUCKETS):
             with log.writer(bucket) as other:
                 other.fence()
         before = len(fences)
-        session.write(rows_at(1), batch_id=1)
+        session.write(batch_rows(1), batch_id=1)
         assert len(fences) - before == BUCKETS
-        session.write(rows_at(2), batch_id=2)
+        session.write(batch_rows(2), batch_id=2)
         assert len(fences) - before == BUCKETS
     assert workers.attempts == 3
     assert histories(table) == {(0, 1, 2)}
@@ -227,11 +227,11 @@ def test_a_bucket_without_a_row_for_the_log_is_fenced_before_its_files_count(
     tmp_path: Path, broker: Broker, fences: list[int]
 ) -> None:
     """Kafka would refuse a record, and there is none."""
-    table, kept = table_of(tmp_path, broker, bucket="1"), KeptWriters()
+    table, kept = bucketed_table(tmp_path, broker, bucket="1"), KeptWriters()
     workers = Workers(1)
     workers.kept = [kept]
     with workers.session(table) as session:
-        session.write(rows_at(0), batch_id=0)
+        session.write(batch_rows(0), batch_id=0)
     [spec] = workers.specs
     assert spec.log is not None
     end = table.log_end_offsets()[0] - 1  # behind the last record, without the one of the transaction
@@ -244,7 +244,9 @@ def test_a_bucket_without_a_row_for_the_log_is_fenced_before_its_files_count(
         return log
 
     before, log = len(fences), without_rows()
-    workers.task(0, replace(spec, batch_id=1, log_offsets={0: end}), rows_at(1))  # by another worker: none is left here
+    workers.task(
+        0, replace(spec, batch_id=1, log_offsets={0: end}), batch_rows(1)
+    )  # by another worker: none is left here
     assert log.commit([]) is None
     log.close()
     assert log.adopted is not None
@@ -254,27 +256,27 @@ def test_a_bucket_without_a_row_for_the_log_is_fenced_before_its_files_count(
 
 def test_what_another_program_has_written_is_found_by_a_kept_writer_too(tmp_path: Path, broker: Broker) -> None:
     """It fences nobody, and no snapshot has its offset: the rows are not where they must be."""
-    table, workers = table_of(tmp_path, broker, bucket="1"), Workers(1)
+    table, workers = bucketed_table(tmp_path, broker, bucket="1"), Workers(1)
     log = TableLog.of(table.files)
     assert log is not None
     with workers.session(table) as session:
-        session.write(rows_at(0), batch_id=0)
+        session.write(batch_rows(0), batch_id=0)
         producer = log.properties.plain_producer(ErrorNotes())
         producer.produce(log.topic, value=b"{}", partition=0)
         producer.flush()
         producer.close()
         with pytest.raises(CorruptDataError):
-            session.write(rows_at(1), batch_id=1)
-    assert values(table) == {0}
+            session.write(batch_rows(1), batch_id=1)
+    assert shown_values(table) == {0}
 
 
 def test_a_worker_that_dies_between_two_batches_leaves_nothing_that_the_next_one_trips_over(
     tmp_path: Path, broker: Broker
 ) -> None:
-    table, workers = table_of(tmp_path, broker), Workers(1)
+    table, workers = bucketed_table(tmp_path, broker), Workers(1)
     with workers.session(table) as session:
         for batch in range(4):
-            session.write(rows_at(batch), batch_id=batch)
+            session.write(batch_rows(batch), batch_id=batch)
             workers.kept[0].abandon()  # its producers are open, and never used again
     assert workers.attempts == 4
     assert histories(table) == {(0, 1, 2, 3)}
@@ -284,7 +286,7 @@ def test_a_worker_that_dies_between_two_batches_leaves_nothing_that_the_next_one
 def test_a_task_that_fails_keeps_no_writer_and_its_repetition_finds_what_it_left(
     tmp_path: Path, broker: Broker, step: Step
 ) -> None:
-    table, workers = table_of(tmp_path, broker), Workers(1)
+    table, workers = bucketed_table(tmp_path, broker), Workers(1)
     failed: list[Step] = []
 
     def fail_once(event: StepEvent) -> None:
@@ -294,10 +296,10 @@ def test_a_task_that_fails_keeps_no_writer_and_its_repetition_finds_what_it_left
 
     write: Callable[..., Any] = workers.write
     with workers.session(table) as session:
-        session.write(rows_at(0), batch_id=0)
+        session.write(batch_rows(0), batch_id=0)
         workers.write = lambda spec, rows: write(replace(spec, observe=fail_once), rows)  # type: ignore[method-assign]
-        session.write(rows_at(1), batch_id=1)
-        session.write(rows_at(2), batch_id=2)
+        session.write(batch_rows(1), batch_id=1)
+        session.write(batch_rows(2), batch_id=2)
     assert failed == [step]
     assert histories(table) == {(0, 1, 2)}
-    assert values(table) == {2}
+    assert shown_values(table) == {2}

@@ -60,7 +60,7 @@ def one_worker(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.set(name, old or "")
 
 
-def run(spark: SparkSession, table: Table, home: Path, notes: Notes, between: Callable[[int], None]) -> None:
+def run_by_tasks(spark: SparkSession, table: Table, home: Path, notes: Notes, between: Callable[[int], None]) -> None:
     """A query of one file a batch, written by tasks."""
     source = home / "input"
     source.mkdir()
@@ -104,7 +104,7 @@ def test_a_worker_makes_one_producer_of_a_bucket_and_connects_no_more_with_each_
     """The connections are the same ones as long as the buckets stay; one that comes back has no more than before."""
     table = new_table(tmp_path, KEY_SCHEMA, broker=broker, options={"bucket": str(BUCKETS)})
     notes = Notes(str(tmp_path / "notes"), int(broker.bootstrap_servers.rpartition(":")[2]))
-    run(one_worker, table, tmp_path, notes, lambda batch: None)
+    run_by_tasks(one_worker, table, tmp_path, notes, lambda batch: None)
     found = notes.read()
     check_kept(found)
     ends = [each for each in found if each["bucket"] is None]
@@ -125,5 +125,5 @@ def test_a_worker_that_is_killed_between_two_batches_takes_nothing_with_it(
         if batch in (1, 3):
             os.kill(notes.read()[-1]["pid"], signal.SIGKILL)
 
-    run(one_worker, table, tmp_path, notes, kill)
+    run_by_tasks(one_worker, table, tmp_path, notes, kill)
     check_kept(notes.read())

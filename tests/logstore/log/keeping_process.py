@@ -22,7 +22,7 @@ def main() -> None:
     kept = writers_of_process()
     writer = BucketLogWriter(target)
     writer.fence()
-    end = write(writer, 0)
+    end = write_two(writer, 0)
     kept.put(writer)
     child = os.fork()
     if child == 0:
@@ -34,12 +34,12 @@ def main() -> None:
     _, status = os.waitpid(child, 0)
     again = kept.take(target, end)
     assert again is writer
-    end = write(again, 1)
+    end = write_two(again, 1)
     kept.put(again)
     print(json.dumps({"child": status, "end": end}))
 
 
-def write(writer: BucketLogWriter, batch: int) -> int:
+def write_two(writer: BucketLogWriter, batch: int) -> int:
     writer.begin(query="q", batch=batch)
     writer.append(None, pa.array([b"a", b"b"]))
     return writer.commit(b"files").end_offset
