@@ -74,7 +74,7 @@ class ClusterTables:
 def _written(given: tuple[BatchSpec, ChangeRows]) -> tuple[list[str], tuple[int, str | None]]:
     """In a task."""
     spec, rows = given
-    spec = replace(spec, refuse=_refused_rows(spec, rows))
+    spec = replace(spec.of_task(), refuse=_refused_rows(spec, rows))
     answers = [each.to_json() for each in write_part(spec, rows)]
     return answers, (rows.bad.count, rows.bad.first)
 

@@ -1,7 +1,8 @@
 """One bucket's log during one batch: rows become records, data files become the marker's payload."""
 
 import json
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,28 +22,71 @@ from logstore.offsets import LogSlice
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 from lsm.row_kind import RowKind
 
+logger = logging.getLogger("fluvial.log")
+
+_Records = tuple[pa.Array | None, pa.Array]  # keys and values
+
 _SHOWN_AFTER_S: Final = 2.0  # readers see a commit within
+_HELD_BYTES: Final = 4 << 20  # of one bucket, until brokers have taken a row
 PAYLOAD_DIRECTORY: Final = "log-payload"  # next to snapshot/ and manifest/; other readers of the layout ignore it
 
 
 class BucketLog:
-    """One attempt to write one batch's rows of one bucket. After an error only ``abort`` may be called."""
+    """One attempt to write one batch's rows of one bucket. After an error only ``abort`` may be called.
+
+    With a kept writer it holds the rows until brokers have taken one: a writer that was fenced since its last batch is
+    replaced by a new one within the attempt.
+    """
 
     def __init__(
-        self, log: TableLog, store: TableStore, bucket: int, *, query: str, batch: int, kept: KeptWriters | None = None
+        self,
+        log: TableLog,
+        store: TableStore,
+        bucket: int,
+        *,
+        query: str,
+        batch: int,
+        kept: KeptWriters | None = None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
-        self._kept = kept
+        """Nothing is opened.
+
+        Args:
+            log: of the table.
+            store: the table.
+            bucket: of the log.
+            query: that writes.
+            batch: of the query.
+            kept: writers of the log that stay open.
+            check: called before and behind a fence that a kept writer turns out to need; raises if the attempt is
+                out of date.
+        """
+        self._kept, self._check = kept, check
         self._log = log
         self._store = store
         self._bucket = bucket
         self._query = query
         self._batch = batch
         self._writer = log.writer(bucket)
+        self._known_end = 0
+        self._adopted: CommitMarker | None = None
+        self._unproven: list[_Records] | None = None  # rows given to a kept writer while it may be fenced
         self._may_be_visible = False
         self._version = 0  # of the rows' schema, once the batch has begun
+        self._header_schema_id: int | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it writes by a kept writer that was not found out to be fenced."""
+        return self._unproven is not None
+
+    @property
+    def adopted(self) -> CommitMarker | None:
+        """Behind `commit`: the batch's marker, if another attempt wrote the bucket: nothing of this one is visible."""
+        return self._adopted
 
     def open(self, *, known_end: int, only_at_end: bool = False) -> CommitMarker | None:
-        """Fence other writers, or go on as the one that has; return the marker if this batch is already in the log.
+        """Fence other writers, or continue as the one that has; return the marker if this batch is in the log already.
 
         None: call ``begin`` next.
 
@@ -54,13 +98,22 @@ class BucketLog:
             ConflictError: a later batch is in the log, or another writer's batch that is in no snapshot yet.
             CorruptDataError: the log ends before the table's position.
         """
+        self._known_end = known_end
         kept = None if self._kept is None else self._kept.take(self._log.target(self._bucket), known_end)
-        self._writer = kept or self._writer
-        marker = self._writer.fence() if kept is None else kept.tail.marker
+        if kept is None:
+            return self._fence(only_at_end)
+        if next_step(kept.tail.marker, query=self._query, batch=self._batch) is not NextStep.WRITE:
+            kept.close()  # the log says what it is
+            return self._fence(only_at_end)
+        self._writer, self._unproven = kept, []
+        return None
+
+    def _fence(self, only_at_end: bool) -> CommitMarker | None:
+        marker = self._writer.fence()
         match next_step(marker, query=self._query, batch=self._batch):
             case NextStep.ADOPT:
                 assert marker is not None
-                check_not_repeated(self._log, self._bucket, marker, known_end)
+                check_not_repeated(self._log, self._bucket, marker, self._known_end)
                 return marker
             case NextStep.STOP:
                 assert marker is not None
@@ -69,15 +122,15 @@ class BucketLog:
                     f"log_batch={marker.batch}: this attempt is out of date"
                 )
             case NextStep.WRITE:
-                self._check_known(self._writer.tail, known_end, only_at_end)
+                self._check_known(self._writer.tail, self._known_end, only_at_end)
         return None
 
     def begin(self, schema_id: int) -> None:
         """Start the batch; its rows have the columns of this schema version."""
         self._log = self._log.for_version(self._store, schema_id)  # registered already, but for one of others' rows
         self._version = schema_id
-        has_schema_id = self._store.options.log_header_schema_id
-        self._writer.begin(query=self._query, batch=self._batch, schema_id=schema_id if has_schema_id else None)
+        self._header_schema_id = schema_id if self._store.options.log_header_schema_id else None
+        self._writer.begin(query=self._query, batch=self._batch, schema_id=self._header_schema_id)
 
     def append(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
         """Write rows, in order. ``-U`` is dropped unless ``log.changelog-mode=all``."""
@@ -86,14 +139,42 @@ class BucketLog:
             if pc.any(is_old).as_py():
                 kept = pc.invert(is_old)
                 rows, kinds = rows.filter(kept), kinds.filter(kept)
-        if rows.num_rows:
+        if rows.num_rows and self._adopted is None:
             changes = self._log.codec.encode(rows, kinds, version=self._version)
-            self._writer.append(changes.keys, changes.values)
+            self._send(changes.keys, changes.values)
+
+    def _send(self, keys: pa.Array | None, values: pa.Array) -> None:
+        if self._unproven is None:
+            self._writer.append(keys, values)
+            return
+        self._unproven.append((keys, values))
+        is_much = sum(_size_bytes(each) for each in self._unproven) > _HELD_BYTES
+        try:
+            self._writer.append(keys, values)
+            if self._writer.is_accepted(waits=is_much):
+                self._unproven = None
+        except ConflictError as refusal:
+            self._begin_again(refusal)
+
+    def _begin_again(self, refusal: ConflictError | None) -> None:
+        """A kept writer is not the newest of the bucket, or cannot prove it: do as an attempt that begins now."""
+        rows, self._unproven = self._unproven or [], None
+        logger.info("a kept writer of the log is replaced: %s reason=%s", self._place, refusal)
+        self._writer.close()
+        self._check()
+        self._writer = self._log.writer(self._bucket)
+        # what was written meanwhile is not in what this attempt has looked up, even if it is in a snapshot by now
+        self._adopted = self._fence(only_at_end=True)
+        self._check()
+        if self._adopted is None:
+            self._writer.begin(query=self._query, batch=self._batch, schema_id=self._header_schema_id)
+            for keys, values in rows:
+                self._writer.append(keys, values)
 
     def commit(
         self, messages: Sequence[CommitMessage], *, changelog_base_snapshot: int | None = None
     ) -> LogSlice | None:
-        """Commit the batch's transaction. None when no row was written to the log.
+        """Commit the batch's transaction. None when no row was written to the log, or the batch was `adopted`.
 
         Args:
             messages: the files.
@@ -102,6 +183,10 @@ class BucketLog:
         Raises:
             OutcomeUnknownError: the slice may be visible: keep the files and open the bucket again.
         """
+        if self._unproven is not None and not self._unproven:
+            self._begin_again(None)  # without a row Kafka says nothing
+        if self._adopted is not None:
+            return None
         texts = [message.to_json() for message in messages]
         body = texts if changelog_base_snapshot is None else {"messages": texts, "told_since": changelog_base_snapshot}
         payload = pack_zstd(json.dumps(body).encode())
@@ -111,14 +196,23 @@ class BucketLog:
             self._store.io.write_new(f"{self._store.paths.root}/{name}", payload)
             payload = name.encode()
         try:
-            piece = self._writer.commit(payload, is_pointer=is_pointer)
+            piece = self._commit(payload, is_pointer)
         except OutcomeUnknownError:
             self._may_be_visible = True
             raise
-        if piece.row_count == 0:
+        if piece is None or piece.row_count == 0:
             return None
         self._may_be_visible = True
         return piece
+
+    def _commit(self, payload: bytes, is_pointer: bool) -> LogSlice | None:
+        try:
+            return self._writer.commit(payload, is_pointer=is_pointer)
+        except ConflictError as refusal:
+            if self._unproven is None:
+                raise
+            self._begin_again(refusal)
+        return None if self._adopted is not None else self._writer.commit(payload, is_pointer=is_pointer)
 
     def close(self) -> None:
         """Close the producer, or keep it for the next batch."""
@@ -153,6 +247,12 @@ class BucketLog:
             f"another writer's batch is in the log and not yet in the table: {self._place} {by} "
             f"log_end={tail.end_offset} table_end={known_end}: one stream may write a table at a time"
         )
+
+
+def _size_bytes(records: _Records) -> int:
+    keys, values = records
+    size: int = values.nbytes + (0 if keys is None else keys.nbytes)
+    return size
 
 
 def check_not_shorter(store: TableStore, log: TableLog, tail: LogTail, known_end: int) -> None:

@@ -25,7 +25,8 @@ from logstore.format.record_codec import RecordCodec
 from logstore.kafka.clients import OPERATION_TIMEOUT_S, KafkaProperties
 from logstore.kafka.topics import LogTopics
 from logstore.log.control_record import CLAIM_END
-from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
+from logstore.log.fencing import fence_all
+from logstore.log.log_writer import BucketLogWriter, LogTarget
 from logstore.log.marker import LogTail, read_tail
 from logstore.log.marker_key import MarkerKey
 from logstore.offsets import LogOffsets
@@ -191,8 +192,9 @@ class TableLog:
     def target(self, bucket: int) -> LogTarget:
         """Where a bucket's writer writes."""
         return LogTarget(
-            properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket, key=self.key
-        )
+            properties=self.properties, topic=self.topic, table_uuid=self.table_id, bucket=bucket, key=self.key,
+            topic_id=self.topic_id,
+        )  # fmt: skip
 
 
 def _key(store: TableStore, name: str | None) -> MarkerKey | None:

@@ -33,6 +33,11 @@ def _versions() -> Mapping[str, str]:
     return found
 
 
+def forget_tables() -> None:
+    """Look at every table again: for a simulation, each history of which is of new processes."""
+    _seen.clear()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHost:
     """What a task expects of its host. Made by the driver, sent with the task."""

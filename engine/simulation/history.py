@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from engine.runtime.task_host import forget_tables
 from engine.simulation.invariants import Checker
 from engine.simulation.log.clients import connected
 from engine.simulation.log.invariants import StoredLog, deeds_by_log
@@ -78,6 +79,7 @@ def run_history(
         place: where its files are; None: in memory.
         sound: of histories by the same code, see ``Checker``; None: of this one alone.
     """
+    forget_tables()
     setup = setup_named(plan.setup, file_format=plan.file_format)
     ready = prepared(setup)
     root = _ROOT if place is None else place.root

@@ -7,8 +7,9 @@ the same slice of the log, whatever rows it computes. This module knows no Spark
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ from filestore.snapshot.snapshot import SnapshotRef
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from filestore.write.table_write import TableWrite
-from logstore.log.kept_writers import KeptWriters
+from logstore.log.kept_writers import KeptWriters, writers_of_process
 from logstore.log.marker import CommitMarker
 from logstore.offsets import LogSlice
 from lsm.row_kind import RowKind, repeated_kind
@@ -47,6 +48,9 @@ logger = logging.getLogger("fluvial.batch")
 UPDATES: Final = "updates"
 REPLACED: Final = "replaced"
 """Facts of results: rows of kind +U, and of kind -U."""
+
+_REUSES_WORKERS: Final = "SPARK_REUSE_WORKER"
+"""Environment of a Python worker that Spark keeps for further tasks (``spark.python.worker.reuse``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +74,21 @@ class BatchSpec:
     keeps_writers: bool = False  # this process writes further batches: what is kept is used
     task_count: int = 1  # of fixed buckets: each task has those of one remainder
 
+    def of_task(self) -> "BatchSpec":
+        """In a task: writers of the log stay open for the next tasks of its process, if Spark gives it any."""
+        if _REUSES_WORKERS not in os.environ:
+            return self
+        return replace(self, kept=writers_of_process(), keeps_writers=True)
+
     def check_run(self) -> None:
         """Raises: TakenOverError: another run of the query has these batches now."""
         if self.run is not None:
             self.run.check(f"batch={self.batch_id}")
+
+    def check_writer(self) -> None:
+        """Both checks. Raises: TakenOverError, ConflictError."""
+        self.check_run()
+        self.check_turn()
 
     def check_turn(self) -> None:
         """Refuse to log more of a batch job once another writer has its turn, and commits what the log holds of it.
@@ -274,6 +289,10 @@ class _Part:
                 self._emit_changes(log, bucket, exact)
             changelog_base_snapshot = None if exact is None else exact.snapshot_id
             piece = None if log is None else log.commit(messages, changelog_base_snapshot=changelog_base_snapshot)
+            if log is not None and log.adopted is not None:
+                discard(self._spec.table.store, messages)
+                self._results[bucket] = BucketResult.of_marker(self._spec.table.store, bucket, log.adopted)
+                continue
             if log is not None:
                 self._tell(Step.LOG_COMMITTED, bucket, {})
             self._results[bucket] = BucketResult(
@@ -333,13 +352,13 @@ class _Part:
             query=self._spec.commit_user,
             batch=self._spec.batch_id,
             kept=self._spec.kept if self._spec.keeps_writers else None,
+            check=self._spec.check_writer,
         )
         self._spec.check_run()  # a newer run keeps its producers
         done = log.open(known_end=self._spec.log_offsets.get(bucket, 0))
         with undoing(log.close):
-            self._spec.check_run()  # it has not fenced this bucket yet, or this task has just fenced its writer
-            self._spec.check_turn()  # likewise
-        self._tell(Step.BUCKET_FENCED, bucket, {})
+            self._spec.check_writer()  # it has not fenced this bucket yet, or this task has just fenced its writer
+        self._tell(Step.BUCKET_FENCED, bucket, {"kept": int(log.is_kept)})
         if done is not None:
             log.close()
             self._results[bucket] = BucketResult.of_marker(self._spec.table.store, bucket, done)

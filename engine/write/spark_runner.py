@@ -110,5 +110,5 @@ class _PartTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self._host.check(self._spec.table.store)
-        results = write_part(self._spec, batches)
+        results = write_part(self._spec.of_task(), batches)
         yield pa.RecordBatch.from_pydict({"result": pa.array([result.to_json() for result in results], pa.string())})

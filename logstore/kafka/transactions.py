@@ -99,6 +99,15 @@ class Transaction:
         """Pass the last row to the client, with a header."""
         self._send_reported(record, headers=[(header, marker)])
 
+    def has_first(self, *, waits: bool) -> bool:
+        """Whether the first row is in the log, after `send`; ``waits`` until it is, or raises."""
+        if self._first_offset < 0 and waits:
+            left = self._flushed()
+            if self._first_offset < 0:
+                self._check()
+                raise self._too_slow(left)
+        return self._first_offset >= 0
+
     def flush(self) -> None:
         """Wait until every row is in the log, and check that they are contiguous."""
         left = self._flushed()

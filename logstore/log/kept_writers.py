@@ -1,27 +1,52 @@
-"""Writers of a log that stay open between the batches of one process.
+"""Writers of logs that stay open between the batches of one process: the driver of a query, a worker of Spark.
 
 A writer that has committed a batch knows the end of its bucket: no other one can have written there without fencing
-it, and a fenced writer cannot write. So the next batch needs neither another producer nor a look at the log's end. That
-it was fenced meanwhile is shown by a newer end in the table's snapshot, else by Kafka, at the latest when the
-transaction ends: then the batch is tried again, as after any other lost race.
+it, and a fenced writer cannot write. So the next batch needs neither another producer nor a look at the log's end.
+
+Why it is as strict as a new one. A new writer fences, reads the end, and every later fence shuts it out; a kept one
+has done the same, only earlier, and Kafka takes its rows only if no other fence came between: the epoch of a producer
+is compared with its first record. So it proves by that record (`BucketLogWriter.is_accepted`) what a fence would have
+made true. Until it has, ``engine.log.bucket_log`` keeps the rows, and what is refused begins again with a fence and a
+look at the end. A zombie (a paused task, a speculative copy, a task of an executor or a driver taken for dead) that
+wakes up with a kept writer is therefore refused by Kafka, if another attempt has fenced since, and then is what it
+would have been without one: an attempt that fences late, finds the marker of the batch or of a later one, and adopts
+it or stops. Is it not refused, no other attempt has begun to write, and the next one will fence it. Of two ends that
+differ, the snapshot's and the writer's, none is believed: the writer is closed.
+
+Open writers have threads and sockets: they are few, and closed when they were not used for a minute.
 """
 
+import atexit
+import ctypes
+import os
 import threading
+from collections.abc import Callable
+from functools import cache
 from typing import Final
+from weakref import WeakSet
 
 from logstore.log.log_writer import BucketLogWriter, LogTarget
 
 _MOST: Final = 16  # each has threads and connections
 _LONGEST_S: Final = 60.0  # without a batch
 
+_Place = tuple[str, str]
+
 
 class KeptWriters:
-    """The open writers of one log. Safe for threads; a copy in another process is empty."""
+    """Open writers of buckets. Safe for threads; a copy in another process, and in a forked one, is empty."""
 
-    def __init__(self) -> None:
-        """None is kept yet."""
+    def __init__(self, *, closes_idle: bool = False) -> None:
+        """None is kept yet.
+
+        Args:
+            closes_idle: a thread closes those that were not used for a minute, although no other batch comes.
+        """
         self._lock = threading.Lock()
-        self._writers: dict[int, tuple[BucketLogWriter, float]] = {}  # by bucket: since when
+        self._writers: dict[_Place, tuple[BucketLogWriter, float]] = {}  # since when
+        self._closes_idle = closes_idle
+        self._closer: threading.Thread | None = None
+        _in_process.add(self)
 
     def __reduce__(self) -> tuple[type["KeptWriters"], tuple[()]]:
         return KeptWriters, ()
@@ -34,28 +59,41 @@ class KeptWriters:
             end_offset: its next offset, as the newest snapshot has it.
         """
         with self._lock:
-            found = self._writers.pop(target.bucket, None)
+            found = self._writers.pop(_place(target), None)
         if found is None:
             return None
-        writer, since_s = found
-        is_fresh = _now_s(target) - since_s <= _LONGEST_S
-        if is_fresh and writer.target == target and writer.renew() and writer.tail.end_offset == end_offset:
+        writer, _ = found
+        is_fresh = not _is_idle(found) and writer.target == target
+        if is_fresh and writer.left_offset == end_offset and writer.renew():
             return writer
         writer.close()
         return None
 
     def put(self, writer: BucketLogWriter) -> None:
         """Keep a writer that has ended its batch, or close it; those that were not used for long are closed."""
-        now_s = _now_s(writer.target)
+        place = _place(writer.target)
         with self._lock:
-            old = [bucket for bucket, (_, since_s) in self._writers.items() if now_s - since_s > _LONGEST_S]
-            closing = [self._writers.pop(bucket)[0] for bucket in old]
+            closing = self._take_idle()
+            if place in self._writers:
+                closing.append(self._writers.pop(place)[0])
             if writer.is_renewable and len(self._writers) < _MOST:
-                self._writers[writer.target.bucket] = writer, now_s
+                self._writers[place] = writer, _now_s(writer.target)
+                self._begin_to_look()
             else:
                 closing.append(writer)
         for each in closing:
             each.close()
+
+    def close_idle(self) -> float | None:
+        """Close those that were not used for a minute; seconds until the next one was not, None: none is left."""
+        with self._lock:
+            closing = self._take_idle()
+            left_s = [since_s + _LONGEST_S - _now_s(each.target) for each, since_s in self._writers.values()]
+            if not left_s:
+                self._closer = None
+        for each in closing:
+            each.close()
+        return max(0.0, min(left_s)) if left_s else None
 
     def close(self) -> None:
         """Close all; others may be kept afterwards."""
@@ -64,6 +102,54 @@ class KeptWriters:
         for writer, _ in found:
             writer.close()
 
+    def abandon(self) -> None:
+        """In a forked process: forget the writers, whose threads are the parent's, and never touch their sockets."""
+        self._lock, self._closer = threading.Lock(), None
+        found, self._writers = self._writers, {}
+        for writer, _ in found.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(writer))  # never destroyed here: it would wait for threads
+
+    def _take_idle(self) -> list[BucketLogWriter]:
+        old = [place for place, found in self._writers.items() if _is_idle(found)]
+        return [self._writers.pop(place)[0] for place in old]
+
+    def _begin_to_look(self) -> None:
+        if self._closes_idle and self._closer is None:
+            self._closer = threading.Thread(target=self._look, name="fluvial-idle-writers", daemon=True)
+            self._closer.start()
+
+    def _look(self) -> None:
+        while (left_s := self.close_idle()) is not None:
+            pause(left_s)
+
+
+@cache
+def writers_of_process() -> KeptWriters:
+    """The writers that tasks leave to the next tasks of their process, whatever table, query or batch those are of."""
+    kept = KeptWriters(closes_idle=True)
+    atexit.register(kept.close)
+    return kept
+
+
+def _abandon_all() -> None:
+    for each in list(_in_process):
+        each.abandon()
+
+
+def _place(target: LogTarget) -> _Place:
+    """One place for all writers that would fence each other."""
+    return target.properties.by_name["bootstrap.servers"], target.transactional_id
+
+
+def _is_idle(found: tuple[BucketLogWriter, float]) -> bool:
+    writer, since_s = found
+    return _now_s(writer.target) - since_s > _LONGEST_S
+
 
 def _now_s(target: LogTarget) -> float:
     return target.properties.environment.monotonic()
+
+
+pause: Final[Callable[[float], object]] = threading.Event().wait  # nothing sets it
+_in_process: Final[WeakSet[KeptWriters]] = WeakSet()
+os.register_at_fork(after_in_child=_abandon_all)

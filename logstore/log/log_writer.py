@@ -17,8 +17,7 @@ task could write an old value last.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -45,8 +44,6 @@ from lsm.errors import ConflictError, FluvialError, OutcomeUnknownError
 CHUNK_ROWS: Final = 50_000
 CHUNK_S: Final = 0.15
 
-_FENCING_THREADS: Final = 16
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTarget:
@@ -57,6 +54,7 @@ class LogTarget:
     table_uuid: str
     bucket: int
     key: MarkerKey | None = None  # of the topic: signs markers; None: the table has none
+    topic_id: str | None = None  # None: not known; else a topic of this name that was made again is another target
 
     @property
     def transactional_id(self) -> str:
@@ -98,6 +96,7 @@ class BucketLogWriter:
         self._committed_rows = 0  # rows of earlier chunks
         self._first_offset: int | None = None  # first offset of the batch, known after the first chunk
         self._committed: CommitMarker | None = None  # of the whole batch
+        self._is_renewed = False
 
     def __enter__(self) -> Self:
         return self
@@ -115,15 +114,23 @@ class BucketLogWriter:
     @property
     def is_renewable(self) -> bool:
         """Whether it has committed a batch, in one transaction, and is open."""
-        return self._producer is not None and self._committed is not None and not self._eventual
+        return self.left_offset is not None
+
+    @property
+    def left_offset(self) -> int | None:
+        """The next offset behind the batch that it has committed; None: it is not renewable."""
+        is_whole = self._producer is not None and self._committed is not None and not self._eventual
+        return self._committed.end_offset if is_whole and self._committed is not None else None
 
     def renew(self) -> bool:
         """Instead of `fence`, after a batch: what was committed is the bucket's end as long as no other writer comes.
 
-        One that has come fences this one: then sending or committing fails. False: this one cannot; close it.
+        One that has come fences this one: then sending fails, or committing; see `is_accepted`. False: this one cannot
+        be renewed; close it.
         """
         if not self.is_renewable:
             return False
+        self._is_renewed = True
         end, self._committed = self._committed, None
         assert end is not None
         self._tail = LogTail(
@@ -224,6 +231,27 @@ class BucketLogWriter:
         except (KafkaException, SystemError) as error:
             raise self._error(error, "rows cannot be written to the log") from error
 
+    def is_accepted(self, *, waits: bool = False) -> bool:
+        """Whether brokers have taken a row of this batch: no other writer has come until then.
+
+        Args:
+            waits: for them, if a row was sent.
+
+        Raises:
+            ConflictError: another writer took over, or something else is behind what this one wrote last; nothing of
+                the batch is visible.
+            UnavailableError: the broker does not accept the rows in time.
+        """
+        if self._transaction is None or self._transaction.row_count == 0:
+            return False
+        try:
+            is_taken = self._transaction.has_first(waits=waits)
+        except (KafkaException, SystemError) as error:
+            raise self._error(error, "rows cannot be written to the log") from error
+        if is_taken:
+            self._check_unbroken(self._transaction)
+        return is_taken
+
     def commit(self, payload: bytes, *, is_pointer: bool = False) -> LogSlice:
         """Send the last row with the marker and make the batch visible.
 
@@ -312,6 +340,7 @@ class BucketLogWriter:
                 f"the topic was deleted and made again while rows were sent to it, and nothing of them is visible: "
                 f"{self._target} offset={transaction.first_offset} log_end={self.tail.end_offset}: write it again"
             )
+        self._check_unbroken(transaction)
         try:
             transaction.commit()
         except (KafkaException, SystemError) as error:
@@ -323,6 +352,14 @@ class BucketLogWriter:
         if self._first_offset is None:
             self._first_offset = transaction.first_offset
         return transaction.end_offset
+
+    def _check_unbroken(self, transaction: Transaction) -> None:
+        """Of a renewed writer: its last transaction is followed by one control record, and then by these rows."""
+        if self._is_renewed and transaction.first_offset != self.tail.end_offset + 1:
+            raise ConflictError(
+                f"something else is in the log behind what this writer wrote last, and nothing of its rows is visible: "
+                f"{self._target} offset={transaction.first_offset} log_end={self.tail.end_offset}: write it again"
+            )
 
     def _open(self) -> Transaction:
         assert self._producer is not None, "the writer is closed"
@@ -348,24 +385,3 @@ class BucketLogWriter:
         return error_of_kafka(
             cause, f"{problem}: {self._target}", self._notes, needs=self._target.rights, expired_s=expired_s
         )
-
-
-def fence_all(targets: Iterable[LogTarget], *, timeout_s: float = OPERATION_TIMEOUT_S) -> dict[int, LogTail]:
-    """Fence every bucket and return the end of its log; called by the driver before the first batch of a run.
-
-    Afterwards no writer of an earlier run can commit. Buckets are fenced in parallel.
-
-    Raises:
-        FluvialError: see `BucketLogWriter.fence`; for the first bucket that fails, while the others are still fenced.
-    """
-
-    def tail(target: LogTarget) -> LogTail:
-        with BucketLogWriter(target, timeout_s=timeout_s) as writer:
-            writer.fence()
-            return writer.tail
-
-    wanted = [*targets]
-    if not all(target.properties.environment.max_threads for target in wanted):
-        return {found.bucket: found for found in map(tail, wanted)}
-    with ThreadPoolExecutor(max_workers=_FENCING_THREADS, thread_name_prefix="fluvial-fence") as threads:
-        return {found.bucket: found for found in threads.map(tail, wanted)}

@@ -3,8 +3,9 @@
 Each batch has a row in both buckets, so that its log has two transactions and may end between them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from typing import Any, Final
@@ -18,6 +19,7 @@ from engine.simulation.model import Effect, unchanged
 from engine.simulation.operations import TABLE, LogRead, Session, SimulatedOperation, arrow_rows
 from engine.table import Table
 from engine.types.rows import ROW_KIND_COLUMN
+from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.session import LocalRunner, Upkeep, WriteSession
 from filestore.hashing.buckets import bucket_ids
 from filestore.types.data_types import parse_data_type
@@ -26,7 +28,9 @@ from logstore.kafka.clients import ErrorNotes
 LOG_BUCKETS: Final = 2
 LOG_TOPIC: Final = "simulated"
 TWIN: Final = "log-twin"
-SINKS: Final = ("log-sink", TWIN)
+KEPT: Final = "log-kept"
+"""Two batches of a query, the second by the writers that the first has left."""
+SINKS: Final = ("log-sink", TWIN, KEPT)
 ADOPTERS: Final = ("log-adopt",)
 """Not beside a sink: they publish what it has left in the log, and it would come back."""
 WITHOUT_LOG: Final = ("log-overwrite", "log-untracked")
@@ -51,12 +55,19 @@ def rows_of(name: str, number: int) -> Mapping[int, int]:
     match name:
         case "log-write" | "log-sink" | "log-adopt":
             return {key: number for key in key_pair(number)}
+        case "log-kept":
+            return {key: number for rows in kept_batches(number) for key in rows}
         case "log-twin":
             return {key: 77 for key in key_pair(40)}
         case "log-upsert":
             return {1: 1000 + number, 3: 1000 + number}
         case _:
             return {}
+
+
+def kept_batches(number: int) -> Sequence[Mapping[int, int]]:
+    """The rows of the two batches of ``log-kept``."""
+    return [{key: number for key in key_pair(each)} for each in (number, 20 + number)]
 
 
 def _on_table(change: Callable[[model.ModelTable], model.ModelTable | None]) -> Effect:
@@ -95,12 +106,34 @@ def _stream(user: str | None, batch: int, rows: Mapping[int, int]) -> Callable[[
     return run
 
 
+class _Keeping(LocalRunner):
+    """As a worker that has every batch."""
+
+    def write(self, spec: BatchSpec, rows: Iterable[pa.RecordBatch]) -> list[BucketResult]:
+        return write_part(replace(spec, keeps_writers=True), rows)
+
+
+def _keep(number: int) -> Callable[[Session], object]:
+    def run(session: Session) -> object:
+        given = {"write-only": "true", **({"log.on-orphan-batch": "adopt"} if session.is_repair else {})}
+        with _writing(session, f"kept-{session.actor.index}", WriterOptions(given), Upkeep.STREAM) as writing:
+            for batch, rows in enumerate(kept_batches(number), 2 * number):
+                done = writing.write(arrow_rows(rows).to_batches(), batch_id=batch)
+        return done
+
+    return run
+
+
+def _writing(session: Session, user: str, options: WriterOptions, upkeep: Upkeep) -> WriteSession[Any]:
+    return WriteSession(
+        session.table(), _Keeping(), commit_user=user, options=options, upkeep=upkeep, origin=lambda *_: None
+    )
+
+
 def _session(
     session: Session, user: str, options: WriterOptions, upkeep: Upkeep, rows: Mapping[int, int], *batch: int
 ) -> object:
-    writing: WriteSession[Any] = WriteSession(
-        session.table(), LocalRunner(), commit_user=user, options=options, upkeep=upkeep, origin=lambda *_: None
-    )
+    writing = _writing(session, user, options, upkeep)
     batches = arrow_rows(rows).to_batches() if rows else []
     with writing:
         return writing.write(batches, batch_id=batch[0]) if batch else writing.write(batches)
@@ -151,6 +184,7 @@ def log_operations(number: int) -> list[SimulatedOperation]:
         logged("log-upsert", _write(rows_of("log-upsert", number))),
         logged("log-sink", _stream(None, number, rows_of("log-sink", number)), repeated=True),
         logged(TWIN, _stream("twin", 0, rows_of(TWIN, number)), repeated=True),
+        logged(KEPT, _keep(number), repeated=True),
         logged("log-adopt", _adopt(rows_of("log-adopt", number))),
         SimulatedOperation(
             name="log-delete", effect=_on_table(model.put({}, removed=frozenset({DELETED}))), run=_delete,

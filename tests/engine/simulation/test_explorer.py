@@ -64,6 +64,7 @@ print(*(digest(run_history(random_plan(seed))) for seed in range(3)))
 @pytest.mark.sweep
 def test_a_seed_gives_one_history_in_every_process() -> None:
     here = [digest(run_history(random_plan(seed))) for seed in range(3)]
+    assert [digest(run_history(random_plan(seed))) for seed in range(3)] == here
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", REPLAY], env=environment, cwd=ROOT, capture_output=True, text=True, check=True

@@ -39,6 +39,20 @@ def test_a_run_that_stands_still_at_a_request_does_not_write_beside_its_successo
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("setup", ["logged", "logged-append", "logged-exact"])
+def test_writers_that_were_kept_write_a_batch_once_whoever_writes_between(setup: str) -> None:
+    """The second batch has no fence of its own, until another writer's makes Kafka refuse it."""
+    choices = [INTERVENTIONS[name] for name in ("pause", "pause, crash", "unsure", "pause, lost answer")]
+    found = explore(
+        at(plan("log-kept", "log-write", setup=setup), of=("produce", "commit_transaction"), choices=choices)()
+    )
+    assert failures_text(found.failed) == ""
+    assert found.histories == 2 * 2 * 2 * len(choices)
+    alone = [event.what for event in run_history(plan("log-kept", setup=setup)).events if "kafka/" in event.path]
+    assert (alone.count("init_transactions"), alone.count("commit_transaction")) == (4, 4)
+
+
+@pytest.mark.sweep
 def test_records_that_retention_deletes_beside_a_look_at_the_end_are_no_outage() -> None:
     """The look found the ends of the log, and what it then asked for was deleted: it has to look again."""
     found = explore(at(plan("log-write", "log-trim", setup="logged"), of=("fetch",))())

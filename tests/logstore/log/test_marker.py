@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from engine.broker.broker import Broker
 from logstore.kafka.clients import ErrorNotes, KafkaProperties
 from logstore.log.control_record import HEADER, encode_genesis
-from logstore.log.log_writer import BucketLogWriter, LogTarget, fence_all
+from logstore.log.fencing import fence_all
+from logstore.log.log_writer import BucketLogWriter, LogTarget
 from logstore.log.marker import (
     CommitMarker,
     LogTail,
