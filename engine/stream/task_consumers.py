@@ -45,7 +45,9 @@ class TaskConsumers:
     def of(self, properties: KafkaProperties) -> IdleConsumers:
         """The consumers for a cluster under a login, to be given to ``read_range``."""
         if self._held.process != os.getpid():
-            self._held = _Held()  # the parent's clients have no threads here
+            for _, each in self._held.by_login:
+                each.abandon()
+            self._held = _Held()
         held = self._held
         with held.lock:
             found = next((each for known, each in held.by_login if known == properties), None)

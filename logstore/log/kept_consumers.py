@@ -13,6 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException
 
 from logstore.kafka.clients import ErrorNotes
+from logstore.kafka.forks import never_destroyed
 
 _MOST: Final = 16  # each has threads and connections, and holds what it fetched ahead
 _LOOK_S: Final = 5.0
@@ -118,6 +119,11 @@ class IdleConsumers:
                 self._idle.append(kept)
         if not is_kept:
             kept.consumer.close()
+
+    def abandon(self) -> None:
+        """In a forked process: never touch the clients, whose threads are the parent's."""
+        for each in self._idle:
+            never_destroyed(each.consumer)
 
     def close(self) -> None:
         """Close the idle ones, and those that are still in use when they come back."""

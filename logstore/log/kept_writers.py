@@ -17,7 +17,6 @@ Open writers have threads and sockets: they are few, and closed when they were n
 """
 
 import atexit
-import ctypes
 import os
 import threading
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from functools import cache
 from typing import Final
 from weakref import WeakSet
 
+from logstore.kafka.forks import never_destroyed
 from logstore.log.log_writer import BucketLogWriter, LogTarget
 
 _MOST: Final = 16  # each has threads and connections
@@ -107,7 +107,7 @@ class KeptWriters:
         self._lock, self._closer = threading.Lock(), None
         found, self._writers = self._writers, {}
         for writer, _ in found.values():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(writer))  # never destroyed here: it would wait for threads
+            never_destroyed(writer)
 
     def _take_idle(self) -> list[BucketLogWriter]:
         old = [place for place, found in self._writers.items() if _is_idle(found)]

@@ -1,6 +1,7 @@
 """From a Debezium topic by PySpark into tables and by Flink into a join and an aggregate; both are killed."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.broker.broker import Broker
@@ -12,6 +13,7 @@ def test_a_join_and_an_aggregate_equal_a_dumb_oracle_when_both_sides_are_killed(
     flink: Flink, broker: Broker, tmp_path: Path
 ) -> None:
     """The demo, smaller. The cluster of the session is the one after the kill."""
-    clusters = (make() for make in (lambda: Flink(tmp_path), lambda: flink))
+    makers: list[Callable[[], Flink]] = [lambda: Flink(tmp_path), lambda: flink]
+    clusters = (make() for make in makers)
     with whole_way(tmp_path, broker.bootstrap_servers, clusters) as way:
         run_whole_way(way, ShopSource(broker.bootstrap_servers, random.Random(23)), 200, print)
