@@ -38,7 +38,7 @@ sys.dont_write_bytecode = False
 
 # No test cuts the power, and a process that is killed loses nothing that it wrote: a sync is only a wait, of which a
 # commit has a dozen. That files are synced is shown by tests/filestore/io/test_effects.py.
-os.fsync = lambda descriptor: None
+os.fsync = lambda fd: None
 
 
 _parse = ast.parse
@@ -130,8 +130,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: no collection of garbage looks through it again."""
-    gc.collect()
+    """What was imported and collected stays to the end: no collection of garbage ever looks through it."""
     gc.freeze()
     gc.enable()
 

@@ -50,6 +50,8 @@ auto.create.topics.enable=false
 # after a kill, the new process is fenced until the old session expires: 3 s instead of 9
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
+# no records of its own twice a second, by which other controllers would see that this one lives: there is no other
+metadata.max.idle.interval.ms=0
 # one node holds the only copy of everything, its own topics included
 default.replication.factor=1
 min.insync.replicas=1
@@ -257,19 +259,15 @@ class Broker:
 
     def _java_command(self, java: Path, jars: Sequence[Path], heap_mb: int, main: str) -> list[str]:
         return [
-            *(
-                str(java),
-                f"-Xmx{heap_mb}m",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                "-XX:+ExitOnOutOfMemoryError",
-            ),
-            *(
-                "-Xshare:auto",
-                *options_of(archive_of(java, jars)),
-                "-Djava.awt.headless=true",
-                f"-Dlog4j2.configurationFile={self._file('log4j2.properties')}",
-            ),
+            str(java),
+            f"-Xmx{heap_mb}m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Xshare:auto",
+            *options_of(archive_of(java, jars)),
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self._file('log4j2.properties')}",
             *("-cp", os.pathsep.join(map(str, jars)), main),
         ]
 

@@ -47,6 +47,12 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def sizes_of(broker: Broker) -> dict[str, int]:
+    """Bytes of each segment of the log in which the broker keeps what it knows of topics and of itself."""
+    segments = (broker.data_dir / "kafka-logs" / "__cluster_metadata-0").glob("*.log")
+    return {each.name: each.stat().st_size for each in segments}
+
+
 def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -77,6 +83,18 @@ def test_starting_what_runs_changes_nothing(own: Broker) -> None:
     assert (again.status().pid, again.bootstrap_servers) == (pid, own.bootstrap_servers)
     with pytest.raises(InvalidInputError, match=r"another port.*wanted=19999"):
         Broker(own.data_dir, port=19_999).start()
+
+
+def test_a_broker_that_nobody_uses_writes_nothing(own: Broker) -> None:
+    """Issue 13, 7: it runs beside Spark or other tests, and its own records cost as much as answering to nobody."""
+    own.start()
+
+    def rests() -> bool:
+        before = sizes_of(own)
+        time.sleep(1.5)  # three times the interval of Kafka's default
+        return bool(before) and sizes_of(own) == before
+
+    assert eventually(rests)
 
 
 def test_a_kill_and_a_restart_keep_port_topics_and_committed_batches(own: Broker) -> None:
