@@ -1,4 +1,4 @@
-"""Fluvial, Apache Paimon for Java and pypaimon on one table: all read alike what each wrote, whoever comes after whom.
+"""Fluvial, Apache Paimon for Java and pypaimon on one table: all read alike what each wrote, in any order.
 
 FL-17: the files are Paimon's layout, so whatever reads Paimon reads Fluvial's tables.
 """
@@ -40,7 +40,7 @@ class Story:
         self.java = java
         self.pypaimon = pypaimon
         self.rows: dict[tuple[str, int], dict[str, Any]] = {}
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def step(self) -> None:
         """Let somebody do something."""
@@ -60,7 +60,7 @@ class Story:
         for _ in range(self.random.randint(1, 30)):
             place, key = self.random.choice(["a", "b c", "é/ü"]), self.random.randint(0, 40)
             number = Decimal(self.random.randint(-(10**9), 10**9)).scaleb(-2) if self.random.random() < 0.8 else None
-            row = {"pt": place, "k": key, "v": f"{peer.name}-{len(self.told)}", "n": number}
+            row = {"pt": place, "k": key, "v": f"{peer.name}-{len(self.reported)}", "n": number}
             if deletes and self.random.random() < 0.3:
                 kinds.append(DELETE)
                 self.rows.pop((place, key), None)
@@ -68,12 +68,12 @@ class Story:
                 kinds.append(INSERT)
                 self.rows[place, key] = row
             rows.append(row)
-        self.told.append(f"{peer.name} writes {len(rows)} rows")
+        self.reported.append(f"{peer.name} writes {len(rows)} rows")
         peer.write(self.warehouse, "db.t", rows_of(PLACES, rows), kinds=kinds)
 
     def keep(self, what: str, deed: Any) -> None:
         """Something that changes no row."""
-        self.told.append(what)
+        self.reported.append(what)
         deed()
 
     def expected(self) -> list[Row]:
@@ -98,7 +98,7 @@ def test_writers_of_all_kinds_take_turns_on_one_table(
     story = Story(tmp_path, sum(map(ord, creator + file_format)), java_peer, pypaimon_peer)
     for _ in range(16):
         story.step()
-        assert assert_peers_agree(root_of(tmp_path)) == story.expected(), "\n".join(story.told)
+        assert assert_peers_agree(root_of(tmp_path)) == story.expected(), "\n".join(story.reported)
 
 
 @pytest.mark.soak
@@ -119,7 +119,7 @@ def test_writers_take_turns_for_long(
     story = Story(tmp_path, seed, java_peer, pypaimon_peer)
     for _ in range(30):
         story.step()
-        assert assert_peers_agree(root_of(tmp_path)) == story.expected(), "\n".join(story.told)
+        assert assert_peers_agree(root_of(tmp_path)) == story.expected(), "\n".join(story.reported)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_columns_that_java_adds_renames_and_widens_are_followed(
 def test_tags_and_snapshots_of_java_are_travelled_to(
     tmp_path: Path, assert_peers_agree: Agreement, java_peer: JavaPeer
 ) -> None:
-    """TAG-07: a tag outlives its snapshot, whoever made it and whoever expired the snapshot."""
+    """TAG-07: a tag outlives its snapshot, of any engine, whichever expired the snapshot."""
     FLUVIAL.create(tmp_path, "db.t", PLACES)
     first = rows_of(PLACES, [{"pt": "a", "k": 1, "v": "one"}, {"pt": "b", "k": 1, "v": "two"}])
     FLUVIAL.write(tmp_path, "db.t", first)

@@ -27,7 +27,7 @@ ROWS = [{"id": 1, "v": "one"}, {"id": 2, "v": None}]
 def test_databases_and_tables_of_other_writers_are_there_at_once(
     tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer
 ) -> None:
-    """FL-17: listed, described, read, written and dropped, whoever made them."""
+    """FL-17: listed, described, read, written and dropped, by any engine."""
     ours, java = Catalog(str(tmp_path)), java_peer.catalog({"warehouse": str(tmp_path)})
     java.create_database("of_java")
     assert ours.list_databases() == ["of_java"]

@@ -108,14 +108,14 @@ def plain(rows: Sequence[Row]) -> list[Row]:
         "items": lambda items: sorted(items, key=repr),
         "parts": lambda items: sorted(items, key=repr),
     }
-    told = [
+    reported = [
         {
             name: readers.get(name, lambda each: each)(value) if value is not None else None
             for name, value in row.items()
         }
         for row in rows
     ]
-    return sorted(told, key=lambda row: int(row["k"]))
+    return sorted(reported, key=lambda row: int(row["k"]))
 
 
 def values(turn: int, **given: Any) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def check_story(tmp_path: Path, java_peer: JavaPeer, engine: str, *, seed: int) 
 def test_java_drops_the_rows_that_we_leave_out(
     tmp_path: Path, java_peer: JavaPeer, kind: str, unit_per_second: int
 ) -> None:
-    """Options record-level.*: the same rule for every type, whoever compacts; Java's reads show what is stored."""
+    """Options record-level.*: the same rule for every type, with any compactor; Java's reads show what is stored."""
     definition = TableDefinition(
         columns=[("k", "INT NOT NULL"), ("t", kind)],
         primary_key=["k"],

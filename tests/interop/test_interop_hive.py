@@ -164,7 +164,7 @@ def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_met
         assert ours.table_path(f"shop.{new}") == f"{tmp_path}/shop.db/t"
     names = names_of(hive_metastore, tmp_path)
     assert names.find("shop", "u").tableType == "MANAGED_TABLE"
-    names._alter(("shop", "u"), left_alone(names.find("shop", "u")))  # and whoever renames it dies
+    names._alter(("shop", "u"), left_alone(names.find("shop", "u")))  # and the renaming process dies
     assert names.owns_files("shop", "u")
     ours.rename_table("shop.u", "shop.v")
     ours.rename_table("shop.v", "shop.u")

@@ -167,7 +167,7 @@ def write_pairs(peer: Any, warehouse: Path, start: int, name: str = "db.t") -> N
 def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
     """Issue 20 point 1: of one table, field by field: schemas, partitions, and every live file's entry, but its order.
 
-    Java's Paimon leaves files of a key unsorted for Iceberg; they are sorted by it, whoever wrote them.
+    Java's Paimon leaves files of a key unsorted for Iceberg; they are sorted by it, by any engine.
     """
     java_peer.create(tmp_path, "db.t", DEFINITION)
     write_pairs(java_peer, tmp_path, 0)

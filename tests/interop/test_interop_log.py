@@ -44,13 +44,13 @@ def logged_rows(first: int, v: str) -> pa.Table:
 def test_java_reads_and_writes_a_table_with_a_log(
     kind: str, catalog: Catalog, java_peer: JavaPeer, tmp_path: Path
 ) -> None:
-    """Issue 23, 2: in batch and by its changes, rows of level 0 too; what it writes is told once by our stream."""
+    """Issue 23, 2: in batch and by its changes, rows of level 0 too; what it writes is reported once by our stream."""
     table = catalog.create_table("db.t", SCHEMA, primary_key=["id"], options={"bucket": "2", **KINDS[kind]})
     table.write(logged_rows(0, "a"))
     table.compact(full=True)
     compacted = table.latest_snapshot().id
     stream = Query(tmp_path, "db.t")
-    told = stream.available()
+    reported = stream.available()
     table.write(logged_rows(3, "b"))  # in level 0
     assert java_peer.read(tmp_path, "db.t") == normalise(table.read().to_arrow())
     java_peer.write(tmp_path, "db.t", logged_rows(6, "java"))
@@ -61,11 +61,11 @@ def test_java_reads_and_writes_a_table_with_a_log(
     table.write(logged_rows(9, "c"))
     table.compact(full=True)
     news += stream.available()
-    assert fold(told + news) == content(table)
+    assert fold(reported + news) == content(table)
     assert java_peer.read(tmp_path, "db.t") == normalise(table.read().to_arrow())
     steps = range(compacted, table.latest_snapshot().id)
     changes = [each for step in steps for each in java_peer.changes(tmp_path, "db.t", after=step, until=step + 1)]
-    state: dict[Any, Any] = {row["id"]: {"id": row["id"], "v": row["v"]} for row in told}
+    state: dict[Any, Any] = {row["id"]: {"id": row["id"], "v": row["v"]} for row in reported}
     for number, row in changes:
         if RowKind(number).is_retract:
             assert state.pop(row["id"]) == row
@@ -96,10 +96,10 @@ def test_a_table_that_java_made_with_the_names_of_a_log_opens_with_it(
     java_peer.write(tmp_path, "db.made", logged_rows(0, "java"), kinds=[INSERT] * 6)
     table = catalog.table("db.made")
     stream = Query(tmp_path, "db.made")
-    told = stream.available()
+    reported = stream.available()
     table.write(logged_rows(3, "b"))
     assert table.log.topic == "made.by.hand"
     news = stream.available()
     assert sorted(row["id"] for row in news if row["_row_kind"] in ("+I", "+U")) == [*range(3, 9)]
-    assert fold(told + news) == content(table)
+    assert fold(reported + news) == content(table)
     assert java_peer.read(tmp_path, "db.made") == normalise(table.read().to_arrow())

@@ -1,4 +1,4 @@
-"""Changes to a table, told one by one, and what a merge makes of them."""
+"""Changes to a table, applied one by one, and what a merge makes of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -35,7 +35,7 @@ def story_batch(changes: Sequence[Change], columns: Mapping[str, pa.DataType] = 
 
 
 def source_of(batches: Sequence[pa.RecordBatch]) -> RunSource:
-    """A run that is told its first key."""
+    """A run that is given its first key."""
     first = next((batch for batch in batches if batch.num_rows), None)
     return RunSource(min_key=key_at([first.column("k")], 0) if first else None, open=lambda: iter(batches))
 

@@ -3,7 +3,7 @@
 `java` is Apache Paimon itself, the reference; `pypaimon` is its Python sister. Both come pinned (conf/paimon-jars.lock,
 conf/peers-constraints.txt). A peer that is missing fails the test that needs it: nothing is skipped.
 
-Rows cross this border normalised (`normalise`), so that equal content compares equal with `==` whoever read it.
+Rows cross this border normalised (`normalise`), so that equal content compares equal with `==` by any peer.
 """
 
 import itertools

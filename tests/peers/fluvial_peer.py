@@ -12,7 +12,7 @@ from tests.peers import Condition, PeerRefusedError, Row, TableDefinition, norma
 
 
 class FluvialPeer:
-    """See `tests.peers.Peer`; beyond that: compact. Every call opens the table anew, as another process would."""
+    """See `tests.peers.Peer`; beyond that: compact. Every call opens the table again, as another process would."""
 
     name = "fluvial"
 

@@ -76,7 +76,7 @@ class JavaPeer:
     def create(self, warehouse: Path, table: str, definition: TableDefinition) -> None:
         """Create the table, and its database when missing."""
         fields = [{"id": number, "name": name, "type": kind} for number, (name, kind) in enumerate(definition.columns)]
-        # a schema file is the one notation for types that all sides share: Java parses it, and gives the ids anew
+        # a schema file is the one notation for types that all sides share: Java parses it, and gives new ids
         schema_file = {"version": 3, "id": 0, "fields": fields, "highestFieldId": 1 << 20, "timeMillis": 0}
         schema_file |= {"partitionKeys": [], "primaryKeys": [], "options": {}}
         jvm = self._jvm

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 
-def rows_of(spark: SparkSession, query: str | list[str]) -> list[list[Any]]:
+def rows_of_query(spark: SparkSession, query: str | list[str]) -> list[list[Any]]:
     """The rows of one query."""
     if isinstance(query, str):
         return [list(row) for row in spark.sql(query).collect()]
@@ -33,7 +33,7 @@ def main() -> None:
     for key, value in json.loads(sys.argv[1]).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    found = [rows_of(spark, query) for query in json.load(sys.stdin)]
+    found = [rows_of_query(spark, query) for query in json.load(sys.stdin)]
     spark.stop()
     print(json.dumps(found, default=str))
 

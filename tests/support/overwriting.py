@@ -1,4 +1,4 @@
-"""A file system as object stores are without conditional writes: who writes last wins, and nobody is told."""
+"""A file system as object stores are without conditional writes: who writes last wins, and nobody learns of it."""
 
 import time
 from typing import Any

@@ -88,7 +88,7 @@ def check_words(svg: str, *kinds: str) -> None:
 
 
 def check_places(page: Box, boxes: Sequence[Box], labels: Sequence[Box], who: str) -> None:
-    """As ``check_words``, by whoever measured where they are."""
+    """As ``check_words``, by the one that measured where they are."""
     assert labels
     for label in labels:
         assert page.holds(label), (who, label)

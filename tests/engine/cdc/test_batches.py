@@ -159,21 +159,21 @@ def test_old_rows_have_the_default_of_an_added_column(job: MemoryJob) -> None:
 def test_a_column_that_loses_something_is_told_when_it_is_made(
     job: MemoryJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """G: tables that join while a job runs are in no plan; a column is told once, another one when it comes."""
+    """G: tables that join while a job runs are in no plan; a column is reported once, another one when it comes."""
     lasts = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroDuration", "field": "lasts"}
     visits = SourceTable("visits", [int32("id", optional=False), lasts])
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         found = [each.getMessage() for each in caplog.records if "loses something" in each.getMessage()]
         caplog.clear()
         return found
 
     job.batch(visits.insert({"id": 1, "lasts": 1_000_000}))
-    (line,) = told()
+    (line,) = reported()
     assert "table=visits column=lasts source=public.visits loses='an interval becomes microseconds" in line
     grown = visits.with_columns(*visits.columns, {**lasts, "field": "rests"}, text("note"))
     job.batch(visits.insert({"id": 2, "lasts": 1}), grown.insert({"id": 3, "lasts": 1, "rests": 2, "note": "n"}))
-    (line,) = told()
+    (line,) = reported()
     assert "column=rests" in line
 
 

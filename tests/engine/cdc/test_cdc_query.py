@@ -86,7 +86,7 @@ def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
     ]  # fmt: skip
     gate = tmp_path / "warehouse" / "_cdc" / "shop" / "tables" / "t9.json"
     gate.parent.mkdir(parents=True)
-    os.mkfifo(gate)  # whoever asks for the state of the last table waits: this test may be late
+    os.mkfifo(gate)  # a reader of the last table's state waits: this test may be late
     job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     snapshots = tmp_path / "warehouse" / "shop.db"
     while job.poll() is None and not [*snapshots.glob("*/snapshot/snapshot-1")]:

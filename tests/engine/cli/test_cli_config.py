@@ -18,11 +18,11 @@ def test_config_tells_every_value_and_where_it_came_from(tmp_path: Path, capsys:
     assert run_command(["config", "shop.orders", "--json", *where]) == 0
     said = capsys.readouterr().out
     assert "never" not in said
-    told = json.loads(said)
-    options = {each["key"]: (each["value"], each["origin"]) for each in told["options"]}
+    reported = json.loads(said)
+    options = {each["key"]: (each["value"], each["origin"]) for each in reported["options"]}
     assert options["bucket"] == ("4", "table")  # a table that exists keeps its own
     assert options["num-sorted-run.compaction-trigger"] == ("5", "default")
-    catalog = {each["key"]: (each["value"], each["origin"]) for each in told["catalog"]}
+    catalog = {each["key"]: (each["value"], each["origin"]) for each in reported["catalog"]}
     assert catalog["s3.secret-key"] == ("******", "command line")
     assert run_command(["config", *where]) == 0
     shown = capsys.readouterr().out

@@ -45,10 +45,10 @@ from engine.cli import start
 found = []
 for arguments in json.loads(sys.argv[1]):
     sys.argv = ["fluvial", *arguments]
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+    emitted = io.StringIO()
+    with contextlib.redirect_stdout(emitted), contextlib.suppress(SystemExit):
         start.main()
-    found.append([told.getvalue(), [name for name in {HEAVY!r} if name in sys.modules]])
+    found.append([emitted.getvalue(), [name for name in {HEAVY!r} if name in sys.modules]])
 print(json.dumps(found))
 """
 
@@ -80,7 +80,7 @@ def test_commands_without_spark_import_neither_spark_nor_pandas(tmp_path: Path) 
     found = json.loads(run_script(SCRIPT, json.dumps(commands)))
     assert [heavy for _, heavy in found] == [[]] * len(commands)
     texts = ["create-tag", "BIGINT", "eod", "", "1", "eod", "runs", ""]
-    assert [text for (told, _), text in zip(found, texts, strict=True) if text not in told] == []
+    assert [text for (emitted, _), text in zip(found, texts, strict=True) if text not in emitted] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

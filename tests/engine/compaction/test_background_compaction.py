@@ -221,7 +221,7 @@ def told_table(tmp_path: Path, **options: str) -> Table:
 
 
 def told_rows(table: Table) -> list[int]:
-    """How many changes each compaction told."""
+    """How many changes each compaction reported."""
     snapshots = [table.store.snapshots.read(each) for each in table.store.snapshots.ids()]
     return [each.changelog_record_count or 0 for each in snapshots if each.changelog_manifest_list is not None]
 

@@ -134,11 +134,11 @@ ENVELOPES = [
 def test_a_python_function_may_stand_between_source_and_table(
     spark: SparkSession, kafka: KafkaProperties, send: Send, tmp_path: Path
 ) -> None:
-    told: list[PipelineProgress] = []
+    reported: list[PipelineProgress] = []
     config = job(tmp_path, kafka, send(ENVELOPES), transform={"python": f"{__name__}:with_amount_doubled"})
-    [result] = run_job(config, spark=spark, on_progress=told.append)
+    [result] = run_job(config, spark=spark, on_progress=reported.append)
     assert (result.batch_count, result.row_count, result.targets[0].snapshot_id) == (1, 3, 1)
-    assert [(each.row_count, each.waiting_count) for each in told] == [(3, 0)]
+    assert [(each.row_count, each.waiting_count) for each in reported] == [(3, 0)]
     rows = Catalog(config.warehouse).table("shop.orders").read().to_arrow()
     assert [(row["id"], str(row["amount"])) for row in rows.to_pylist()] == [(1, "3.00")]
 

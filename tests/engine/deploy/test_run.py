@@ -241,14 +241,14 @@ def test_metrics_are_in_a_file_and_behind_a_port_while_the_job_runs(spark: Spark
 def test_health_is_in_a_file_and_behind_a_port_while_the_job_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And systemd is told: ready, alive, stopping."""
+    """And systemd is notified: ready, alive, stopping."""
     put(tmp_path, "1.json", FIRST)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    told.settimeout(60)
-    told.bind(str(tmp_path / "notify"))
+    reported = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    reported.settimeout(60)
+    reported.bind(str(tmp_path / "notify"))
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     file, seen = tmp_path / "health.json", dict[str, Any]()
 
@@ -266,8 +266,8 @@ def test_health_is_in_a_file_and_behind_a_port_while_the_job_runs(
     assert [seen[path][0] for path in ("", "live", "ready")] == [200, 200, 200]
     assert seen["ready"][1]["pipelines"]["files"]["row_count"] == 2
     assert not file.exists()
-    said = list(iter(lambda: told.recv(100).decode(), "STOPPING=1"))
-    told.close()
+    said = list(iter(lambda: reported.recv(100).decode(), "STOPPING=1"))
+    reported.close()
     assert (set(said), said.count("READY=1")) == ({"WATCHDOG=1", "READY=1"}, 1)
 
 

@@ -203,8 +203,8 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         table.write(rows((1, turn), (2, turn), (3, turn)))
     place = ["inspect", "db.t", "--warehouse", str(tmp_path)]
     assert run_command([*place, "--svg", str(tmp_path / "t.svg"), "--html", str(tmp_path / "t.html")]) == 0
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("wrote ")) == ("", 2)
+    reported = capsys.readouterr()
+    assert (reported.out, reported.err.count("wrote ")) == ("", 2)
     ET.parse(tmp_path / "t.svg")
     assert (tmp_path / "t.html").read_text().startswith("<!doctype html>")
     assert run_command([*place, "--json"]) == 0
@@ -239,7 +239,7 @@ def test_words_are_in_their_panels_and_apart(buckets: int) -> None:
     texts = [*ET.fromstring(svg).iter(f"{SVG}text")]
     assert min(float(each.get("font-size", "")) for each in texts) >= 8.5
     names = " ".join(each.text or "" for each in texts)
-    assert all(f"-{day:03}" in names for day in range(buckets)), "partitions can be told apart"
+    assert all(f"-{day:03}" in names for day in range(buckets)), "partitions can be kept apart"
 
 
 def test_the_history_names_values_snapshots_and_times() -> None:

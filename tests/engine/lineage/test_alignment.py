@@ -58,7 +58,7 @@ def test_it_is_the_oldest_snapshot_that_holds_everything_delivered(steps: list[i
 def test_the_end_of_a_batch_depends_on_the_numbers_of_snapshots_alone(
     after: int, newest: int, earliest: int, every: int
 ) -> None:
-    """LN-70, LN-72: whoever comes from before a cut stops at it."""
+    """LN-70, LN-72: a stream that comes from before a cut stops at it."""
     ends = [each for each in range(1, newest + 1) if each > after and each >= earliest and each % every == 0]
     assert next_aligned_id(after, newest, earliest_id=earliest, every=every) == min(ends, default=None)
 

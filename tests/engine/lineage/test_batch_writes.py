@@ -94,15 +94,15 @@ def test_a_catalog_that_keeps_no_lineage_gets_none(tmp_path: Path) -> None:
 
 
 class Listener:
-    """Notes what it is told, and fails at the second commit."""
+    """Notes what it gets, and fails at the second commit."""
 
-    told: ClassVar[list[tuple[str, int, int, str]]] = []
+    reported: ClassVar[list[tuple[str, int, int, str]]] = []
 
     def __init__(self, table: TableStore) -> None:
         self.table = table.name
 
     def notify_commit_complete(self, identifier: int, snapshot_id: int, commit_kind: CommitKind) -> None:
-        Listener.told.append((self.table, identifier, snapshot_id, commit_kind.value))
+        Listener.reported.append((self.table, identifier, snapshot_id, commit_kind.value))
         if snapshot_id == 2:
             raise ValueError("it was injected")
 
@@ -117,8 +117,8 @@ def test_listeners_are_told_of_commits_of_rows(tmp_path: Path, monkeypatch: pyte
     table.overwrite(ROWS)
     table.compact(full=True)
     table.write(ROWS)
-    assert [each[2:] for each in Listener.told] == [(1, "APPEND"), (2, "OVERWRITE"), (3, "APPEND")]
-    assert {each[:2] for each in Listener.told} == {("db.t", BATCH_IDENTIFIER)}
+    assert [each[2:] for each in Listener.reported] == [(1, "APPEND"), (2, "OVERWRITE"), (3, "APPEND")]
+    assert {each[:2] for each in Listener.reported} == {("db.t", BATCH_IDENTIFIER)}
     assert len(sinks(table)) == 3
 
 

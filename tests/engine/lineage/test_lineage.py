@@ -109,7 +109,7 @@ def test_records_wait_in_the_warehouse_and_come_in_their_order() -> None:
 
 
 def test_what_another_process_left_is_brought_in(tmp_path: Path) -> None:
-    """By whoever stores for the first time, or after a minute; and by whoever reads."""
+    """By a process that stores for the first time, or after a minute; and by a reader."""
     clock, io, meta = Clock(), MemoryFileIO(), MemoryLineageMeta()
     ours = Lineage(settings(), io=io, clock=clock, names=Names(), meta=meta)
     ours.store(batch(9))

@@ -147,9 +147,9 @@ def test_what_cannot_be_sent_is_logged_and_forgotten(caplog: pytest.LogCaptureFi
     for _ in range(9):
         events.emit(RUN, "RUNNING")
     events.close()
-    told = [each.getMessage() for each in caplog.records if "was not sent" in each.getMessage()]
-    assert len(told) == 4  # the 1st, 2nd, 4th and 8th in a row
-    assert "no collector" in told[0]
+    reported = [each.getMessage() for each in caplog.records if "was not sent" in each.getMessage()]
+    assert len(reported) == 4  # the 1st, 2nd, 4th and 8th in a row
+    assert "no collector" in reported[0]
 
 
 def test_addresses() -> None:

@@ -66,9 +66,9 @@ def run(warehouse: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
 def test_the_terminal_shows_both_directions(run: Run) -> None:
     """LN-03, LN-04: what a table is made of, and what is made of it, with the newest snapshot and barrier of each."""
-    told = run("db.table3").splitlines()
+    reported = run("db.table3").splitlines()
     time = "2026-11-21 12:00:00"
-    assert told == [
+    assert reported == [
         f"db.table3  snapshot 3, {time}",
         "made of",
         f"  job job1  barrier 3, {time}",
@@ -162,14 +162,14 @@ def targets(page: Path) -> dict[str, ET.Element]:
 
 def test_the_whole_catalog(run: Run, tmp_path: Path) -> None:
     """LN-03: without a table, every job with what it reads and writes; and every picture of it."""
-    told = run().splitlines()
-    assert told[:4] == [
+    reported = run().splitlines()
+    assert reported[:4] == [
         "job1  barrier 3, 2026-11-21 12:00:00",
         "  reads  db.table1",
         "  reads  db.table2",
         "  writes db.table3",
     ]
-    assert "loop" in told
+    assert "loop" in reported
     paths = [tmp_path / f"all.{kind}" for kind in ("svg", "html", "png")]
     run("--svg", str(paths[0]), "--html", str(paths[1]), "--png", str(paths[2]))
     check_words(paths[0].read_text(), "table", "job")
@@ -263,9 +263,9 @@ def test_lateness_is_of_each_upstream(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     place = ["--warehouse", catalog.warehouse]
     assert run_command(["lineage", *place]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert "  reads  db.fast" in told
-    [late] = [line for line in told if "behind" in line]
+    reported = capsys.readouterr().out.splitlines()
+    assert "  reads  db.fast" in reported
+    [late] = [line for line in reported if "behind" in line]
     assert re.fullmatch(r"  reads  db\.slow  2 snapshots, \d+ (s|min) behind", late)
     page = tmp_path / "g.html"
     assert run_command(["lineage", "db.slow", *place, "--html", str(page), "--svg", str(tmp_path / "g.svg")]) == 0

@@ -81,7 +81,7 @@ class Pipeline:
         found = getattr(self.lineage.meta, f"{kind}_data_lineages")()
         return {(each.job, each.barrier_id, each.table, each.snapshot_id) for each in found}
 
-    def told(self, *jobs: str) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
+    def reported(self, *jobs: str) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
         """Sources and sinks, as checkpoints and commits say, whatever they say about lineage."""
         users = {json.loads((self.path / job / "metadata").read_text())["id"]: job for job in jobs}
         sources, sinks = set(), set()
@@ -116,7 +116,7 @@ def test_lineage_of_the_pipeline_of_the_seed_is_what_its_snapshots_say(spark: Sp
     p.run("job1", upper(p.source("table1", **{"scan.snapshot-id": "2"})), table2, *crashes)
     p.run("job2", p.source("table2"), table3)
     p.run("job3", upper(p.source("table1", **{"scan.snapshot-id": "3"})), table4)
-    sources, sinks = p.told("job1", "job2", "job3")
+    sources, sinks = p.reported("job1", "job2", "job3")
     assert p.rows("source") == sources
     assert {each for each in p.rows("sink") if each[2] != "table1"} == sinks
     assert {each for each in sources if each[0] != "job2"} == {

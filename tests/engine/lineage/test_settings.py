@@ -64,7 +64,7 @@ def test_the_options_stand_once_the_catalog_is_made(tmp_path: Path) -> None:
 
 
 def test_of_two_that_make_a_catalog_one_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LN-09: the other one is told, whether it sees the file or loses the race for it; agreeing is fine."""
+    """LN-09: the other one gets an error, whether it sees the file or loses the race for it; agreeing is fine."""
     names = ("first", "later", "racing", "same")
     first, later, racing, same = (Catalog(str(tmp_path), {"data-lineage": str(n in ("first", "same"))}) for n in names)
     first.create_database("db")
@@ -186,9 +186,9 @@ def test_a_warehouse_in_an_object_store_keeps_lineage_in_a_database(
     silent.create_database("db")
     assert lineage_of(silent) is None
     assert options_in_force(silent) == OFF
-    told = {**object_store.options, "table-lineage": "true", "jdbc.url": f"sqlite:////{tmp_path}/l.sqlite"}
+    reported = {**object_store.options, "table-lineage": "true", "jdbc.url": f"sqlite:////{tmp_path}/l.sqlite"}
     assert silent.list_databases() == ["db"]
-    catalog = Catalog(warehouse, told)
+    catalog = Catalog(warehouse, reported)
     lineage = lineage_of(catalog)
     assert lineage is not None
     record = LineageRecords(sink_tables=(TableLineage("j", "db", "t", datetime(2023, 6, 5)),))

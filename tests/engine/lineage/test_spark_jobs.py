@@ -104,7 +104,7 @@ def test_a_batch_write_knows_what_spark_loaded(spark: SparkSession, tmp_path: Pa
     old.createOrReplaceTempView("old")
     load_word(one, "b", 1)
     assert reads("view", spark.table("old")) == {("one", 3)}
-    assert reads("anew", loaded(spark, one)) == {("one", 4)}
+    assert reads("again", loaded(spark, one)) == {("one", 4)}
     joined = old.groupBy("n").count().join(loaded(spark, two), "n", "full").selectExpr("'j' AS word", "n")
     assert reads("join", joined) == {("one", 3), ("two", 1)}
     loaded(spark, two).createOrReplaceTempView("two")

@@ -1,6 +1,6 @@
 """log.changelog-mode=all with changelog-producer=lookup: the log gets what a batch changes, whatever the merge engine.
 
-One process stands for driver and tasks. Consumers believe every word: a -U or -D must be the row told before.
+One process stands for driver and tasks. Consumers believe every word: a -U or -D must be the row reported before.
 """
 
 import tempfile
@@ -95,7 +95,7 @@ class Consumer:
         return [(kind, row_id, v) for kind, _, row_id, v, *_ in found]
 
 
-# ---- what is told
+# ---- what is reported
 
 
 def test_the_log_holds_what_each_batch_changes(broker: Broker, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_log_holds_what_each_batch_changes(broker: Broker, tmp_path: Path) -
     assert in_log(table) == [("+", 1, 10), ("+", 2, 22), ("-", 1, 10), ("+", 1, 15), ("-", 2, 22), ("+", 3, 30)]
     assert consumer.read() == [("-U", 1, 10), ("+U", 1, 15), ("-D", 2, 22), ("+I", 3, 30)]
     table.write(data(("-D", 7), ("-D", 8)))
-    assert consumer.read() == [], "nothing changed, nothing is told"
+    assert consumer.read() == [], "nothing changed, nothing is reported"
     assert len(in_log(table)) == 6
     table.compact(full=True)
     assert consumer.read() == []
@@ -261,7 +261,7 @@ OTHERS: Mapping[str, Callable[[Table], object]] = {
 def test_whoever_writes_without_the_log_meanwhile_no_change_is_told_wrong(
     broker: Broker, tmp_path: Path, other: str
 ) -> None:
-    """FL-132, FL-135: what came before the look is part of what is told; what came after it makes files tell it.
+    """FL-132, FL-135: what came before the look is part of what is reported; what came after it makes files tell it.
 
     At steps of a batch. Sums show every row that was overlooked or counted twice.
     """
@@ -302,7 +302,7 @@ def test_a_batch_that_was_overtaken_while_its_writer_was_dead_is_told_by_files(b
 def test_another_writer_of_the_log_is_looked_up_or_stops_the_batch(broker: Broker, tmp_path: Path) -> None:
     """FL-87, FL-132: until the bucket is fenced it may come first; later one of the two gets a conflict.
 
-    The one that got it writes again, and then nothing is missing or told twice.
+    The one that got it writes again, and then nothing is missing or reported twice.
     """
     table = exact_table(broker, tmp_path, "aggregation-deletes")
     consumer = Consumer(table)

@@ -51,7 +51,7 @@ def flink_writes(table: Table, key: int, v: str) -> None:
 def test_streams_take_its_changes_from_the_files_and_our_next_write_asks_for_a_new_log(
     table: Table, tmp_path: Path
 ) -> None:
-    """Issue 23, 4: an exact difference, and a new log by one command; nothing is told twice, to a stream behind too."""
+    """Issue 23, 4: an exact difference, and a new log by one command; nothing comes twice, to a stream behind too."""
     stream, behind = query(table), query(table)
     assert len(stream.available()) == len(behind.available()) == 2
     flink_writes(table, 2, "flink")

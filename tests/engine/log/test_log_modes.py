@@ -176,7 +176,7 @@ class KillsOnce:
 def test_an_exact_log_survives_a_killed_task_and_streams_read_it_as_it_is(
     spark: SparkSession, new_table: Callable[..., Table], tmp_path: Path
 ) -> None:
-    """FL-132, FL-135: a sum told once, by upserts without -U; the restarted query takes over what is in the log."""
+    """FL-132, FL-135: a sum reported once, by upserts without -U; the restarted query takes over what is in the log."""
     table = new_table(
         "exact", log_changelog__mode="all", changelog__producer="lookup", merge__engine="aggregation",
         fields_v_aggregate__function="sum", bucket="2",
@@ -197,6 +197,6 @@ def test_an_exact_log_survives_a_killed_task_and_streams_read_it_as_it_is(
     read = spark.readStream.format("fluvial").options(**place, **from_1).option("read.changelog", True)
     query = read.load().writeStream.format("memory").queryName("exact").trigger(availableNow=True).start()
     query.awaitTermination()
-    told = [(row._row_kind, row.id, row.v) for row in spark.table("exact").collect()]
+    reported = [(row._row_kind, row.id, row.v) for row in spark.table("exact").collect()]
     adds = [("+I", 1, 1), ("+I", 2, 2), ("+I", 3, 3), ("+I", 4, 4)]
-    assert sorted(told) == sorted([*adds, ("-U", 1, 1), ("+U", 1, 31)])
+    assert sorted(reported) == sorted([*adds, ("-U", 1, 1), ("+U", 1, 31)])

@@ -269,9 +269,9 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "! read amplification: a read merges up to 6 sorted runs" in shown
     assert "→ writers do not compact (write-only=true)" in shown
     assert run_command([*place, "--strict", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["severity"] == "warning"
-    by_check = {each["check"]: each for each in told["findings"]}
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["severity"] == "warning"
+    by_check = {each["check"]: each for each in reported["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
     assert len(by_check) == 18
 

@@ -156,8 +156,11 @@ def test_the_command_looks_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
         made = catalog.create_table(f"db.{name}", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})
         made.write(rows((1, 1)))
     assert run_command(["top", "--warehouse", str(tmp_path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(each["table"], each["snapshot"], each["file_count"]) for each in told] == [("db.a", 1, 1), ("db.b", 1, 1)]
+    reported = json.loads(capsys.readouterr().out)
+    assert [(each["table"], each["snapshot"], each["file_count"]) for each in reported] == [
+        ("db.a", 1, 1),
+        ("db.b", 1, 1),
+    ]
     assert run_command(["top", "db.a", "--warehouse", str(tmp_path), "--once"]) == 0
     assert "1 of 1 buckets" in capsys.readouterr().out
 

@@ -33,7 +33,7 @@ BASE = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
 
 
 def test_a_branch_is_made_merged_renamed_and_deleted(new_table: NewTable, catalog: Catalog, call: Call) -> None:
-    """BR-07, BR-08, BR-15, BR-44 to BR-46: by any of the three ways, told in rows."""
+    """BR-07, BR-08, BR-15, BR-44 to BR-46: by any of the three ways, reported in rows."""
     table = new_table()
     create_tag(table, "eod")
     made = {"branch": "dev", "tag_name": "eod", "tagged_snapshot_id": 2}
@@ -45,14 +45,14 @@ def test_a_branch_is_made_merged_renamed_and_deleted(new_table: NewTable, catalo
     assert orders_of(catalog) == orders_of(catalog, "dev") == {*BASE} - {("d2", 3, 3)} | {("d2", 3, 7), ("d3", 4, 4)}
     assert call("merge_branch", branch="dev")[0]["snapshot_id"] is None
     assert call("rename_branch", from_branch="dev", to_branch="fix") == [{**made, "branch": "fix"}]
-    told = call("delete_branch", branch="fix", dry_run=True)
-    assert [(each["branch"], each["data_files"]) for each in told] == [("fix", 2)]
-    assert call("delete_branch", branch="fix") == told
+    reported = call("delete_branch", branch="fix", dry_run=True)
+    assert [(each["branch"], each["data_files"]) for each in reported] == [("fix", 2)]
+    assert call("delete_branch", branch="fix") == reported
     assert verify(catalog.table("shop.orders")).num_rows == 0
 
 
 def test_main_is_forwarded_and_replaced(new_table: NewTable, catalog: Catalog, call: Call) -> None:
-    """BR-16, BR-18, BR-26, BR-27, BR-47; Trap 6: what is lost with force is told."""
+    """BR-16, BR-18, BR-26, BR-27, BR-47; Trap 6: what is lost with force is reported."""
     table = new_table()
     create_branch(table, "dev", snapshot=2)
     catalog.table("shop.orders", branch="dev").write(order_rows(("d3", 4, 4)))

@@ -191,11 +191,11 @@ def test_tables_come_and_go_beside_others(
     recorder = Recorder(3)
     policy = JobPolicy(is_full=True, interval_s=0.01)
     job(catalog, recorder, "shop.a", "shop.b", "shop.c", policy=policy).run(recorder.stop)
-    told = {each.table: (each.event, each.error) for each in recorder.events}
-    assert {table: event for table, (event, _) in told.items()} == {
+    reported = {each.table: (each.event, each.error) for each in recorder.events}
+    assert {table: event for table, (event, _) in reported.items()} == {
         "shop.a": "compacted", "shop.b": "refused", "shop.c": "gone",
     }  # fmt: skip
-    assert "have an index" in str(told["shop.b"][1])
+    assert "have an index" in str(reported["shop.b"][1])
     with pytest.raises(InvalidInputError, match="no such table"):
         job(catalog, recorder, "shop.c").run(threading.Event())
 

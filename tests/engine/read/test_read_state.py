@@ -193,7 +193,7 @@ def test_a_place_that_is_older_than_the_handle_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.sweep
 def test_a_reader_waits_for_a_commit(tmp_path: Path) -> None:
-    """Idea 6, read your writes: whoever has the handle never sees an older state."""
+    """Idea 6, read your writes: a reader with the handle never sees an older state."""
     table = plain_table(tmp_path)
     table.write(one_row(1))
     later = threading.Timer(0.3, lambda: table.write(one_row(2)))

@@ -250,7 +250,7 @@ def test_a_listener_of_spark_feeds_them(spark: SparkSession, table: Table, tmp_p
         deadline = time.monotonic() + 30
         found: Samples = {}
         while found.get(("fluvial_query_running", (("query", "copy"),))) != 0:
-            assert time.monotonic() < deadline, "the listener was not told the end"
+            assert time.monotonic() < deadline, "the listener did not learn of the end"
             time.sleep(0.05)
             found = samples(metrics_text(registry))
         assert of(found, "fluvial_query_input_rows_total", query="copy") == 2
@@ -323,8 +323,8 @@ def test_the_command_logs_json_where_it_is_asked_to(
     made.store.io.replace(made.store.paths.snapshot(1), b"{")
     assert run_command(["--log-format", "json", "metrics", "db.t", "--warehouse", str(tmp_path)]) == 0
     [line] = capsys.readouterr().err.splitlines()
-    told = json.loads(line)
-    assert (told["logger"], told["table"], told["level"]) == ("fluvial.metrics", "db.t", "warning")
+    reported = json.loads(line)
+    assert (reported["logger"], reported["table"], reported["level"]) == ("fluvial.metrics", "db.t", "warning")
 
 
 def test_any_text_fits_into_a_line() -> None:

@@ -1,4 +1,4 @@
-"""Temporary directories: removed at the end, and after a kill by whoever comes next."""
+"""Temporary directories: removed at the end, and after a kill by the next process."""
 
 import os
 import signal

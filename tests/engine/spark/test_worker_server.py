@@ -30,9 +30,10 @@ import json, os, socket, sys, time
 from engine.spark.worker_server import WorkerServer
 def work():
     if sys.argv[1] == "facts":
-        told = {"directory": os.getcwd(), "arguments": sys.argv[1:], "path": sys.path, "input": sys.stdin.readline()}
-        told |= {"hash": hash("a text"), "environment": dict(os.environ), "parent": os.getppid()}
-        print(json.dumps(told))
+        reported = {"directory": os.getcwd(), "arguments": sys.argv[1:], "path": sys.path}
+        reported["input"] = sys.stdin.readline()
+        reported |= {"hash": hash("a text"), "environment": dict(os.environ), "parent": os.getppid()}
+        print(json.dumps(reported))
         print("an error", file=sys.stderr)
     elif sys.argv[1] == "wait":
         print(os.getpid(), flush=True)
@@ -85,17 +86,17 @@ def of_client(server: subprocess.Popen[bytes], *arguments: str) -> list[str]:
 def test_a_forked_process_finds_what_a_started_one_finds(server: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """Issue 13: environment, directory, arguments, module path, streams, hashes of texts, exit code."""
     given = environment(SPARK_BUFFER_SIZE="1", PYTHON_WORKER_FACTORY_SECRET="ä")
-    told = []
+    reported = []
     for command in (of_client(server, "facts", "3"), [sys.executable, "-c", SERVER, "facts", "3"]):
         with asked(command, env=given, cwd=tmp_path) as process:
             out, error = process.communicate("a line\n", timeout=60)
         assert (process.returncode, error) == (3, "an error\n")
-        told.append(json.loads(out))
-    assert told[0].pop("parent") == server.pid != told[1].pop("parent")
-    assert told[0]["path"].pop(0) == str(tmp_path)
-    assert told[1]["path"].pop(0) == ""  # of -c
-    assert told[0] == told[1]
-    assert (told[0]["input"], told[0]["environment"]["PYTHON_WORKER_FACTORY_SECRET"]) == ("a line\n", "ä")
+        reported.append(json.loads(out))
+    assert reported[0].pop("parent") == server.pid != reported[1].pop("parent")
+    assert reported[0]["path"].pop(0) == str(tmp_path)
+    assert reported[1]["path"].pop(0) == ""  # of -c
+    assert reported[0] == reported[1]
+    assert (reported[0]["input"], reported[0]["environment"]["PYTHON_WORKER_FACTORY_SECRET"]) == ("a line\n", "ä")
 
 
 @pytest.mark.parametrize("ended", ["client", "process"])

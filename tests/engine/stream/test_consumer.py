@@ -53,13 +53,13 @@ def test_either_mode_keeps_a_place_once_its_batch_is_done(table: Table, mode: st
 
 
 def test_a_stream_without_its_checkpoint_goes_on_from_its_place(table: Table) -> None:
-    """FL-71: unless it is told to ignore it; then its new place counts, though it is an earlier one."""
+    """FL-71: unless it is reported to ignore it; then its new place counts, though it is an earlier one."""
     query(table, consumer__id="job").available()
     table.write(rows([3]))
     assert ids(query(table, consumer__id="job").available()) == [3]
     assert query(table, consumer__id="job").available() == []
     assert ids(query(table, consumer__id="other").available()) == [1, 2, 3]
-    anew = query(
+    again = query(
         table,
         consumer__id="job",
         consumer_ignore__progress="true",
@@ -67,13 +67,13 @@ def test_a_stream_without_its_checkpoint_goes_on_from_its_place(table: Table) ->
         scan_snapshot__id="1",
         read_stream_maxRowsPerTrigger="1",
     )
-    anew.batch()
+    again.batch()
     assert table.store.consumers.next_snapshots()["job"] < 4
-    anew.available()
+    again.available()
     assert table.store.consumers.next_snapshots()["job"] == 4
 
 
-def test_a_stream_that_died_within_its_first_snapshot_begins_anew(table: Table) -> None:
+def test_a_stream_that_died_within_its_first_snapshot_begins_again(table: Table) -> None:
     """FL-71: the place of a half-read snapshot would leave rows out."""
     table.write(rows(range(3, 20)))
     half = query(table, consumer__id="job", read_stream_maxRowsPerTrigger="1")

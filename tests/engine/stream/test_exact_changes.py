@@ -40,7 +40,7 @@ def test_every_change_gets_its_kind_and_the_row_that_it_replaces(
     before: list[Any], changes: list[tuple[Any, bool]], data: st.DataObject
 ) -> None:
     """FL-129, FL-131, FL-138: -U is made by key and repeats are dropped; the state is the table, not the consumer's,
-    and whoever upserts by key needs none of it."""
+    and a reader that upserts by key needs none of it."""
     state = {each[0]: row(each) for each in before}
     known = pa.Table.from_pylist(list(state.values()), schema=SCHEMA)
     first = data.draw(st.integers(0, len(changes)))
@@ -53,19 +53,19 @@ def test_every_change_gets_its_kind_and_the_row_that_it_replaces(
     expected = []
     for offset, (each, add) in enumerate(changes):
         old, new = state.get(each[0]), row(each)
-        told: list[tuple[str, dict[str, Any]]] = []
+        reported: list[tuple[str, dict[str, Any]]] = []
         if add and old is None:
-            told = [("+I", new)]
+            reported = [("+I", new)]
         elif add and old is not None and text(old) != text(new):
-            told = [("-U", old), ("+U", new)]
+            reported = [("-U", old), ("+U", new)]
         elif not add and old is not None:
-            told = [("-D", old)]
+            reported = [("-D", old)]
         if add:
             state[each[0]] = new
         else:
             state.pop(each[0], None)
         if offset >= first:
-            expected += [(offset, kind, text(shown)) for kind, shown in told]
+            expected += [(offset, kind, text(shown)) for kind, shown in reported]
 
     found = [
         (offset, kind, text(shown))

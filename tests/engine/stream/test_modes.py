@@ -59,7 +59,7 @@ def test_rows_are_seen_before_their_snapshot_or_with_it(new_table: NewTable, con
 
 @broker
 def test_rows_without_a_key_are_seen_with_their_snapshot_only(new_table: NewTable) -> None:
-    """FL-106, FL-189: whoever counts them must not count one twice."""
+    """FL-106, FL-189: a reader that counts them must not count one twice."""
     table = new_table(key=(), bucket="2", **{"bucket-key": "id"})
     write_eventually(table, 0, without_kinds(rows([1, 2])))
     stream = Query(table_home(table), table.name, with_kinds=False)
@@ -281,8 +281,8 @@ def test_changes_come_with_the_compaction_that_tells_them(new_table: NewTable, p
     late = query(table)
     assert kinds_of(late.available()) == [("+I", 1, "a"), ("+I", 2, "a")]
     table.compact(full=True)
-    told = [("-U", 1, "a"), ("+U", 1, "b"), ("-D", 2, "a"), ("+I", 3, "b")]
-    assert kinds_of(stream.available()) == kinds_of(late.available()) == told
+    reported = [("-U", 1, "a"), ("+U", 1, "b"), ("-D", 2, "a"), ("+I", 3, "b")]
+    assert kinds_of(stream.available()) == kinds_of(late.available()) == reported
     table.compact(full=True)
     assert stream.available() == []
     assert fold(query(table).available()) == content(table)
@@ -315,8 +315,8 @@ def test_an_overwrite_on_the_top_level_is_told_at_once(new_table: NewTable) -> N
     stream = query(table, streaming__read__overwrite="true")
     assert len(stream.available()) == 2
     table.overwrite(without_kinds(rows([2, 3], "c")))
-    told = [("-D", 1, "a"), ("-U", 2, "a"), ("+U", 2, "c"), ("+I", 3, "c")]
-    assert kinds_of(stream.available()) == told
+    reported = [("-D", 1, "a"), ("-U", 2, "a"), ("+U", 2, "c"), ("+I", 3, "c")]
+    assert kinds_of(stream.available()) == reported
     table.compact(full=True)
     table.write(rows([3], "d"))
     table.compact(full=True)

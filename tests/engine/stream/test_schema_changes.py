@@ -86,9 +86,9 @@ def test_a_stream_crosses_new_and_renamed_columns_in_both_phases(
         (4, 4, "d", 4),
         (5, 5, "e", 5),
     ]
-    told = [each.message for each in caplog.records if "schema changed" in each.message]
-    assert len(told) == 2, "one line for each version"
-    assert "schema=1 stream_schema=0 not_delivered_until_restart=[p.y, more] renamed=[n -> number" in told[0]
+    reported = [each.message for each in caplog.records if "schema changed" in each.message]
+    assert len(reported) == 2, "one line for each version"
+    assert "schema=1 stream_schema=0 not_delivered_until_restart=[p.y, more] renamed=[n -> number" in reported[0]
     assert stream.position["schema"] == 0
     write_rows(third, {"id": 6, "count": 6, "word": "f", "p": {x: 6, "y": 6}, "more": 6})
     stream.start()

@@ -87,7 +87,7 @@ def test_a_condition_on_aggregates_must_be_true_once(table: Table, text: str, pa
 
 
 def test_functions_get_the_table(table: Table) -> None:
-    """Idea 11: False and AssertionError are failures; everything is told at once."""
+    """Idea 11: False and AssertionError are failures; everything is reported at once."""
 
     def has_rows(given: Any) -> bool:
         return bool(given.read().to_arrow().num_rows == 6)
@@ -101,9 +101,9 @@ def test_functions_get_the_table(table: Table) -> None:
     assert [each.passed for each in outcomes] == [True, False, False, False, False]
     with pytest.raises(ExpectationError) as raised:
         refuse_failures(table.name, outcomes)
-    first, *told = str(raised.value).splitlines()
+    first, *reported = str(raised.value).splitlines()
     assert first == "expectations failed, nothing was published: table=db.t failed=4 of=5"
-    assert told == [
+    assert reported == [
         "  <lambda>: is not true",
         "  is_paid: is not true, only two are paid",
         "  amount > -3: 2 of 6 rows are not so, as {'id': 2, 'amount': Decimal('-3.00')}, {'id': 3, 'amount': None}",

@@ -97,7 +97,7 @@ def test_rows_that_fit_cost_no_file_operation() -> None:
 
 
 def test_two_writers_that_bring_columns_at_once_both_get_them(tmp_path: Any) -> None:
-    """A compare and swap: who loses decides anew on what the other one made."""
+    """A compare and swap: who loses decides again on what the other one made."""
 
     class Slow(LocalFileIO):
         """Everybody has read the schema before anybody publishes one."""

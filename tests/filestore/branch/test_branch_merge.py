@@ -385,7 +385,7 @@ def test_a_merge_that_dies_is_all_or_nothing(when: When, has_key: bool) -> None:
 @pytest.mark.parametrize("rival", ["write elsewhere", "write here", "compact", "expire branch", "delete branch"])
 @pytest.mark.parametrize("operation", ["open_output", "write_new", "create_exclusive"])
 def test_live_writers_of_main_and_merges_lose_nothing(operation: str, rival: str) -> None:
-    """BR-15; Trap 6: whoever publishes second decides anew, or says that both changed a bucket."""
+    """BR-15; Trap 6: the second publisher decides again, or says that both changed a bucket."""
     table = copied(diverged_table(has_key=True))
 
     def act() -> None:

@@ -113,7 +113,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_waiter_that_was_forgotten_while_it_was_paused_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FL-94: the metastore takes locks from whoever it does not hear of, be it one that only waits."""
+    """FL-94: the metastore takes locks from clients that it does not hear of, be it one that only waits."""
     from hive_metastore.ttypes import LockResponse, LockState, NoSuchLockException
 
     asked: list[str] = []

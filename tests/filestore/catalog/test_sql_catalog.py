@@ -116,7 +116,7 @@ def outcome(action: Callable[[], object]) -> object:
 
 @pytest.mark.sweep
 def test_a_catalog_in_a_database_answers_as_one_of_directories_does(tmp_path: Path, options: Mapping[str, str]) -> None:
-    """Random stories, told to both."""
+    """Random stories, applied to both."""
     ours = FileCatalog(str(tmp_path / "sql"), options)
     oracle = FileCatalog(str(tmp_path / "directories"))
     chance = random.Random(7)

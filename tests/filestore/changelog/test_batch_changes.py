@@ -1,4 +1,4 @@
-"""The changes that a batch makes, told before it is visible: against a consumer that believes every word."""
+"""The changes that a batch makes, reported before it is visible: against a consumer that believes every word."""
 
 import os
 from typing import Any
@@ -120,7 +120,7 @@ def state_of(table: FileTable) -> State:
 def test_the_changes_of_all_batches_folded_are_the_table(
     engine: str, history: list[tuple[str, Any]], buckets: int, partitioned: bool, budget: int | None
 ) -> None:
-    """FL-132, FL-135: after each batch, for every merge engine; each -U and -D is the row that was told before.
+    """FL-132, FL-135: after each batch, for every merge engine; each -U and -D is the row that was reported before.
 
     Batches of several files, with keys that come, change, go and come again; compactions in between change nothing.
     """

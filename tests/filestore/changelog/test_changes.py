@@ -221,7 +221,7 @@ def test_changes_of_an_append_table_give_every_snapshot(
         assert states[one] == states[two]
 
 
-# ---- what is told, and how little is read
+# ---- what is reported, and how little is read
 
 
 def changed_rows(table: FileTable, splits: Iterable[ChangeSplit], **options: Any) -> list[tuple[Any, ...]]:

@@ -121,7 +121,7 @@ def test_rows_before_are_rows_after(shape: str, steps: list[Any]) -> None:
     given_options = {**SHAPES[shape], "compaction.min.file-num": "2", "target-file-size": "4 kb"}
     table = memory_catalog().create_table("db.t", SCHEMA, options=given_options)
     expected: list[tuple[int, int]] = []
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     previous = None
     for step in steps:
         if step == "late":  # a compaction that was planned before another writer came
@@ -145,9 +145,9 @@ def test_rows_before_are_rows_after(shape: str, steps: list[Any]) -> None:
             for split in plan_changes(table.store, previous, following):
                 for batch, kinds in read_changes(table, split):
                     assert set(kinds.to_pylist()) == {RowKind.INSERT}
-                    told += zip(batch.column("k").to_pylist(), batch.column("n").to_pylist(), strict=True)
+                    reported += zip(batch.column("k").to_pylist(), batch.column("n").to_pylist(), strict=True)
             previous = following
-        assert sorted(told) == sorted(expected)
+        assert sorted(reported) == sorted(expected)
         if keeps_append_order(table.options):
             by_key: defaultdict[int, list[int]] = defaultdict(list)
             for k, n in rows_in(table):

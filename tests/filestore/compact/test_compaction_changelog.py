@@ -47,7 +47,7 @@ def newest(table: FileTable) -> list[Change]:
     return changelog_changes(table, snapshot)
 
 
-# ---- what is told
+# ---- what is reported
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
@@ -146,12 +146,12 @@ def test_full_compaction_tells_nothing_before_the_top_level() -> None:
     assert snapshot is not None
     assert (snapshot.commit_kind, snapshot.changelog_manifest_list) == (CommitKind.COMPACT, None)
     table.compact(full=True)
-    assert newest(table) == [("-U", 1, 1), ("+U", 1, 6)], "the value between was never told"
+    assert newest(table) == [("-U", 1, 1), ("+U", 1, 6)], "the value between was never reported"
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_rescaled_rows_are_not_told_again(producer: str) -> None:
-    """FL-84: and none is forgotten that was not told yet."""
+    """FL-84: and none is forgotten that was not reported yet."""
     disk = MemoryFileIO()
     table = key_table(disk, changelog_producer=producer, **{"target-file-row-num": "3"})
     table.write(rows(*((n, n) for n in range(9))))
@@ -202,9 +202,9 @@ def rows_by_key(table: FileTable) -> State:
 def test_the_changelog_folded_from_the_beginning_is_the_table(
     engine: str, producer: str, history: list[tuple[str, Any]], buckets: int, partitioned: bool
 ) -> None:
-    """FL-135: at every compaction; each -U and -D is the row told before, and nothing is told twice.
+    """FL-135: at every compaction; each -U and -D is the row reported before, and nothing is reported twice.
 
-    A "race" writes while a compaction runs: what it wrote is told by the next one.
+    A "race" writes while a compaction runs: what it wrote is reported by the next one.
     """
     options, takes_deletes = ENGINES[engine]
     table = memory_catalog().create_table(

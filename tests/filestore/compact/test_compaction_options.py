@@ -36,7 +36,7 @@ def with_commits(table: FileTable, *values: int) -> FileTable:
 
 
 def test_a_full_compaction_comes_when_its_interval_is_over() -> None:
-    """compaction.optimization-interval: by the files' own times, whoever compacted last."""
+    """compaction.optimization-interval: by the files' own times, with any last compactor."""
     table = key_table(bucket="1", **{"compaction.optimization-interval": "2 h"})
     with_commits(table, 1, 2)
     assert table.compact() is not None, "nothing was ever compacted"

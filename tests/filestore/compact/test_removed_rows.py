@@ -1,4 +1,4 @@
-"""Merge engines whose deletes remove the row: what was there does not come back, whoever merges what first."""
+"""Merge engines whose deletes remove the row: what was there does not come back, in any order of merges."""
 
 from typing import Any
 

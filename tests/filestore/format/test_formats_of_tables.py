@@ -117,9 +117,9 @@ def test_a_table_reads_the_same_whatever_its_files_are(
     options: Mapping[str, str], history: list[tuple[list[int], str]], producer: str, key: bool
 ) -> None:
     """FL-145: written, merged, compacted, in changelogs, filtered, and at every older snapshot."""
-    told = {"changelog-producer": producer} if key else {}
+    reported = {"changelog-producer": producer} if key else {}
     own = {each: text for each, text in options.items() if key or not each.startswith("changelog-file")}
-    table, usual = table_with({**own, **told}, key=key), table_with(told, key=key)
+    table, usual = table_with({**own, **reported}, key=key), table_with(reported, key=key)
     for version, (ids, compaction) in enumerate(history):
         for each in (table, usual):
             each.write(version_rows(ids, version))

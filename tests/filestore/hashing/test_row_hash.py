@@ -67,7 +67,7 @@ def hashes_of(batch: pa.RecordBatch, names: list[str] | None = None) -> list[tup
 @given(ROWS, ROWS, ROWS)
 @settings(max_examples=60)
 def test_rows_have_one_hash_exactly_when_they_are_equal(one: Any, two: Any, three: Any) -> None:
-    """FL-184: rows are told apart by their values, of every type, nulls and NaN included."""
+    """FL-184: rows are kept apart by their values, of every type, nulls and NaN included."""
     names = list(VALUES)
     mixed = [{name: (one, two)[bits >> at & 1][name] for at, name in enumerate(names)} for bits in (0, 1, 6, 73, 4097)]
     rows = [one, two, three, *mixed, dict(one), dict(three)]

@@ -102,7 +102,7 @@ class WitnessFactory:
 
 @pytest.mark.sweep
 def test_a_catalog_brings_a_lock_of_its_own(tmp_path: Path) -> None:
-    """FL-94: it is told database and table, runs the commit, and is closed."""
+    """FL-94: it gets database and table, runs the commit, and is closed."""
     factory = WitnessFactory()
     catalog = FileCatalog(str(tmp_path), io=OverwritingFileIO(), lock_factory=factory)
     table = catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1"})

@@ -396,7 +396,7 @@ def test_a_log_is_not_lost_by_the_way() -> None:
     [("dev", When.BEFORE), ("dev", When.AFTER), ("main", When.BEFORE), ("main", When.AFTER), ("next", When.AFTER)],
 )
 def test_a_replacement_that_dies_is_completed_by_the_next_call(target: str, when: When) -> None:
-    """BR-16, BR-29 to BR-32: whoever opens the table at any moment finds the old main or the new one, whole."""
+    """BR-16, BR-29 to BR-32: a reader that opens the table at any moment finds the old main or the new one, whole."""
     first = small()
     if target == "dev":
         first.write(rows((7, 70)))

@@ -171,13 +171,13 @@ def test_a_dry_run_says_what_a_run_does() -> None:
     table = with_commits(key_table(bucket="1", **trigger(2)), 6)
     table.compact()
     before = dict(table.store.io.files)  # type: ignore[attr-defined]
-    told = list(expire_snapshots(table.store, keep(2), dry_run=True))
+    reported = list(expire_snapshots(table.store, keep(2), dry_run=True))
     assert table.store.io.files == before  # type: ignore[attr-defined]
-    assert list(expire_snapshots(table.store, keep(2))) == told
+    assert list(expire_snapshots(table.store, keep(2))) == reported
     gone = {*before} - {*table.store.io.files}  # type: ignore[attr-defined]
-    said = {path for step in told for path in (*(f.path for f in step.data), *step.metadata.all)}
-    assert gone == said | {table.store.paths.snapshot(step.snapshot.id) for step in told}
-    assert sum(step.size_bytes for step in told) == sum(len(before[f.path]) for step in told for f in step.data)
+    said = {path for step in reported for path in (*(f.path for f in step.data), *step.metadata.all)}
+    assert gone == said | {table.store.paths.snapshot(step.snapshot.id) for step in reported}
+    assert sum(step.size_bytes for step in reported) == sum(len(before[f.path]) for step in reported for f in step.data)
 
 
 # ---- who holds

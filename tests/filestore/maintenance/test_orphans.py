@@ -53,9 +53,9 @@ def test_what_dead_writers_leave_is_found_and_nothing_else() -> None:
         table.store.io.files[path] = b"x"  # type: ignore[attr-defined]
     found = find_orphans(table.store, before_ms=FOREVER, private_directories=[f"{paths.root}/ours"])
     assert {file.path for file in found} == left
-    told: list[tuple[int, int]] = []
-    delete_orphans(table.store, found, progress=lambda done, of: told.append((done, of)))
-    assert told[-1] == (len(left), len(left))
+    reported: list[tuple[int, int]] = []
+    delete_orphans(table.store, found, progress=lambda done, of: reported.append((done, of)))
+    assert reported[-1] == (len(left), len(left))
     assert before == used_files(table) == files_there(table)
     assert others <= {*table.store.io.files}  # type: ignore[attr-defined]
     assert content(table) == {1: 9, 2: 2}

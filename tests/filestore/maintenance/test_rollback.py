@@ -72,10 +72,10 @@ def test_a_plan_tells_the_files_and_does_nothing() -> None:
     before, there = dict(table.store.io.files), files_there(table)  # type: ignore[attr-defined]
     plan = plan_rollback(table.store, table.store.snapshots.tag("two"))
     assert dict(table.store.io.files) == before  # type: ignore[attr-defined]
-    told = [path for each in plan.removals for path in (*(file.path for file in each.data), *each.metadata.all)]
+    reported = [path for each in plan.removals for path in (*(file.path for file in each.data), *each.metadata.all)]
     roll_back(table.store, plan)
-    assert sorted(told) == sorted(there - files_there(table))
-    assert len(told) == len(set(told))
+    assert sorted(reported) == sorted(there - files_there(table))
+    assert len(reported) == len(set(reported))
     assert plan_rollback(table.store, table.store.snapshots.read(2)).removals == ()
 
 

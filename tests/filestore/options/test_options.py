@@ -211,7 +211,7 @@ def test_options_that_make_no_sense_together_are_refused(
     """FL-58, FL-128, FL-133, FL-189."""
     with pytest.raises(InvalidInputError, match=says):
         TableOptions.parse(options, primary_key=primary_key)
-    TableOptions.parse(options, primary_key=primary_key, strict=False)  # whoever made such a table can still read it
+    TableOptions.parse(options, primary_key=primary_key, strict=False)  # an older writer's table can still read it
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_who_travels_sees_the_rows_of_that_time() -> None:
 
 @pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
 def test_the_changelog_tells_no_row_that_expires(producer: str) -> None:
-    """What became of a row by itself is no change: an update of it is told by the row that readers still have."""
+    """What became of a row by itself is no change: an update of it is reported by the row that readers still have."""
     table = expiring(changelog_producer=producer)
     write_aged(table, (1, 1, 0), (2, 2, 0))
     table.compact(full=True)

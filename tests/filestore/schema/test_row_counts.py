@@ -50,7 +50,7 @@ def counted_rows(table: FileTable, **how: Any) -> Counts:
 
 
 def summed_changes(changes: Iterable[tuple[pa.RecordBatch, pa.Array]]) -> Counts:
-    """What changes sum up to; no row is told with two signs."""
+    """What changes sum up to; no row is reported with two signs."""
     found: Counts = Counter()
     for rows, kinds in changes:
         assert rows.num_rows == len(kinds) > 0
@@ -144,7 +144,7 @@ def test_users_see_their_columns_only() -> None:
 
 
 def test_a_delete_before_its_row_takes_the_row_away_when_it_comes() -> None:
-    """FL-184: a count below nothing reads as none, stays stored through compaction, and streams are told of it."""
+    """FL-184: a count below nothing reads as none, stays stored through compaction, and streams get it."""
     table = counted_table()
     write_counted(table, [("-D", ("a", 1, None))] * 2)
     table.compact(full=True)
@@ -167,7 +167,7 @@ def test_counts_of_nothing_go_with_a_full_compaction() -> None:
 
 
 def test_a_row_that_is_there_very_often_is_read_in_pieces() -> None:
-    """FL-184: memory follows the batch, not the count; a change of a count is told by what it changed."""
+    """FL-184: memory follows the batch, not the count; a change of a count is reported by what it changed."""
     schema = pa.schema([("n", pa.int64()), ("_row_count", pa.int64())])
 
     def batch(*pairs: tuple[int, int]) -> pa.RecordBatch:

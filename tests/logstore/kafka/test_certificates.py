@@ -143,7 +143,7 @@ def test_each_fault_of_the_clients_certificate_has_its_own_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Signed, listeners: list[Listener],
     days: tuple[int, int] | None, signer: str, cause: str,
 ) -> None:  # fmt: skip
-    """Cluster, finding 6: a client without one was told to look whether the broker runs."""
+    """Cluster, finding 6: a client without one was reported to look whether the broker runs."""
     listeners.append(Listener(signed(tmp_path, "broker", authority).path, clients_of=authority.path))
     options = {"ssl_ca_location": authority.path}
     if days is not None:

@@ -1,4 +1,4 @@
-"""Attempts to write a batch, each in a process of its own that dies or stops where it is told to.
+"""Attempts to write a batch, each in a process of its own that dies or stops where it is reported to.
 
 Started by test_log_writer.py. Each line of the input is an attempt; this process forks a child for it (it has made no
 Kafka client, so that is safe, and a hundred times faster than a new interpreter). Each line of the output is what

@@ -418,22 +418,22 @@ def batches_in_log(target: LogTarget, end: int) -> list[tuple[int, str, list[int
 def three_batches_with_a_fault(
     attempts: Attempts, target: LogTarget, step: str, how: str, after_s: float = 0.0, **special: Any
 ) -> list[str]:
-    """Batches 0, 1, 2, where the first attempt at 1 meets the fault; gives the salts that the driver was told of."""
+    """Batches 0, 1, 2, where the first attempt at 1 meets the fault; gives the salts that the driver knows."""
     topic, bucket = target.topic, target.bucket
-    told = [attempts.run(topic, bucket, 0, "first", **special)]
+    reported = [attempts.run(topic, bucket, 0, "first", **special)]
     fault = {"fault_step": step, "fault_signal": how, "fault_after_s": after_s}
     victim = attempts.start(topic, bucket, 1, "victim", **fault, **special)
     met = attempts.hear(victim)
-    told.append(attempts.run(topic, bucket, 1, "replay", **special))
+    reported.append(attempts.run(topic, bucket, 1, "replay", **special))
     if how == "SIGSTOP" and "reached" in met:
         os.kill(met["pid"], signal.SIGCONT)
         end = attempts.hear(victim)  # the zombie: shut out, or a witness of what the other one did
         assert (
-            end.get("error") in ("ConflictError", "OutcomeUnknownError") or end["result"]["salt"] == told[1]["salt"]
+            end.get("error") in ("ConflictError", "OutcomeUnknownError") or end["result"]["salt"] == reported[1]["salt"]
         ), end
-    told.append(attempts.run(topic, bucket, 2, "third", **special))
-    assert told[2]["end"] > told[1]["end"] > told[0]["end"]
-    return [result["salt"] for result in told]
+    reported.append(attempts.run(topic, bucket, 2, "third", **special))
+    assert reported[2]["end"] > reported[1]["end"] > reported[0]["end"]
+    return [result["salt"] for result in reported]
 
 
 def test_each_batch_is_in_the_log_exactly_once_whatever_happens_to_its_first_writer(
@@ -445,11 +445,11 @@ def test_each_batch_is_in_the_log_exactly_once_whatever_happens_to_its_first_wri
         LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=bucket) for bucket in range(len(FAULTS))
     ]
     with ThreadPoolExecutor(4) as threads:
-        told = list(
+        reported = list(
             threads.map(lambda target, fault: three_batches_with_a_fault(attempts, target, *fault), targets, FAULTS)
         )
     tails = fence_all(targets)
-    for target, fault, salts in zip(targets, FAULTS, told, strict=True):
+    for target, fault, salts in zip(targets, FAULTS, reported, strict=True):
         assert salts[0] == "first", fault
         assert salts[1] == ("victim" if fault[0] == "after commit" else salts[1]), fault
         log = batches_in_log(target, tails[target.bucket].end_offset)
@@ -470,7 +470,7 @@ def test_without_looking_at_the_marker_a_batch_is_written_twice(
 def test_an_eventual_batch_is_complete_after_a_crash_though_rows_may_repeat(
     attempts: Attempts, kafka: KafkaProperties, new_topic: Callable[..., str]
 ) -> None:
-    """FL-128, FL-129: a replay repeats rows; the newest value of each key is the one of the attempt that was told."""
+    """FL-128, FL-129: a replay repeats rows; the newest value of each key is that of the confirmed attempt."""
     topic = new_topic()
     target = LogTarget(properties=kafka, topic=topic, table_uuid=topic, bucket=0)
     salts = three_batches_with_a_fault(attempts, target, "before commit", "SIGKILL", eventual=True)

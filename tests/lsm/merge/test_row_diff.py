@@ -187,4 +187,4 @@ def test_memory_does_not_grow_with_the_rows() -> None:
     ):
         seen = max(seen, table.column("k")[-1].as_py() // 1_000)
         ahead = max(ahead, taken[0] - seen, taken[1] - seen)
-    assert ahead < 40, "read far ahead of what was told"
+    assert ahead < 40, "read far ahead of what was reported"

@@ -1,4 +1,4 @@
-"""What a job file may say, and what it is told when it says something else."""
+"""What a job file may say, and what it reports when it says something else."""
 
 from pathlib import Path
 

@@ -32,16 +32,16 @@ def test_a_table_goes_back_and_says_what_went(
     table = new_table()
     create_tag(table, "late")
     table.write(order_rows(("d2", 3, 4)))
-    told = call("rollback", snapshot=1, dry_run=True)
+    reported = call("rollback", snapshot=1, dry_run=True)
     assert content(catalog) == {*SECOND} - {("d2", 3, 3)} | {("d2", 3, 4)}
-    assert [(each["kind"], each["name"], each["data_files"]) for each in told] == [
+    assert [(each["kind"], each["name"], each["data_files"]) for each in reported] == [
         ("snapshot", "3", 1),
         ("tag", "late", 0),
         ("snapshot", "2", 1),
     ]
-    assert {(each["previous_snapshot_id"], each["current_snapshot_id"]) for each in told} == {(3, 1)}
-    assert sum(each["size_bytes"] for each in told) > 0
-    assert call("rollback", version="snapshot.1") == told
+    assert {(each["previous_snapshot_id"], each["current_snapshot_id"]) for each in reported} == {(3, 1)}
+    assert sum(each["size_bytes"] for each in reported) > 0
+    assert call("rollback", version="snapshot.1") == reported
     assert content(catalog) == FIRST
     assert call("rollback", snapshot=1) == []
     assert verify(table).num_rows == 0

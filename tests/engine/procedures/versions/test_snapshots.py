@@ -52,10 +52,10 @@ def test_a_whole_history_goes_in_pieces(new_table: Callable[..., Table]) -> None
     table = new_table(snapshot__expire__limit="2")
     for turn in range(5):
         table.write(order_rows(("d1", 1, turn)))
-    told: list[tuple[int, int | None]] = []
-    done = expire_snapshots(table, retain_max=1, retain_min=1, progress=lambda done, of: told.append((done, of)))
+    reported: list[tuple[int, int | None]] = []
+    done = expire_snapshots(table, retain_max=1, retain_min=1, progress=lambda done, of: reported.append((done, of)))
     assert done.column("snapshot_id").to_pylist() == [1, 2, 3, 4, 5, 6]
-    assert [done for done, _ in told] == [1, 2, 3, 4, 5, 6]
+    assert [done for done, _ in reported] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_tag_outlives_its_snapshot_until_it_is_deleted(

@@ -410,7 +410,7 @@ def test_overwrite_replaces_the_partitions_that_occur(spark: SparkSession, tmp_p
 
 @pytest.mark.spark
 def test_overwrite_of_a_given_partition_replaces_all_of_it(spark: SparkSession, tmp_path: Path) -> None:
-    """FL-30, FL-34: a part of the partition columns is enough; without change tracking streams are not told."""
+    """FL-30, FL-34: a part of the partition columns is enough; without change tracking streams are not reported."""
     table = partitioned(tmp_path)
     found = overwritten(spark, table, "('a', 2, 5, 9)", partition="dt=a", **{"change-tracking": "false"})
     assert found == {("a", 2, 5, 9), ("b", 1, 1, 0), ("b", 2, 1, 0)}
@@ -450,7 +450,7 @@ def test_a_wrong_partition_is_refused_and_changes_nothing(
 def test_overwrite_puts_nothing_into_the_log_and_keeps_its_offsets(
     spark: SparkSession, tmp_path: Path, broker: Broker
 ) -> None:
-    """FL-29: whoever follows the log goes on after it."""
+    """FL-29: a reader of the log continues after it."""
     table = keyed_table(tmp_path, broker)
     table.write(key_batch([1, 2, 3], [1, 2, 3]))
     log, offsets = log_of(table), table.latest_snapshot().log_offsets

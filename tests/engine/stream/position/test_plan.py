@@ -284,7 +284,7 @@ def test_other_splits_than_before_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         ({"version": 2, "phase": "log"}, "newer Fluvial: version=2"),
         ({"phase": "log"}, "cannot be read"),
@@ -293,6 +293,6 @@ def test_other_splits_than_before_are_refused() -> None:
         (UNSTARTED, "cannot be read"),
     ],
 )
-def test_what_is_no_position_is_refused(body: dict[str, object], told: str) -> None:
-    with pytest.raises(CorruptDataError, match=told):
+def test_what_is_no_position_is_refused(body: dict[str, object], reported: str) -> None:
+    with pytest.raises(CorruptDataError, match=reported):
         Position.from_json(body)

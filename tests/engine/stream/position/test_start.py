@@ -313,7 +313,7 @@ def test_a_time_inside_a_commit_is_the_record_of_that_time() -> None:
 
 
 def test_the_first_record_that_is_left_may_not_be_the_first_of_the_time() -> None:
-    """FL-100: what may be gone is asked for, so that its loss is told."""
+    """FL-100: what may be gone is asked for, so that its loss is reported."""
     facts = SnapshotFacts(id=3, offsets=LogOffsets({0: 10, 1: 10}), schema_id=0, time_ms=0)
     then, newest = {0: 12, 1: 12}, {0: 20, 1: 20}
     assert offsets_of_time(facts, then, newest, {0: 12, 1: 11}) == {0: 10, 1: 12}

@@ -1,4 +1,4 @@
-"""The law of ``log.overwrite=changes``: what bypasses the log comes to be in it once, whoever dies on the way.
+"""The law of ``log.overwrite=changes``: what bypasses the log is in it once, whichever process dies.
 
 Random histories over a log in memory. After each step that brings the log up to the table, the topic alone makes the
 table's rows; a union read is right at every moment; streams that began at any of them get every change once.
