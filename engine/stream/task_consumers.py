@@ -11,11 +11,15 @@ from collections.abc import Callable
 from typing import Final
 
 from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.environment import KafkaEnvironment
 from logstore.log.kept_consumers import IdleConsumers
 
 _MOST_LOGINS: Final = 4  # clusters and logins; a worker mostly reads for one query
 _RANGES_AT_ONCE: Final = 2
 _IDLE_S: Final = 60.0
+
+
+_Login = tuple[KafkaProperties, KafkaEnvironment]
 
 
 class _Held:
@@ -24,7 +28,7 @@ class _Held:
     def __init__(self) -> None:
         self.process = os.getpid()
         self.lock = threading.Lock()
-        self.by_login: list[tuple[KafkaProperties, IdleConsumers]] = []  # used last at the end
+        self.by_login: list[tuple[_Login, IdleConsumers]] = []  # used last at the end
         self.used_s = 0.0
         self.is_watched = False
 
@@ -48,12 +52,12 @@ class TaskConsumers:
             for _, each in self._held.by_login:
                 each.abandon()
             self._held = _Held()
-        held = self._held
+        held, login = self._held, (properties, properties.environment)
         with held.lock:
-            found = next((each for known, each in held.by_login if known == properties), None)
+            found = next((each for known, each in held.by_login if known == login), None)
             consumers = found or IdleConsumers(_RANGES_AT_ONCE)
-            others = [pair for pair in held.by_login if pair[0] != properties]
-            held.by_login = [*others, (properties, consumers)][-_MOST_LOGINS:]
+            others = [pair for pair in held.by_login if pair[0] != login]
+            held.by_login = [*others, (login, consumers)][-_MOST_LOGINS:]
             held.used_s = self._now_s()
             if not held.is_watched:
                 held.is_watched = True

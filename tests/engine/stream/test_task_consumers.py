@@ -12,6 +12,9 @@ from engine.broker.broker import Broker
 from engine.stream import task_consumers
 from engine.stream.task_consumers import TaskConsumers
 from logstore.kafka.clients import KafkaProperties
+from logstore.kafka.environment import serving
+from logstore.kafka.memory.cluster import MemoryCluster
+from logstore.kafka.memory.environment import MemoryEnvironment
 from logstore.log.kept_consumers import IdleConsumers
 from tests.engine.stream.conftest import NewTable
 from tests.support.streams import ids, query, rows
@@ -42,6 +45,15 @@ def test_a_cluster_under_a_login_has_its_own_and_the_one_used_last_of_four_stays
     assert held.of(login("a")) is first[0]
     held.close()
     assert len(closed) == 5
+
+
+def test_another_cluster_behind_the_same_address_has_its_own() -> None:
+    held, address = TaskConsumers(), KafkaProperties.parse({"bootstrap.servers": "memory:1"})
+    found = []
+    for _ in range(2):
+        with serving("memory:1", MemoryEnvironment(MemoryCluster())):
+            found.append(held.of(address))
+    assert found[0] is not found[1]
 
 
 def test_unused_ones_are_closed_and_used_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
