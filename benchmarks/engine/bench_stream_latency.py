@@ -125,9 +125,9 @@ def run(spark: SparkSession, table: Table, root: Path, seconds: float, reader: s
 
     def written(frame: DataFrame, batch: int) -> None:
         frame.persist()
+        ids = ids_of(frame)  # before: behind the commit it would compete with the reader
         write(frame, batch)
         moment = time.time()
-        ids = ids_of(frame)
         frame.unpersist()
         if ids is not None:
             with timeline.lock:

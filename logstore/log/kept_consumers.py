@@ -21,6 +21,10 @@ _PATIENT: Final[Mapping[str, Any]] = {"fetch.wait.max.ms": 250}
 """A fetch returns with the first byte; an idle reader asks four times a second."""
 
 
+_QUICK: Final[Mapping[str, Any]] = {"fetch.wait.max.ms": 2}
+"""A client has one fetch under way at a broker: the one behind a range's end holds up that of the next range."""
+
+
 @dataclass(slots=True, kw_only=True)
 class KeptConsumer:
     """A consumer between two ranges of one bucket."""
@@ -85,7 +89,7 @@ class KeptConsumers:
 class IdleConsumers:
     """Consumers that fetch nothing between two ranges, and read any bucket next. Thread-safe; close it."""
 
-    properties: Final[Mapping[str, Any]] = {}
+    properties: Final = _QUICK
 
     def __init__(self, most: int) -> None:
         """None yet; so many stay, which is the number of ranges that are read at a time."""
