@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from engine.drawing.svg import Canvas
 
 WIDTH: Final = 720
-LEFT: Final = 150  # pixels for names
+LEFT: Final = 250  # pixels for names
 _ROW, _BAR, _TOP, _SIZE = 34, 20, 60, 14
 _RIGHT = 130  # for figures
 OURS: Final = "fluvial"
