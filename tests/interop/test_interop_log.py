@@ -1,6 +1,5 @@
 """Tables with a log, to engines that know no log: they read them, and write between two of our batches."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,6 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog
-from logstore.kafka.environment import serving
-from logstore.kafka.memory.cluster import MemoryCluster
-from logstore.kafka.memory.environment import MemoryEnvironment
 from logstore.kafka.topics import LogTopics
 from lsm.row_kind import RowKind
 from tests.peers import INSERT, TableDefinition, normalise
@@ -27,13 +23,6 @@ KINDS: dict[str, dict[str, str]] = {
     "json-eventual": {"log.format": "json", "log.consistency": "eventual"},
     "exact": EXACT,
 }
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    """With a broker in this process."""
-    with serving("memory:9092", MemoryEnvironment(MemoryCluster())):
-        yield Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "memory:9092"})
 
 
 def logged_rows(first: int, v: str) -> pa.Table:

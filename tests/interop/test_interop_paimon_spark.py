@@ -1,42 +1,24 @@
 """Paimon for Spark reads tables with a log, which carry the options by which Flink finds it, as if they had none."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from engine import Catalog
-from logstore.kafka.environment import serving
-from logstore.kafka.memory.cluster import MemoryCluster
-from logstore.kafka.memory.environment import MemoryEnvironment
+from tests.interop.test_interop_log import EXACT, KINDS, SCHEMA
 from tests.peers.older_spark import Query, paimon_rows
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("older spark")]
-
-SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())])
-EXACT = {"log.changelog-mode": "all", "changelog-producer": "lookup"}
-KINDS: dict[str, dict[str, str]] = {
-    "upsert": {},
-    "eventual": {"log.consistency": "eventual"},
-    "json": {"log.format": "json", "log.consistency": "eventual"},
-    "exact": EXACT,
-}
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    """With a broker in this process."""
-    with serving("memory:9092", MemoryEnvironment(MemoryCluster())):
-        yield Catalog(str(tmp_path), options={"log.kafka.bootstrap.servers": "memory:9092"})
 
 
 def test_each_kind_of_log_is_read_in_batch_and_as_a_stream(catalog: Catalog, tmp_path: Path) -> None:
     """Issue 23, 2: rows of level 0 too, those of a delete not; and a stream of the files begins with the same rows."""
     queries: list[Query] = []
     for kind, options in {**KINDS, "compacted": EXACT}.items():
+        name = kind.replace("-", "_")
         table = catalog.create_table(
-            f"db.{kind}", SCHEMA, primary_key=["id"], options={"bucket": "2", "file.format": "orc", **options}
+            f"db.{name}", SCHEMA, primary_key=["id"], options={"bucket": "2", "file.format": "orc", **options}
         )
         table.write(pa.table({"id": range(6), "v": ["old"] * 6}, schema=SCHEMA))
         table.compact(full=True)
@@ -45,7 +27,7 @@ def test_each_kind_of_log_is_read_in_batch_and_as_a_stream(catalog: Catalog, tmp
         table.write(deleted.append_column("_row_kind", pa.array(["-D"])))
         if kind == "compacted":  # only then a stream of the files has the changes of an exact log, as in Java's tables
             table.compact()
-        queries.append(f"SELECT * FROM paimon.db.{kind}")
+        queries.append(f"SELECT * FROM paimon.db.{name}")
         if kind != "exact":
             queries.append(["stream", "paimon", table.store.paths.root])
     wanted = [[0, "old"], [1, "old"], [3, "old"], [4, "new"], [5, "old"], [9, "new"]]

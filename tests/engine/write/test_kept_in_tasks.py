@@ -22,8 +22,6 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import CommitKind
 from filestore.table_store import TableStore
 from logstore.kafka.clients import ErrorNotes
-from logstore.kafka.transactions import initialize
-from logstore.log import log_writer
 from logstore.log.kept_writers import KeptWriters
 from lsm.errors import ConflictError, CorruptDataError, OutcomeUnknownError
 from tests.support.logs import changes_by_bucket
@@ -64,19 +62,6 @@ class Workers:
         return WriteSession(
             table.files, self, commit_user="query", options=NO_OPTIONS, upkeep=Upkeep.STREAM, origin=lambda *_: None
         )
-
-
-@pytest.fixture
-def fences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with each producer that is made and fences a bucket."""
-    found: list[int] = []
-
-    def counted(*given: Any) -> None:
-        found.append(1)
-        initialize(*given)
-
-    monkeypatch.setattr(log_writer, "initialize", counted)
-    return found
 
 
 def batch_rows(value: int, keys: int = KEYS) -> Rows:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,8 +22,6 @@ from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table import FileTable
 from filestore.table_store import TableStore
-from logstore.kafka.transactions import initialize
-from logstore.log import log_writer
 from lsm.errors import TakenOverError, UnavailableError
 from tests.support.logs import changes_by_bucket
 from tests.support.tables import KEY_SCHEMA, key_table
@@ -156,19 +153,6 @@ def test_a_thread_that_fails_at_any_step_is_completed_once(
         assert len(values) == 3 * keys  # each batch once
         assert len(set(values[keys : 2 * keys])) == 1  # a bucket is of one attempt
         assert set(values[keys : 2 * keys]) <= {1, 2}
-
-
-@pytest.fixture
-def fences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with each producer that fences a bucket."""
-    found: list[int] = []
-
-    def counted(*given: Any) -> None:
-        found.append(1)
-        initialize(*given)
-
-    monkeypatch.setattr(log_writer, "initialize", counted)
-    return found
 
 
 def all_keys_at(value: int, keys: int = 30) -> list[pa.RecordBatch]:
