@@ -6,8 +6,9 @@ pyspark 3.5, in ``.venv-bench``: Paimon's Spark sink (0.9.0), Delta (3.3.2), Ice
 process of its own, taking turns; the better run of each counts. The other three run once, at the end, and are stopped
 when they have taken six times as long as Paimon. Spark 3.5 is the newest version that all of them have jars for. Beside
 them a query of plain PySpark that only takes each batch to the driver: the first micro-batch of a fresh session is
-compared with its first. Budgets: without the log 0.4 times the peer, with the log 0.6 times, the first micro-batch 1.5
-times the bare one.
+compared with its first. Another one writes each batch in tasks, sorted by key, into Parquet files, without table,
+commit and compaction: what Spark takes for the rows alone where tasks write the files, as with the format. Budgets:
+without the log 0.4 times the peer, with the log 0.6 times, the first micro-batch 1.5 times the bare one.
 
 A table with ratios and a chart, ``.bench/ingest.svg``, are made of the line at the end; see
 ``benchmarks.comparison``.
@@ -39,6 +40,7 @@ OTHER_PEERS = {
 BUDGETS = {"fluvial, log off": 0.4, "fluvial's format, log off": 0.4, "fluvial, log on": 0.6}
 FIRST_BATCH_BUDGET = 1.5
 BARE = "bare PySpark"
+BARE_FILES = "bare PySpark, files of tasks"
 QUERY = "fluvial, behind a filter, log off"
 FORMAT = "fluvial's format, log off"
 BUCKETS = 2
@@ -63,6 +65,7 @@ def main() -> None:
             FORMAT: [*fluvial, "--writer", "format"],
             **({} if peer is None else {PEER: peer}),
             BARE: [*fluvial, "--writer", "bare"],
+            BARE_FILES: [*fluvial, "--writer", "bare-tasks"],
         }
         if peer is None:
             variants = {"fluvial, log on": with_log}
@@ -75,7 +78,7 @@ def main() -> None:
         for name in OTHER_PEERS if peer is not None else ():
             home, patience_s = Path(work) / name, MOST_TIMES * best[PEER]["seconds"]
             best[name] = run(other_command(name), source, home, f"bench.{name}", patience_s=patience_s)
-    counts = {name: found["rows_in_table"] for name, found in best.items() if name != BARE and not is_stopped(found)}
+    counts = {name: found["rows_in_table"] for name, found in best.items() if not (is_bare(name) or is_stopped(found))}
     assert len(set(counts.values())) == 1, counts
     report(best, batches * rows)
 
@@ -101,6 +104,10 @@ def other_command(name: str) -> list[str]:
         "--jars",
         paths,
     ]
+
+
+def is_bare(name: str) -> bool:
+    return name in (BARE, BARE_FILES)
 
 
 def is_stopped(found: dict[str, Any]) -> bool:
@@ -153,7 +160,7 @@ def report(best: dict[str, dict[str, Any]], rows: int) -> None:
         if bare is not None and name in BUDGETS:
             first = found["batch_seconds"][0] / bare["batch_seconds"][0]
             figures[name] |= {"first_batch_ratio_to_bare": round(first, 2), "first_met": first <= FIRST_BATCH_BUDGET}
-        if peer is not None and name != BARE:
+        if peer is not None and not is_bare(name):
             ratio = found["seconds"] / peer["seconds"]
             figures[name]["ratio_to_peer"] = round(ratio, 3)
             if name in BUDGETS:
@@ -165,7 +172,7 @@ def report(best: dict[str, dict[str, Any]], rows: int) -> None:
         "rows": rows,
         "peer": None if peer is None else PEER,
         "stopped": [name for name, found in best.items() if is_stopped(found)],
-        "compared": {name: figures[name]["seconds"] for name in figures if name != BARE},
+        "compared": {name: figures[name]["seconds"] for name in figures if not is_bare(name)},
         **figures,
     }
     print(json.dumps(line))

@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -88,6 +89,7 @@ def fluvial(args: argparse.Namespace) -> dict[str, object]:
 def bare(args: argparse.Namespace) -> dict[str, object]:
     """To the driver, or to files of tasks, and nowhere else."""
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # as ``session`` does
     builder = SparkSession.builder.master(args.master)
     for key, value in CONF.items():
         builder = builder.config(key, value)

@@ -6,7 +6,7 @@ from typing import Final
 
 from engine.drawing.svg import Canvas
 from engine.drawing.theme import PAGE_STYLE
-from tests.soak.slopes import Series, Slope
+from tests.soak.slopes import Series, Slope, seconds_of
 from tests.soak.strikes import Struck
 
 _WIDTH: Final = 1200.0
@@ -14,7 +14,7 @@ _MARGIN: Final = 28.0
 _COLUMNS: Final = 3
 _HEIGHT: Final = 120.0
 _GAP: Final = 26.0
-_POINTS: Final = 240  # of a life: more are not seen in the width of a column
+_POINTS: Final = 240  # of a series: more are not seen in the width of a column
 
 
 def soak_page(
@@ -78,7 +78,7 @@ def _draw(
         at = x + width * each.at_s / end_s
         canvas.path([(at, top), (at, top + _HEIGHT)], kind="lateness beside", tip=each.what)
     for life in lives:
-        shown = thinned(life, _POINTS)
+        shown = thinned(life, max(4, round(_POINTS * seconds_of(life) / end_s)))
         points = [(x + width * at_s / end_s, top + _HEIGHT * (1 - 0.95 * value / highest)) for at_s, value in shown]
         if len(points) > 1:
             canvas.path(points, kind="total")

@@ -48,8 +48,8 @@ def slope_of(lives: Sequence[Series], *, allowed: float, at_first: float | None 
         allowed: growth from the first floor to the last that is none.
         at_first: the same where the warm-up was shorter than ``SETTLED_S``; None: ``allowed``.
     """
-    longest = max(lives, key=_seconds, default=())
-    if _seconds(longest) < SHORTEST_S:
+    longest = max(lives, key=seconds_of, default=())
+    if seconds_of(longest) < SHORTEST_S:
         return Slope(floors=(), allowed=allowed)
     first_s, last_s = longest[0][0], longest[-1][0]
     start_s = first_s + WARM_UP * (last_s - first_s)
@@ -72,5 +72,6 @@ def leaks(slopes: Mapping[str, Slope]) -> list[str]:
     ]
 
 
-def _seconds(series: Series) -> float:
+def seconds_of(series: Series) -> float:
+    """From its first sample to its last."""
     return series[-1][0] - series[0][0] if len(series) > 1 else 0.0

@@ -36,5 +36,9 @@ def test_an_hour_is_a_page_that_can_be_kept() -> None:
     assert (1234.0, 1000.0) in shown
     assert min(value for _, value in shown) == 0.0
     assert thinned(life[:9], 240) == life[:9]
-    page = soak_page({}, {f"series {number}": [life] for number in range(19)}, {}, [])
-    assert len(page) < 120_000
+    struck = [Struck(at_s=float(second), what="outage", back_s=4.5) for second in range(0, 1800, 40)]
+    one_life = [life]
+    many_lives = [life[start : start + 180] for start in range(0, 3600, 180)]
+    for lives in (one_life, many_lives):
+        page = soak_page({}, {f"series {number}": lives for number in range(19)}, {}, struck)
+        assert len(page) < 200_000

@@ -25,8 +25,9 @@ from engine.runtime.steps import Observer, ignore
 from engine.spark.writer.staged_rows import StagedFile, clear_abandoned, clear_staged, staged_rows
 from engine.spark.writer.task_files import FilesOfTask
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
+from engine.write.driver.bucket_threads import compact_in_threads
 from engine.write.renumber import rewrite_with_higher_numbers
-from engine.write.session import Upkeep, WriteSession, compact_here
+from engine.write.session import Upkeep, WriteSession
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult
 from filestore.compact.task import CompactionTask
@@ -40,7 +41,7 @@ from lsm.undo import undoing
 StagedBatch = Sequence[StagedFile | FilesOfTask]
 """Of the tasks that had rows, in the order of the frame's partitions."""
 
-_MOST_THREADS: Final = 4  # each has a write buffer of its own
+_MOST_THREADS: Final = 4  # each has a write buffer of its own, or the rows of a bucket that it compacts
 _MOST_SESSIONS: Final = 8
 _BATCH_JOB: Final = "spark"  # of a batch write without pipeline.name: this process does not know the application
 
@@ -87,8 +88,8 @@ class ThreadRunner:
         return one_of_each_bucket(made)
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
-        """See ``Runner``."""
-        return compact_here(store, tasks)
+        """See ``Runner``. The next batch waits for it, so every bucket in a thread."""
+        return compact_in_threads(store, tasks, most_threads=_threads_for(len(tasks)))
 
     def _write_staged(self, spec: BatchSpec, rows: Sequence[StagedFile]) -> list[BucketResult]:
         groups = _bucket_groups(rows)
@@ -240,8 +241,12 @@ def _batch_session(
 
 def _bucket_groups(files: Sequence[StagedFile]) -> list[frozenset[int]]:
     buckets = sorted({bucket for file in files for bucket in file.buckets})
-    count = min(len(buckets), os.cpu_count() or 1, _MOST_THREADS)
+    count = _threads_for(len(buckets))
     return [frozenset(buckets[start::count]) for start in range(count)]
+
+
+def _threads_for(work_count: int) -> int:
+    return min(work_count, os.cpu_count() or 1, _MOST_THREADS)
 
 
 def _file_count(task: FilesOfTask) -> int:

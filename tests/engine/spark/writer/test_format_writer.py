@@ -2,6 +2,7 @@
 
 import os
 import random
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,11 @@ from engine.runtime.spark_messages import fluvial_error
 from engine.runtime.steps import Step
 from engine.spark.writer.staged_commit import StreamSessions, append_batch, overwrite_batch
 from engine.spark.writer.staged_rows import StagedFile, stage_rows, staged_rows
+from engine.write.driver import bucket_threads
+from filestore.compact.task import CompactionTask
+from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import CommitKind, Snapshot
+from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.peers.agreement import Agreement
 from tests.support.logs import changes_by_bucket
@@ -254,6 +259,24 @@ def test_sorted_runs_never_pass_the_stop_trigger(tmp_path: Path) -> None:
     kinds = [each.commit_kind for each in snapshots_of(table)]
     assert 0 < kinds.count(CommitKind.COMPACT) <= 12 // (stop - 1)
     assert values_by_key(table) == dict.fromkeys(range(5), 11)
+
+
+def test_buckets_that_a_batch_waits_for_are_compacted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task of compaction waits until another one runs beside it."""
+    both, run = threading.Barrier(2), bucket_threads.run_task
+
+    def beside_another(store: TableStore, task: CompactionTask) -> CommitMessage:
+        both.wait(20)
+        return run(store, task)
+
+    monkeypatch.setattr(bucket_threads, "run_task", beside_another)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    options = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "2", "bucket": "2"}
+    table = keyed_table(tmp_path, options=options)
+    for batch in range(4):
+        commit(table, stage(table, [key_batch(range(20), [batch] * 20)], batch), batch)
+    assert [each.commit_kind for each in snapshots_of(table)].count(CommitKind.COMPACT) >= 1
+    assert values_by_key(table) == dict.fromkeys(range(20), 3)
 
 
 def test_a_looked_up_changelog_is_there_when_the_batch_ends(tmp_path: Path) -> None:
