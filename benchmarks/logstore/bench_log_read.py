@@ -10,7 +10,6 @@ of plain PySpark that reads nothing: it yields one Arrow batch again and again, 
 connector's jars are fetched for this benchmark alone.
 """
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, TopicPartition
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -141,9 +139,9 @@ class RepeatedReader(DataSourceStreamReader):
         return [InputPartition(end["rows"] - start["rows"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        batch = changed_rows(0, min(BARE_ROWS, partition.value), np.random.default_rng(7)).combine_chunks()
+        [batch] = changed_rows(0, min(BARE_ROWS, partition.value), np.random.default_rng(7)).to_batches()
         for _ in range(partition.value // batch.num_rows):
-            yield from batch.to_batches()
+            yield batch
 
 
 class RepeatedSource(DataSource):
@@ -215,7 +213,6 @@ def spark_line(table: Table, root: str, broker: Broker, rows: int, end: int, rep
         source = spark.readStream.format("repeated").option("rows", rows).load()
         run(source, Path(root) / f"c{next(names)}", rows)
 
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark.dataSource.register(RepeatedSource)
     floor = {"bare PySpark": bare, "consume()": lambda: consumed(table, end)}
     variants = {"fluvial": fluvial, "spark-sql-kafka": peer, **floor}

@@ -89,7 +89,7 @@ class ThreadRunner:
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
         """See ``Runner``. The next batch waits for it, so every bucket in a thread."""
-        return compact_in_threads(store, tasks, most_threads=_threads_for(len(tasks)))
+        return compact_in_threads(store, tasks, most_threads=_most_threads())
 
     def _write_staged(self, spec: BatchSpec, rows: Sequence[StagedFile]) -> list[BucketResult]:
         groups = _bucket_groups(rows)
@@ -241,12 +241,12 @@ def _batch_session(
 
 def _bucket_groups(files: Sequence[StagedFile]) -> list[frozenset[int]]:
     buckets = sorted({bucket for file in files for bucket in file.buckets})
-    count = _threads_for(len(buckets))
+    count = min(len(buckets), _most_threads())
     return [frozenset(buckets[start::count]) for start in range(count)]
 
 
-def _threads_for(work_count: int) -> int:
-    return min(work_count, os.cpu_count() or 1, _MOST_THREADS)
+def _most_threads() -> int:
+    return min(os.cpu_count() or 1, _MOST_THREADS)
 
 
 def _file_count(task: FilesOfTask) -> int:
