@@ -1,14 +1,14 @@
 """A state of a table as a Spark frame.
 
 Files that need no merging are given to Spark's own vectorised Parquet scan, so a compacted table reads as fast as
-plain Parquet, with Spark's column pruning and push-down intact; also files with deletion vectors, if their rows are
-wide (``surviving_rows``). Only the rest goes through Python, which merges it.
+plain Parquet, with Spark's column pruning and push-down intact; also files with deletion vectors (``surviving_rows``).
+Only the rest goes through Python, which merges it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from engine.lineage.frame_sources import note_frame
 from engine.lineage.origins import SourceRead
 from engine.read.batch_plan import BatchPlan
 from engine.read.pieces import Piece
-from engine.read.surviving_rows import drops_in_spark, fit_in_plan, has_only_deletions, without_deleted
+from engine.read.surviving_rows import ScannedFile, are_cases, drops_in_spark, has_only_deletions, without_deleted
 from engine.runtime.spark_internals import empty_frame
 from engine.runtime.spark_settings import spark_setting
 from engine.types.quoting import quoted
@@ -32,6 +32,7 @@ from engine.types.spark_types import spark_schema
 from filestore.index.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
+from filestore.manifest.lists import DeletionVectorRange, IndexManifestEntry
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.read.split_read import may_hold_rows
 from filestore.scan.data_split import DataSplit
@@ -77,7 +78,7 @@ def table_frame(
         parts.append(_scan(spark, divided.plain, schema, read, filter_text))
     if divided.vectored:
         scan = _scan(spark, list(divided.vectored), schema, read, filter_text)
-        parts.append(without_deleted(spark, scan, divided.deleted(), read))
+        parts.append(without_deleted(spark, scan, divided.vectored_files(), read))
     if divided.rest:
         parts.append(_merged(spark, plan, divided.rest, [*read, *kinds]))
     if not parts:
@@ -130,19 +131,27 @@ class DividedPlan:
         """Whether the rows are those of whole files, and of nothing else."""
         return bool(self.plain) and not self.vectored and not self.rest
 
-    def deleted(self) -> Mapping[str, Positions]:
-        """Deleted positions of the files of ``vectored``, by name. Raises: CorruptDataError."""
+    def vectored_files(self) -> Sequence[ScannedFile]:
+        """The files of ``vectored`` with their deleted positions. Raises: CorruptDataError."""
         placed = self.vectored.values()
         names = {file.file_name for _, _, file in placed}
-        whole = {file.file_name for _, split, file in placed if file.file_name not in _with_vectors(split)}
-        stores = {
-            (store.paths.branch_root, entry.file_name): (store, entry)
-            for store, split, _ in placed
-            for entry in split.deletion_vectors
-        }
-        found = [read_deletion_vectors(store, [entry]) for store, entry in stores.values()]
-        deleted = {name: positions for each in found for name, positions in each.items() if name in names}
-        return dict.fromkeys(whole, NO_POSITIONS) | deleted
+        # splits of a bucket share an index file, of which each names only the vectors of its own files
+        parts: dict[tuple[str, str], tuple[TableStore, IndexManifestEntry, set[DeletionVectorRange]]] = {}
+        for store, split, _ in placed:
+            for entry in split.deletion_vectors:
+                _, _, ranges = parts.setdefault((store.paths.branch_root, entry.file_name), (store, entry, set()))
+                ranges.update(each for each in entry.index_vectors if each.data_file_name in names)
+        deleted: dict[str, Positions] = {}
+        for store, entry, ranges in parts.values():
+            deleted |= read_deletion_vectors(store, [replace(entry, deletion_vectors=tuple(ranges))])
+        return [
+            ScannedFile(
+                name=file.file_name,
+                size_bytes=file.size_bytes,
+                deleted=deleted[file.file_name] if file.file_name in _with_vectors(split) else NO_POSITIONS,
+            )
+            for _, split, file in placed
+        ]
 
 
 def listed_here(spark: SparkSession, paths: Sequence[str]) -> AbstractContextManager[None]:
@@ -182,7 +191,7 @@ def divided_plan(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> 
         for file in split.files:
             (with_vectors if file.file_name in named else plain).append((store, split, file))
     together = [*with_vectors, *plain]
-    if with_vectors and fit_in_plan(len(together), sum(file.row_count for _, _, file in together)):
+    if with_vectors and are_cases(len(together)):
         with_vectors, plain = together, []  # a second scan costs more than looking for what is not deleted
     return DividedPlan(
         plain=[_path(each) for each in _without_useless(plain, plan.filter)],
