@@ -15,6 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
+from engine.lineage.store.new_file import fill_new_file
 from engine.lineage.store.sql_tables import METADATA, OWNER
 from engine.lineage.store.upgrade import is_upgraded, upgrade
 from filestore.catalog.sql_database import make_tables
@@ -45,15 +46,19 @@ class LineageTables:
         if self.schema is not None:
             engine = engine.execution_options(schema_translate_map={None: self.schema})
         reader = engine.execution_options(**{_READS: True})
+        if engine.dialect.name != "sqlite" or not fill_new_file(engine, reader):
+            self._make_missing(engine, reader)
+        if self.catalog_id is not None:
+            _check_owner(engine, self.catalog_id, self.schema)
+        return reader if self.reads else engine
+
+    def _make_missing(self, engine: sa.Engine, reader: sa.Engine) -> None:
         if {table.name for table in METADATA.sorted_tables} - _existing_tables(reader, self.schema):
             if self.schema is not None:
                 _create_schema(engine, self.schema)
             make_tables(engine, METADATA, self.schema)
         if not is_upgraded(reader, self.schema):
             upgrade(engine, self.schema)
-        if self.catalog_id is not None:
-            _check_owner(engine, self.catalog_id, self.schema)
-        return reader if self.reads else engine
 
 
 def _tune_sqlite(engine: sa.Engine) -> None:

@@ -41,8 +41,24 @@ def is_upgraded(engine: sa.Engine, schema: str | None) -> bool:
     )
 
 
+def view_statement(dialect: sa.Dialect, schema: str | None, name: str) -> str:
+    """The statement that makes a table of the PIP as a view.
+
+    Args:
+        dialect: of the database.
+        schema: of the tables; None in SQLite.
+        name: of ``SEED_TABLES``.
+    """
+    compiled = of_newest_run(name).compile(
+        dialect=dialect,
+        schema_translate_map=None if schema is None else {None: schema},
+        compile_kwargs={"literal_binds": True, "render_schema_translate": schema is not None},
+    )
+    return f"CREATE VIEW {_quoted(dialect, schema, name)} AS {compiled}"
+
+
 def _once(engine: sa.Engine, schema: str | None, name: str) -> None:
-    former, here = f"{_PREFIX}{name}", _quoted(engine, schema, name)
+    former, here = f"{_PREFIX}{name}", _quoted(engine.dialect, schema, name)
     try:
         with engine.begin() as connection:
             inspector = sa.inspect(connection)
@@ -53,9 +69,9 @@ def _once(engine: sa.Engine, schema: str | None, name: str) -> None:
                 tables = (tables - {name}) | {former}
             if former in tables:
                 _copy(connection, name, former, schema)
-                connection.execute(sa.text(f"DROP TABLE {_quoted(engine, schema, former)}"))
+                connection.execute(sa.text(f"DROP TABLE {_quoted(engine.dialect, schema, former)}"))
             if name not in views:
-                connection.execute(sa.text(f"CREATE VIEW {here} AS {_view(engine, schema, name)}"))
+                connection.execute(sa.text(view_statement(engine.dialect, schema, name)))
     except DBAPIError:
         if name not in sa.inspect(engine).get_view_names(schema):  # else another process has just done it
             raise
@@ -71,7 +87,7 @@ def _add_start(engine: sa.Engine, schema: str | None) -> None:
     try:
         if not _has_start(engine, schema):
             with engine.begin() as connection:
-                table = _quoted(engine, schema, JOB_STARTUP.name)
+                table = _quoted(engine.dialect, schema, JOB_STARTUP.name)
                 connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {column}"))
     except DBAPIError:
         if not _has_start(engine, schema):  # else another process has just done it
@@ -100,22 +116,13 @@ def _row(given: sa.RowMapping) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _view(engine: sa.Engine, schema: str | None, name: str) -> str:
-    compiled = of_newest_run(name).compile(
-        dialect=engine.dialect,
-        schema_translate_map=None if schema is None else {None: schema},
-        compile_kwargs={"literal_binds": True, "render_schema_translate": schema is not None},
-    )
-    return str(compiled)
-
-
-def _quoted(engine: sa.Engine, schema: str | None, name: str) -> str:
-    quote = engine.dialect.identifier_preparer.quote
+def _quoted(dialect: sa.Dialect, schema: str | None, name: str) -> str:
+    quote = dialect.identifier_preparer.quote
     return quote(name) if schema is None else f"{quote(schema)}.{quote(name)}"
 
 
 def _new_name(engine: sa.Engine, schema: str | None, name: str) -> str:
     """PostgreSQL renames inside a schema, MySQL would move the table to the connection's database."""
     if engine.dialect.name in ("mysql", "mariadb"):
-        return _quoted(engine, schema, name)
+        return _quoted(engine.dialect, schema, name)
     return engine.dialect.identifier_preparer.quote(name)

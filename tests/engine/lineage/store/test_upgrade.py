@@ -1,5 +1,6 @@
 """Stores of lineage when they are first opened: by several at once, and as an older Fluvial wrote them."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -8,7 +9,9 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
 
+from engine.lineage.store import connections, new_file
 from engine.lineage.store.connections import LineageTables
 from engine.lineage.store.entities import DataLineage, JobStartup, LineageRecords
 from engine.lineage.store.jdbc import JdbcLineageMeta
@@ -105,3 +108,34 @@ def test_several_that_open_a_new_store_at_once_get_it(dialect: str, request: pyt
     assert all({*NAMES} <= views for views in found)
     with pytest.raises(InvalidInputError, match="belong to another catalog"):
         LineageTables("race", "other")(sa.create_engine(url, poolclass=sa.NullPool))
+
+
+def test_a_new_file_is_filled_by_one_transaction_as_by_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables, indexes and views are those that are made one by one; a process that dies meanwhile leaves none."""
+    names = ("at once", "one by one", "dead")
+    engines = {name: sa.create_engine(f"sqlite:////{tmp_path}/{name}.sqlite") for name in names}
+    begun: list[str] = []
+
+    def note(name: str) -> Callable[[sa.Connection], None]:
+        return lambda _: begun.append(name)
+
+    for name, engine in engines.items():
+        sa.event.listen(engine, "commit", note(name))
+    tables = LineageTables(None, None)
+    tables(engines["at once"])
+    with monkeypatch.context() as patch:
+        patch.setattr(connections, "fill_new_file", lambda *_: False)
+        tables(engines["one by one"])
+    assert made_in(engines["at once"]) == made_in(engines["one by one"])
+    assert (begun.count("at once"), begun.count("one by one") > 10) == (1, True)
+    some = new_file._statements()[:5]
+    monkeypatch.setattr(new_file, "_statements", lambda: (*some, "CREATE TABLE none"))
+    with pytest.raises(OperationalError):
+        tables(engines["dead"])
+    assert made_in(engines["dead"]) == []
+
+
+def made_in(engine: sa.Engine) -> list[tuple[str, str, str]]:
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+        return sorted((kind, name, " ".join(sql.split())) for kind, name, sql in rows)
