@@ -135,7 +135,7 @@ histories: venv ## random histories of versions and lineage by oracles, with new
 simulate: venv ## interleavings, crashes and storage faults of real operations; ARGS='--seconds 3600', '--matrix'
 	$(PY) -m engine.cli simulate $(ARGS)
 
-soak: venv venv-peers jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job; before a release
+soak: venv venv-peers venv-older jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job; before a release
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)
 	$(MAKE) soak-job
 

@@ -1,4 +1,4 @@
--- A notebook's worth of Spark SQL: tests/engine/spark/catalog/test_notebook.py runs it on Fluvial, tests/peers/notebook.py on Delta.
+-- A notebook's worth of Spark SQL: tests/engine/spark/catalog/test_notebook.py runs it on Fluvial, tests/peers/delta.py has Delta's results.
 CREATE TABLE orders (id BIGINT NOT NULL, customer STRING, amount DECIMAL(10, 2), day DATE, state STRING)
   TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '2');
 INSERT INTO orders VALUES

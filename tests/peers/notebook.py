@@ -23,13 +23,15 @@ def statements(text: str) -> list[str]:
 
 
 def run_notebook(spark: SparkSession) -> list[dict[str, object]]:
-    """The queries with names and types of their columns, and their rows as text."""
+    """Every statement; of the queries, names and types of their columns, and their rows as text."""
     found: list[dict[str, object]] = []
     for text in statements(NOTEBOOK.read_text(encoding="utf-8")):
         frame = spark.sql(text)
         if text.startswith(QUERIES):
             rows = [[None if value is None else str(value) for value in row] for row in frame.collect()]
-            found.append({"query": text, "columns": [list(each) for each in frame.dtypes], "rows": rows})
+            found.append({"statement": text, "columns": [list(each) for each in frame.dtypes], "rows": rows})
+        else:
+            found.append({"statement": text})
     return found
 
 
@@ -52,7 +54,8 @@ def main() -> None:
         builder = SparkSession.builder.master("local[2]")
         for key, value in settings.items():
             builder = builder.config(key, value)
-        print(json.dumps(run_notebook(builder.getOrCreate()), indent=1, ensure_ascii=False))
+        spark = builder.getOrCreate()
+        print(json.dumps({"spark": spark.version, "statements": run_notebook(spark)}))
 
 
 if __name__ == "__main__":
