@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import engine
-from benchmarks.harness import commit, machine
+from benchmarks.harness import commit, machine, sized
 from engine import Catalog
 from engine.runtime.spark_internals import jvm_of
 
@@ -31,7 +31,7 @@ STATEMENTS = {
     "describe": "DESCRIBE {}",
 }
 _ROWS = 10
-_WARM_UPS = 5  # before the rounds that count: the JVM compiles
+_WARM_UPS = sized(5, quick=5, tiny=0)  # before the rounds that count: the JVM compiles
 _COMMIT = "Table.write"
 _RELEASE = "m\n"  # of an object that is not needed any more, at any time
 _CPU_CLOCK = 2  # of a whole process, in the number of its clock
