@@ -60,7 +60,7 @@ from engine import Catalog
 warehouse, port = sys.argv[1:]
 plugin = "org.apache.spark.sql.connect.SparkConnectPlugin"
 settings = {"spark.plugins": plugin, "spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false"}
-settings["spark.sql.shuffle.partitions"] = "2"  # the default's 200 tasks of nothing are most of a test's time
+settings["spark.sql.shuffle.partitions"] = "2"  # as in other tests
 spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
 engine.install(spark, Catalog(warehouse))
 print("ready", flush=True)
