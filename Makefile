@@ -92,11 +92,10 @@ jars: venv ## the Kafka broker's jars, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching the broker's jars" $(PY) -c "$(FETCH_BROKER)"
 	@$(PY) -c "$(MAKE_BROKER_CLASSES)"
 
-jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, Delta, object stores, an Iceberg catalog, MariaDB, a schema registry and Chromium, in the user's cache
+jars-peers: venv ## the jars of the tests' peers, Apache Paimon, Flink, object stores, an Iceberg catalog, MariaDB, a schema registry and Chromium, in the user's cache
 	@$(PY) -I $(PREFLIGHT) run "fetching Apache Paimon's jars" $(PY) -c "$(FETCH_PEER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching the object store's jars" $(PY) -c "$(FETCH_STORE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Iceberg's REST catalog" $(PY) -c "$(FETCH_ICEBERG)"
-	@$(PY) -I $(PREFLIGHT) run "fetching Delta's jars" $(PY) -c "$(FETCH_DELTA)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Azurite" $(PY) -c "$(FETCH_AZURITE)"
 	@$(PY) -I $(PREFLIGHT) run "fetching Chromium" $(PY) -c "$(FETCH_BROWSER)"
 	@$(PY) -I $(PREFLIGHT) run "fetching MariaDB" $(PY) -c "$(FETCH_MYSQL)"
@@ -136,6 +135,7 @@ simulate: venv ## interleavings, crashes and storage faults of real operations; 
 	$(PY) -m engine.cli simulate $(ARGS)
 
 soak: venv venv-peers venv-older jars jars-peers $(VENV)/spark-classes.jsa ## the tests that take minutes, then soak-job; before a release
+	@$(PY) -I $(PREFLIGHT) run "fetching Delta's jars" $(PY) -c "$(FETCH_DELTA)"
 	$(PYTEST) -m soak --timeout 3600 $(ARGS)
 	$(MAKE) soak-job
 

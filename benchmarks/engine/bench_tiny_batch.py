@@ -118,16 +118,17 @@ def main() -> None:
             "floor": lambda stream: stream.foreachBatch(nothing),
             "crossing": lambda stream: stream.foreachBatch(only_cross),
         }
+        budgets: dict[str, int] = {}
         for writer in ("sink", "format"):
             for log, options in {"log_off": {}, "log_on": logged}.items():
                 name = f"{writer}_{log}"
+                budgets[name] = BUDGETS_MS[log]
                 table = catalog.create_table(
                     f"bench.{name}", SCHEMA, primary_key=["value"], options={"bucket": "2", **options}
                 )
                 writes[name] = by_sink(table) if writer == "sink" else by_format(catalog, table)
         found = {name: triggers(spark, write, f"{root}/checkpoint-{name}", batches) for name, write in writes.items()}
     spark.stop()
-    budgets = {f"{writer}_{log}": ms for writer in ("sink", "format") for log, ms in BUDGETS_MS.items()}
     facts = {name: each.facts(found["floor"], budgets.get(name)) for name, each in found.items()}
     line = {
         "benchmark": "tiny_batch",

@@ -8,7 +8,7 @@ Only the rest goes through Python, which merges it.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ from engine.types.spark_types import spark_schema
 from filestore.index.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
-from filestore.manifest.lists import DeletionVectorRange, IndexManifestEntry
+from filestore.manifest.lists import IndexManifestEntry, names_with_vectors, vectors_of
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.read.split_read import may_hold_rows
 from filestore.scan.data_split import DataSplit
@@ -134,23 +134,20 @@ class DividedPlan:
     def vectored_files(self) -> Sequence[ScannedFile]:
         """The files of ``vectored`` with their deleted positions. Raises: CorruptDataError."""
         placed = self.vectored.values()
-        names = {file.file_name for _, _, file in placed}
-        # splits of a bucket share an index file, of which each names only the vectors of its own files
-        parts: dict[tuple[str, str], tuple[TableStore, IndexManifestEntry, set[DeletionVectorRange]]] = {}
-        for store, split, _ in placed:
-            for entry in split.deletion_vectors:
-                _, _, ranges = parts.setdefault((store.paths.branch_root, entry.file_name), (store, entry, set()))
-                ranges.update(each for each in entry.index_vectors if each.data_file_name in names)
+        entries: dict[str, tuple[TableStore, list[IndexManifestEntry]]] = {}
+        for store, split, file in placed:
+            _, own = entries.setdefault(store.paths.branch_root, (store, []))
+            own += vectors_of([file], split.deletion_vectors)
         deleted: dict[str, Positions] = {}
-        for store, entry, ranges in parts.values():
-            deleted |= read_deletion_vectors(store, [replace(entry, deletion_vectors=tuple(ranges))])
+        for store, own in entries.values():
+            deleted |= read_deletion_vectors(store, own)
         return [
             ScannedFile(
                 name=file.file_name,
                 size_bytes=file.size_bytes,
-                deleted=deleted[file.file_name] if file.file_name in _with_vectors(split) else NO_POSITIONS,
+                deleted=deleted.get(file.file_name, NO_POSITIONS),
             )
-            for _, split, file in placed
+            for _, _, file in placed
         ]
 
 
@@ -187,7 +184,7 @@ def divided_plan(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> 
         vectored = []
     with_vectors: list[_PlacedFile] = []
     for _, store, split in vectored:
-        named = _with_vectors(split)
+        named = names_with_vectors(split.deletion_vectors)
         for file in split.files:
             (with_vectors if file.file_name in named else plain).append((store, split, file))
     together = [*with_vectors, *plain]
@@ -198,10 +195,6 @@ def divided_plan(spark: SparkSession, plan: BatchPlan, names: Sequence[str]) -> 
         vectored={_path(each): each for each in _without_useless(with_vectors, plan.filter)},
         rest=rest,
     )
-
-
-def _with_vectors(split: DataSplit) -> set[str]:
-    return {each.data_file_name for entry in split.deletion_vectors for each in entry.index_vectors}
 
 
 def _path(placed: _PlacedFile) -> str:

@@ -28,7 +28,8 @@ _FILE, _FIRST, _END, _ROW, _METADATA = (
     "_row_of_file",
     "_metadata",
 )
-_WORD_BITS: Final = 64
+_WORD_SHIFT: Final = 6
+_WORD_BITS: Final = 1 << _WORD_SHIFT
 _NO_WORD: Final = 0  # the first one, of no row: for rows behind the last deleted one of their file
 _MOST_BYTES: Final = 64 * MIB  # of bitmaps, in the memory of the driver and of every executor
 _MOST_CASES: Final = 16  # files; among more, a hash finds a file's place sooner
@@ -76,7 +77,8 @@ def without_deleted(
         files: at least one.
         names: of the columns to return.
     """
-    files = sorted(files, key=lambda file: -len(words_of(file.deleted)))  # most rows are of the first ones
+    # most rows are of the files with the last deleted ones: they are compared first
+    files = sorted(files, key=lambda file: int(file.deleted[-1]) if len(file.deleted) else -1, reverse=True)
     bitmaps = [words_of(file.deleted) for file in files]
     sizes = [len(words) for words in bitmaps]
     firsts = (_NO_WORD + 1 + np.cumsum([0, *sizes[:-1]])).tolist()
@@ -113,7 +115,7 @@ def _case(files: Sequence[ScannedFile], firsts: Sequence[int], sizes: Sequence[i
 
 
 def _word(row: str, first: object, end: object) -> str:
-    return f"if({row} < {end}, {first} + shiftright({row}, 6), {_NO_WORD}L)"
+    return f"if({row} < {end}, {first} + shiftright({row}, {_WORD_SHIFT}), {_NO_WORD}L)"
 
 
 def _is_left(array: Column, word: str, row: str) -> Column:

@@ -47,15 +47,16 @@ def united(first: Positions, second: Positions) -> Positions:
 
 
 def read_deletion_vectors(store: TableStore, entries: Iterable[IndexManifestEntry]) -> dict[str, Positions]:
-    """Deleted positions by data file name, from the deletion vectors among index entries.
+    """Deleted positions by data file name, from the deletion vectors among index entries; each index file is read once.
 
     Raises: CorruptDataError when an index file does not match its manifest, or is missing.
     """
-    deleted: dict[str, Positions] = {}
+    parts: dict[str, list[DeletionVectorRange]] = {}
     for entry in entries:
-        if not entry.index_vectors:
-            continue
-        path = store.index_path(entry)
+        if entry.index_vectors:  # splits of a bucket share a file, of which each names the vectors of its own files
+            parts.setdefault(store.index_path(entry), []).extend(entry.index_vectors)
+    deleted: dict[str, Positions] = {}
+    for path, ranges in parts.items():
         try:
             body = store.io.read_bytes(path)
         except FileNotFoundError as error:
@@ -64,8 +65,7 @@ def read_deletion_vectors(store: TableStore, entries: Iterable[IndexManifestEntr
             raise CorruptDataError(
                 f"deletion vector file of an unknown version: path={path} first_byte={body[:1].hex()}"
             )
-        for part in entry.index_vectors:
-            deleted[part.data_file_name] = _positions(body, part, path)
+        deleted |= {part.data_file_name: _positions(body, part, path) for part in ranges}
     return deleted
 
 

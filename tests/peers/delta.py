@@ -1,6 +1,6 @@
 """Delta, on the newest release of Spark that it runs on: on 4.3 it fails for a constructor that is not there.
 
-``python -m tests.peers.delta`` runs the notebook on it and records what it gives, see `RECORDED`.
+``python -m tests.peers.delta`` runs the notebook on it and records what it gives, see ``RECORDED``.
 """
 
 import json
@@ -53,8 +53,11 @@ def recorded_notebook() -> dict[str, Any]:
 
 
 def delta_notebook(home: Path) -> dict[str, Any]:
-    """What the notebook gives on Delta, run in a directory: ``delta``, ``spark`` (versions, Spark's as it says itself)
-    and ``statements`` of ``run_notebook``. Takes a minute."""
+    """What the notebook gives on Delta, run in a directory; takes a minute.
+
+    Returns:
+        ``delta`` and ``spark``, versions, Spark's as it says itself, and ``statements`` of ``run_notebook``.
+    """
     environment = {key: value for key, value in os.environ.items() if key not in ("SPARK_HOME", "PYTHONPATH")}
     environment |= {"PYTHONPATH": str(OLDER_SPARK), "PYSPARK_PYTHON": sys.executable}
     script = Path(__file__).with_name("notebook.py")

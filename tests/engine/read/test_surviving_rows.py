@@ -40,7 +40,7 @@ def wide_rows(keys: list[int], value: int, *, width: int = 40) -> pa.Table:
 
 
 def table_with_vectors(tmp_path: Path, *, key: bool, width: int = 40) -> Table:
-    """Three buckets' files at most in each of two partitions, rows of which were updated or deleted since."""
+    """Two buckets in each of two partitions, a split for each file; rows were updated or deleted since."""
     options = {"bucket": "2", "deletion-vectors.enabled": "true", "source.split.target-size": "1kb"}
     options |= {} if key else {"bucket-key": "k"}
     table = new_table(
@@ -49,10 +49,8 @@ def table_with_vectors(tmp_path: Path, *, key: bool, width: int = 40) -> Table:
     table.write(wide_rows(list(range(400)), 1, width=width))
     if key:
         table.compact(full=True)
-        for value, keys in (
-            (2, [*range(0, 400, 7), 399]),
-            (3, list(range(0, 400, 35))),
-        ):  # the last ones' are of two files
+        updates = {2: [*range(0, 400, 7), 399], 3: list(range(0, 400, 35))}  # the second ones mark rows of two files
+        for value, keys in updates.items():
             table.write(wide_rows(keys, value, width=width))
             table.compact()
     else:

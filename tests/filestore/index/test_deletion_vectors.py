@@ -77,6 +77,20 @@ def test_one_file_holds_the_vectors_of_many() -> None:
     assert {name: rows.tolist() for name, rows in found.items()} == {"a": [0, 7, 2**31], "b": [3, 2**40]}
 
 
+def test_entries_of_one_file_are_united_and_it_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splits of a bucket each have an entry of its index file, with the vectors of their own data files."""
+    blobs = [(1_581_511_376).to_bytes(4, "big") + BitMap([row]).serialize() for row in (3, 5)]
+    table = stored(b"\x01" + b"".join(map(frame, blobs)))
+    reads: list[str] = []
+    read = table.store.io.read_bytes
+    monkeypatch.setattr(table.store.io, "read_bytes", lambda path: reads.append(path) or read(path))
+    ends = [1, 1 + len(blobs[0]) + 8]
+    entries = [entry((name, end, len(blob), 1)) for name, end, blob in zip("ab", ends, blobs, strict=True)]
+    found = read_deletion_vectors(table.store, entries)
+    assert {name: rows.tolist() for name, rows in found.items()} == {"a": [3], "b": [5]}
+    assert len(reads) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "length", "cardinality", "said"),
     [

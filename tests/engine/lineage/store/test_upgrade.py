@@ -114,10 +114,10 @@ def test_a_new_file_is_filled_by_one_transaction_as_by_many(tmp_path: Path, monk
     """Tables, indexes and views are those that are made one by one; a process that dies meanwhile leaves none."""
     names = ("at once", "one by one", "dead")
     engines = {name: sa.create_engine(f"sqlite:////{tmp_path}/{name}.sqlite") for name in names}
-    begun: list[str] = []
+    committed: list[str] = []
 
     def note(name: str) -> Callable[[sa.Connection], None]:
-        return lambda _: begun.append(name)
+        return lambda _: committed.append(name)
 
     for name, engine in engines.items():
         sa.event.listen(engine, "commit", note(name))
@@ -127,7 +127,7 @@ def test_a_new_file_is_filled_by_one_transaction_as_by_many(tmp_path: Path, monk
         patch.setattr(connections, "fill_new_file", lambda *_: False)
         tables(engines["one by one"])
     assert made_in(engines["at once"]) == made_in(engines["one by one"])
-    assert (begun.count("at once"), begun.count("one by one") > 10) == (1, True)
+    assert (committed.count("at once"), committed.count("one by one") > 10) == (1, True)
     some = new_file._statements()[:5]
     monkeypatch.setattr(new_file, "_statements", lambda: (*some, "CREATE TABLE none"))
     with pytest.raises(OperationalError):
