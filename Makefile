@@ -50,7 +50,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-dbt venv-bench venv-older jars jars-peers test test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job lint audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench venv-older jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -115,16 +115,21 @@ demo-flink: venv jars jars-peers ## Debezium topics -> PySpark -> tables -> a jo
 $(VENV)/spark-classes.jsa: $(VENV)/.stamp tests/support/class_archive.py
 	@$(PY) -m tests.support.class_archive
 
-test: venv venv-peers venv-dbt venv-older venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## every test but the soak; brings its own broker, Spark and peers
+parts: venv venv-peers venv-dbt venv-older venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## all that the tests need: environments, a broker, Spark, peers
+
+test: parts ## every test that is not long, with a real broker, Spark and peers; about 12 minutes on two cores
+	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not (soak or long)" $(ARGS)
+
+test-all: parts ## every test but the soak, which is what CI runs: more kills, clusters and histories; twice as long
 	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not soak" $(ARGS)
 
 test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: under a minute
-	$(PYTEST) -n $(FAST_WORKERS) -m "not (broker or spark or interop or soak or store or sweep)" $(ARGS)
+	$(PYTEST) -n $(FAST_WORKERS) -m "not (broker or spark or interop or soak or store or sweep or long)" $(ARGS)
 
 bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each, kept in .bench/
 	$(PY) -m benchmarks $(ARGS)
 
-explore: venv venv-peers venv-dbt venv-older venv-bench jars jars-peers $(VENV)/spark-classes.jsa ## the tests of random input, with input that no run had before, then histories
+explore: parts ## the tests of random input, with input that no run had before, then histories
 	$(PYTEST) -n $(WORKERS) $(GROUPS) --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
 	$(MAKE) histories ARGS=
 

@@ -22,6 +22,7 @@ from tests.support import class_archive
 
 pytest_plugins = [
     "tests.support.groups",  # which tests share a process
+    "tests.support.tiers",  # what make test leaves to make test-all
     "tests.peers.fixtures",  # java_peer, pypaimon_peer: other implementations of the table format
     "tests.support.log_formats",  # format_options
     "tests.stores.fixtures",  # object_store, postgres: where tables can live

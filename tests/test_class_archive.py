@@ -12,6 +12,7 @@ from tests.support.class_archive import ARCHIVE
 SUBMIT = Path(sys.prefix) / f"lib/python3.{sys.version_info.minor}/site-packages/pyspark/bin/spark-submit"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_two_jvms_that_start_at_once_both_map_it(tmp_path: Path) -> None:
     logs = [tmp_path / f"{number}.log" for number in range(2)]

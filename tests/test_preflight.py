@@ -98,6 +98,7 @@ def test_a_commands_output_is_passed_on_and_its_failure_explained() -> None:
     assert preflight("run", "fetching", sys.executable, "-c", "").returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_an_environment_without_network_fails_with_the_reason(tmp_path: Path) -> None:
     """Needs no network itself: the index it is sent to is a closed port."""
@@ -109,6 +110,7 @@ def test_an_environment_without_network_fails_with_the_reason(tmp_path: Path) ->
     assert "the network did not answer" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_an_audit_that_cannot_reach_the_index_says_so_in_one_line_and_fails(tmp_path: Path) -> None:
     """The environment of the audit cannot be made, or is there and the service does not answer."""

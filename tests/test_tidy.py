@@ -60,6 +60,7 @@ def error_classes(root: type[FluvialError] = FluvialError) -> Iterator[type[Fluv
         yield from error_classes(child)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", CHECKS.values(), ids=CHECKS.keys())
 def test_every_tool_is_content(command: list[str]) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -57,9 +57,16 @@ def figures(line: Any) -> Iterator[float]:
         yield line
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.spark if "Spark" in source_of(name) else ()) for name in NAMES]
-)
+def marks_of(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    """What starts Spark or Flink takes long."""
+    needed = source_of(name)
+    return (
+        *((pytest.mark.spark,) if "Spark" in needed else ()),
+        *((pytest.mark.long,) if "Spark" in needed or "Flink" in needed else ()),
+    )
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES])
 def test_its_lines_say_what_was_measured_where_and_beside_what(name: str, run_benchmark: Callable[[str], str]) -> None:
     check_lines(run_benchmark(name))
 

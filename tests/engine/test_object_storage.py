@@ -35,6 +35,7 @@ def table(place: Mapping[str, str], object_store: ObjectStore) -> Table:
     return catalog.create_table("shop.orders", SCHEMA, primary_key=["id"])
 
 
+@pytest.mark.long
 def test_spark_writes_and_reads_a_table_in_an_object_store(
     spark: SparkSession, table: Table, place: Mapping[str, str], tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_command_line_reaches_an_object_store_and_shows_no_key(
     assert "did_you_mean=['s3.access-key'" in capfd.readouterr().err
 
 
+@pytest.mark.long
 def test_an_unknown_option_of_a_reader_is_refused_with_catalog_options_near_it(
     spark: SparkSession, place: Mapping[str, str]
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_table_is_not_replaced_where_it_could_get_lost_on_the_way(
     assert table.read().to_arrow().num_rows == 1
 
 
+@pytest.mark.long
 def test_names_in_a_database_change_where_files_are_in_an_object_store(
     spark: SparkSession, place: Mapping[str, str], object_store: ObjectStore, tmp_path: Path
 ) -> None:

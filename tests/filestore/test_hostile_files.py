@@ -36,6 +36,7 @@ def test_the_table_has_a_file_of_every_kind() -> None:
         assert survives(table, body, table.store.paths.latest_hint, order) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("value", HOSTILE)
 def test_no_name_leads_out_of_the_table(value: str) -> None:
@@ -53,6 +54,7 @@ def test_no_name_leads_out_of_the_table(value: str) -> None:
     assert found == {}
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_the_fuzzer_counts_what_each_reader_did() -> None:
     """Of a few edits: all that was asked for was done, and some of it refused."""

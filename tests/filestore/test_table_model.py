@@ -246,6 +246,7 @@ class TableModel(RuleBasedStateMachine):
             assert data_files == referenced_files(self.table), "orphans, or files that are missing"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("style", ["universal", "leveled"])
 @pytest.mark.parametrize("engine", ENGINES)

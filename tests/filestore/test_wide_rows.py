@@ -90,6 +90,7 @@ def peak_mb(
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_wide_rows_are_written_read_and_compacted_in_the_memory_of_the_buffers(tmp_path: Path) -> None:
     """FL-144: 360 MB of rows in 6 runs; the small form of the soak below."""
@@ -155,6 +156,7 @@ def contents(runs: list[list[tuple[int, str | None]]], **options: str) -> list[l
     return [before, table.read().to_arrow().to_pylist()]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @LAWS

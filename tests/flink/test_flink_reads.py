@@ -63,6 +63,7 @@ BY_CASE = (0, 1)
 TOPICS = ("upsert", "exact", "json", "avro", "debezium-avro", "debezium-avro-exact", "deletion-vectors")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("follows", ["log", "files"])
 def test_a_stream_begins_with_every_row_and_goes_on(
     follows: str, catalog: Catalog, flink: Flink, tmp_path: Path
@@ -124,6 +125,7 @@ def test_a_table_without_a_key_is_followed_by_its_log(catalog: Catalog, flink: F
     assert sorted(flink.sql(query)) == sorted(found)
 
 
+@pytest.mark.long
 def test_a_table_with_partitions_is_followed_by_its_log(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
     """By a job that is there before the first row, too; a bucket of each partition is one of the log's."""
     schema = pa.schema([("zone", pa.string()), *SCHEMA])
@@ -204,6 +206,7 @@ def test_a_job_may_take_changes_as_they_are_in_the_log(catalog: Catalog, flink: 
         assert stream.wait(lambda changes: len(changes) == 2) == [("+I", 1, "a"), ("+I", 1, "b")]
 
 
+@pytest.mark.long
 def test_a_topic_makes_the_table(catalog: Catalog, flink: Flink, broker: Broker) -> None:
     """Without Paimon's connector: an envelope of Debezium's, or `upsert-kafka`; JSON, or Avro of a registry."""
     tables = {case: flink_table(catalog, named_after(case), **KINDS[case]) for case in TOPICS}

@@ -4,6 +4,7 @@ import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from engine import Catalog
 from engine.broker.broker import Broker
@@ -61,6 +62,7 @@ def test_a_moved_broker_and_a_new_topic_are_found_by_the_next_job(
         stream.wait(lambda changes: rows_of_changes(changes) == in_table(table))
 
 
+@pytest.mark.long
 def test_a_rescale_under_jobs_that_run(catalog: Catalog, flink: Flink, tmp_path: Path) -> None:
     """A job on the files goes on. One on the log stays at the old topic, which ends whole; the next job goes on."""
     files, log = flink_table(catalog, "db.files", log_format="json"), flink_table(catalog, "db.log")

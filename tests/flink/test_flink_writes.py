@@ -77,6 +77,7 @@ def insert_into(name: str, rows: Mapping[int, str]) -> str:
     return f"INSERT INTO {name} VALUES " + ", ".join(f"({key}, '{text}')" for key, text in rows.items())
 
 
+@pytest.mark.long
 def test_flink_and_fluvial_write_in_turn(catalog: Catalog, flink: Flink, broker: Broker, tmp_path: Path) -> None:
     """With Flink's sink of the log where its jobs follow the log, else without; the topic has what each makes of it.
 

@@ -4,11 +4,14 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from engine.broker.broker import Broker
 from tests.flink.whole_way import ShopSource, run_whole_way, whole_way
 from tests.peers.flink import Flink
 
 
+@pytest.mark.long
 def test_a_join_and_an_aggregate_equal_a_dumb_oracle_when_both_sides_are_killed(
     flink: Flink, broker: Broker, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ class Story:
         return normalise(rows_of(PLACES, self.rows.values()))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("creator", ["fluvial", "java", "pypaimon"])
 def test_writers_of_all_kinds_take_turns_on_one_table(
@@ -207,6 +208,7 @@ def test_tags_and_snapshots_of_java_are_travelled_to(
     assert assert_peers_agree(root_of(tmp_path)) == normalise(first.slice(1))
 
 
+@pytest.mark.long
 def test_many_rows_over_many_files_are_read_alike(
     tmp_path: Path, assert_peers_agree: Agreement, java_peer: JavaPeer
 ) -> None:

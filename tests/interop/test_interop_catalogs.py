@@ -50,6 +50,7 @@ def test_databases_and_tables_of_other_writers_are_there_at_once(
     assert ours.list_tables("ours") == []
 
 
+@pytest.mark.long
 def test_a_table_in_an_object_store_is_one_for_pypaimon_and_for_us(
     object_store: ObjectStore, new_bucket: Callable[[], str], pypaimon_peer: PyPaimonPeer
 ) -> None:

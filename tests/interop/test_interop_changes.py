@@ -40,6 +40,7 @@ def apply(table: FileTable, splits: tuple[ChangeSplit, ...], state: dict[Any, An
                     state[key] = row
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_changes_of_java_give_its_table_at_every_snapshot(tmp_path: Path, java_peer: JavaPeer, kind: str) -> None:
     """FL-33: commits of another engine are read from files; its compactions, and changelogs of these, add nothing."""
@@ -107,6 +108,7 @@ COMPACTED: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", COMPACTED)
 def test_java_and_we_go_on_with_each_others_changelogs(tmp_path: Path, java_peer: JavaPeer, kind: str) -> None:
     """FL-135: both write and compact one table in turn; either's readers get the same changes, which add up to it."""

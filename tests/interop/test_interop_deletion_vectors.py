@@ -26,6 +26,7 @@ KINDS: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_java_and_we_go_on_with_each_others_vectors(
     tmp_path: Path, java_peer: JavaPeer, pypaimon_peer: PyPaimonPeer, kind: str

@@ -238,6 +238,7 @@ ENGINES: Mapping[str, tuple[Mapping[str, str], Sequence[int]]] = {
 STORY_COLUMNS = [("k", "INT NOT NULL"), ("a", "BIGINT"), ("b", "STRING"), ("g", "INT"), ("s", "INT"), ("op", "STRING")]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_both_write_compact_and_read_the_same_story(tmp_path: Path, java_peer: JavaPeer, engine: str) -> None:
     """FL-183, FL-186, FL-187: random rows of few keys, of every kind that the engine takes, nulls among them."""

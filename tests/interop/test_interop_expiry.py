@@ -37,6 +37,7 @@ def rows_at(peer: Any, warehouse: Path, tag: str) -> list[Row]:
     return peer.read(warehouse, "db.t", options={"scan.tag-name": tag})  # type: ignore[no-any-return]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options", [{"changelog-producer": "input"}, {"deletion-vectors.enabled": "true"}], ids=["changelog", "vectors"]
 )

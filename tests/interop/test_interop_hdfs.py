@@ -13,6 +13,7 @@ from filestore.io.file_io import FileIO, MovesDirectories
 from lsm.errors import ConflictError, InvalidInputError
 from tests.stores.hdfs import MiniHdfs
 
+pytestmark = pytest.mark.long
 SCHEMA = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.string())])
 MIB = 1 << 20
 

@@ -32,6 +32,7 @@ def on_disk(versioned: BranchedTable, warehouse: Path) -> None:
         path.write_bytes(body)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(2, 2 + int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "1"))))
 @pytest.mark.parametrize(("kind", "nests"), [*zip(OPTIONS, cycle([False, True]), strict=False)])
 def test_java_reads_what_a_history_left(tmp_path: Path, java_peer: JavaPeer, kind: str, nests: bool, seed: int) -> None:

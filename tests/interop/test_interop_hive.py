@@ -111,6 +111,7 @@ def test_the_entries_of_java_and_of_us_are_equal_and_each_reads_what_the_other_w
     assert ours.list_databases() == java.list_databases() == ["default"]
 
 
+@pytest.mark.long
 def test_changes_of_schema_and_name_reach_the_other_side(tmp_path: Path, hive_metastore: RunningMetastore) -> None:
     """FL-112: ALTER, rename and drop, from both sides."""
     ours, java = catalog_of(hive_metastore, tmp_path), hive_metastore.java_catalog(tmp_path)
@@ -144,6 +145,7 @@ def test_changes_of_schema_and_name_reach_the_other_side(tmp_path: Path, hive_me
     assert not (tmp_path / "shop.db").exists()
 
 
+@pytest.mark.long
 def test_a_name_changes_where_no_directory_can_be_moved(tmp_path: Path, hive_metastore: RunningMetastore) -> None:
     """Issue 20 point 6: the entry keeps the place, and Java finds it there; no other table gets a name of that place.
 

@@ -40,6 +40,7 @@ def several(ids: range, v: str) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
 
 
+@pytest.mark.long
 def test_vectors_show_each_commit_to_iceberg(tmp_path: Path, iceberg_java: IcebergJava, duckdb_peer: DuckDB) -> None:
     """Issue 20 point 1: version 3; updates and deletes are seen as of each commit, by tag, and on a branch."""
     table = FileCatalog(str(tmp_path)).create_table(
@@ -207,6 +208,7 @@ def test_our_metadata_is_paimons(tmp_path: Path, java_peer: JavaPeer) -> None:
         assert (our_files[path]["sort_order_id"], entry.get("sort_order_id")) == (1, None)
 
 
+@pytest.mark.long
 def test_paimon_and_we_go_on_with_each_others_metadata(
     tmp_path: Path, java_peer: JavaPeer, iceberg_java: IcebergJava
 ) -> None:

@@ -40,6 +40,7 @@ def shared(request: pytest.FixtureRequest, postgres: str) -> Mapping[str, str]:
     return {**names, "jdbc.password": str(url.password), "lock.enabled": "false"}
 
 
+@pytest.mark.sampled(1)
 def test_java_refuses_a_renamed_table_and_never_takes_another_one_for_it(
     tmp_path: Path, java_peer: JavaPeer, shared: Mapping[str, str]
 ) -> None:

@@ -241,6 +241,7 @@ CONDITIONS: list[list[Condition]] = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_key_table", [True, False])
 @pytest.mark.parametrize("mode", ["truncate(16)", "full", "none", "counts"])
 def test_filters_that_java_applies_to_our_statistics_lose_no_row(

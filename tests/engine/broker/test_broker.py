@@ -97,6 +97,7 @@ def test_a_broker_that_nobody_uses_writes_nothing(own: Broker) -> None:
     assert eventually(rests)
 
 
+@pytest.mark.long
 def test_a_kill_and_a_restart_keep_port_topics_and_committed_batches(own: Broker) -> None:
     """An open transaction of a dead writer does not survive as rows, a committed one does."""
     kafka = KafkaProperties.parse({"bootstrap.servers": own.bootstrap_servers})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from engine import Catalog
@@ -36,6 +37,7 @@ def values_of(table: pa.Table, *names: str) -> list[tuple[object, ...]]:
     return sorted(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
+@pytest.mark.long
 def test_topics_join_and_tables_change_while_one_query_runs(
     spark: SparkSession, kafka: KafkaProperties, topics: LogTopics, tmp_path: Path, new_topic: Callable[..., str]
 ) -> None:
@@ -72,6 +74,7 @@ def test_topics_join_and_tables_change_while_one_query_runs(
     assert run().newest is None  # nothing new: no batch
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_between_the_commits_of_two_tables(
     kafka: KafkaProperties, broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
 ) -> None:

@@ -165,6 +165,7 @@ def job(tmp_path: Path, postgres_source: PostgresSource) -> Iterator[Job]:
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_a_database_is_equal_after_kills_of_all_around_it(
     job: Job,

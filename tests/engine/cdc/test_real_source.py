@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from engine.cdc.records.scan import split_of
 from engine.cdc.rules.names import NameRule, Naming
@@ -167,6 +168,7 @@ def test_every_type_of_mariadb(mariadb_source: ChangeSource, tmp_path: Path) -> 
     assert follower.differences() == {}
 
 
+@pytest.mark.long
 def test_mariadb_through_changes_of_columns_and_kills_of_its_connector(
     mariadb_source: ChangeSource, tmp_path: Path
 ) -> None:
@@ -271,6 +273,7 @@ def test_columns_that_change_while_a_job_follows(postgres_source: ChangeSource, 
         assert follower.differences() == {}, change
 
 
+@pytest.mark.long
 def test_a_table_that_has_drifted_is_replaced_by_a_snapshot(postgres_source: PostgresSource, tmp_path: Path) -> None:
     """The connector takes the signal, and publishes all rows; changes of large and small values go on meanwhile."""
     topic = f"{postgres_source.name}-signals"

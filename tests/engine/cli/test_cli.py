@@ -205,6 +205,7 @@ def test_secrets_are_not_shown(fluvial: Fluvial, warehouse: str, tmp_path: Path)
     assert out.count("loud") == 2
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_the_state_of_a_broker_is_told_with_its_exit_code(fluvial: Fluvial, broker: Broker, tmp_path: Path) -> None:
     code, out, _ = fluvial("broker", "status", "--dir", str(broker.data_dir), "--json")
@@ -214,6 +215,7 @@ def test_the_state_of_a_broker_is_told_with_its_exit_code(fluvial: Fluvial, brok
     assert "not running" in out
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_job_runs_from_its_file_is_interrupted_and_goes_on_where_it_was(

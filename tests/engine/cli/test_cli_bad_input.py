@@ -121,6 +121,7 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> World:
 # ---- rows
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("rows", "columns", "facts"),

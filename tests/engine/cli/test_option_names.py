@@ -37,6 +37,7 @@ def named(path: Path) -> Iterator[str]:
                 yield from (word for word in WORD.findall(text) if word.split(".")[0] in GROUPS)
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_errors_name_options_that_exist() -> None:
     suffixes = tuple(f".{suffix}" for suffix in FieldOptions.declared)

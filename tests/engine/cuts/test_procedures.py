@@ -95,6 +95,7 @@ def test_without_a_common_query_a_time_is_needed(catalog: Catalog) -> None:
         cut(catalog, "db.a", "old", timestamp="2001-01-01 00:00:00")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["files", pytest.param("broker", id="log")])
 def test_a_pipeline_is_cut_where_its_query_stood(

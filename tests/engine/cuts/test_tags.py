@@ -119,6 +119,7 @@ def test_whatever_dies_the_cut_can_be_completed_or_is_not_there(when: When) -> N
         assert [read_cut(each.store, "cut") for each in tables.values()] == [RECORD, RECORD]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 def test_whatever_dies_going_back_can_be_done_again(when: When) -> None:

@@ -68,6 +68,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_end_of_spark_is_named_and_sigterm_ends_the_next_run_after_its_micro_batch(
     job: Path, tmp_path: Path
@@ -197,6 +198,7 @@ def test_secrets_of_files_are_not_shown(fluvial: Fluvial, job: Path, tmp_path: P
     assert (code, json.loads(out)["warehouse"]) == (0, "/******/w")
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.timeout(600)

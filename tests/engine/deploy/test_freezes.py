@@ -61,6 +61,7 @@ def members(tree: Tree, part: str) -> list[psutil.Process]:
     return {"all": found, "the JVM": jvm, "the driver": driver, "the workers": others}[part]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.sweep

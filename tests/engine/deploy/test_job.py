@@ -259,6 +259,7 @@ def change(op: str, row: dict[str, Any], **columns: object) -> bytes:
     return json.dumps({"schema": part, "payload": {"before": None, "after": row, "op": op}}).encode()
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_table_is_what_its_source_is_through_large_values_and_changed_columns(

@@ -32,6 +32,7 @@ def logged(table: Table, seen: TableView) -> list[dict[str, Any]]:
     return [row for each in changes for row in each.rows.to_pylist()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_records_are_found_under_every_name_that_a_column_had(
     broker: Broker, tmp_path: Path, log_format: str, format_options: FormatOptions

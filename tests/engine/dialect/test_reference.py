@@ -33,6 +33,7 @@ def blocks() -> Iterator[tuple[str, str]]:
     return ((match[1], match[2]) for match in BLOCKS.finditer(PAGE.read_text(encoding="utf-8")))
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_every_statement_gives_what_the_page_says(spark: SparkSession, tmp_path: Path) -> None:
     """FL-07..FL-16, FL-19..FL-23, FL-28..FL-34, FL-83, FL-104."""

@@ -65,6 +65,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: directory / f"{name}.html" for name in found}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("width", "is_dark"), WINDOWS)
 def test_words_are_in_their_boxes_apart_and_legible(
     browser: Chromium, pages: dict[str, Path], width: int, is_dark: bool

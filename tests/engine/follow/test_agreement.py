@@ -108,6 +108,7 @@ class Follower:
                     return
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @settings(law, max_examples=int(HISTORIES or 10))
 @given(steps, st.data())

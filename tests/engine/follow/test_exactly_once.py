@@ -17,6 +17,7 @@ from tests.support.warehouses import ID_SCHEMA
 JOB = Path(__file__).with_name("copy_job.py")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_killed_program_applies_each_change_once(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

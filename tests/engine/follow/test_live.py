@@ -28,6 +28,7 @@ def table(request: pytest.FixtureRequest, catalog: Catalog) -> Table:
     return made
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 def test_a_copy_is_the_table(table: Table) -> None:
     """Read your writes after each of them; a commit that changes no row is seen as well."""

@@ -59,6 +59,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"bucket": "2", "log.kafka.bootstrap.servers": broker.bootstrap_servers}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @settings(law, max_examples=10)
 @given(operations, st.data())

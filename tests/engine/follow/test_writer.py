@@ -187,6 +187,7 @@ def test_asyncio_and_back_pressure(catalog: Catalog) -> None:
     assert threading.active_count() < threads_before + 60
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_killed_service_writes_each_number_once(catalog: Catalog, broker: Broker, tmp_path: Path) -> None:
     """kill -9 at any moment of a commit to log and files; the next run continues behind what the table knows."""

@@ -100,6 +100,7 @@ def upper(frame: DataFrame) -> DataFrame:
     return frame.withColumn("word", F.upper("word"))
 
 
+@pytest.mark.long
 def test_lineage_of_the_pipeline_of_the_seed_is_what_its_snapshots_say(spark: SparkSession, tmp_path: Path) -> None:
     """LN-01, LN-02, LN-12, LN-14, LN-70, LN-72, LN-74: three jobs on three tables, each crashing before a commit or
     between a commit and its lineage; every barrier is there once, with the snapshots that commits and checkpoints say.

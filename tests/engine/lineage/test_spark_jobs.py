@@ -119,6 +119,7 @@ def test_a_batch_write_knows_what_spark_loaded(spark: SparkSession, tmp_path: Pa
     assert reads("itself", loaded(spark, three)) == set()
 
 
+@pytest.mark.long
 def test_a_stream_knows_the_tables_beside_it(spark: SparkSession, tmp_path: Path) -> None:
     """LN-12, LN-13: joined to the stream, where its tasks tell, and joined in ``foreachBatch``, where the sink does."""
     catalog = Catalog(str(tmp_path / "warehouse"))
@@ -155,6 +156,7 @@ def test_a_stream_knows_the_tables_beside_it(spark: SparkSession, tmp_path: Path
     }
 
 
+@pytest.mark.long
 def test_every_start_of_a_stream_says_where_it_begins(spark: SparkSession, tmp_path: Path) -> None:
     """LN-12 to LN-14, LN-24, LN-71, LN-74: into something else, by the query's name, and into a table of two jobs; a
     table beside the stream, too."""

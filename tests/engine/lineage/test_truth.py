@@ -323,6 +323,7 @@ def lineage_history(root: Path, seed: int, *, steps: int = 20) -> Sequence[str]:
 _FOUND: Final = 600000  # a barrier that read a table, and again the one that was made under its name
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", [*range(int(os.environ.get("FLUVIAL_MODEL_EXAMPLES", "5"))), _FOUND])
 def test_every_answer_is_what_the_snapshot_files_say(tmp_path: Path, seed: int) -> None:

@@ -167,6 +167,7 @@ deeds = st.lists(
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["sequence-field", "sequence-group", "aggregation-retracts", "first-row"])
 @settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(history=deeds, buckets=st.integers(1, 2))
@@ -257,6 +258,7 @@ OTHERS: Mapping[str, Callable[[Table], object]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("other", OTHERS)
 def test_whoever_writes_without_the_log_meanwhile_no_change_is_told_wrong(
     broker: Broker, tmp_path: Path, other: str

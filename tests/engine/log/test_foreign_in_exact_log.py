@@ -48,6 +48,7 @@ def flink_writes(table: Table, key: int, v: str) -> None:
     as_foreign(table, commitIdentifier=1, logOffsets={"0": end})
 
 
+@pytest.mark.long
 def test_streams_take_its_changes_from_the_files_and_our_next_write_asks_for_a_new_log(
     table: Table, tmp_path: Path
 ) -> None:

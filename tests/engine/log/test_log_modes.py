@@ -76,6 +76,7 @@ class Look:
             Path(self.note).write_text(json.dumps(seen))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.interop
 @pytest.mark.parametrize(("consistency", "shown_before"), [("eventual", True), ("transactional", False)])
 def test_eventual_rows_are_in_the_log_before_the_snapshot_and_transactional_ones_are_not(

@@ -151,6 +151,7 @@ def test_a_batch_in_another_topic_of_that_name_is_not_acknowledged(
     assert sorted(row["id"] for _, row in log_changes(table)) == [3, 4]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "restarted"])
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "kept"])
 @pytest.mark.parametrize("behind", [0, 2], ids=["caught-up", "behind"])
@@ -329,6 +330,7 @@ def test_what_cannot_have_a_log_is_refused_and_nothing_has_changed(catalog: Cata
     assert dynamic.store.schemas.ids() == [0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 def test_a_reset_that_dies_anywhere_leaves_a_table_that_can_be_written_and_reset(
     catalog: Catalog, broker: Broker, when: When

@@ -152,12 +152,14 @@ def acting(place: Place, role: str, without: str | None = None) -> Mapping[str, 
     return place.broker.new_user(*rights(place, tuple(name for name in needed if name != without)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_needs_no_more_than_its_rights(place: Place, role: str) -> None:
     """FL-54: nobody needs a consumer group, and nobody a right on the cluster."""
     ROLES[role][0](place, acting(place, role))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("role", "right"), [(role, right) for role, (_, _, needed) in ROLES.items() for right in needed]
 )

@@ -104,6 +104,7 @@ def test_names_that_kafka_takes_for_one_get_two_topics(warehouse: Catalog) -> No
     assert ids_in(second) == ([3], [3], [3])
 
 
+@pytest.mark.sampled(1)
 def test_tables_with_rows_swap_their_names(renaming: Catalog) -> None:
     database = unique("q")
     one, two = table_in(renaming, f"{database}.one"), table_in(renaming, f"{database}.two")
@@ -118,6 +119,7 @@ def test_tables_with_rows_swap_their_names(renaming: Catalog) -> None:
     assert ids_in(now_two) == ([1, 10],) * 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_name_is_free_for_a_new_table_once_the_old_one_is_renamed(renaming: Catalog, rows: int) -> None:
     database = unique("q")

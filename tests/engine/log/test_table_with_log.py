@@ -224,6 +224,7 @@ def test_options_that_do_not_go_together_make_no_topic(catalog: Catalog, topics:
     assert topics.find_topic("db.keyless") is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.interop
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_all_log_formats_carry_deletes(

@@ -225,6 +225,7 @@ def test_waits_double_until_they_are_longest() -> None:
     assert JobPolicy(interval_s=10, most_wait_s=1).next_wait_s(0) == 10
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_tells_a_line_for_each_commit_and_ends_well(

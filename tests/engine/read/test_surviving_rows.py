@@ -82,6 +82,7 @@ def test_spark_drops_rows_if_bitmaps_fit_into_memory_and_no_column_hides_a_name(
     assert not drops_in_spark(splits, ["k"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.spark
 @pytest.mark.parametrize(("key", "most"), [(True, 16), (False, 16), (True, 0)], ids=["key", "no key", "joined"])
 def test_spark_returns_the_rows_that_a_merge_does(

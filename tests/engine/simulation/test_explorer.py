@@ -61,6 +61,7 @@ print(*(digest(run_history(random_plan(seed))) for seed in range(3)))
 """
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_a_seed_gives_one_history_in_every_process() -> None:
     here = [digest(run_history(random_plan(seed))) for seed in range(3)]
@@ -176,6 +177,7 @@ def test_a_snapshot_that_was_created_is_not_forgotten_before_it_is_confirmed(
     assert failures_text(explore(plans).failed) == ""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     ("first", "second"),
@@ -198,6 +200,7 @@ def test_a_tag_that_was_deleted_is_not_there_again_because_it_was_being_replaced
     assert found.operations[second] > 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "others"),
@@ -214,6 +217,7 @@ def test_a_tag_that_goes_beside_an_expiry_takes_no_file_that_others_use(name: st
     assert found.operations[last] > 10
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", ["clean", "expire-some"])
 def test_a_tag_that_moves_while_its_files_are_looked_up_is_not_found_corrupt(name: str) -> None:
@@ -267,6 +271,7 @@ def test_no_commit_comes_between_the_snapshots_that_a_fast_forward_publishes() -
     assert 0 < found.operations["fast-forward"] < found.histories
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("others", ["replace-main", "drop create", "drop create write write"])
 def test_a_replacement_of_main_that_is_paused_takes_nothing_from_another_run_or_another_table(others: str) -> None:
@@ -318,6 +323,7 @@ def test_an_expiry_beside_a_deleted_branch_does_not_find_a_healthy_table_corrupt
     assert failures_text([each for each in found if each.problems]) == ""
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
     found = explore(sampled_matrix(SEED, more=0))

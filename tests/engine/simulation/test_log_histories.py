@@ -21,6 +21,7 @@ def test_random_histories_with_a_log_hold() -> None:
     assert found.operations["log-sink"] + found.operations["log-twin"] > 5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("setup", ["logged", "logged-append", "logged-exact"])
 def test_a_query_writes_a_batch_once_whatever_answer_is_lost(setup: str) -> None:
@@ -38,6 +39,7 @@ def test_a_run_that_stands_still_at_a_request_does_not_write_beside_its_successo
     assert failures_text(found.failed) == ""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("setup", ["logged", "logged-append", "logged-exact"])
 def test_writers_that_were_kept_write_a_batch_once_whoever_writes_between(setup: str) -> None:

@@ -33,6 +33,7 @@ def histories() -> list[HistoryPlan]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_histories_hold_in_an_object_store(object_store: ObjectStore, new_bucket: Callable[[], str]) -> None:
     found = open_warehouse(f"s3://{new_bucket()}/tmp", CatalogOptions.parse(object_store.options), environment={})
@@ -41,6 +42,7 @@ def test_histories_hold_in_an_object_store(object_store: ObjectStore, new_bucket
     assert done.histories >= 6
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_the_command_leaves_nothing_in_an_object_store(
     object_store: ObjectStore, new_bucket: Callable[[], str], capsys: pytest.CaptureFixture[str]

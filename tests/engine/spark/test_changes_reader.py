@@ -97,6 +97,7 @@ def rows_of_version(changes: Counter[Change], up_to: int) -> Counter[Change]:
     return Counter({row: count for row, count in rows.items() if count})
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [1, 2])

@@ -134,6 +134,7 @@ def test_archives_of_old_versions_go(archive: Path) -> None:
     assert {each.name for each in archive.parent.glob("*.jsa")} == {"spark-0.jsa", "spark-1.jsa", archive.name}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("is_none", [False, True])
 def test_a_jvm_maps_it_and_starts_without_it_where_it_is_none(archive: Path, tmp_path: Path, is_none: bool) -> None:

@@ -54,6 +54,7 @@ def by_frame(spark: SparkSession, table: Table, **options: str) -> DataFrame:
 Reader = Callable[..., DataFrame]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("read", [by_format, by_frame], ids=["format", "dataframe"])
 def test_a_filter_in_one_query_never_changes_another(spark: SparkSession, table: Table, read: Reader) -> None:
     """FL-25: the shapes in which Spark's own push-down into Python sources leaks (reports/spark.md, trap 1)."""

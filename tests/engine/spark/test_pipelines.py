@@ -20,6 +20,7 @@ EXAMPLE = ROOT / "docs/examples/pipeline"
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64()), ("state", pa.string())])
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.sweep
 def test_the_example_runs_and_its_sink_follows_updates_and_deletions(tmp_path: Path) -> None:
@@ -93,6 +94,7 @@ dp.create_auto_cdc_flow(
 NOW, THEN = "fluvial.shop.stock_now", "fluvial.shop.stock_then"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.sweep
 def test_auto_cdc_follows_the_changes_of_a_table_into_others(tmp_path: Path) -> None:

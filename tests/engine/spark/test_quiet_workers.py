@@ -42,6 +42,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_limits_end_without_a_traceback_and_sources_run_in_our_module(tmp_path: Path) -> None:
     environment = {key: text for key, text in os.environ.items() if not key.startswith("PYSPARK_")}
     done = subprocess.run(

@@ -201,6 +201,7 @@ print(json.dumps([[spark.conf.get(key) for key in keys], found["count"] > 10_000
 """
 
 
+@pytest.mark.long
 def test_configuration_alone_makes_a_session_of_spark_submit_as_ours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

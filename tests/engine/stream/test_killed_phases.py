@@ -38,6 +38,7 @@ def killed_in(home: Path, table: Table, phase: str, options: dict[str, str]) -> 
         reader.wait()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("phase", "way"),
     [*((phase, "fail") for phase in PHASES), ("files", "resnapshot"), ("snapshot", "consumer"), ("files", "consumer")],

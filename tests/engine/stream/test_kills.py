@@ -112,6 +112,7 @@ def _multiset(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in rows)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.broker
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_change_is_lost_or_repeated(seed: int, broker: Broker) -> None:

@@ -100,6 +100,7 @@ def options(request: pytest.FixtureRequest, broker: Broker) -> dict[str, str]:
 _number = iter(range(10**9))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.broker
 @law
 @given(operations, st.data())

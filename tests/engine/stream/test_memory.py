@@ -41,6 +41,7 @@ def peak_kib(table: Table, warehouse: object, end: int) -> tuple[int, int]:
     return int(count), int(peak)
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_range(new_table: NewTable, tmp_path: object) -> None:
     """FL-26: a long backlog needs the memory of a short one."""
     table = new_table()

@@ -236,6 +236,7 @@ MERGING: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @broker
 @pytest.mark.parametrize("log", [True, False])
 @pytest.mark.parametrize("engine", MERGING)

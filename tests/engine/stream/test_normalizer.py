@@ -200,6 +200,7 @@ def run_operation(table: Table, what: str, found: list[tuple[str, int, int, str]
             table.compact(full=found[0][2] == 0)
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @few
 @given(steps, st.integers(0, 6), st.integers(1, 7))
@@ -256,6 +257,7 @@ def test_what_is_written_twice_comes_once(new_table: NewTable) -> None:
     assert consumer.state[(7,)] == {"id": 7, "v": "seven"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.broker
 @pytest.mark.parametrize("key_type", [pa.float64(), pa.float32(), pa.decimal128(10, 2), pa.binary(), pa.bool_()])
 def test_keys_of_every_kind_are_found(new_table: NewTable, key_type: pa.DataType) -> None:

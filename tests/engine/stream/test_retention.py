@@ -216,6 +216,7 @@ def test_aborted_rows_are_no_lag(new_table: NewTable) -> None:
     assert [each["lag"] for each in log_lags(table)] == [2]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("start", STARTS)
 def test_the_first_row_of_a_batch_is_the_border(new_table: NewTable, start: str) -> None:
     """FL-99, FL-100: all before it is nobody's; it itself is lost, and said to be, up to the batch's end."""

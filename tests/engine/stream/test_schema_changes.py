@@ -48,6 +48,7 @@ def shown_columns(found: list[dict[str, Any]] | None) -> list[tuple[Any, ...]]:
     return [(row["id"], row["n"], row["v"], row["p"] and row["p"]["x"]) for row in found or []]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_crosses_new_and_renamed_columns_in_both_phases(
     new_table: NewTable, kind: str, caplog: pytest.LogCaptureFixture

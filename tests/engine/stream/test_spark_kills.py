@@ -133,6 +133,7 @@ def run(root: Path, broker: Broker, *, seed: int, kills: int) -> None:
     assert max(repeated.values()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_reader_killed_while_the_table_is_written(tmp_path: Path, broker: Broker) -> None:
     """FL-71, FL-72; soak 1: it never started again, though the log had all of it."""

@@ -58,6 +58,7 @@ def fields() -> list[DataField]:
     return [DataField(id=i, name=name, type=parse_type(text)) for i, (name, text) in enumerate(TYPES.items())]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.interop
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 def test_every_type_survives_the_way_through_a_table(

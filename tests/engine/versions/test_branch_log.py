@@ -135,6 +135,7 @@ def test_the_topic_of_a_creation_in_progress_stays_when_another_is_refused(main:
     assert topics.find_topic(topic.name) == topic
 
 
+@pytest.mark.long
 def test_a_killed_writer_of_a_branch_commits_once_and_main_goes_on(
     catalog: Catalog, main: Table, tmp_path: Path
 ) -> None:
@@ -217,6 +218,7 @@ law = settings(
 sides = st.lists(st.sampled_from(["main", "branch", "both"]), min_size=9, max_size=9)
 
 
+@pytest.mark.long
 @law
 @given(operations, operations, sides, st.booleans())
 def test_streams_of_main_and_of_a_branch_each_give_their_own_table(

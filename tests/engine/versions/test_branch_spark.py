@@ -33,6 +33,7 @@ def values(catalog: Catalog, name: str) -> dict[int, str]:
     return {key[0]: row["v"] for key, row in content(catalog.table(name)).items()}
 
 
+@pytest.mark.long
 def test_sql_reads_writes_and_changes_a_branch(spark: SparkSession, catalog: Catalog) -> None:
     """BR-09, BR-10, BR-11, BR-13, BR-38, BR-39, BR-42, BR-43."""
     session = SqlSession(SqlContext(catalog=catalog, open_spark=spark.newSession, database="db"))

@@ -55,6 +55,7 @@ def listed(table: Table) -> list[tuple[int, int]]:
     return sorted((row["id"], row["v"]) for row in table.files.read().to_arrow().to_pylist())
 
 
+@pytest.mark.long
 def test_wrong_batches_are_undone_and_the_query_goes_on(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:
     """Issue 6 item 4, SP-19, LN-38, LN-41: a table with a log and one without a key, which would show a row twice.
 
@@ -126,6 +127,7 @@ def test_wrong_batches_are_undone_and_the_query_goes_on(spark: SparkSession, tmp
     assert users.count(restored["query_id"]) == 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("provider", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
 def test_the_state_of_a_query_goes_back_too(spark: SparkSession, tmp_path: Path, provider: str) -> None:
     """Issue 6 item 4: sums go on from those of the savepoint, which the stream made by itself."""

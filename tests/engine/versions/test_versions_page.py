@@ -54,6 +54,7 @@ def test_a_section_runs(heading: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
     exec(compile(sections()[heading], heading, "exec"), {})
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_sections_with_a_session_run(tmp_path: Path) -> None:
     """BR-01, BR-02, BR-03, BR-04, BR-14, BR-16, BR-32."""

@@ -118,6 +118,7 @@ def test_workers_that_have_a_bucket_in_turn_each_fence_it_once_and_are_never_ref
     assert histories(table) == {tuple(range(len(turns)))}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", [{}, EXACT], ids=["given", "exact"])
 @pytest.mark.parametrize("keys", [1, KEYS])
 @pytest.mark.parametrize("step", OPENED)
@@ -267,6 +268,7 @@ def test_a_worker_that_dies_between_two_batches_leaves_nothing_that_the_next_one
     assert histories(table) == {(0, 1, 2, 3)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", [*OPENED, Step.LOG_COMMITTED, Step.PART_DONE])
 def test_a_task_that_fails_keeps_no_writer_and_its_repetition_finds_what_it_left(
     tmp_path: Path, broker: Broker, step: Step

@@ -98,6 +98,7 @@ def check_kept(found: list[dict[str, Any]]) -> None:
         had[each["bucket"]] = each["pid"]
 
 
+@pytest.mark.long
 def test_a_worker_makes_one_producer_of_a_bucket_and_connects_no_more_with_each_batch(
     one_worker: SparkSession, tmp_path: Path, broker: Broker
 ) -> None:

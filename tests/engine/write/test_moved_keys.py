@@ -127,6 +127,7 @@ def test_rows_of_other_buckets_are_seen_before_they_are_logged(
     assert held(table) == {key + 50: (str(key % 2), 0, f"new {key}") for key in range(8)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(8))
 def test_the_table_is_what_a_loop_over_the_source_gives(tmp_path: Path, seed: int) -> None:

@@ -198,6 +198,7 @@ def test_what_works_on_tables_with_a_key_works_on_counts(tmp_path: Path) -> None
     assert counted_words(copied.read().to_arrow()) == {word(ROWS[1]): 1, word(ROWS[3]): 1}
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.spark
 def test_sink_log_and_hybrid_stream_in_spark_over_a_restart(

@@ -87,6 +87,7 @@ def test_tables_whose_buckets_are_not_fixed(spark: SparkSession, tmp_path: Path,
     assert {split.bucket for split in table.read().plan().splits} == ({0, 1, 2, 3} if bucket == "-1" else {0})
 
 
+@pytest.mark.long
 @pytest.mark.interop
 def test_a_writer_that_only_appends_leaves_compaction_to_somebody_else(
     spark: SparkSession, tmp_path: Path, assert_peers_agree: Agreement

@@ -85,6 +85,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.broker
 @pytest.mark.sweep
 @pytest.mark.parametrize(("log", "step", "batch"), CASES)

@@ -222,6 +222,7 @@ def test_new_columns_may_come_in_the_same_batch(tmp_path: Path) -> None:
     assert reopened.read().to_arrow().to_pylist() == [{**FULL, "v": 1, "extra": 7}]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(6))
 def test_the_table_is_what_a_loop_over_the_source_gives(tmp_path: Path, seed: int) -> None:

@@ -407,6 +407,7 @@ def history(kind: str, seed: int, *, steps: int = 80, nests: bool = False) -> Ma
     return versioned.seen
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_branches_read_as_they_did_whatever_happens_to_others() -> None:
     """BR-05 to BR-09, BR-15, BR-16, BR-24 to BR-32, BR-49; Traps 2, 5, 14."""
@@ -415,6 +416,7 @@ def test_branches_read_as_they_did_whatever_happens_to_others() -> None:
     assert all(seen.values()), seen
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_branches_of_branches_read_as_they_did_whatever_happens_to_others() -> None:
     """Issue 16 point 6: merged into their parents, which stay as long as they are there, or become main."""

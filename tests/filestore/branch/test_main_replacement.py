@@ -267,6 +267,7 @@ def test_whatever_dies_the_next_call_leaves_no_merged_state(when: When) -> None:
         assert key_values(again) == ON_DEV
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 def test_whatever_dies_the_next_call_takes_each_savepoint_over_once(when: When) -> None:

@@ -198,6 +198,7 @@ def merges_by_key(kind: str, seed: int, *, merges: int = 3) -> int:
     return conflicts
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_merge_by_key_is_that_of_dicts(kind: str) -> None:
@@ -322,6 +323,7 @@ def test_rows_deleted_on_both_sides_of_a_table_without_a_key() -> None:
     assert key_values(table) == [(3, 0), (4, 0), (5, 0)]  # what main deleted stays deleted
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("kind", ["deduplicate", "sums", "vectors"])

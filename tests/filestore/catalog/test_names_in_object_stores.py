@@ -173,6 +173,7 @@ def test_properties_of_other_engines_follow_the_name(database_options: Mapping[s
         assert connection.execute(wanted).all() == []
 
 
+@pytest.mark.sampled(1)
 def test_of_renames_at_the_same_time_one_wins(database_options: Mapping[str, str]) -> None:
     """To one name from several, from one name to several, and to the name of a directory that another table is in."""
     catalog = FileCatalog(LAKE, database_options, io=MemoryFileIO())
@@ -273,6 +274,7 @@ CHANGES: Mapping[str, tuple[Callable[[FileCatalog], object], Mapping[str, int]]]
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize(
     ("change", "database_options"),
@@ -309,6 +311,7 @@ def rename_and_die(directory: str, number: int) -> None:
         FileCatalog(f"{directory}/lake", options, io=WithoutMoves()).rename_table("db.a", "db.b")
 
 
+@pytest.mark.long
 def test_a_process_that_dies_at_any_step_leaves_one_name(tmp_path: Path) -> None:
     """A real one, and its connection with it."""
     io: FileIO = WithoutMoves()

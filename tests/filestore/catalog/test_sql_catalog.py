@@ -114,6 +114,7 @@ def outcome(action: Callable[[], object]) -> object:
         return str(error).partition(":")[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 def test_a_catalog_in_a_database_answers_as_one_of_directories_does(tmp_path: Path, options: Mapping[str, str]) -> None:
     """Random stories, applied to both."""
@@ -151,6 +152,7 @@ def create_one(arguments: tuple[str, Mapping[str, str], int]) -> str:
     return "" if said == "table exists already" else f"made by {number}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 def test_of_many_that_create_a_table_exactly_one_wins(tmp_path: Path, options: Mapping[str, str]) -> None:
     """FL-07: threads and processes, into an empty database, whose tables they make too."""
@@ -188,6 +190,7 @@ def test_an_interrupted_drop_can_be_repeated(tmp_path: Path, fail_at: int, when:
     assert catalog.create_table("db.t", KEY_SCHEMA).name == "db.t"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 def test_under_the_lock_nothing_is_lost_though_files_can_be_overwritten(
     tmp_path: Path, options: Mapping[str, str]
@@ -213,6 +216,7 @@ def locks_of(options: Mapping[str, str], **more: Any) -> SqlLockFactory:
     return SqlLockFactory(database=SqlDatabase.of(options["uri"]), catalog_key=options["catalog-key"], **parts)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 def test_a_lock_that_is_held_for_too_long_is_named_and_nothing_runs(options: Mapping[str, str]) -> None:
     """FL-94."""
@@ -259,6 +263,7 @@ def proxy(object_store: ObjectStore) -> Iterator[FaultyProxy]:
         yield between
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_an_object_store_without_conditional_writes_is_safe_under_the_lock_of_the_database(
     tmp_path: Path, object_store: ObjectStore, new_bucket: Callable[[], str], proxy: FaultyProxy

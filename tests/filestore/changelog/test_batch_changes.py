@@ -113,6 +113,7 @@ def state_of(table: FileTable) -> State:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", [*ENGINES, "deletion-vectors"])
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -131,6 +131,7 @@ def do(table: FileTable, deed: tuple[str, Any], *, takes_deletes: bool) -> FileT
     return table
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

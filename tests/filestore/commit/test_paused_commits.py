@@ -124,6 +124,7 @@ def write_42(table: FileTable) -> object:
     return table.write(rows((42, 42)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("action", "others"),
     [
@@ -147,6 +148,7 @@ def test_a_write_that_is_paused_anywhere_is_in_the_table_or_refused(action: Acti
     assert sweep(action, write_42, check) > 15
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("action", "others"),
     [(five_more_then_expire, {*range(1, 9)}), (back_to_the_first, {1}), (back_and_forth, {1, 12, 13})],
@@ -159,6 +161,7 @@ def test_a_compaction_that_is_paused_anywhere_loses_nothing(action: Action, othe
     assert sweep(action, lambda table: table.compact(full=True), check) > 15
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_a_rollback_that_is_paused_anywhere_never_loses_an_acknowledged_write() -> None:
     """The write comes while the rollback is paused: one of both is refused, or the write comes first or last."""

@@ -192,6 +192,7 @@ def rows_by_key(table: FileTable) -> State:
     return {(row["p"], row["id"]): tuple(row.values()) for row in table.read().to_arrow().to_pylist()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     ("engine", "producer"),  # first-row has no full-compaction: see test_options

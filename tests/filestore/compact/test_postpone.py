@@ -149,6 +149,7 @@ def test_a_fault_anywhere_loses_and_repeats_nothing(when: When) -> None:
     pytest.fail("the sweep did not end")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("other", ["distribute", "write"])
 def test_somebody_else_at_any_moment_costs_at_most_a_conflict(other: str) -> None:

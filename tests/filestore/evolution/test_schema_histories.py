@@ -11,6 +11,7 @@ from tests.support.schema_histories import SchemaHistory
 HISTORIES = 12
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sweep
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("compacts", [False, True])

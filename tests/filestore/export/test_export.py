@@ -97,6 +97,7 @@ def steps_of_a_key(table: FileTable) -> Iterator[FileTable]:
     yield opened()
 
 
+@pytest.mark.sampled(2)
 @FORMATS
 @pytest.mark.parametrize(
     "options",
@@ -265,6 +266,7 @@ class FilesOfADead:
         return call
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @FORMATS
 def test_killed_at_every_call_the_copy_is_the_old_or_the_new_state_and_the_next_run_completes_it(

@@ -278,6 +278,7 @@ def visible_rows(table: FileTable) -> Any:
 ACTS = ("write", "write", "write", "compact", "branch", "delete", "expire", "rollback")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_history_of_branches_is_the_same_to_readers(tmp_path: Path, seed: int) -> None:
@@ -318,6 +319,7 @@ def test_a_branch_that_becomes_main_is_what_readers_of_main_see(tmp_path: Path, 
     check_nothing_is_left_over(now)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("late", ["main", "dev", "tag"])
 def test_writers_of_main_and_of_a_branch_do_not_take_each_other_away(tmp_path: Path, late: str) -> None:

@@ -71,6 +71,7 @@ def check_server(uri: str, table: FileTable, name: str | None = None, *, every: 
         assert sorted_tuples(there.scan(snapshot_id=at).to_arrow()) == own_rows(table, at, tag=tags.get(at)), at
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_the_server_follows_a_random_history(
     new_rest_table: Callable[..., FileTable], iceberg_rest: str, version: str, tmp_path: Path

@@ -260,6 +260,7 @@ class History:
             list(expire_snapshots(self.table.store, Retention(min_count=1, max_count=2, age_ms=0, limit=100)))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", range(2))

@@ -70,6 +70,7 @@ def bucket_table(catalog: FileCatalog, **options: str) -> FileTable:
     return catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"], options={"bucket": "1", **texts})
 
 
+@pytest.mark.long
 def test_branches_live_in_an_object_store(catalog: FileCatalog) -> None:
     """BR-07, BR-08, BR-15, BR-16: nothing is moved, only written and deleted; and nothing is left over."""
     table = bucket_table(catalog)
@@ -199,6 +200,7 @@ def test_large_files_are_uploaded_in_parts_and_read_by_ranges(
         assert source.read() == b"".join(pieces)
 
 
+@pytest.mark.long
 def test_writing_a_large_file_keeps_a_few_parts_in_memory(
     object_store: ObjectStore, new_bucket: Callable[[], str]
 ) -> None:
@@ -304,6 +306,7 @@ def in_processes(table: FileTable) -> None:
     race_of_processes(append_rows, [(table, writer, COMMITS) for writer in range(WRITERS)])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("race", [in_threads, in_processes])
 def test_of_many_writers_no_commit_is_lost(catalog: FileCatalog, race: Callable[[FileTable], None]) -> None:
@@ -338,6 +341,7 @@ class OneAtATime:
         """Nothing is held between two runs."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("how", ["answers 501", "overwrites"])
 def test_a_store_without_conditional_writes_is_refused_without_a_lock_and_safe_with_one(

@@ -95,6 +95,7 @@ def azure(request: pytest.FixtureRequest) -> Iterator[Cloud]:
         )
 
 
+@pytest.mark.sampled(1)
 @CLOUDS
 def test_a_table_lives_in_a_bucket_of_a_cloud(cloud: Cloud) -> None:
     """FL-92, FL-93: made, written, changed, compacted, opened elsewhere, gone; its login is not shown and not kept."""

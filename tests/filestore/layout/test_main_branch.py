@@ -390,6 +390,7 @@ def test_a_log_is_not_lost_by_the_way() -> None:
     assert not on(table, table.store.io).store.has_log
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     ("target", "when"),

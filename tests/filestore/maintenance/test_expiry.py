@@ -390,6 +390,7 @@ def files_of_branches() -> dict[str, bytes]:
     return dict(table.store.io.files)  # type: ignore[attr-defined]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("first", ["dev", "main"])
 def test_branches_expire_side_by_side_and_no_one_says_corrupt(first: str) -> None:

@@ -184,6 +184,7 @@ def test_a_commit_meanwhile_stops_it_and_nothing_is_lost() -> None:
     assert files_there(table) == used_files(table)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize("target", ["snapshot", "expired tag"])

@@ -312,6 +312,7 @@ def references_history(kind: str, seed: int, *, steps: int = 90) -> Mapping[str,
     return versioned.seen
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_what_can_be_asked_for_stays_and_nothing_else(kind: str) -> None:

@@ -17,6 +17,7 @@ def record(**types: Any) -> str:
     return json.dumps({"type": "record", "name": "r", "fields": fields})
 
 
+@pytest.mark.long
 def test_a_schema_has_one_id_and_is_asked_for_once(schema_registry: SchemaRegistryServer) -> None:
     registry = SchemaRegistry(url=schema_registry.url + "/")
     first = registry.register("a/b c-value", record(id="long"))

@@ -179,6 +179,7 @@ LISTS: dict[str, tuple[pa.DataType, Callable[[Random], Any]]] = {  # type and va
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.sweep
 @pytest.mark.parametrize("mode", MODES)
 @LAWS

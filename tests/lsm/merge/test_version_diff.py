@@ -92,6 +92,7 @@ def test_a_delete_has_the_row_that_it_removes() -> None:
     assert BEFORE_ALL == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=20, deadline=None)

@@ -58,6 +58,7 @@ def sums_at(job: MemoryJob, tag: str) -> set[int]:
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(2))
 def test_every_tag_has_the_sums_of_one_transaction(job: MemoryJob, seed: int) -> None:

@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from engine.cdc.records.scan import declared_parts
 from engine.cdc.rules.names import NameRule, Naming
@@ -133,6 +134,7 @@ def test_what_rules_of_types_lose_is_listed_as_well() -> None:
     assert ([each.name for each in only.columns], only.key) == (["id", "t"], ("id",))
 
 
+@pytest.mark.long
 def test_the_commands_read_topics_and_write_a_job_file(
     kafka: KafkaProperties,
     topics: LogTopics,

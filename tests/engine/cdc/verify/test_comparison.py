@@ -185,6 +185,7 @@ def pairs(numbers: range) -> pa.Table:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_differences_are_found_and_no_others(seed: int, filled_postgres: str, tmp_path: Path) -> None:
     """k keys are changed, removed or added: exactly these are found, with their rows."""

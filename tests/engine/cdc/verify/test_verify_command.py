@@ -50,6 +50,7 @@ def verified(source: ChangeSource, warehouse: Path, capsys: pytest.CaptureFixtur
     return code, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("which", ["postgres_source", "mariadb_source"])
 def test_a_table_that_follows_a_database_equals_it_also_when_the_connector_was_killed(
     which: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]

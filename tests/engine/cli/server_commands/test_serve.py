@@ -134,6 +134,7 @@ class TestServer:
         assert found[found.index("1,a,1.50") :][:3] == ["1,a,1.50", "2,z,9.25", "3,c,3.50"]
         assert any("TABLE_OR_VIEW_NOT_FOUND" in line for line in found)
 
+    @pytest.mark.long
     def test_dbt_builds_an_incremental_model_by_merge_and_a_snapshot(
         self, server: Server, dbt: Callable[..., dict[str, str]]
     ) -> None:

@@ -24,6 +24,7 @@ from tests.engine.deploy.recovery.recovered_shop import (
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_an_incremental_recovery_of_tables_with_logs_dies_at_every_step(
     spark: SparkSession, broker: Broker, topics: LogTopics, tmp_path: Path
 ) -> None:

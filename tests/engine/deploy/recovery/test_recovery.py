@@ -72,6 +72,7 @@ class _NoTables:
         raise AssertionError(table)
 
 
+@pytest.mark.long
 def test_an_incremental_recovery_ends_right(spark: SparkSession, tmp_path: Path) -> None:
     """LN-06, LN-31 to LN-34, LN-38, LN-39, LN-40, LN-41, LN-75: each step twice, as if its end was lost.
 
@@ -118,6 +119,7 @@ def test_an_incremental_recovery_ends_right(spark: SparkSession, tmp_path: Path)
     assert shown_rows(catalog) == wrong  # the new jobs continued, on what was published
 
 
+@pytest.mark.long
 def test_a_full_recovery_by_the_command_dies_at_every_kind_of_step(
     spark: SparkSession, tmp_path: Path, fluvial: Fluvial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +162,7 @@ def test_a_full_recovery_by_the_command_dies_at_every_kind_of_step(
     assert not [name for name in names_in_graph(catalog) if "$" in name]
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_full_recovery_by_the_command_is_killed_and_run_again(
     spark: SparkSession, broker: Broker, tmp_path: Path

@@ -413,6 +413,7 @@ def test_each_clause_of_a_merge(tables: Tables, clauses: str, expected: set[Any]
     assert row_set(table) == (expected or {(1, 10, "a"), (2, 20, "b"), (3, 30, "c")})
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("source", "clauses", "words"),
     [

@@ -67,6 +67,7 @@ SELECT q.a FROM t AS q(a, b, c, d, e, f, g) WHERE q.a = 7 AND b = 'n2'
 """.strip().splitlines()
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("text", SHAPES)
 def test_a_query_gives_what_spark_gives(warehouse: Warehouse, text: str) -> None:
     """FL-25: whatever Spark can do works over tables of Fluvial."""

@@ -83,6 +83,7 @@ def some_records(random: Random) -> LineageRecords:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 def test_any_history_leaves_what_dictionaries_would_hold(new_store: NewStore) -> None:
     """LN-17, LN-19, LN-21, LN-23, LN-54 to LN-63 (LN-55, LN-58, LN-62): keys, first ones, deletes, filters, limits."""
@@ -168,6 +169,7 @@ for store in (JdbcLineageMeta(sqlite), *(JdbcLineageMeta(each, "of many") for ea
 """
 
 
+@pytest.mark.long
 def test_eight_processes_write_the_same_tables_at_once(tmp_path: Path, postgres: str, mysql: str) -> None:
     """LN-42, LN-43, LN-44: no committer, no lost row, no deadlock; and each sees its row at once."""
     sqlite = f"sqlite:////{tmp_path}/l.sqlite"

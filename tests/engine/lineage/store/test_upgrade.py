@@ -85,6 +85,7 @@ def test_a_store_of_the_former_version_is_taken_over(
     assert [tuple(each) for each in found] == [(0, 9), (1, 5), (2, 6)], "the newest run of each barrier"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dialect", ["postgres", "mysql"])
 def test_several_that_open_a_new_store_at_once_get_it(dialect: str, request: pytest.FixtureRequest) -> None:
     """LN-42: schema, tables, views and owner are made by the first one; the others find them."""

@@ -59,6 +59,7 @@ def of_versions(*versions: int) -> Counter[Change]:
     return Counter(each for each in ALL if each[-1] in versions)
 
 
+@pytest.mark.long
 def test_changes_by_version_time_and_tag(spark: SparkSession, shop: Catalog) -> None:
     make_versions(spark, shop, "c")
     table = shop.table("shop.c")

@@ -89,6 +89,7 @@ table.write(pa.table({"id": [2, 4], "v": ["other", "process"]}))
 """
 
 
+@pytest.mark.long
 def test_what_a_session_keeps_of_a_table_is_never_old(spark: SparkSession, shop: Catalog) -> None:
     """Frames are kept by snapshot and files: what another process or another way does is seen by the next text."""
     spark.sql("CREATE TABLE fluvial.shop.kept (id BIGINT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('bucket' = '1')")
@@ -131,6 +132,7 @@ def test_what_a_session_keeps_of_a_table_is_never_old(spark: SparkSession, shop:
     look()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

@@ -58,6 +58,7 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_script_of_spark_submit_finds_the_catalog_of_its_settings(lake: Path) -> None:
     """The script, with its arguments and a module beside it, names nothing of Fluvial."""
@@ -68,6 +69,7 @@ def test_a_script_of_spark_submit_finds_the_catalog_of_its_settings(lake: Path) 
     assert json.loads(printed.splitlines()[-1]) == ["__main__", "beside", ["--day", "1"], [[1, "a"], [2, "b"]], 2]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_shell_finds_the_catalog_of_its_settings(lake: Path) -> None:
     text = "print('counted', spark.table('lake.shop.t').count())\nspark.sql('DELETE FROM lake.shop.t WHERE id = 1')\n"

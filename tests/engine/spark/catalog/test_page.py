@@ -11,6 +11,7 @@ import engine
 PAGE = Path(__file__).resolve().parents[4] / "docs/spark-sql.md"
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_the_page_is_true(spark: SparkSession, tmp_path: Path) -> None:
     """Issue 19, 1: what the page says of Spark's own SQL."""

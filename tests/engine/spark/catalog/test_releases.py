@@ -15,6 +15,7 @@ from tests.support.catalog_statements import outcomes
 ROOT = Path(__file__).resolve().parents[4]
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 @pytest.mark.timeout(900)  # two Sparks, one after the other
 def test_the_catalog_gives_the_same_on_spark_4_2_and_4_3(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def plan(frame: DataFrame) -> str:
     return IDS.sub("", jvm_frame(frame).queryExecution().executedPlan().toString())
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 def test_the_page_of_statements_runs_in_sparks_own_sql(spark: SparkSession, tmp_path: Path) -> None:
     """Issue 19, 1: every statement of docs/sql.md gives through ``spark.sql`` what the page says."""

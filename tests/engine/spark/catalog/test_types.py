@@ -101,6 +101,7 @@ def test_a_time_of_day_has_milliseconds(spark: SparkSession, shop: Catalog) -> N
         spark.sql("INSERT INTO fluvial.shop.times VALUES (2, TIME'12:34:56.7891')")
 
 
+@pytest.mark.long
 def test_case_does_not_count_in_any_statement(spark: SparkSession, shop: Catalog) -> None:
     """Issue 19, 4: the columns keep the names of their creation."""
     spark.sql(

@@ -216,6 +216,7 @@ STEPS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.broker
 @pytest.mark.parametrize("seed", range(8))
 def test_commits_that_stop_at_any_step_land_once(tmp_path: Path, broker: Broker, seed: int) -> None:

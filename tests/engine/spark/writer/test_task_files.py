@@ -160,6 +160,7 @@ ENGINES: Mapping[str, Mapping[str, str]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_key_gets_its_rows_in_the_order_of_tasks_whoever_writes(tmp_path: Path, engine: str) -> None:
@@ -282,6 +283,7 @@ STEPS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.sweep
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(6))
@@ -405,6 +407,7 @@ def spread(spark: SparkSession, rows: int, keys: int, partitions: int) -> DataFr
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("way", ["tasks", "auto"])
 def test_frames_that_tasks_write_land_once_and_in_order(spark: SparkSession, tmp_path: Path, way: str) -> None:

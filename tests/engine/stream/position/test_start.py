@@ -79,6 +79,7 @@ def test_a_query_begins_before_the_first_commit(new_table: NewTable) -> None:
     assert ids(full.available()) == ids(latest.available()) == [1]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "key", ["log.scan.timestamp-mills", "scan.timestamp-millis", "log.scan.timestamp-millis", "scan.timestamp"]
 )

@@ -72,6 +72,7 @@ def written_files(table: FileTable) -> set[str]:
 CHANGE = st.tuples(st.integers(0, 12), st.integers(0, 99), st.sampled_from(["+I", "+U", "-D", "-U"]))
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 @given(
     batches=st.lists(st.lists(CHANGE, max_size=20), min_size=1, max_size=6),
@@ -117,6 +118,7 @@ def test_files_of_threads_that_ended_go_when_another_one_fails() -> None:
     assert {row["v"] for row in table.read().to_arrow().to_pylist()} == {3}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.broker
 @pytest.mark.parametrize("step", [Step.BUCKET_FENCED, Step.ROWS_WRITTEN, Step.FILES_FLUSHED, Step.LOG_COMMITTED])
 @pytest.mark.parametrize("is_replayed_at_once", [True, False], ids=["same run", "new run"])

@@ -51,6 +51,7 @@ def test_the_driver_writes_rows_of_a_statement_that_are_surely_few(spark: SparkS
         assert type(runner_of_batch(spark.sql(text))) is runner
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("writer", "options", "said"),

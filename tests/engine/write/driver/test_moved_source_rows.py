@@ -58,6 +58,7 @@ class MovingSource:
         return [*gone, (*create, {"__debezium.oldkey": b'{"id":%d}' % key})]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def way(
     return made
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("writer", ["driver", "tasks"])
 def test_rows_before_a_truncate_are_gone_and_those_behind_it_are_there(way: Callable[..., Way], writer: str) -> None:
     """INSERT 1,2; TRUNCATE; INSERT 3 kept 1 and 2 (finding 11); the next batch goes on as if nothing had been."""

@@ -16,6 +16,7 @@ SCHEMA = pa.schema([("value", pa.int64()), ("timestamp", pa.timestamp("us", tz="
 ROWS = 10
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_sink_lives_beside_batches_and_statements(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:
     """FL-87 to FL-90: the stream has the values from 0 on, the others those below."""

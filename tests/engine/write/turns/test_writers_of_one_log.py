@@ -124,6 +124,7 @@ def assert_same(table: Table, expected: Iterable[str], part: str = "w") -> None:
     assert table.store.io.list_names(f"{table.store.paths.root}/{TURNS_DIRECTORY}") == []
 
 
+@pytest.mark.long
 def test_a_stream_lives_beside_everything_that_writes(tmp_path: Path, broker: Broker) -> None:
     """FL-87 to FL-91: batches, changes of what was read, overwrites, compactions, a hundred in some seconds."""
     table = logged_table(tmp_path, broker)
@@ -176,6 +177,7 @@ for each in range(6):
 """
 
 
+@pytest.mark.long
 def test_processes_write_beside_a_stream(tmp_path: Path, broker: Broker) -> None:
     """Issue 22 point 9: none takes another for dead that is milliseconds from its snapshot."""
     table, race = logged_table(tmp_path, broker), Race()
@@ -271,6 +273,7 @@ def paused(table: Table, user: str, upkeep: Upkeep, at: Step) -> Any:
             go.set()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", PAUSES)
 def test_a_batch_job_that_comes_back_after_its_lease_loses_no_row(tmp_path: Path, broker: Broker, step: Step) -> None:
     """Others committed for it what the log held; it finds that out, and adds the rest."""
@@ -281,6 +284,7 @@ def test_a_batch_job_that_comes_back_after_its_lease_loses_no_row(tmp_path: Path
     assert_same(table, ["other", "another", *MANY])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", PAUSES)
 def test_a_stream_that_comes_back_after_its_lease_writes_its_batch(tmp_path: Path, broker: Broker, step: Step) -> None:
     table, expected = logged_table(tmp_path, broker), [*MANY, "last"]

@@ -272,6 +272,7 @@ class SyncHistory:
         assert found == rows_of_table(self.table)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_topic_alone_makes_the_table(catalog: Catalog, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

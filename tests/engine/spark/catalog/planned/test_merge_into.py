@@ -48,6 +48,7 @@ def frame_of_changes(spark: SparkSession, table: Table, after: int) -> list[Row]
     return sorted((row.id, row.n, row._change_type) for row in spark.sql(text).collect())
 
 
+@pytest.mark.long
 def test_matched_rows_are_updated_and_deleted_and_others_inserted(spark: SparkSession, shop: Catalog) -> None:
     """One commit of the rows that differ; a row that is written as it is is no change. Nothing stays in staging."""
     table = made_table(shop, "merged")
