@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -70,7 +70,7 @@ settings.load_profile("same")
 
 # What a session starts once, in seconds, and the process that has it: of the first that a test needs. Some tests need
 # both databases. A module that takes minutes by itself (kills, restarts) names a group of its own.
-_PROCESSES = {
+PROCESSES = {
     "flink": "flink",  # with a broker and a Spark of their own
     # with a broker of their own
     **dict.fromkeys(("connect", "postgres_source", "mariadb_source"), "databases"),
@@ -105,13 +105,12 @@ _MARKERS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Name for ``pytest -n 4 --dist loadgroup`` the process of each test, and mark those that need a server."""
     for item in items:
-        values = [value for value in _values(item) if isinstance(value, str)]  # a fixture may be asked for by a value
-        needed = (*getattr(item, "fixturenames", ()), *values)
+        needed = needed_by(item)
         for marker in {_MARKERS[name] for name in needed if name in _MARKERS}:
             item.add_marker(getattr(pytest.mark, marker))
         if item.get_closest_marker("xdist_group") is not None:
             continue
-        process = next((_PROCESSES[name] for name in _PROCESSES if name in needed), None)
+        process = next((PROCESSES[name] for name in PROCESSES if name in needed), None)
         if process is None and item.get_closest_marker("spark") is not None:
             process = item.path.stem  # starts Spark in processes of its own
         if process in _HALVED and not _SECOND.isdisjoint(item.path.parts):
@@ -156,9 +155,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         print(f"\n{report.when} failed: {report.nodeid} ({report.duration:.0f} s)", file=sys.__stderr__, flush=True)
 
 
-def _values(item: pytest.Item) -> Iterable[object]:
+def needed_by(item: pytest.Item) -> tuple[str, ...]:
+    """Names of a test's fixtures, and its values that are texts: a fixture may be asked for by a value."""
     callspec = getattr(item, "callspec", None)
-    return () if callspec is None else callspec.params.values()
+    values = () if callspec is None else callspec.params.values()
+    return (*getattr(item, "fixturenames", ()), *(value for value in values if isinstance(value, str)))
 
 
 @pytest.fixture(scope="session")

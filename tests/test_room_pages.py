@@ -57,7 +57,10 @@ def opening(page: Path) -> str:
 FILE = re.compile(rf"(?:{'|'.join([*PACKAGES, 'tests', 'conf', 'benchmarks'])})/[\w/.@-]+|[\w-]+\.(?:py|md)")
 
 
-@pytest.mark.parametrize("page", [ROOT / "FORMAT.md", *READMES], ids=lambda path: path.relative_to(ROOT).as_posix())
+NAMING = [ROOT / "FORMAT.md", ROOT / "tests/README.md", *READMES]
+
+
+@pytest.mark.parametrize("page", NAMING, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert [name for name in sorted(dotted_names(page)) if not resolved(name)] == []

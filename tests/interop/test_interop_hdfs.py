@@ -13,7 +13,6 @@ from filestore.io.file_io import FileIO, MovesDirectories
 from lsm.errors import ConflictError, InvalidInputError
 from tests.stores.hdfs import MiniHdfs
 
-pytestmark = pytest.mark.long
 SCHEMA = pa.schema([("dt", pa.string()), ("id", pa.int64()), ("v", pa.string())])
 MIB = 1 << 20
 
@@ -36,6 +35,7 @@ def io_of(hdfs: MiniHdfs, name: str) -> tuple[FileIO, str]:
     return io, catalog.warehouse
 
 
+@pytest.mark.long
 def test_files_keep_the_promises_of_a_file_system(hdfs: MiniHdfs) -> None:
     """FL-92: whole or not at all, once, under any name; directories move in one step."""
     io, root = io_of(hdfs, "files")
@@ -81,6 +81,7 @@ def test_files_keep_the_promises_of_a_file_system(hdfs: MiniHdfs) -> None:
     assert [name for name in io.list_names(root) if name.startswith(".")] == []
 
 
+@pytest.mark.long
 def test_of_many_that_create_a_file_one_wins(hdfs: MiniHdfs) -> None:
     """FL-92: a commit is a rename; who finds the name taken makes the next one."""
     io, root = io_of(hdfs, "race")
@@ -121,6 +122,7 @@ def test_a_table_is_one_for_java_with_hadoops_client_and_for_us(hdfs: MiniHdfs) 
         ours.create_table("shop.v", SCHEMA, options={"bucket": "-1", "commit.lock": "file"})
 
 
+@pytest.mark.long
 def test_a_name_node_that_restarts_loses_and_doubles_no_commit(hdfs: MiniHdfs) -> None:
     """FL-92: two writers go on while it is away; what was acknowledged is there, once."""
     table = make_shop_table(catalog_at(hdfs, "restart"), "shop.t")
@@ -149,6 +151,7 @@ def test_a_name_node_that_restarts_loses_and_doubles_no_commit(hdfs: MiniHdfs) -
     assert sum(each.commit_kind == "APPEND" for each in appends) == len(acknowledged)
 
 
+@pytest.mark.long
 def test_addresses_that_are_none_are_refused(tmp_path: Path) -> None:
     """FL-92."""
     with pytest.raises(InvalidInputError, match="write hdfs://namenode:8020/path"):

@@ -1,0 +1,87 @@
+"""What ``make test`` leaves to ``make test-all``, and what it keeps."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.tiers import spread
+
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import pytest
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("letter", "ab")
+@pytest.mark.parametrize("n", range(3))
+def test_of_six(n, letter): pass
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("n", range(3))
+def test_of_three(n): pass
+
+@pytest.mark.long
+def test_long(): pass
+"""
+COLLECT = """
+import json, sys, pytest
+
+class Fixtures:
+    def pytest_collection_finish(self, session):
+        from tests.conftest import PROCESSES, needed_by
+        found = {False: set(), True: set()}
+        for item in session.items:
+            found[item.get_closest_marker("long") is not None].update(PROCESSES.keys() & {*needed_by(item)})
+        print("parts", json.dumps([sorted(names) for names in found.values()]))
+
+sys.exit(pytest.main(["--collect-only", "-qq", "-m", "not soak", "tests"], [Fixtures()]))
+"""
+
+
+def printed_by(*arguments: str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTEST_ADDOPTS": "", **environment},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@given(cells=st.integers(1, 300), count=st.integers(1, 300))
+def test_cells_are_kept_at_even_distances(cells: int, count: int) -> None:
+    """Issue 13, 7."""
+    kept = sorted(spread(cells, count))
+    assert kept[0] == 0
+    assert len(kept) == min(cells, count)
+    ends = [*kept[1:], cells]
+    distances = {end - place for place, end in zip(kept, ends, strict=True)}
+    assert max(distances) - min(distances) <= 1
+    assert min(distances) >= 1
+
+
+def test_a_sampled_test_keeps_some_of_its_cells(tmp_path: Path) -> None:
+    """Issue 13, 7."""
+    (tmp_path / "test_any.py").write_text(TESTS)
+    asked = ["-p", "tests.support.tiers", "-p", "no:cacheprovider", "-m", "not long", "--collect-only", "-q"]
+    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    found = printed_by("-m", "pytest", *asked, str(tmp_path), cwd=tmp_path, **environment)
+    names = [line.partition("::")[2] for line in found.splitlines() if "::" in line]
+    assert names == ["test_of_six[0-a]", "test_of_six[1-b]", "test_of_three[0]", "test_of_three[1]", "test_of_three[2]"]
+
+
+@pytest.mark.long
+def test_make_test_has_every_real_part() -> None:
+    """Issue 13, 7: what is long are more cells and stories of a database, a cluster or a peer, never all of them."""
+    (line,) = [line for line in printed_by("-c", COLLECT, cwd=ROOT).splitlines() if line.startswith("parts ")]
+    kept, left = map(set, json.loads(line.removeprefix("parts ")))
+    assert {"spark", "broker", "flink", "java_peer", "postgres_source", "object_store"} <= kept
+    assert left - kept == set()
