@@ -66,6 +66,7 @@ def marks_of(name: str) -> tuple[pytest.MarkDecorator, ...]:
     )
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES])
 def test_its_lines_say_what_was_measured_where_and_beside_what(name: str, run_benchmark: Callable[[str], str]) -> None:
     check_lines(run_benchmark(name))

@@ -30,7 +30,7 @@ from tests.support.rows import id_rows
 from tests.support.streams import Query, content, fold, query, rows
 from tests.support.warehouses import ID_SCHEMA
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.interop, pytest.mark.long]
 NAME = "shop.orders"
 DAY_S, LONGEST_DAY_S = 20.0, 90.0  # a machine with other work has not done enough sooner
 WORK = ("stream batch", "batch 2", "batch 3", "statement")

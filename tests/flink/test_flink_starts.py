@@ -78,6 +78,7 @@ def test_a_job_begins_at_each_kind_of_offset(table: Table, catalog: Catalog, fli
     begin_and_go_on(table, flink, name, {mode: ("scan.startup.mode", *given) for mode, given in TOPIC.items()})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("follows", ["log", "files"])
 def test_a_job_begins_in_each_mode_of_a_scan(follows: str, table: Table, flink: Flink, tmp_path: Path) -> None:
     """From a snapshot on a job reads the files, and the connector says so."""

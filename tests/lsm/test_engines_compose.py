@@ -52,6 +52,7 @@ ENGINES: Mapping[str, tuple[MergeFunction, Mapping[str, str], Mapping[str, Any],
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @LAWS

@@ -389,6 +389,7 @@ def test_records_that_are_gone_stop_a_stream_unless_told_otherwise(
     assert rows["offset"].to_pylist() == [7, 8, 9]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.parametrize("was_planned", [False, True], ids=["between two batches", "inside a batch"])

@@ -114,6 +114,7 @@ def marker_key(table: Table) -> MarkerKey:
     return table.log.key
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["unsigned", "other key", "other bucket", "payload changed", "line changed"])
 def test_a_forged_marker_brings_nothing_in(warehouse: Catalog, kafka: KafkaProperties, how: str) -> None:
     table = new_table(warehouse)

@@ -136,6 +136,7 @@ def test_a_name_is_free_for_a_new_table_once_the_old_one_is_renamed(renaming: Ca
     renamed.write(id_rows([7]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [{}, {"log.format": "json"}, {"log.changelog-mode": "all", "changelog-producer": "lookup"},

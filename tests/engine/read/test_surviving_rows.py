@@ -125,6 +125,7 @@ def test_files_of_equal_sizes_are_known_by_name(spark: SparkSession, tmp_path: P
     assert frame.count() == 500 - len(GONE)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_scan_without_its_bitmap_fails(spark: SparkSession, tmp_path: Path) -> None:
     """Neither are rows lost nor do deleted ones come back when a name does not match."""

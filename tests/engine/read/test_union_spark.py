@@ -37,6 +37,7 @@ def table(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Table:
     return made
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("read", [by_format, by_frame], ids=["format", "dataframe"])
 def test_spark_reads_files_and_log_as_one_table(spark: SparkSession, table: Table, read: Reader) -> None:
     plain, union = read(spark, table), read(spark, table, **{"scan.log.union": "true"})

@@ -71,6 +71,7 @@ def test_a_reader_of_files_and_log_gets_a_prefix_of_the_log() -> None:
         assert found.operations["log-read"] == found.histories
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", ["log-upsert", "log-sink"])
 def test_changes_that_were_looked_up_in_a_snapshot_that_expired_are_looked_up_again(name: str) -> None:

@@ -33,6 +33,7 @@ def text(found: dict[str, Any]) -> str:
     return repr(found)
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 @law
 @given(st.lists(rows, max_size=6), st.lists(st.tuples(rows, st.booleans()), min_size=1, max_size=25), st.data())

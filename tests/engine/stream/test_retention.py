@@ -87,6 +87,7 @@ def check_streams_go_on(table: Table, streams: dict[str, Query], ids_of: int, v:
         assert stream.available() == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("aborted", [False, True], ids=["committed", "aborted"])
 def test_readers_of_an_emptied_log_go_on_when_rows_come(new_table: NewTable, aborted: bool) -> None:
     """FL-98 to FL-100: twice, and with readers that begin while the log is empty."""

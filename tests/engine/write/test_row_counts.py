@@ -237,6 +237,7 @@ def test_sink_log_and_hybrid_stream_in_spark_over_a_restart(
     shutil.rmtree(tmp_path / "input")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_sql_makes_reads_and_changes_such_tables(spark: SparkSession, tmp_path: Path) -> None:
     """FL-05, FL-06, FL-184: CREATE, DESCRIBE, SHOW CREATE, SELECT, DELETE and UPDATE; MERGE says no."""

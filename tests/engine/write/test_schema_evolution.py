@@ -48,6 +48,7 @@ def write_batch(io: Any, batch: int, rows: pa.Table, *, root: str = "/warehouse"
     writer.write(batch, lambda spec: write_part(spec, cast_rows(rows.to_batches(), store.schema, RULES)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("when", When)
 def test_a_batch_that_dies_anywhere_is_replayed_into_one_new_version(when: When) -> None:

@@ -41,6 +41,7 @@ def fresh_rows(table: Table) -> list[dict[str, Any]]:
     return row_dicts(Catalog(table.store.paths.root.rsplit("/", 2)[0]).table(table.name), "id")
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_brings_columns_survives_every_step(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

@@ -563,6 +563,7 @@ def dead_expiry_in_a_table_made_again(nth: int, *, written: int, is_expired: boo
     return catalog.table("db.t"), io.left <= 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("written", "is_expired"), [(0, False), (2, False), (6, False), (6, True)])
 @pytest.mark.sweep
 def test_what_a_dead_expiry_left_in_a_table_made_again_stops_nothing(written: int, is_expired: bool) -> None:

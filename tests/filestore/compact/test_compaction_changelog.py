@@ -257,6 +257,7 @@ def prepared(disk: MemoryFileIO, producer: str) -> FileTable:
 EXPECTED: list[Change] = [("-U", 1, 1), ("+U", 1, 10), ("-U", 2, 2), ("+U", 2, 21), ("-D", 3, 3), ("+I", 20, 1)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sweep
 @pytest.mark.parametrize("when", When)
 @pytest.mark.parametrize("producer", PRODUCERS)

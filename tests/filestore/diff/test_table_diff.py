@@ -66,6 +66,7 @@ def test_what_differs_between_two_snapshots_tags_and_branches() -> None:
     assert diff_changes(table, "start", "latest") == [("-U", 1, 1), ("+U", 1, 10), ("-D", 2, 2)]
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), buckets=st.integers(1, 3), engine=st.sampled_from(["deduplicate", "aggregation"]))

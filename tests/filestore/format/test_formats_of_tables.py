@@ -110,6 +110,7 @@ def folded_names(table: FileTable) -> dict[int, str]:
     return names
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 @settings(max_examples=30, deadline=None)
 @given(OPTIONS, HISTORY, st.sampled_from(["none", "input", "full-compaction"]), st.booleans())

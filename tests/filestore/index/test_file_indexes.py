@@ -257,6 +257,7 @@ def _key_table(io: MemoryFileIO | None = None) -> FileTable:
     return key_table(io, bucket="1", **{BLOOM: "v", "file-index.in-manifest-threshold": "0 b"})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 def test_whatever_dies_no_index_is_left_that_nobody_knows(when: When) -> None:

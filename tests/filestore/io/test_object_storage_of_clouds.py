@@ -119,6 +119,7 @@ def test_a_table_lives_in_a_bucket_of_a_cloud(cloud: Cloud) -> None:
     assert obstore.list(store).collect() == []
 
 
+@pytest.mark.sampled(1)
 @CLOUDS
 def test_files_directories_and_parts_are_those_of_a_file_system(cloud: Cloud) -> None:
     """Names with every sign, pages of listings, missing files, uploads in parts and reads by ranges."""

@@ -181,6 +181,7 @@ def test_wherever_a_fast_forward_dies_a_schema_change_leaves_all_of_the_branch_o
     assert {(("later",), 1), (("own", "second"), 2)} <= seen
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 @pytest.mark.parametrize("comes", ["a commit", "a commit with the new schema"])
 def test_a_refused_fast_forward_leaves_no_schema_version(comes: str) -> None:

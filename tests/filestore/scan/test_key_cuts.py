@@ -74,6 +74,7 @@ def whole(table: FileTable, filter: str | None = None) -> list[DataSplit]:
     return list(TableScan(table.store).plan(filter=filter).splits)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KEYS)
 def test_spans_are_the_whole_read_in_key_order(kind: str) -> None:
     """FL-80, issue 20 point 8: the rows of all spans, one after the other, are those of the section, in its order."""

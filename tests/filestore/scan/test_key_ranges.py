@@ -48,6 +48,7 @@ def rows_in(table: FileTable, split: DataSplit) -> pa.Table:
     return pa.Table.from_batches(read_split(table, split), table.schema.arrow_schema)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_ranges_of_a_bucket_are_the_whole_and_share_no_row(engine: str) -> None:

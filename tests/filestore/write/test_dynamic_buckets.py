@@ -87,6 +87,7 @@ def test_new_keys_go_where_there_is_room(
         assert {each for each in range(60) if after[each]} >= set(range(wanted))
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 @given(
     st.lists(

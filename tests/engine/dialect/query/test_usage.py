@@ -98,6 +98,7 @@ def pruned(text: str, content: dict[str, list[tuple[Any, ...]]]) -> list[tuple[A
     return sqlite_rows(Spliced.of(text, edits).text, tables)
 
 
+@pytest.mark.long
 @pytest.mark.sweep
 @settings(max_examples=300)
 @given(queries(), contents)

@@ -113,6 +113,7 @@ def test_any_history_leaves_what_dictionaries_would_hold(new_store: NewStore) ->
             assert list(store.sink_data_lineages(predicate)) == list(oracle.sink_data_lineages(predicate)), filter
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sweep
 def test_single_records_are_stored_once(new_store: NewStore) -> None:
     """LN-54, LN-57, LN-60, LN-61: the calls of the PIP, each made twice; the first time stays."""

@@ -43,6 +43,7 @@ def old_tables(schema: str | None) -> sa.MetaData:
     return metadata
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres", "mysql"])
 def test_a_store_of_the_former_version_is_taken_over(
     dialect: str, tmp_path: Path, request: pytest.FixtureRequest

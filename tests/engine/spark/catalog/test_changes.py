@@ -167,6 +167,7 @@ def streamed_counts(spark: SparkSession, frame: DataFrame, checkpoint: Path) -> 
     return rows
 
 
+@pytest.mark.long
 def test_a_stream_of_changes_goes_on_where_it_ended(spark: SparkSession, shop: Catalog, tmp_path: Path) -> None:
     """From a version, exclusive too, from the newest state, and after a restart; the same changes as the batch."""
     make_versions(spark, shop, "s")

@@ -622,6 +622,7 @@ def test_what_spark_refuses(spark: SparkSession, tmp_path: Path) -> None:
             spark.range(3).selectExpr("id AS k").write.format("fluvial").mode(mode).save()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.interop

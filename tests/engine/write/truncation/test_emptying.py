@@ -103,6 +103,7 @@ class StoppedError(Exception):
     """As a killed driver ends."""
 
 
+@pytest.mark.long
 def test_a_driver_that_dies_behind_the_commit_that_empties_a_table_with_a_log(
     way: Callable[..., Way], new_topic: Callable[..., str], kafka: KafkaProperties
 ) -> None:

@@ -218,6 +218,7 @@ def deaths(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> dict[Ste
 LOGGED = (Step.LOG_COMMITTED, Step.PART_DONE, Step.TASKS_DONE)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("step", dying_writer.STEPS)
 def test_after_a_killed_batch_the_next_writer_goes_on(deaths: dict[Step, Table], step: Step) -> None:
     """FL-91: what the log holds of the batch is committed, for nobody else will do it; nothing else of it is."""

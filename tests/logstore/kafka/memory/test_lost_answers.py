@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from logstore.kafka.memory.cluster import MemoryCluster
 from logstore.kafka.memory.environment import MemoryEnvironment
 from logstore.kafka.memory.producer import MemoryProducer
@@ -22,6 +24,7 @@ class LosesOneAnswer(MemoryEnvironment):
         return found
 
 
+@pytest.mark.long
 def test_a_record_behind_a_lost_answer_is_not_taken_for_a_repetition() -> None:
     cluster = MemoryCluster()
     cluster.create_topic("t", 1)
