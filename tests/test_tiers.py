@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,15 @@ def test_of_three(n): pass
 
 @pytest.mark.long
 def test_long(): pass
+"""
+BUSY = """
+import subprocess, sys, time
+
+def test_quick(): pass
+
+def test_busy():
+    code = "import time\\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
 """
 COLLECT = """
 import json, sys, pytest
@@ -76,6 +86,17 @@ def test_a_sampled_test_keeps_some_of_its_cells(tmp_path: Path) -> None:
     found = printed_by("-m", "pytest", *asked, str(tmp_path), cwd=tmp_path, **environment)
     names = [line.partition("::")[2] for line in found.splitlines() if "::" in line]
     assert names == ["test_of_six[0-a]", "test_of_six[1-b]", "test_of_three[0]", "test_of_three[1]", "test_of_three[2]"]
+
+
+def test_costs_are_of_all_processes_of_a_test(tmp_path: Path) -> None:
+    """Issue 13, 7: what a test starts is what makes it long."""
+    (tmp_path / "test_any.py").write_text(BUSY)
+    asked = ["-p", "xdist", "-n", "1", "-p", "tests.support.costs", "-p", "no:cacheprovider", "-q"]
+    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    found = printed_by("-m", "pytest", *asked, str(tmp_path), cwd=tmp_path, **environment)
+    costs = {name: float(cost) for cost, name in re.findall(r"^ +([\d.]+) test_any.py::(\w+)$", found, re.MULTILINE)}
+    assert costs.keys() == {"test_busy", "test_quick"}
+    assert costs["test_busy"] >= 0.5
 
 
 @pytest.mark.long
