@@ -65,13 +65,18 @@ def test_killed_workers_broker_and_driver_and_a_paused_driver_repeat_and_lose_no
     world = new_world(seed=1)
     world.feed(3)
     task_steps = [world.point("sink_log", step.value, Strike.SELF, after=n // 3) for n, step in enumerate(TASK_STEPS)]
+    all_struck = world.point("format_log", Step.BATCH_STARTED.value, Strike.HOLD, after=1)
     first = world.start(
         *task_steps,
+        all_struck,
         world.point("format_log", Step.ROWS_STAGED.value, Strike.SELF),
         world.point("format_log", Step.LOG_COMMITTED.value, Strike.SELF),
         world.point("format_log", Step.TASKS_DONE.value, Strike.DRIVER, after=1),
         lanes=("sink_log", "format_log"),
     )
+    for step in task_steps:
+        world.until_struck(first, step)
+    world.release(all_struck)  # the other lane ends the driver
     assert world.until_end(first) < 0, f"{world.place}\n{first.errors()}"
     assert {*task_steps, first.points[-1]} <= set(world.struck(first)), world.place
     assert not [each for each in first.errors() if TAKEN_OVER in each]
