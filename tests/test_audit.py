@@ -44,6 +44,7 @@ def pins_of(call: str) -> str:
     return words[words.index("--requirement") + 1].rpartition("/")[2]
 
 
+@pytest.mark.sweep
 def test_every_file_of_pins_is_audited_strictly(tmp_path: Path) -> None:
     code, calls = audited(tmp_path, {})
     assert code == 0
@@ -53,6 +54,7 @@ def test_every_file_of_pins_is_audited_strictly(tmp_path: Path) -> None:
         assert call.endswith(" -s osv")
 
 
+@pytest.mark.sweep
 def test_an_advisory_fails_the_command_and_the_others_are_audited_too(tmp_path: Path) -> None:
     code, calls = audited(tmp_path, {"constraints.txt": ADVISORY})
     assert code != 0

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 TESTS = """
 import os
@@ -19,6 +21,7 @@ def test_anything(n):
 SERVED = '@pytest.mark.xdist_group("server")'
 
 
+@pytest.mark.sweep
 def test_a_group_and_a_file_are_one_process_of_several(tmp_path: Path) -> None:
     """Issue 13, 7: a marker that nobody reads starts each server in each worker, and every test still passes."""
     for name, mark in (("one", SERVED), ("two", SERVED), ("three", ""), ("four", "")):

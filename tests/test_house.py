@@ -113,6 +113,7 @@ def test_the_tests_lie_in_rooms_of_the_same_names() -> None:
     assert sorted(map(str, tests - rooms)) == []
 
 
+@pytest.mark.sweep
 def test_a_public_name_is_defined_once() -> None:
     homes = defaultdict(set)
     for module, names in definitions().items():
@@ -123,6 +124,7 @@ def test_a_public_name_is_defined_once() -> None:
     assert {name: sorted(found) for name, found in homes.items() if len(found) > 1} == {}
 
 
+@pytest.mark.sweep
 def test_a_name_is_imported_from_where_it_is_defined() -> None:
     found = []
     for path in FILES:
@@ -145,10 +147,12 @@ def matches(patterns: dict[str, str]) -> list[str]:
     return found
 
 
+@pytest.mark.sweep
 def test_the_words_are_those_of_the_field() -> None:
     assert matches(WORDS) == []
 
 
+@pytest.mark.sweep
 def test_no_module_refers_to_what_is_not_in_the_repository() -> None:
     assert matches(REFERENCES) == []
 

@@ -146,6 +146,7 @@ def option_names() -> set[str]:
     return found
 
 
+@pytest.mark.sweep
 def test_an_option_that_a_table_lists_is_one() -> None:
     code = "".join(path.read_text("utf-8") for name in PACKAGES.split("|") for path in (ROOT / name).rglob("*.py"))
     names = option_names()
@@ -212,6 +213,7 @@ def test_the_job_files_are_valid(job: str, capsys: pytest.CaptureFixture[str]) -
     assert run_command(["validate", str(ROOT / job)]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.sweep
 def test_the_page_of_dependencies_is_that_of_the_project() -> None:
     """Each package once, each is imported somewhere, and the bounds are as the page says."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

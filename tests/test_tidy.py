@@ -60,6 +60,7 @@ def error_classes(root: type[FluvialError] = FluvialError) -> Iterator[type[Fluv
         yield from error_classes(child)
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", CHECKS.values(), ids=CHECKS.keys())
 def test_every_tool_is_content(command: list[str]) -> None:
@@ -87,6 +88,7 @@ def test_no_module_is_longer_than_a_reader_can_hold() -> None:
     assert [module for module in LONG_MODULES if lines.get(module, 0) <= MAX_LINES] == [], "take these off the list"
 
 
+@pytest.mark.sweep
 def test_no_file_knows_a_registry_or_a_machine() -> None:
     found = []
     for path in tracked_files():
@@ -127,6 +129,7 @@ def test_make_help_lists_every_target() -> None:
     assert re.findall(r"^  make ([a-z-]+) +\S", said, flags=re.MULTILINE) == targets
 
 
+@pytest.mark.sweep
 def test_a_wheel_holds_the_four_packages_and_the_spark_modules(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)

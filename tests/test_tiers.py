@@ -88,6 +88,7 @@ def test_a_sampled_test_keeps_some_of_its_cells(tmp_path: Path) -> None:
     assert names == ["test_of_six[0-a]", "test_of_six[1-b]", "test_of_three[0]", "test_of_three[1]", "test_of_three[2]"]
 
 
+@pytest.mark.sweep
 def test_costs_are_of_all_processes_of_a_test(tmp_path: Path) -> None:
     """Issue 13, 7: what a test starts is what makes it long."""
     (tmp_path / "test_any.py").write_text(BUSY)

@@ -46,6 +46,7 @@ def test_two_positions_join_in_the_first_that_is_behind_neither(
     assert behind_both.is_at_or_after(joined)
 
 
+@pytest.mark.sweep
 @law
 @given(positions, positions)
 def test_ranges_lead_from_one_position_to_the_next(start: dict[int, int], steps: dict[int, int]) -> None:

@@ -132,6 +132,7 @@ ARRIVED = st.lists(
 )
 
 
+@pytest.mark.sweep
 @LAWS
 @given(ARRIVED, st.sampled_from(["newest", "not deleted", "sequence", "sum", "reset"]))
 def test_buffers_that_are_flushed_together_give_what_each_gives_alone(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ def test_universal_bounds_runs_and_waste(
     history(lambda _: strategy, flushes, percent_left, check, level_count=trigger + 1)
 
 
+@pytest.mark.sweep
 @LAWS
 @given(FLUSHES, st.integers(1, 5), st.integers(1, 1000), st.integers(2, 5), st.integers(50, 100))
 def test_leveled_keeps_the_size_of_every_level(

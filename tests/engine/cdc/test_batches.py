@@ -527,6 +527,7 @@ def test_a_batch_is_one_barrier_of_its_job_in_all_its_tables(job: MemoryJob) -> 
     assert orjson.loads(snapshot.properties["fluvial.cdc-offsets"]) == {"shop.public.users": {"0": 4}}
 
 
+@pytest.mark.sweep
 def test_the_lineage_of_a_batch_is_stored_in_one_transaction(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it cannot be stored, the batch ends and no table is parked; its repetition stores it."""
     tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(5)]

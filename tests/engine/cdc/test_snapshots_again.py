@@ -127,6 +127,7 @@ class KilledSource:
             self.noted = self.chance.randint(at, end)
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_table_without_a_key_is_equal_whenever_its_connector_is_killed(job: MemoryJob, seed: int) -> None:

@@ -216,6 +216,7 @@ def test_a_jobs_session_leaves_ctrl_c_to_the_job(monkeypatch: pytest.MonkeyPatch
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.sweep
 def test_sigterm_while_spark_starts_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -259,6 +259,7 @@ def test_a_stream_into_a_table_without_a_key_puts_small_files_together(
     assert len(assert_peers_agree(appended.store.paths.root)) == 40
 
 
+@pytest.mark.sweep
 def test_rows_are_seen_behind_every_batch_of_a_table_with_deletion_vectors(tmp_path: Path) -> None:
     """FL-162: nobody sees level 0 there; older rows are marked, and reads merge nothing."""
     options = {"bucket": "1", "deletion-vectors.enabled": "true", "compaction.max-size-amplification-percent": "100000"}

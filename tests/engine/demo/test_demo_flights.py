@@ -43,6 +43,7 @@ def test_the_key_is_unique(all_flights: pa.Table) -> None:
     assert all_flights.group_by(list(KEY)).aggregate([]).num_rows == all_flights.num_rows
 
 
+@pytest.mark.sweep
 def test_every_flight_has_its_changes_and_no_other(all_flights: pa.Table) -> None:
     whole = change_stream(all_flights)
     counts = whole.counts

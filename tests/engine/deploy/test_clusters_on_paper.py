@@ -61,6 +61,7 @@ def test_a_wrong_member_is_found() -> None:
         kubernetes_validate.validate(pod, RELEASE, strict=True)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["kubernetes.conf", "yarn.conf"])
 def test_settings_are_those_of_spark(name: str) -> None:
     given = settings(name, commented=True)

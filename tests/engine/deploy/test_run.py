@@ -334,6 +334,7 @@ def test_sparks_ui_is_off_on_one_machine_unless_a_job_asks_for_it(
     assert seen.get("spark.ui.enabled") == ui
 
 
+@pytest.mark.sweep
 def test_brokers_that_do_not_answer_make_a_job_not_ready() -> None:
     """Finding 8: it said that it was ready for the whole outage, in which one batch hung."""
     config = HealthConfig()

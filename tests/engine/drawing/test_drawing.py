@@ -225,6 +225,7 @@ def test_lines_name_buckets_and_keys() -> None:
     assert lines[1].startswith("  L0  ██████     1 file            2 rows")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("buckets", [1, 4, 9, 40, 100])
 def test_words_are_in_their_panels_and_apart(buckets: int) -> None:
     schema = pa.schema([("day", pa.string()), ("shop", pa.string()), ("v", pa.int64())])

@@ -24,6 +24,7 @@ def warehouse(tables: int, seed: int) -> LineageGraph:
     return LineageGraph.of(edges, nodes)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("tables", "seed"), [(9, 1), (40, 2), (40, 3), (90, 4)])
 def test_a_catalog_is_legible(tables: int, seed: int) -> None:
     graph = warehouse(tables, seed)

@@ -97,6 +97,7 @@ def test_dashes_cover_their_share_of_a_line(corners: list[tuple[int, int]], draw
     assert all(_length(piece) <= drawn + 1e-6 for piece in pieces)
 
 
+@pytest.mark.sweep
 def test_the_command_writes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_reconnects_lose_and_repeat_nothing(table: Table, server: ChangeServer) 
     assert fold(browser.rows) == content(table)
 
 
+@pytest.mark.sweep
 def test_a_quiet_stream_stays_open(table: Table, server: ChangeServer) -> None:
     """It is looked at by comments, and goes on at its position."""
     browser = Browser(server.port)

@@ -158,6 +158,7 @@ def test_a_position_within_a_batch_is_of_the_rows_that_were_asked_for(table: Tab
         table.stream(str(within.position), filter="id = 2")
 
 
+@pytest.mark.sweep
 def test_a_stream_ends_when_it_is_stopped_idle_or_out_of_time(table: Table) -> None:
     assert ids(delivered(list(table.stream(idle_s=0)))) == [2, 3]
     assert ids(delivered(list(table.stream(timeout_s=0.2)))) == [2, 3]
@@ -256,6 +257,7 @@ def test_a_spark_checkpoint_is_a_start(table: Table, tmp_path: Path) -> None:
         available(table, tmp_path)
 
 
+@pytest.mark.sweep
 def test_a_running_stream_follows_new_columns(table: Table, catalog: Catalog) -> None:
     """It keeps its own; a new stream at its position has them all."""
     stream = table.stream(1, idle_s=0.3)

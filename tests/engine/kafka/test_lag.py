@@ -80,6 +80,7 @@ def test_lag_is_true_at_the_moment_of_asking(kafka: KafkaProperties, new_topic: 
     assert undelivered(delivered, {(topic, 0): 2}) == {}
 
 
+@pytest.mark.sweep
 def test_an_outage_is_seen_within_ten_seconds_and_its_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the watch's own thread, which a batch that hangs does not keep."""
     monkeypatch.setattr("engine.deploy.pipeline.job_watch._PERIOD_S", 0.05)

@@ -142,6 +142,7 @@ def test_a_branch_that_becomes_main_brings_its_lineage(catalog: Catalog, capsys:
     assert "job b" not in out
 
 
+@pytest.mark.sweep
 def test_a_branch_that_is_made_again_begins_without_lineage(catalog: Catalog) -> None:
     """LN-28, LN-75: what was read from the former one was not read from this one, whatever became main meanwhile."""
     table = loaded_table(catalog, "shop.t", snapshots=1)

@@ -160,6 +160,7 @@ def targets(page: Path) -> dict[str, ET.Element]:
     return sections
 
 
+@pytest.mark.sweep
 def test_the_whole_catalog(run: Run, tmp_path: Path) -> None:
     """LN-03: without a table, every job with what it reads and writes; and every picture of it."""
     reported = run().splitlines()
@@ -221,6 +222,7 @@ def test_tables_that_are_gone_or_elsewhere_show_what_is_recorded(tmp_path: Path)
     assert not any("load#46" in each for each in words)
 
 
+@pytest.mark.sweep
 def test_batches_are_named_by_their_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No barrier of 19 digits is shown to people; scripts get it."""
     catalog = Catalog(str(tmp_path / "w"))

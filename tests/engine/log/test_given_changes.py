@@ -30,6 +30,7 @@ def is_complete(changes: list[tuple[int, str]]) -> bool:
     return True
 
 
+@pytest.mark.sweep
 @settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["+I", "-D", "-U +U", "-U +U", "-U", "+U"])), max_size=5),

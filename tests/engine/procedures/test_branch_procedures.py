@@ -32,6 +32,7 @@ def orders_of(catalog: Catalog, branch: str | None = None) -> frozenset[tuple[An
 BASE = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
 
 
+@pytest.mark.sweep
 def test_a_branch_is_made_merged_renamed_and_deleted(new_table: NewTable, catalog: Catalog, call: Call) -> None:
     """BR-07, BR-08, BR-15, BR-44 to BR-46: by any of the three ways, reported in rows."""
     table = new_table()

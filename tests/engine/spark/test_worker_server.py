@@ -83,6 +83,7 @@ def of_client(server: subprocess.Popen[bytes], *arguments: str) -> list[str]:
     return [sys.executable, "-I", "-S", CLIENT, str(server.args[-1]), "-m", MODULE, *arguments]  # type: ignore[index]
 
 
+@pytest.mark.sweep
 def test_a_forked_process_finds_what_a_started_one_finds(server: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """Issue 13: environment, directory, arguments, module path, streams, hashes of texts, exit code."""
     given = environment(SPARK_BUFFER_SIZE="1", PYTHON_WORKER_FACTORY_SECRET="ä")
@@ -146,6 +147,7 @@ def test_a_client_that_is_cut_off_disturbs_no_other(server: subprocess.Popen[byt
         assert process.wait(60) == 5
 
 
+@pytest.mark.sweep
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     script = f"""
 import os, sys

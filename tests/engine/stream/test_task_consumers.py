@@ -56,6 +56,7 @@ def test_another_cluster_behind_the_same_address_has_its_own() -> None:
     assert found[0] is not found[1]
 
 
+@pytest.mark.sweep
 def test_unused_ones_are_closed_and_used_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = closings(monkeypatch)
     now_s = [0.0]

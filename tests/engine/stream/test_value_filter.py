@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def test_a_row_that_leaves_is_deleted_and_one_that_enters_is_inserted() -> None:
     assert kept_changes([]) == []
 
 
+@pytest.mark.sweep
 @law
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.one_of(st.none(), st.integers(0, 9))), max_size=30),

@@ -111,6 +111,7 @@ class ShiftedClock(SystemClock):
         return self.now_ms()
 
 
+@pytest.mark.sweep
 def test_tags_are_made_at_their_time_when_nothing_is_written(tmp_path: Path) -> None:
     """TAG-60, paimon#7227: a stream without data; the second look comes from a timer."""
     table = daily_table(tmp_path, tag__automatic_creation="process-time", tag__num_retained_max="1")

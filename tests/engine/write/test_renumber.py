@@ -25,6 +25,7 @@ def test_files_that_are_gone_are_not_published_again() -> None:
         rewrite_with_higher_numbers(table.store, message, above=9)
 
 
+@pytest.mark.sweep
 def test_writers_of_one_bucket_at_once_all_write_and_are_all_in_lineage(tmp_path: Path) -> None:
     """lineage.md, minor: two of eight ended with a conflict that said "write the rows again"."""
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])

@@ -173,6 +173,7 @@ def test_properties_of_other_engines_follow_the_name(database_options: Mapping[s
         assert connection.execute(wanted).all() == []
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(1)
 def test_of_renames_at_the_same_time_one_wins(database_options: Mapping[str, str]) -> None:
     """To one name from several, from one name to several, and to the name of a directory that another table is in."""
@@ -353,6 +354,7 @@ def test_a_drop_that_fails_at_any_call_leaves_the_other_table_and_can_be_repeate
     assert noted(options) == ([], {})
 
 
+@pytest.mark.sweep
 def test_a_table_that_is_renamed_while_it_is_dropped_is_whole_or_gone_and_leaves_no_name(tmp_path: Path) -> None:
     """Also where another table has the dropped one's name by then: that one stays."""
     io, base = MemoryFileIO(), {**sqlite_options(tmp_path), "catalog-key": "base"}

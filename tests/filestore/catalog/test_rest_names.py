@@ -144,6 +144,7 @@ def test_tables_are_found_and_read(server: tuple[FileCatalog, str]) -> None:
     assert read.read(version="1").to_arrow().num_rows == 2
 
 
+@pytest.mark.sweep
 def test_another_client_finds_the_same(server: tuple[FileCatalog, str]) -> None:
     """The server is one to pypaimon too, so what it answers is what the interface means."""
     _, uri = server
@@ -180,6 +181,7 @@ def test_nothing_is_written(server: tuple[FileCatalog, str]) -> None:
     assert table.read().to_arrow().num_rows == 2
 
 
+@pytest.mark.sweep
 def test_answers_that_are_none(server: tuple[FileCatalog, str], monkeypatch: pytest.MonkeyPatch) -> None:
     served, uri = server
     for options, problem in [

@@ -107,6 +107,7 @@ def rows_in(table: FileTable) -> list[tuple[int, int]]:
     return [(row["k"], row["n"]) for row in table.read().to_arrow().to_pylist()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shape", SHAPES)
 @given(
     steps=st.lists(

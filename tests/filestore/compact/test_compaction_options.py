@@ -148,6 +148,7 @@ def test_what_costs_readers_most_comes_first() -> None:
     assert done.messages[0].bucket == pick_tasks(table.store, live, full=True)[0].bucket
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 def test_a_compaction_of_many_buckets_that_dies_leaves_no_file(when: When) -> None:
     """Also the files of the buckets that were done already are deleted."""

@@ -78,6 +78,7 @@ deeds = st.lists(
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(history=deeds)

@@ -173,6 +173,7 @@ def test_the_state_before_is_read_once_however_many_versions_follow(engine: str)
     assert len(opened) == len({*opened}) == 20
 
 
+@pytest.mark.sweep
 def test_sums_of_floats_are_those_of_each_version_to_the_last_bit() -> None:
     """A compaction of the newest runs adds in another order, so the versions behind it begin with its sums."""
     table = key_table(

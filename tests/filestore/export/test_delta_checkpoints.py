@@ -81,6 +81,7 @@ def actions_of(path: Path) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.sweep
 def test_25_exports_have_checkpoints_that_readers_start_from(tmp_path: Path) -> None:
     """Every tenth commit; the newest stands for all before it, and says what a checkpoint of deltalake says."""
     root = tmp_path / "copy"
@@ -148,6 +149,7 @@ def test_a_checkpoint_of_another_engine_stands_for_the_commits_that_it_cleaned(t
         export(table, root)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("after_midnight_ms", "asked", "is_cleaned"),
     [(0, {}, True), (1, {}, False), (0, {"delta.enableExpiredLogCleanup": "false"}, False)],

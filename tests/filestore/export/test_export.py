@@ -151,6 +151,7 @@ def test_only_what_changed_is_written(export: Export, tmp_path: Path) -> None:
     check(export, tmp_path / "copy", table)
 
 
+@pytest.mark.sweep
 @FORMATS
 def test_branches_tags_and_columns(export: Export, tmp_path: Path) -> None:
     catalog, place = memory_catalog(), place_of(tmp_path / "copy")
@@ -382,6 +383,7 @@ def test_an_iceberg_copy_keeps_states_and_the_ids_of_columns(tmp_path: Path) -> 
     assert copy.metadata.snapshots[-1].summary["fluvial.snapshot"] == "3"
 
 
+@pytest.mark.sweep
 def test_an_iceberg_copy_without_its_hint_and_first_metadata_is_continued(tmp_path: Path) -> None:
     """The newest version is found by its name: not a second history beside the first; a hint ahead is damage."""
     table, root = key_table(bucket="1"), tmp_path / "copy"

@@ -14,6 +14,7 @@ REPEATED = st.builds(lambda piece, count: piece * count, st.binary(), st.integer
 BODIES = st.one_of(st.binary(max_size=300), REPEATED)
 
 
+@pytest.mark.sweep
 @given(BODIES)
 def test_other_libraries_read_and_write_the_same(body: bytes) -> None:
     assert zstandard.decompress(pack_zstd(body)) == body

@@ -111,6 +111,7 @@ VALUES = st.one_of(st.none(), st.sampled_from(["", "a", "b" * 40]), st.text(max_
 ROWS = st.lists(st.tuples(VALUES, VALUES, st.lists(VALUES, max_size=3)), max_size=60)
 
 
+@pytest.mark.sweep
 @given(ROWS, st.integers(1, 2000), st.integers(1, 40), st.booleans(), st.integers(1, 30), st.booleans())
 def test_rows_are_the_same_whatever_the_limit(
     rows: list[tuple[Any, Any, Any]], size: int, most_rows: int, spills: bool, group: int, dictionary: bool

@@ -141,6 +141,7 @@ def test_main_may_go_back_to_before_a_branch_began(tmp_path: Path) -> None:
     check_nothing_is_left_over(table)
 
 
+@pytest.mark.sweep
 def test_manifests_that_branches_share_stay_when_their_tag_is_gone(tmp_path: Path) -> None:
     """Issue 20 point 1: another engine deletes the tag by which main keeps where they began; main and one go on."""
     table = branched_table(tmp_path, **{"metadata.iceberg.compaction.min.file-num": "100"})

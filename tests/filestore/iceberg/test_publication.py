@@ -137,6 +137,7 @@ def test_statistics_and_partitions_choose_files(tmp_path: Path) -> None:
     assert lows == {0: b"b", 1: b"\x01" + b"\0" * 7, 2: b"d", 3: b"\xe8\x03" + b"\0" * 6}
 
 
+@pytest.mark.sweep
 def test_expired_snapshots_leave_nothing_behind(tmp_path: Path) -> None:
     """Issue 20 point 1: the directory holds what the shown snapshots need, a tagged one among them, and no more."""
     table = table_in(tmp_path, options={"metadata.iceberg.compaction.min.file-num": "3"})

@@ -95,6 +95,7 @@ def azure(request: pytest.FixtureRequest) -> Iterator[Cloud]:
         )
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(1)
 @CLOUDS
 def test_a_table_lives_in_a_bucket_of_a_cloud(cloud: Cloud) -> None:
@@ -119,6 +120,7 @@ def test_a_table_lives_in_a_bucket_of_a_cloud(cloud: Cloud) -> None:
     assert obstore.list(store).collect() == []
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(1)
 @CLOUDS
 def test_files_directories_and_parts_are_those_of_a_file_system(cloud: Cloud) -> None:
@@ -159,6 +161,7 @@ def test_files_directories_and_parts_are_those_of_a_file_system(cloud: Cloud) ->
     assert files.list_names(root) == ["big"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cloud", ["gs", "az"], indirect=True)
 def test_of_many_creators_one_wins(cloud: Cloud) -> None:
     """FL-92, FL-93: the condition of the cloud is sent, and the refusal understood."""
@@ -169,6 +172,7 @@ def test_of_many_creators_one_wins(cloud: Cloud) -> None:
     assert [files.read_bytes(path)] == [body for body, mine in zip(bodies, won, strict=True) if mine]
 
 
+@pytest.mark.sweep
 @CLOUDS
 def test_lost_requests_and_answers_leave_each_row_once(cloud: Cloud) -> None:
     """The faults of S3: what a commit sends or hears gets lost at each place, and one that no one can settle."""
@@ -187,6 +191,7 @@ def test_lost_requests_and_answers_leave_each_row_once(cloud: Cloud) -> None:
     assert files.read_bytes(f"{cloud.root}/snapshot-x") == b"body"
 
 
+@pytest.mark.sweep
 @CLOUDS
 def test_a_store_that_ignores_conditions_is_refused_without_a_lock(cloud: Cloud) -> None:
     """FL-93, FL-96: found out before anything is created."""
@@ -269,6 +274,7 @@ def test_addresses_of_clouds() -> None:
     assert china.settings.endpoint == "https://account.blob.core.chinacloudapi.cn"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cloud", ["az"], indirect=True)
 def test_a_copy_in_a_cloud_is_read_by_another_library(cloud: Cloud) -> None:
     """A table and its copy as Delta Lake, both there; answers of the commit of the copy get lost."""

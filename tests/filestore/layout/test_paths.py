@@ -81,6 +81,7 @@ def test_characters_of_paths_are_escaped() -> None:
     assert partition_path(("x",), [DataField(id=0, name="a=b", type=parse_data_type("STRING"))], LEGACY) == "a%3Db=x"
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(st.text())
 def test_an_escaped_text_is_one_directory_name_and_loses_nothing(text: str) -> None:

@@ -81,6 +81,7 @@ def test_writers_wait_for_the_rest_of_a_branch_until_the_same_call_completes_it(
     assert not [*verify_files(table.store, progress=lambda done, of: None)]
 
 
+@pytest.mark.sweep
 def test_wherever_the_repeat_of_a_dead_one_dies_too_writers_still_wait() -> None:
     """It does not announce itself: its own first snapshot is the second of the branch, which main does not have yet."""
     before = announced_table()

@@ -239,6 +239,7 @@ def test_the_target_of_a_dead_rollback_expires_when_commits_have_followed_it(way
     assert refused or way == "repair"
 
 
+@pytest.mark.sweep
 def test_a_refusal_that_leaves_something_is_none() -> None:
     """Seed 3004600: a note could not be deleted, the rollback was refused, and no commit was possible any more."""
     said = set()

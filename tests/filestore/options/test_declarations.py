@@ -36,6 +36,7 @@ class Values(OptionValues):
     token = Option("a.word", text, None, "A word.", secret=True)
 
 
+@pytest.mark.sweep
 def test_no_option_is_a_text_behind_the_door() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}: {fix}"

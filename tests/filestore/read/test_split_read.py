@@ -111,6 +111,7 @@ def test_only_the_files_of_the_split_are_opened_and_late_ones_late() -> None:
     assert sum("open_input" in line for line in io.log) == 1
 
 
+@pytest.mark.sweep
 def test_memory_is_bounded_however_large_the_split() -> None:
     """A merge holds a section and a batch of each run, not the files."""
     table = key_table(**MERGES)

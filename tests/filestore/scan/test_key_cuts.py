@@ -74,6 +74,7 @@ def whole(table: FileTable, filter: str | None = None) -> list[DataSplit]:
     return list(TableScan(table.store).plan(filter=filter).splits)
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KEYS)
 def test_spans_are_the_whole_read_in_key_order(kind: str) -> None:
@@ -95,6 +96,7 @@ def test_spans_are_the_whole_read_in_key_order(kind: str) -> None:
     assert sent == splits
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "options",
     [

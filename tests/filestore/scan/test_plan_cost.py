@@ -204,6 +204,7 @@ def one_row(partition: str) -> pa.Table:
     return pa.table({"dt": [partition], "id": [5], "name": ["x"], "v": [1]}, schema=SCHEMA)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("action", ["write", "plan", "key"])
 def test_what_a_bucket_costs_does_not_grow_with_the_others(action: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write or a plan of one partition opens its manifest, and makes objects of the entries that it wants."""

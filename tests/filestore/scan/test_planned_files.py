@@ -111,6 +111,7 @@ def test_tables_of_each_kind_are_planned_alike(options: dict[str, str]) -> None:
     assert any(each.deletion_vectors for each in plan) == ("deletion-vectors.enabled" in options)
 
 
+@pytest.mark.sweep
 def test_objects_are_made_of_the_files_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting, sizes and routing of splits need none; a reader of one split needs those of its block."""
     made = 0

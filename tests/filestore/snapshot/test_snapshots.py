@@ -105,6 +105,7 @@ def test_the_least_number_is_no_watermark() -> None:
     assert Snapshot.from_json(json.dumps(body)).watermark is None
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(
     st.builds(

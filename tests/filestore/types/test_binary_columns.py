@@ -21,6 +21,7 @@ def tables(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], tuple[DataType, ...]
     return draw(st.lists(row, max_size=6)), types
 
 
+@pytest.mark.sweep
 @given(tables())
 @PROPERTY
 def test_rows_come_back_as_columns(case: tuple[list[tuple[Any, ...]], tuple[DataType, ...]]) -> None:

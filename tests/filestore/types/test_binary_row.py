@@ -75,6 +75,7 @@ def test_all_vectors_are_there() -> None:
     assert len(VECTORS) == 36
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(typed_rows(max_fields=70))
 def test_decoding_undoes_encoding(row: tuple[tuple[Any, ...], tuple[DataType, ...]]) -> None:

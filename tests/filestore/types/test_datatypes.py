@@ -100,6 +100,7 @@ def test_json_and_back(data_type: DataType) -> None:
     assert parse_data_type(json.loads(json.dumps(data_type.to_json()))) == data_type
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(data_types())
 def test_arrow_and_back(data_type: DataType) -> None:

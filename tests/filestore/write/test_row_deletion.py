@@ -101,6 +101,7 @@ def test_only_marked_rows_of_tables_without_a_key() -> None:
         delete_rows(key_table(primary_key=()).store, "id = 1")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(3))
 def test_any_history_of_deletes_without_a_key(seed: int) -> None:
     """Appends, deletes, compactions, tags and expiry beside a list."""

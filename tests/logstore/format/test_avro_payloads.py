@@ -231,6 +231,7 @@ def server() -> Iterator[tuple[str, list[str]]]:
         running.shutdown()
 
 
+@pytest.mark.sweep
 def test_a_registry_is_asked_once_for_each_schema(server: tuple[str, list[str]]) -> None:
     url, asked = server
     registry = SchemaRegistry(url=url, user_info="me:hush")

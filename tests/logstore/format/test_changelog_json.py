@@ -512,6 +512,7 @@ def test_any_json_parser_reads_the_rows(data: st.DataObject) -> None:
         assert json.loads(key) == {schema.names[0]: row[schema.names[0]]}
 
 
+@pytest.mark.sweep
 def test_a_batch_of_several_blocks_is_read_as_its_records_are_one_by_one() -> None:
     """FL-26: large batches are parsed by several threads; a line feed between members is no end of a record."""
     rows = [{"id": index, "name": f"{index:0200d}", "price": Decimal(index % 100)} for index in range(20_000)]

@@ -81,6 +81,7 @@ def test_a_group_with_many_numbers_is_a_bitmap_and_java_s_runs_are_read() -> Non
     assert numbers64(runs) == {(7 << 16) + low for low in (3, 4, 5, 9, 10)}
 
 
+@pytest.mark.sweep
 @LAWS
 @given(st.lists(st.lists(wide, max_size=50), min_size=1, max_size=4))
 def test_a_union_of_64_bit_sets_is_that_of_python_s_sets(parts: list[list[int]]) -> None:

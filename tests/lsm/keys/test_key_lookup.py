@@ -1,4 +1,5 @@
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ TYPES = {
 }
 
 
+@pytest.mark.sweep
 @given(data=st.data(), names=st.lists(st.sampled_from(sorted(TYPES)), min_size=1, max_size=3, unique=True))
 def test_the_rows_found_are_those_with_a_key_in_the_list(data: st.DataObject, names: list[str]) -> None:
     """One column or several, of any type that keys have: as a set of tuples finds them."""

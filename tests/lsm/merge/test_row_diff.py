@@ -159,6 +159,7 @@ def test_not_a_number_is_one_value_whatever_its_bits() -> None:
     assert differs(left, right).tolist() == [True, False, True]
 
 
+@pytest.mark.sweep
 def test_memory_does_not_grow_with_the_rows() -> None:
     """Batches are taken from both sides in step."""
     taken = [0, 0]

@@ -102,6 +102,7 @@ def test_a_restored_database_counts_from_the_beginning(cuts: list[int]) -> None:
     assert kept([*before, *after, *after[2:]], cuts) == [*before, *after]
 
 
+@pytest.mark.sweep
 def test_what_has_no_order_is_never_repeated() -> None:
     """Rows of a snapshot, connectors without metadata of transactions, two connectors in one topic."""
     rows = [Change(5, 1, 10, None)] * 4

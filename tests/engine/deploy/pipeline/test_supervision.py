@@ -188,6 +188,7 @@ def test_pipelines_that_fail_together_start_apart(monkeypatch: pytest.MonkeyPatc
     assert 1 < delays[-1] - delays[0] < 1000 * supervision._JITTER + 60
 
 
+@pytest.mark.sweep
 def test_a_job_that_waits_for_a_restart_ends_when_it_is_stopped() -> None:
     """It had not ended 8 s after SIGTERM and SIGINT (finding 14)."""
     stop, pipelines = threading.Event(), list[Slow]()

@@ -50,6 +50,7 @@ def branches(catalog: Catalog) -> list[str]:
     return [each.name for name in TABLES for each in list_branches(catalog.table(name).store)]
 
 
+@pytest.mark.sweep
 def test_a_recovery_is_given_up_by_the_command(shop: tuple[Catalog, Path], tmp_path: Path, fluvial: Fluvial) -> None:
     """Its branches, checkpoints, lineage and plan go; tables and the old checkpoints stay, and it can begin again."""
     catalog, path = shop
@@ -76,6 +77,7 @@ def test_a_recovery_is_given_up_by_the_command(shop: tuple[Catalog, Path], tmp_p
     assert (code, "no plan file" in error) == (2, True)
 
 
+@pytest.mark.sweep
 def test_topics_of_the_branches_go_and_those_of_the_tables_stay(tmp_path: Path) -> None:
     """Issue 16 point 10: a recovery of tables with a log is given up."""
     cluster = MemoryCluster()
@@ -89,6 +91,7 @@ def test_topics_of_the_branches_go_and_those_of_the_tables_stay(tmp_path: Path) 
         assert (set(cluster.topics), branches(catalog), shown_rows(catalog)) == (before, [], rows)
 
 
+@pytest.mark.sweep
 def test_giving_up_can_die_anywhere_and_is_run_again(shop: tuple[Catalog, Path], tmp_path: Path) -> None:
     """What is half gone is not continued."""
     catalog, _ = shop
@@ -104,6 +107,7 @@ def test_giving_up_can_die_anywhere_and_is_run_again(shop: tuple[Catalog, Path],
     assert (branches(catalog), file.path.exists()) == ([], False)
 
 
+@pytest.mark.sweep
 def test_a_publication_is_not_given_up(shop: tuple[Catalog, Path], tmp_path: Path, fluvial: Fluvial) -> None:
     """Readers may see it."""
     catalog, path = shop

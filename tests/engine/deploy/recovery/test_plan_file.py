@@ -124,6 +124,7 @@ def test_a_publication_that_dies_at_every_step_shows_each_table_whole_and_ends_w
     }  # fmt: skip
 
 
+@pytest.mark.sweep
 def test_a_check_that_fails_publishes_nothing_and_can_be_passed_later(
     shop: tuple[Catalog, Path], tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_check_that_fails_publishes_nothing_and_can_be_passed_later(
     assert shown_rows(catalog)[0] == {1: 1, 2: 2, 3: 3}
 
 
+@pytest.mark.sweep
 def test_rows_that_came_to_main_meanwhile_are_not_dropped_silently(shop: tuple[Catalog, Path], tmp_path: Path) -> None:
     catalog, path = shop
     file = without_jobs(path, tmp_path)
@@ -200,6 +202,7 @@ def test_what_cannot_be_is_refused_before_anything_is_done(
     assert fact in str(caught.value)
 
 
+@pytest.mark.sweep
 def test_a_job_that_lags_behind_the_branch_of_its_source_is_refused_when_planned(
     shop: tuple[Catalog, Path], tmp_path: Path, fluvial: Fluvial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +231,7 @@ def test_jobs_that_no_file_has_are_named(shop: tuple[Catalog, Path]) -> None:
     assert plan_recovery(request(path, without=frozenset(["notebook", "manual"]))).tables == TABLES
 
 
+@pytest.mark.sweep
 def test_a_plan_knows_what_the_snapshots_say_and_refuses_what_was_deleted(shop: tuple[Catalog, Path]) -> None:
     """LN-35, LN-38: a store that was lost made a plan of the first table alone, and the others stayed wrong."""
     catalog, path = shop

@@ -85,6 +85,7 @@ def edges_of(drawn: list[tuple[int, int, bool]]) -> list[Edge]:
     return [(one, two) if reads else (two, one) for one, two, reads in pairs]
 
 
+@pytest.mark.sweep
 @given(EDGES, NAMES, st.none() | st.integers(0, 3))
 def test_what_is_kept_is_what_a_way_leads_to(drawn: list[tuple[int, int, bool]], root: int, depth: int | None) -> None:
     edges = edges_of(drawn)
@@ -123,6 +124,7 @@ def test_columns_have_every_node_once_and_edges_lead_to_the_right(drawn: list[tu
         assert start in around(forward, end, upstream=False).nodes
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("length", [1, 3000])
 def test_a_long_chain_is_no_recursion(length: int) -> None:
     nodes = [GraphNode("table" if at % 2 == 0 else "job", f"n{at:05d}") for at in range(2 * length + 1)]

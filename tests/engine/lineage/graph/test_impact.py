@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,7 @@ def test_a_job_goes_back_to_the_last_barrier_without_anything_late(
         assert snapshot_id == max(kept, default=0)
 
 
+@pytest.mark.sweep
 @given(ROWS, st.sampled_from(TABLES), st.integers(1, 5))
 def test_places_behind_a_snapshot_belong_together(rows: Rows, table: ImpactedTable, snapshot_id: int) -> None:
     """LN-06: no job is ahead of what the jobs before it have written at their places."""

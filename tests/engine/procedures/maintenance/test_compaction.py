@@ -88,6 +88,7 @@ def test_with_little_time_the_bucket_that_costs_readers_most_is_compacted(
     assert content(catalog) == {*ALL} - {("d2", 3, 3)} | {("d2", 3, 5)}
 
 
+@pytest.mark.sweep
 def test_many_tables_are_compacted_and_one_that_fails_stops_nobody(new_table: Callable[..., Table], call: Call) -> None:
     for name in ("shop.orders", "shop.old_orders", "web.clicks"):
         new_table(name)

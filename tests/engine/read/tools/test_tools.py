@@ -61,6 +61,7 @@ def same(found: pa.Table, wanted: pa.Table) -> bool:
     return sorted(map(repr, found.to_pylist())) == sorted(map(repr, wanted.to_pylist()))
 
 
+@pytest.mark.sweep
 def test_every_tool_gets_the_same_rows(table: Table) -> None:
     read = table.read()
     context = datafusion.SessionContext()

@@ -193,6 +193,7 @@ def test_a_key_gets_its_rows_in_the_order_of_tasks_whoever_writes(tmp_path: Path
     assert {way: rows == found["oracle"] for way, rows in found.items()} == dict.fromkeys(found, True)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("bucket", ["-1", "2"])
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_without_a_key_are_all_there_and_their_files_are_in_order(tmp_path: Path, way: str, bucket: str) -> None:

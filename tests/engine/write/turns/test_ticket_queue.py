@@ -64,6 +64,7 @@ def test_without_others_a_turn_is_one_put_one_list_and_one_delete() -> None:
     assert left(store) == []
 
 
+@pytest.mark.sweep
 def test_threads_have_it_one_after_the_other_and_none_starves() -> None:
     """FL-90: a writer that waits sees each of the others at most twice before it has its turn."""
     store, inside, order = store_of(), [], list[str]()
@@ -110,6 +111,7 @@ def test_who_waits_too_long_says_for_whom() -> None:
     assert left(store) == []
 
 
+@pytest.mark.sweep
 def test_tickets_of_dead_writers_cost_one_lease_together() -> None:
     """FL-91: one that the writer before it would have had to remove as well."""
     store = store_of()
@@ -122,6 +124,7 @@ def test_tickets_of_dead_writers_cost_one_lease_together() -> None:
     assert left(store) == []
 
 
+@pytest.mark.sweep
 def test_a_writer_that_died_over_its_sign_of_life_leaves_nothing() -> None:
     """As kill -9 between the temporary file and its move: the next writer found it there for ever."""
     store = store_of()
@@ -133,6 +136,7 @@ def test_a_writer_that_died_over_its_sign_of_life_leaves_nothing() -> None:
     assert left(store) == [".11.beat.cfe1212b.tmp"], "that of a writer that lives"
 
 
+@pytest.mark.sweep
 def test_a_holder_that_lives_keeps_its_turn_for_longer_than_a_lease() -> None:
     store = store_of()
     with elsewhere(store, "slow"), pytest.raises(ConflictError), TicketQueue(store, "next").turn(patience_s=2.5):
@@ -140,6 +144,7 @@ def test_a_holder_that_lives_keeps_its_turn_for_longer_than_a_lease() -> None:
     assert left(store) == [], "signs of life go with their ticket"
 
 
+@pytest.mark.sweep
 def test_a_holder_that_was_taken_for_dead_finds_out_and_brings_nothing_back() -> None:
     store = store_of()
     with TicketQueue(store, "paused").turn(patience_s=0) as turn:

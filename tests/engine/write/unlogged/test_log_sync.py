@@ -194,6 +194,7 @@ def test_a_control_record_may_be_the_first_of_a_topic(catalog: Catalog, cluster:
     assert catalog.table("d.t").read(options={"scan.log.union": "true"}).to_arrow().num_rows == 2
 
 
+@pytest.mark.sweep
 def test_the_option_brings_a_topic_back_that_its_table_has_left(catalog: Catalog, cluster: MemoryCluster) -> None:
     table = logged_table(catalog)
     table.write(letters(a1="x", b2="y"))
