@@ -89,16 +89,15 @@ def test_a_copy_is_filled_again_when_changes_are_lost(catalog: Catalog) -> None:
     """Deleted rows do not stay. Without that choice every method says what happened."""
     table = catalog.create_table("db.lost", ID_SCHEMA, primary_key=["id"])
     table.write(rows([1, 2]))
-    entered, leave = threading.Event(), threading.Event()
-
-    def hold(_: StreamedChanges) -> None:
-        entered.set()
-        leave.wait(30)
 
     with table.live() as live, table.live(options={"log.on-offset-lost": "fail"}) as strict:
         for each in (live, strict):
-            entered.clear()
-            leave.clear()
+            entered, leave = threading.Event(), threading.Event()
+
+            def hold(_: StreamedChanges, entered: threading.Event = entered, leave: threading.Event = leave) -> None:
+                entered.set()
+                leave.wait(30)
+
             each.on_change(hold)
             table.write(rows([3]))
             assert entered.wait(30)
