@@ -123,7 +123,7 @@ test: parts ## every test that is not long, with a real broker, Spark and peers;
 test-all: parts ## every test but the soak, which is what CI runs: more kills, clusters and histories; twice as long
 	$(PYTEST) -n $(WORKERS) $(GROUPS) -m "not soak" $(ARGS)
 
-test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: about a minute
+test-fast: venv ## the tests that need no broker, Spark, peer, store or long sweep: under a minute
 	$(PYTEST) -n $(FAST_WORKERS) -m "not (broker or spark or interop or soak or store or sweep or long)" $(ARGS)
 
 bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each, kept in .bench/

@@ -66,6 +66,7 @@ def printed_by(*arguments: str, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.sweep
 @given(cells=st.integers(1, 300), count=st.integers(1, 300))
 def test_cells_are_kept_at_even_distances(cells: int, count: int) -> None:
     """Issue 13, 7."""
@@ -78,6 +79,7 @@ def test_cells_are_kept_at_even_distances(cells: int, count: int) -> None:
     assert min(distances) >= 1
 
 
+@pytest.mark.sweep
 def test_a_sampled_test_keeps_some_of_its_cells(tmp_path: Path) -> None:
     """Issue 13, 7."""
     (tmp_path / "test_any.py").write_text(TESTS)

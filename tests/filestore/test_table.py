@@ -236,6 +236,7 @@ def test_partial_updates_fill_the_row_up() -> None:
     assert table.read().to_arrow().to_pylist() == [{"id": 1, "a": 7, "b": None}]
 
 
+@pytest.mark.sweep
 def test_aggregations_fold_over_files() -> None:
     """FL-186."""
     table = key_table(

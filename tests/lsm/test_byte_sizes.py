@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from lsm.byte_sizes import pieces_within, release_after, rows_within
 
 
+@pytest.mark.sweep
 @given(st.lists(st.text(max_size=50), max_size=40), st.integers(1, 400))
 def test_pieces_are_the_rows_in_order_and_small_or_single(values: list[str], most: int) -> None:
     rows = pa.table({"v": pa.array(values, pa.string())})

@@ -96,6 +96,7 @@ def test_batches_are_as_large_as_asked_for(rows_per_batch: int) -> None:
     assert sizes[-1] <= rows_per_batch
 
 
+@pytest.mark.sweep
 @LAWS
 @given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=20), max_size=4), st.integers(1, 5))
 def test_a_flush_equals_a_dictionary(writes: list[list[tuple[int, int]]], rows_per_batch: int) -> None:

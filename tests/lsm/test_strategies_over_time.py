@@ -118,6 +118,7 @@ def test_leveled_keeps_the_size_of_every_level(
     history(lambda _: strategy, flushes, percent_left, check, level_count=5)
 
 
+@pytest.mark.sweep
 @LAWS
 @given(
     FLUSHES,
@@ -189,6 +190,7 @@ def test_off_peak_hours_may_go_over_midnight() -> None:
     assert not any(OffPeakHours(start_hour=5, end_hour=5, ratio_percent=80).ratio_at(hour) for hour in range(24))
 
 
+@pytest.mark.sweep
 @LAWS
 @given(trees())
 def test_one_run_costs_readers_nothing(levels: Levels) -> None:

@@ -177,6 +177,7 @@ def test_a_column_that_loses_something_is_told_when_it_is_made(
     assert "column=rests" in line
 
 
+@pytest.mark.sweep
 def test_a_table_that_fails_is_parked_and_goes_on_where_it_stopped(job: MemoryJob) -> None:
     """One poisoned record: its table waits, the others go on; after skip nothing but that record is missing."""
     job.batch(ORDERS.insert({"id": 1, "state": "a", "amount": None}))
@@ -558,6 +559,7 @@ def test_the_lineage_of_a_batch_is_stored_in_one_transaction(job: MemoryJob, mon
     assert barriers == {(batch, f"t{n}") for batch in range(3) for n in range(5 - batch)}
 
 
+@pytest.mark.sweep
 def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are the same for any memory; only what does not fit is read twice, bad records as they were."""
     reads: list[LogRange] = []
@@ -578,6 +580,7 @@ def test_records_beyond_the_memory_of_a_job_are_read_again(tmp_path: Path, monke
     assert again == {0: [0, 0], 2000: [0, 2], 10**6: [0]}
 
 
+@pytest.mark.sweep
 def test_all_topics_are_read_by_as_many_consumers_as_threads(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """C: with one thread one consumer, in all batches of a run."""
     tables = [SourceTable(f"t{n}", [int32("id")]) for n in range(5)]
@@ -615,6 +618,7 @@ def test_a_batch_opens_active_tables_only(job: MemoryJob, monkeypatch: pytest.Mo
     assert set(looked) == {"t3", "t7"}
 
 
+@pytest.mark.sweep
 def test_sessions_of_idle_tables_are_closed(job: MemoryJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """C: memory goes by a bound, not by the number of tables; one that was closed continues where it was."""
     monkeypatch.setattr(writers, "_MOST_OPEN", 3)

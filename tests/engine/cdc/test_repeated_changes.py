@@ -38,6 +38,7 @@ def numbers_in(job: MemoryJob) -> list[int]:
     return sorted(row["n"] for row in job.rows("log"))
 
 
+@pytest.mark.sweep
 def test_a_row_without_a_key_is_counted_once(job: MemoryJob) -> None:
     """Repeated within a batch, in a later one, by a new driver, by a job that lost its checkpoint."""
     job.batch(log_row(1), log_row(2, 1), log_row(2, 2), log_row(1), log_row(2, 1), log_row(2, 2), log_row(3))

@@ -53,6 +53,7 @@ def test_a_request_between_planning_and_writing_waits_for_the_next_batch(job: Me
     assert job.state.request_names() == []
 
 
+@pytest.mark.sweep
 def test_a_snapshot_replaces_the_rows_when_it_comes(job: MemoryJob) -> None:
     """What was published before it is older; a change without its large value would find no row that has it."""
     job.batch(*(DOCS.insert({"id": id_, "body": f"old {id_}"}) for id_ in (1, 2)), OTHERS.insert({"id": 1}))

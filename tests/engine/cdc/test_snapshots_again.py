@@ -51,6 +51,7 @@ def test_a_snapshot_that_begins_again_replaces_the_rows_of_a_table_without_a_key
     assert numbers_in(job) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cuts", [(), (1,), (2,), (3,), (1, 2, 3), (2, 5), (4,), (5,), (1, 2, 3, 4, 5)])
 def test_wherever_batches_end(job: MemoryJob, cuts: tuple[int, ...]) -> None:
     """Nothing was changed between the snapshot that was broken off and the next one: their places are equal."""

@@ -12,6 +12,7 @@ from engine.cli.app import run_command
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
 
+@pytest.mark.sweep
 def test_config_tells_every_value_and_where_it_came_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Catalog(str(tmp_path)).create_table("shop.orders", SCHEMA, primary_key=["id"], options={"bucket": "4"})
     where = ["--warehouse", str(tmp_path), "--catalog-option", "s3.secret-key=never", "--catalog-option", "bucket=9"]

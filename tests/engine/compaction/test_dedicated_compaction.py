@@ -105,6 +105,7 @@ def test_a_job_that_is_gone_is_not_waited_for_again(tmp_path: Path, caplog: pyte
     assert 0 < dedicated.before_batch(live) <= 3.0
 
 
+@pytest.mark.sweep
 def test_a_table_that_nobody_compacts_is_not_waited_for(tmp_path: Path) -> None:
     """A first load into a write-only table is as fast as it was; so is one whose compactions are long ago."""
     table = write_only_table(tmp_path)

@@ -55,6 +55,7 @@ def test_every_flight_has_its_changes_and_no_other(all_flights: pa.Table) -> Non
     assert len(whole) == sum(counts.values())
 
 
+@pytest.mark.sweep
 def test_changes_come_in_the_order_of_their_time_and_each_flights_in_the_order_of_its_steps(
     all_flights: pa.Table,
 ) -> None:
@@ -71,6 +72,7 @@ def test_every_run_sends_the_same_records_however_they_are_cut(all_flights: pa.T
     assert records(stream, 1000) == records(again, 7777)
 
 
+@pytest.mark.sweep
 def test_a_plain_dict_of_the_changes_holds_the_flights_that_were_not_cancelled(stream: ChangeStream) -> None:
     state: dict[str, dict[str, object]] = {}
     wrong_at_first = 0

@@ -69,6 +69,7 @@ def test_settings_are_those_of_spark(name: str) -> None:
     assert [key for key in given if key not in words_of_spark() and not key.startswith(PREFIXES)] == []
 
 
+@pytest.mark.sweep
 def test_a_wrong_setting_is_found() -> None:
     assert "spark.kubernetes.executor.podTemplate" not in words_of_spark()
 

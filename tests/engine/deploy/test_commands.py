@@ -158,6 +158,7 @@ def test_a_plan_can_be_read_by_scripts_and_its_exit_code_says_whether_something_
     assert fluvial("validate", str(job), "--online")[0] == 0
 
 
+@pytest.mark.sweep
 def test_several_files_are_checked_and_the_schema_is_printed(fluvial: Fluvial, job: Path) -> None:
     code, out, _ = fluvial("validate", str(job), str(job))
     assert (code, out.count("no problem found")) == (0, 2)

@@ -243,6 +243,7 @@ def test_words_are_in_their_panels_and_apart(buckets: int) -> None:
     assert all(f"-{day:03}" in names for day in range(buckets)), "partitions can be kept apart"
 
 
+@pytest.mark.sweep
 def test_the_history_names_values_snapshots_and_times() -> None:
     table = key_table(bucket="1")
     for key in range(40):

@@ -65,6 +65,7 @@ def test_columns_and_rows(table: Table) -> None:
         assert sorted(map(tuple, (row.values() for row in few.rows()))) == [(0, "x"), (1, "x"), (2, "y")]
 
 
+@pytest.mark.sweep
 def test_all_changes_of_a_commit_are_seen_at_once(table: Table) -> None:
     """Each commit gives all rows the same text: every reader sees one text."""
     seen: set[tuple[str, ...]] = set()
@@ -85,6 +86,7 @@ def test_all_changes_of_a_commit_are_seen_at_once(table: Table) -> None:
         assert {len(texts) for texts in seen} <= {1}
 
 
+@pytest.mark.sweep
 def test_a_copy_is_filled_again_when_changes_are_lost(catalog: Catalog) -> None:
     """Deleted rows do not stay. Without that choice every method says what happened."""
     table = catalog.create_table("db.lost", ID_SCHEMA, primary_key=["id"])

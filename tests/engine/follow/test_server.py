@@ -73,6 +73,7 @@ class Browser:
         connection.close()
 
 
+@pytest.mark.sweep
 def test_reconnects_lose_and_repeat_nothing(table: Table, server: ChangeServer) -> None:
     """Connections end after one, two, … events, within and between batches, while the table is written."""
     browser = Browser(server.port)
@@ -109,6 +110,7 @@ def test_a_quiet_stream_stays_open(table: Table, server: ChangeServer) -> None:
     connection.close()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("path", "headers", "status", "said"),
     [

@@ -54,6 +54,7 @@ def stored_ids(table: Table) -> list[int]:
     return rows
 
 
+@pytest.mark.sweep
 def test_threads_write_together(table: Table) -> None:
     """A handle is there when the rows are; 200 writes are few commits; one more by its time."""
     with table.writer("many", max_delay_s=0.02) as writer, ThreadPoolExecutor(8) as pool:
@@ -67,6 +68,7 @@ def test_threads_write_together(table: Table) -> None:
     assert stored_ids(table) == list(range(201))
 
 
+@pytest.mark.sweep
 def test_a_number_is_written_once(table: Table) -> None:
     """In one run, and by the next one, in other groups; each answer is the handle of a commit that has the rows."""
     with table.writer("w", max_rows=2) as writer:
@@ -164,6 +166,7 @@ def test_a_second_writer_of_the_name_takes_over(catalog: Catalog) -> None:
     assert stored_ids(table) == [1, 2]
 
 
+@pytest.mark.sweep
 def test_asyncio_and_back_pressure(catalog: Catalog) -> None:
     """A hundred tasks; no more waits than the limit allows, four times a commit."""
     table = catalog.create_table("db.a", ID_SCHEMA)

@@ -80,6 +80,7 @@ def ends(stream: Query) -> list[int]:
     return found
 
 
+@pytest.mark.sweep
 def test_jobs_that_start_anywhere_share_the_ends_of_their_batches(table: Table) -> None:
     """LN-70, LN-72, LN-73: one snapshot is one batch, and all its rows are in it."""
     changes = {"scan_mode": "from-snapshot", **ALIGNED}

@@ -68,6 +68,7 @@ def hit(table: Table, snapshot_id: int) -> set[tuple[str, int]]:
     return {(row["table"], row["snapshot_id"]) for row in procedures.impact(table, snapshot_id).to_pylist()}
 
 
+@pytest.mark.sweep
 def test_a_job_that_begins_with_a_new_checkpoint_keeps_its_lineage(catalog: Catalog) -> None:
     """LN-02, LN-28, LN-29: batches are counted from 0 again, and both runs are known."""
     raw = loaded_table(catalog, "shop.raw", snapshots=4)
@@ -170,6 +171,7 @@ def test_a_branch_that_is_made_again_begins_without_lineage(catalog: Catalog) ->
     assert made_of(catalog, "orders", 1) == {("of-one", former, 2)}
 
 
+@pytest.mark.sweep
 def test_a_merge_has_read_the_branch_of_then(catalog: Catalog) -> None:
     """LN-75: not the one that has its name by now."""
     table = loaded_table(catalog, "shop.t", snapshots=1)
@@ -213,6 +215,7 @@ def test_a_merge_is_a_job_that_has_read_the_branch(catalog: Catalog) -> None:
     assert made_of(catalog, "t", newest.id) == {("merge:shop.t$branch_fix", "t$branch_fix", 2)}
 
 
+@pytest.mark.sweep
 def test_a_merge_into_the_parent_of_a_branch_goes_with_that_one(catalog: Catalog) -> None:
     """Issue 16 points 6 and 7: a branch of a branch; the parent becomes main and moves into the table's directory."""
     table = loaded_table(catalog, "shop.t", snapshots=1)

@@ -32,6 +32,7 @@ SNAPSHOT = Snapshot(
 READS = st.builds(SourceRead, warehouse=st.sampled_from(["/w", "/v"]), table=NAMES, snapshot_id=st.integers(0, 5))
 
 
+@pytest.mark.sweep
 @given(st.builds(CommitOrigin, job=st.text(min_size=1), barrier_id=st.integers(0, 2**63 - 1), reads=st.tuples(READS)))
 def test_a_snapshot_says_what_its_commit_was_told(origin: CommitOrigin) -> None:
     """LN-02."""

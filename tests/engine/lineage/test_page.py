@@ -8,6 +8,7 @@ import pytest
 PAGE = Path(__file__).resolve().parents[3] / "docs/lineage.md"
 
 
+@pytest.mark.sweep
 def test_the_page_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """LN-01 to LN-06, LN-26 to LN-28, LN-35, LN-67 to LN-71."""
     monkeypatch.chdir(tmp_path)

@@ -64,6 +64,7 @@ def run(warehouse: str, capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
+@pytest.mark.sweep
 def test_the_terminal_shows_both_directions(run: Run) -> None:
     """LN-03, LN-04: what a table is made of, and what is made of it, with the newest snapshot and barrier of each."""
     reported = run("db.table3").splitlines()
@@ -244,6 +245,7 @@ def test_batches_are_named_by_their_time(tmp_path: Path, capsys: pytest.CaptureF
     assert re.search(r"load#\d{19}", capsys.readouterr().out)
 
 
+@pytest.mark.sweep
 def test_lateness_is_of_each_upstream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """LN-04: which upstream is how many commits ahead of a job; a compaction brings no rows and does not count."""
     catalog = Catalog(str(tmp_path / "w"))

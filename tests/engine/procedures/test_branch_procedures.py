@@ -52,6 +52,7 @@ def test_a_branch_is_made_merged_renamed_and_deleted(new_table: NewTable, catalo
     assert verify(catalog.table("shop.orders")).num_rows == 0
 
 
+@pytest.mark.sweep
 def test_main_is_forwarded_and_replaced(new_table: NewTable, catalog: Catalog, call: Call) -> None:
     """BR-16, BR-18, BR-26, BR-27, BR-47; Trap 6: what is lost with force is reported."""
     table = new_table()
@@ -119,6 +120,7 @@ def test_merge_and_replacement_work_on_a_table_that_was_opened_on_a_branch(
     assert orders_of(catalog) == {*BASE, ("d3", 4, 4)}
 
 
+@pytest.mark.sweep
 def test_a_dry_run_lists_the_keys_that_both_changed(new_table: NewTable, catalog: Catalog, call: Call) -> None:
     """H3: with the rows of both and of what they had in common; force decides these alone."""
     table = new_table()

@@ -149,6 +149,7 @@ def test_a_handle_has_the_offsets_after_the_commit(broker: Broker, tmp_path: Pat
     assert str(table.handle_of(table.write(one_row(1)))).startswith("1:0=1@")
 
 
+@pytest.mark.sweep
 def test_a_handle_is_of_one_table_branch_and_history(tmp_path: Path) -> None:
     """Numbers are used again: after a rollback, by branches, by tables of the same name."""
     catalog = Catalog(str(tmp_path))
@@ -299,6 +300,7 @@ def test_modes_of_a_place(tmp_path: Path) -> None:
     assert read("from-timestamp", scan_timestamp=iso_time_text(moment)) == 1
 
 
+@pytest.mark.sweep
 def test_every_way_to_name_a_state_says_what_it_found(tmp_path: Path) -> None:
     """TAG-09, TAG-11, TAG-12: also that the snapshots of a time are gone, and which tag is read instead."""
     table = plain_table(tmp_path)

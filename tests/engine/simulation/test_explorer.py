@@ -237,6 +237,7 @@ def test_an_operation_on_a_branch_beside_a_rename_of_the_table_is_completed_ther
     assert failures_text(explore(plans).failed) == ""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["merge", "fast-forward"])
 def test_the_note_of_a_merge_is_not_left_in_a_table_that_was_made_again(name: str) -> None:
     """The note replaces the file of a tag: the tag of a branch that the new table never had, and of files long gone."""

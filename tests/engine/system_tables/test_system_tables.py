@@ -109,6 +109,7 @@ def test_older_snapshots_can_be_seen(spark: SparkSession, catalog: Catalog) -> N
         catalog.system_table("db.t$files", {"scan.snapshot-id": "9"}).to_arrow()
 
 
+@pytest.mark.sweep
 def test_a_stream_of_audit_log_is_the_changelog(catalog: Catalog) -> None:
     """``t$audit_log`` as a stream has the rows of ``t`` with read.changelog=true, the kind under Paimon's name."""
 

@@ -36,6 +36,7 @@ def row_ids(table: Any) -> list[int]:
     return sorted(table.read().to_arrow()["id"].to_pylist())
 
 
+@pytest.mark.sweep
 def test_what_is_published_comes_in_one_commit_that_streams_read(catalog: Catalog, main: Table) -> None:
     """Idea 11, BR-15, BR-28: several writes on the branch are one snapshot of main."""
     query = Query(catalog.warehouse, main.name)
@@ -99,6 +100,7 @@ def test_a_correction_begins_at_a_tag(main: Table) -> None:
         assert row_ids(fix) == [1, 2]
 
 
+@pytest.mark.sweep
 def test_main_that_changed_the_same_rows_and_a_branch_that_changed_under_the_check_are_conflicts(main: Table) -> None:
     """Idea 11, BR-15: nothing is published, and the branch stays."""
     with main.audit_branch("fix") as fix:

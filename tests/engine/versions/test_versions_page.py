@@ -47,6 +47,7 @@ def is_spark(code: str) -> bool:
     return re.search(r"\bspark\b", code) is not None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("heading", [heading for heading, code in sections().items() if not is_spark(code)])
 def test_a_section_runs(heading: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """BR-04, BR-11, BR-13, BR-15, BR-16, BR-21, BR-24, BR-36, BR-37, BR-42; idea 11."""

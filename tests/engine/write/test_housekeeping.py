@@ -54,6 +54,7 @@ def test_old_snapshots_go_after_a_commit(tmp_path: Path, mode: str) -> None:
         assert table.store.snapshots.ids() == [5, 6, 7]
 
 
+@pytest.mark.sweep
 def test_a_day_and_ten_snapshots_are_kept_when_nothing_is_said(tmp_path: Path) -> None:
     table = daily_table(tmp_path)
     write_days(table, 12)

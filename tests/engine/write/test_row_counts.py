@@ -163,6 +163,7 @@ def test_a_union_read_adds_the_counts_of_the_tail(tmp_path: Path, broker: Broker
     assert counted_words(fresh.to_arrow(filter="n = 1")) == {word(ROWS[0]): 1}
 
 
+@pytest.mark.sweep
 def test_what_works_on_tables_with_a_key_works_on_counts(tmp_path: Path) -> None:
     """FL-05, FL-184: streams from files, tags, branches, diff, rescaling, expiry and system tables."""
     table = made(tmp_path, bucket="2")
@@ -264,6 +265,7 @@ def test_sql_makes_reads_and_changes_such_tables(spark: SparkSession, tmp_path: 
     assert run("SELECT * FROM c.t") == []
 
 
+@pytest.mark.sweep
 def test_writers_that_meet_in_a_bucket_lose_no_count(tmp_path: Path) -> None:
     """FL-184: a commit that comes between plan and commit of another one, overwrites and merged branches."""
     table = made(tmp_path, bucket="2")

@@ -97,6 +97,7 @@ def test_rows_that_fit_cost_no_file_operation() -> None:
     assert more <= 11, more  # one looks for a fast-forward that is being published
 
 
+@pytest.mark.sweep
 def test_two_writers_that_bring_columns_at_once_both_get_them(tmp_path: Any) -> None:
     """A compare and swap: who loses decides again on what the other one made."""
 

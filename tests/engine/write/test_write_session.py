@@ -127,6 +127,7 @@ def test_a_batch_of_this_process_is_one_session(tmp_path: Path, steps: list[str]
     assert steps == [*BATCH, "close"]
 
 
+@pytest.mark.sweep
 def test_all_batches_of_a_staged_stream_are_one_session(tmp_path: Path, steps: list[str]) -> None:
     """The last one of a run stays open, in case that there is a next; a ninth query closes the eldest."""
     table, sessions = new_table(tmp_path, key=False), StreamSessions()  # without a key no batch waits for compaction

@@ -365,6 +365,7 @@ def test_a_merge_that_another_main_may_have_is_no_reason_to_bring_rows_back() ->
     assert key_values(now) == [(1, 10), (2, 20), (3, 31)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("written", [4, 3], ids=["another key", "the same key"])
 def test_a_merge_that_main_took_back_and_forgot_is_not_made_again(written: int) -> None:
     """``moving files 500056``: main was as before the merge, which counted as no change; the row came back."""

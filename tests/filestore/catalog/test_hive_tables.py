@@ -77,6 +77,7 @@ def test_properties_are_the_options_and_keys_without_secrets() -> None:
     }
 
 
+@pytest.mark.sweep
 def test_an_address_is_a_host_and_a_port_or_several() -> None:
     """FL-97."""
     several = HiveMetastore.of("thrift://one:9084, thrift://two")

@@ -102,6 +102,7 @@ def test_in_a_database_the_name_changes_alone(database_options: Mapping[str, str
     assert value_by_name(other) == {"a": 2, "x": 5}
 
 
+@pytest.mark.sweep
 def test_a_new_table_of_a_name_whose_directory_is_taken_has_its_own(database_options: Mapping[str, str]) -> None:
     """Each of the two is written, read, listed, renamed and dropped without the other one; so are their files."""
     io = MemoryFileIO()
@@ -329,6 +330,7 @@ def test_a_process_that_dies_at_any_step_leaves_one_name(tmp_path: Path) -> None
     assert names == {"a", "b"}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
 @pytest.mark.parametrize(("doomed", "other"), [("a", "b"), ("b", "a")])
 def test_a_drop_that_fails_at_any_call_leaves_the_other_table_and_can_be_repeated(

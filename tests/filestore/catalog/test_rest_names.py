@@ -158,6 +158,7 @@ def test_another_client_finds_the_same(server: tuple[FileCatalog, str]) -> None:
     assert rows == [{"id": 1, "v": "a"}, {"id": 2, "v": "c"}]
 
 
+@pytest.mark.sweep
 def test_nothing_is_written(server: tuple[FileCatalog, str]) -> None:
     """Rows, tables, columns, maintenance: all is the server's, and no file appears."""
     served, uri = server

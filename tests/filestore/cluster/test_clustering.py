@@ -121,6 +121,7 @@ def appended_in_parts(rows: pa.Table, **options: str) -> FileTable:
     return table
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("strategy", ["zorder", "hilbert"])
 def test_a_filter_of_two_columns_reads_few_files(strategy: str) -> None:
     """Issue 20 point 7: a box of a tenth by a tenth; by the order of one column all files of that tenth are read."""
@@ -139,6 +140,7 @@ def test_a_filter_of_two_columns_reads_few_files(strategy: str) -> None:
     assert planned["order"][2] == planned["order"][0]
 
 
+@pytest.mark.sweep
 def test_deleted_rows_stay_deleted_and_streams_see_no_change(tmp_path: Path) -> None:
     """Issue 20 point 7: one partition, others untouched; a dry run does nothing; no vector is left."""
     rows = random_rows(8_000).append_column("p", pa.array(["x", "y"] * 4_000))

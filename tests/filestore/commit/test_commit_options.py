@@ -29,6 +29,7 @@ def test_users_of_single_commits_can_have_a_readable_start() -> None:
     assert all(user.startswith("nightly_") and len(user) == len("nightly_") + 36 for user in users)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("options", "identifier", "published"),
     [

@@ -503,6 +503,7 @@ def test_an_overwrite_replaces_the_partitions_it_names_even_after_a_lost_race() 
 # ---- cost
 
 
+@pytest.mark.sweep
 def test_the_cost_of_a_commit_does_not_grow_with_the_history() -> None:
     disk = MemoryFileIO()
     table = key_table(disk)

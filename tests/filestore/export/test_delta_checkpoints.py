@@ -176,6 +176,7 @@ def test_the_log_is_cleaned_as_delta_does_unless_another_engine_was_asked_to(
     assert DeltaTable(root, 10).version() == 10
 
 
+@pytest.mark.sweep
 def test_a_removed_part_is_deleted_also_when_only_a_checkpoint_knows_of_it(tmp_path: Path) -> None:
     root = tmp_path / "copy"
     table = exported_table(root, 11, days=10)
@@ -188,6 +189,7 @@ def test_a_removed_part_is_deleted_also_when_only_a_checkpoint_knows_of_it(tmp_p
     assert {path.name for path in root.glob("part-*")} == live < parts
 
 
+@pytest.mark.sweep
 def test_a_checkpoint_has_the_removed_parts_of_seven_days_or_of_the_retention(tmp_path: Path) -> None:
     """Seven days as Delta, longer where the files themselves stay longer."""
     for days, since in ((1, 4), (9, 2)):  # the clock moves on while an export runs
@@ -199,6 +201,7 @@ def test_a_checkpoint_has_the_removed_parts_of_seven_days_or_of_the_retention(tm
         assert sorted({(each["deletionTimestamp"] - NOW_MS) // DAY_MS for each in rows_of}) == [*range(since, 11)]
 
 
+@pytest.mark.sweep
 def test_what_has_no_place_in_a_checkpoint_keeps_the_log_whole(tmp_path: Path) -> None:
     """Another engine's application transaction: readers find it in its commit, so no checkpoint hides that."""
     root = tmp_path / "copy"

@@ -97,6 +97,7 @@ def steps_of_a_key(table: FileTable) -> Iterator[FileTable]:
     yield opened()
 
 
+@pytest.mark.sweep
 @pytest.mark.sampled(2)
 @FORMATS
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_narrow_rows_are_not_cut() -> None:
     assert [batch.num_rows for batch in batches_of(foreign_parquet(rows), rows, rows=1000)] == [1000, 1000, 1000]
 
 
+@pytest.mark.sweep
 def test_a_value_that_is_once_in_a_dictionary_counts_for_each_row() -> None:
     """The footer knows of 20 kB; the rows are 20 MB."""
     rows = wide(2000, values=2)

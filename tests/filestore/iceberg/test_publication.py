@@ -322,6 +322,7 @@ def test_what_iceberg_cannot_show_is_refused(tmp_path: Path, caplog: pytest.LogC
     assert state.behind == 1
 
 
+@pytest.mark.sweep
 def test_a_table_that_counts_its_rows_shows_each_distinct_one_with_its_count(tmp_path: Path) -> None:
     """Issue 20 point 1: readers see the stored columns, as of the last full compaction."""
     table = FileCatalog(str(tmp_path)).create_table(

@@ -475,6 +475,7 @@ def test_verify_tells_of_marks_without_rows() -> None:
     assert "file=data-gone" in problem
 
 
+@pytest.mark.sweep
 def test_savepoints_and_branches_keep_marks() -> None:
     """BR-01, SP-17: also when main goes on."""
     table = marked()

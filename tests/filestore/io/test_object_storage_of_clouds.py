@@ -202,6 +202,7 @@ def test_a_store_that_ignores_conditions_is_refused_without_a_lock(cloud: Cloud)
     assert cloud.files.list_names(cloud.root) == []
 
 
+@pytest.mark.sweep
 @CLOUDS
 def test_wrong_logins_and_missing_buckets_are_named(cloud: Cloud) -> None:
     secret = "bm90LXRoZS1rZXk="

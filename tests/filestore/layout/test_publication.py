@@ -152,6 +152,7 @@ def test_a_schema_change_waits_for_the_schemas_and_snapshots_of_a_branch(publish
     assert key_values(table) == [(1, 10), (2, 20), (3, 30)]
 
 
+@pytest.mark.sweep
 def test_wherever_a_fast_forward_dies_a_schema_change_leaves_all_of_the_branch_or_nothing_in_main() -> None:
     """One snapshot with two schema versions: it is announced too."""
     before = key_table(MemoryFileIO())

@@ -148,6 +148,7 @@ def test_any_text_is_refused_without_a_trace_or_means_its_tag_and_no_other_state
     assert table.store.io.files == before  # type: ignore[attr-defined]
 
 
+@pytest.mark.sweep
 @given(ANY_NAME)
 def test_any_text_is_refused_without_a_trace_or_means_its_branch_and_no_other_state(name: str) -> None:
     table = _copy()

@@ -262,6 +262,7 @@ def test_a_refusal_that_leaves_something_is_none() -> None:
     assert said == {(ConflictError, False), (UnavailableError, False), (UnavailableError, True)}
 
 
+@pytest.mark.sweep
 def test_a_refusal_beside_a_rename_is_none_where_the_notes_moved_with_the_table() -> None:
     """Seed 3020531: the refused rollback looked for its notes under the former name."""
     said = set()

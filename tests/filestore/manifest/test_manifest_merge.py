@@ -124,6 +124,7 @@ def test_merging_never_changes_the_live_files_and_keeps_time_order(seed: int, mi
         assert len(manifests) <= max(2, min_count) + 2 + sum(m.size_bytes for m in manifests) // 80
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("commits", [300, 1200])
 def test_an_entry_is_rewritten_a_few_times_however_long_the_history(commits: int) -> None:
     limits = MergeLimits(target_bytes=100_000, min_count=30, full_threshold_bytes=10**9)

@@ -394,6 +394,7 @@ def one_manifest() -> tuple[MemoryFileIO, ManifestFileMeta]:
     return disk, store_of(disk).write_manifest([entry(f"data-{number}") for number in range(20)])
 
 
+@pytest.mark.sweep
 def test_a_truncated_manifest_names_file_and_sizes() -> None:
     disk, meta = one_manifest()
     path = PATHS.manifest(meta.file_name)
@@ -439,6 +440,7 @@ def test_a_manifest_with_fewer_entries_than_its_list_says_is_corrupt() -> None:
         store_of(disk).read_manifest(replace(meta, added_count=21))
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(st.data())
 def test_a_garbled_manifest_is_corrupt_or_decodes(data: st.DataObject) -> None:

@@ -342,6 +342,7 @@ def test_durations_are_milliseconds(text: str, millis: int) -> None:
     assert duration_ms(text) == millis
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(st.text(max_size=12))
 def test_any_text_is_understood_or_refused(text: str) -> None:

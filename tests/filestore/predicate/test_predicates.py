@@ -239,6 +239,7 @@ def test_a_name_in_another_case_must_fit_one_column() -> None:
 # ---- rows
 
 
+@pytest.mark.sweep
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(SEEDS)
 def test_rows_pass_as_in_three_valued_logic(seed: int) -> None:
@@ -309,6 +310,7 @@ def test_fields_of_rows_are_null_where_the_row_is() -> None:
 # ---- statistics
 
 
+@pytest.mark.sweep
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(SEEDS)
 def test_a_file_with_a_matching_row_is_never_left_out(seed: int) -> None:

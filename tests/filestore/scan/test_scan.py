@@ -271,6 +271,7 @@ def test_a_split_needs_nothing_but_the_table() -> None:
         assert split.size_bytes > 0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("schema", [KEY_SCHEMA])
 def test_planning_costs_one_read_per_manifest(schema: pa.Schema) -> None:
     disk = MemoryFileIO()

@@ -94,6 +94,7 @@ def test_other_spellings_are_understood(given: str, written: str) -> None:
     assert parse_data_type(given).to_json() == written
 
 
+@pytest.mark.sweep
 @PROPERTY
 @given(data_types())
 def test_json_and_back(data_type: DataType) -> None:

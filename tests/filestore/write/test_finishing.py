@@ -104,6 +104,7 @@ def test_a_write_of_many_buckets_has_every_row_once() -> None:
     assert {(file.min_sequence_number, file.max_sequence_number) for file in files} == {(0, 9), (10, 19)}
 
 
+@pytest.mark.sweep
 def test_many_small_buckets_are_sorted_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 17 item 6: not one sort for each of them; a changelog of the input is sorted by itself."""
     sorts: list[int] = []

@@ -347,6 +347,7 @@ def client(schema_registry: SchemaRegistryServer) -> Iterator[SchemaRegistryClie
         yield client
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("log_format", FORMATS)
 def test_confluents_deserializer_reads_what_is_written_here(
     schema_registry: SchemaRegistryServer, client: SchemaRegistryClient, log_format: LogFormat

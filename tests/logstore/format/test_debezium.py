@@ -419,6 +419,7 @@ def test_without_a_schema_part_the_column_and_the_caller_decide(
     assert found == meant or (found != found and meant != meant)  # NaN is no value's equal
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("count", [1, 300])
 @pytest.mark.parametrize(("unit", "number"), [("us", 1577934245123), ("us", 19782), ("ms", 19782), ("ms", 1577934245)])
 def test_a_number_of_an_unknown_unit_is_not_taken_for_a_moment_of_1970(unit: str, number: int, count: int) -> None:

@@ -110,6 +110,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch, listener: Listener, host: str = "lo
     return str(caught.value)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("days", "host", "is_known", "cause"),
     [

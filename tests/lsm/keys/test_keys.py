@@ -128,6 +128,7 @@ def test_rows_before_a_key_are_counted_by_search(
     assert rows_before(ordered, key_at(columns, wanted), inclusive=True) == sum(sign <= 0 for sign in signs)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("row_count", [1, 2, 1000, 70_000])
 def test_many_rows_of_two_wide_columns_are_ordered_exactly(row_count: int) -> None:
     random = np.random.default_rng(row_count)

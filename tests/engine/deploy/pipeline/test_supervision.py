@@ -141,6 +141,7 @@ def test_a_pipeline_that_cannot_start_keeps_no_other_from_starting(monkeypatch: 
     assert other.seen == []
 
 
+@pytest.mark.sweep
 def test_a_topic_that_its_producer_has_not_created_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Debezium creates the topic of a table with its first row (finding 7)."""
     monkeypatch.setattr(supervision, "_POLL_S", 0.004)

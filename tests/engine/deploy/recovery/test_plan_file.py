@@ -151,6 +151,7 @@ def test_rows_that_came_to_main_meanwhile_are_not_dropped_silently(shop: tuple[C
     assert shown_rows(catalog) == NEW
 
 
+@pytest.mark.sweep
 def test_the_steps_are_commands_with_the_names_of_the_new_jobs(shop: tuple[Catalog, Path], tmp_path: Path) -> None:
     _, path = shop
     home = str(tmp_path)
@@ -180,6 +181,7 @@ def test_the_steps_are_commands_with_the_names_of_the_new_jobs(shop: tuple[Catal
     assert clean["pipelines.clean.source.options.scan.snapshot-id"] == ""  # the branch begins where it begins
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("given", "fact"),
     [
@@ -220,6 +222,7 @@ def test_a_job_that_lags_behind_the_branch_of_its_source_is_refused_when_planned
     assert fluvial(*asked)[0] == 0
 
 
+@pytest.mark.sweep
 def test_jobs_that_no_file_has_are_named(shop: tuple[Catalog, Path]) -> None:
     catalog, path = shop
     run_barrier(catalog, "notebook", 1, "shop.orders", "shop.raw", {9: 9}, read=3)
@@ -251,6 +254,7 @@ def test_a_plan_knows_what_the_snapshots_say_and_refuses_what_was_deleted(shop: 
     assert plan_recovery(request(path)).tables == TABLES
 
 
+@pytest.mark.sweep
 def test_the_command_plans_shows_continues_and_refuses(
     shop: tuple[Catalog, Path], fluvial: Fluvial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def marked(rows: Rows, table: ImpactedTable, snapshot_id: int) -> dict[ImpactedT
     return {name: min(each for other, each in marks if other == name) for name in {name for name, _ in marks}}
 
 
+@pytest.mark.sweep
 @given(ROWS, st.sampled_from(TABLES), st.integers(1, 5))
 def test_everything_that_a_snapshot_went_into_is_found(rows: Rows, table: ImpactedTable, snapshot_id: int) -> None:
     """LN-03, LN-04, LN-29, LN-36: of each table the first snapshot, through any number of jobs, also in circles."""
@@ -88,6 +89,7 @@ def test_everything_that_a_snapshot_went_into_is_found(rows: Rows, table: Impact
     assert {each.job for each in found} == readers  # also those that wrote nothing
 
 
+@pytest.mark.sweep
 @given(ROWS, st.sampled_from(JOBS), st.dictionaries(st.sampled_from(TABLES), st.integers(0, 5)))
 def test_a_job_goes_back_to_the_last_barrier_without_anything_late(
     rows: Rows, job: str, bounds: dict[ImpactedTable, int]

@@ -28,6 +28,7 @@ ALL = {("d1", 1, 9), ("d1", 2, 2), ("d2", 3, 3)}
 # ---- older rows
 
 
+@pytest.mark.sweep
 def test_older_rows_come_back_as_a_new_commit(
     new_table: Callable[..., Table], catalog: Catalog, call: Call, content: Content
 ) -> None:

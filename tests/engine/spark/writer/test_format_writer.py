@@ -249,6 +249,7 @@ def test_commits_that_stop_at_any_step_land_once(tmp_path: Path, broker: Broker,
     assert staged_files(table) == []
 
 
+@pytest.mark.sweep
 def test_sorted_runs_never_pass_the_stop_trigger(tmp_path: Path) -> None:
     """FL-166: nobody compacts beside it, so the commit does when it must, and only then."""
     stop = 4
@@ -280,6 +281,7 @@ def test_buckets_that_a_batch_waits_for_are_compacted_at_once(tmp_path: Path, mo
     assert values_by_key(table) == dict.fromkeys(range(20), 3)
 
 
+@pytest.mark.sweep
 def test_a_looked_up_changelog_is_there_when_the_batch_ends(tmp_path: Path) -> None:
     """FL-135, option lookup-wait; compactions that only keep the table in shape still wait for the stop trigger."""
     table = keyed_table(tmp_path, options={"changelog-producer": "lookup", "bucket": "2"})

@@ -322,6 +322,7 @@ def test_batches_whose_attempts_stop_anywhere_land_once(tmp_path: Path, way: str
     assert between or not orphans
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("at", [Step.PART_STARTED, Step.ROWS_WRITTEN, Step.FILES_FLUSHED])
 def test_files_of_a_killed_attempt_go_with_the_commit_of_its_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: Step

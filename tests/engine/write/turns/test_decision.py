@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ GUESSES = st.lists(st.integers(1, 4), min_size=2, max_size=4)
 SCHEDULE = st.lists(st.integers(0, 3), max_size=60)
 
 
+@pytest.mark.sweep
 @given(GUESSES, SCHEDULE)
 def test_one_at_a_time_in_the_order_in_which_they_came(guesses: list[int], schedule: list[int]) -> None:
     """FL-87, FL-88: whatever numbers they try first, and however their operations interleave."""
