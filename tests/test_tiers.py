@@ -1,7 +1,6 @@
 """What ``make test`` leaves to ``make test-all``, and what it keeps."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.markdown import ROOT
+from tests.support.nested import run_pytest
 from tests.support.tiers import spread
 
-ROOT = Path(__file__).parents[1]
 TESTS = """
 import pytest
 
@@ -53,20 +53,6 @@ sys.exit(pytest.main(["--collect-only", "-qq", "-m", "not soak", "tests"], [Fixt
 """
 
 
-def printed_by(*arguments: str, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTEST_ADDOPTS": "", **environment},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
-
-
-@pytest.mark.sweep
 @given(cells=st.integers(1, 300), count=st.integers(1, 300))
 def test_cells_are_kept_at_even_distances(cells: int, count: int) -> None:
     """Issue 13, 7."""
@@ -83,9 +69,7 @@ def test_cells_are_kept_at_even_distances(cells: int, count: int) -> None:
 def test_a_sampled_test_keeps_some_of_its_cells(tmp_path: Path) -> None:
     """Issue 13, 7."""
     (tmp_path / "test_any.py").write_text(TESTS)
-    asked = ["-p", "tests.support.tiers", "-p", "no:cacheprovider", "-m", "not long", "--collect-only", "-q"]
-    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    found = printed_by("-m", "pytest", *asked, str(tmp_path), cwd=tmp_path, **environment)
+    found = run_pytest(tmp_path, "-p", "tests.support.tiers", "-m", "not long", "--collect-only")
     names = [line.partition("::")[2] for line in found.splitlines() if "::" in line]
     assert names == ["test_of_six[0-a]", "test_of_six[1-b]", "test_of_three[0]", "test_of_three[1]", "test_of_three[2]"]
 
@@ -94,9 +78,7 @@ def test_a_sampled_test_keeps_some_of_its_cells(tmp_path: Path) -> None:
 def test_costs_are_of_all_processes_of_a_test(tmp_path: Path) -> None:
     """Issue 13, 7: what a test starts is what makes it long."""
     (tmp_path / "test_any.py").write_text(BUSY)
-    asked = ["-p", "xdist", "-n", "1", "-p", "tests.support.costs", "-p", "no:cacheprovider", "-q"]
-    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    found = printed_by("-m", "pytest", *asked, str(tmp_path), cwd=tmp_path, **environment)
+    found = run_pytest(tmp_path, "-p", "xdist", "-n", "1", "-p", "tests.support.costs")
     costs = {name: float(cost) for cost, name in re.findall(r"^ +([\d.]+) test_any.py::(\w+)$", found, re.MULTILINE)}
     assert costs.keys() == {"test_busy", "test_quick"}
     assert costs["test_busy"] >= 0.5
@@ -105,7 +87,9 @@ def test_costs_are_of_all_processes_of_a_test(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_make_test_has_every_real_part() -> None:
     """Issue 13, 7: what is long are more cells and stories of a database, a cluster or a peer, never all of them."""
-    (line,) = [line for line in printed_by("-c", COLLECT, cwd=ROOT).splitlines() if line.startswith("parts ")]
+    command = [sys.executable, "-c", COLLECT]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in printed.splitlines() if line.startswith("parts ")]
     kept, left = map(set, json.loads(line.removeprefix("parts ")))
     assert {"spark", "broker", "flink", "java_peer", "postgres_source", "object_store"} <= kept
     assert left - kept == set()
