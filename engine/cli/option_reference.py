@@ -24,6 +24,9 @@ Of values: *boolean* is `true` or `false`; *size* is `128 mb`, `1 gb`, `4096`; *
 *names* are separated by commas. Case and blanks around these do not matter.
 Of places: *batch read*, *stream read*, *batch write* and *stream write* may be given the option too, and it then comes
 before the table's; *fixed* does not change once the table has rows, or the catalog is made; *secret* is never shown.
+Of what it decides: *rows* that the table has or a read returns; *changes* that logs, changelogs and streams deliver,
+from where on, and in which batches; *storage* is files and older states, of the same rows. Nothing: addresses, waiting,
+memory, permissions.
 
 An unknown key is refused with the nearest known one. Options of a session have the prefix `{SESSION_PREFIX}`.
 `fluvial config` shows which values are in force, and where each comes from.
@@ -87,8 +90,8 @@ def _title(group: type) -> str:
 
 
 def _rows(options: Iterable[Option[Any]], prefix: str = "") -> Iterator[str]:
-    yield "| option | value | default | where | |"
-    yield "|---|---|---|---|---|"
+    yield "| option | value | default | where | decides | |"
+    yield "|---|---|---|---|---|---|"
     for option in options:
         default = default_text(option)
         cells = (
@@ -96,6 +99,7 @@ def _rows(options: Iterable[Option[Any]], prefix: str = "") -> Iterator[str]:
             option.parse.kind,
             "" if default is None else f"`{default}`",
             ", ".join(_places(option)),
+            ", ".join(str(each.name).lower() for each in option.decides),
             f"{option.doc} No effect: {UNBUILT[option.key]}." if option.key in UNBUILT else option.doc,
         )
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from engine.kafka.offsets import LATEST_OFFSET, TopicPosition, parse_positions
 from engine.request.option_check import unknown_option
-from filestore.options.option import Option, OptionValues
+from filestore.options.option import CHANGES, NOTHING, ROWS, Option, OptionValues
 from filestore.options.parsing import Parser, boolean, integer, member, text, verbatim
 from filestore.options.references import with_secrets
 from logstore.format.schema_registry import SchemaRegistry
@@ -109,50 +109,75 @@ _NO_UNITS: Final[Mapping[str, str]] = {}
 class SourceValues(OptionValues):
     """What the source ``fluvial-kafka`` may be given, besides client properties behind ``kafka.``."""
 
-    topics = Option("subscribe", _WORDS, (), "Topics, with commas between them.")
+    topics = Option("subscribe", _WORDS, (), "Topics, with commas between them.", ROWS)
     starting_offsets = Option(
-        "startingOffsets", text, EARLIEST_WORD, "Where a new query starts: earliest, latest, or offsets as JSON."
+        "startingOffsets", text, EARLIEST_WORD, "Where a new query starts: earliest, latest, or offsets as JSON.", ROWS
     )
-    ending_offsets = Option("endingOffsets", text, LATEST_WORD, "Where a batch query ends: latest, or offsets as JSON.")
-    max_offsets_per_trigger = Option("maxOffsetsPerTrigger", integer(1), None, "Most records of a micro-batch.")
-    fail_on_data_loss = Option("failOnDataLoss", boolean, True, "Fail when records are lost before they are read.")
-    value_format = Option("value.format", member(ValueFormat), ValueFormat.RAW, "What the value of a record is.")
-    key_columns = Option("key.columns", _WORDS, (), "Columns of the key; needed where a delete carries its key only.")
-    update_before = Option("update-before", boolean, False, "An update is -U and +U.")
+    ending_offsets = Option(
+        "endingOffsets", text, LATEST_WORD, "Where a batch query ends: latest, or offsets as JSON.", ROWS
+    )
+    max_offsets_per_trigger = Option(
+        "maxOffsetsPerTrigger", integer(1), None, "Most records of a micro-batch.", CHANGES
+    )
+    fail_on_data_loss = Option(
+        "failOnDataLoss", boolean, True, "Fail when records are lost before they are read.", ROWS
+    )
+    value_format = Option("value.format", member(ValueFormat), ValueFormat.RAW, "What the value of a record is.", ROWS)
+    key_columns = Option(
+        "key.columns", _WORDS, (), "Columns of the key; needed where a delete carries its key only.", ROWS
+    )
+    update_before = Option("update-before", boolean, False, "An update is -U and +U.", CHANGES)
     epoch_units = Option(
         "epoch-units",
         Parser(_columns_and_units, "column=unit pairs"),
         _NO_UNITS,
         "What the numbers of a column count: created_at=us,day=D (D s ms us ns).",
+        ROWS,
     )
     decimals = Option(
-        "decimals", member(DecimalForm), DecimalForm.NUMBER, "How envelopes without a schema part write decimals."
+        "decimals", member(DecimalForm), DecimalForm.NUMBER, "How envelopes without a schema part write decimals.", ROWS
     )
-    new_fields = Option("new-fields", member(OnNewFields), OnNewFields.IGNORE, "Fields of rows that no column has.")
-    new_types = Option("new-types", member(NewTypes), NewTypes.IGNORE, "Types of rows that a column does not hold.")
+    new_fields = Option(
+        "new-fields", member(OnNewFields), OnNewFields.IGNORE, "Fields of rows that no column has.", ROWS
+    )
+    new_types = Option(
+        "new-types", member(NewTypes), NewTypes.IGNORE, "Types of rows that a column does not hold.", ROWS
+    )
     out_of_range = Option(
         "out-of-range",
         member(OutOfRangeRule),
         OutOfRangeRule.FAIL,
         "Infinite dates, decimals with too many digits.",
+        ROWS,
     )
     unavailable_values = Option(
         "unavailable-values",
         member(UnavailableValues),
         None,
         "Large values that an update left out: keep (with the column _unavailable) takes those of the table.",
+        ROWS,
     )
     placeholder = Option(
-        "unavailable.value.placeholder", text, UNAVAILABLE_VALUE, "What the connector writes for values it left out."
+        "unavailable.value.placeholder",
+        text,
+        UNAVAILABLE_VALUE,
+        "What the connector writes for values it left out.",
+        ROWS,
     )
     truncates = Option(
-        "truncates", member(Truncates), Truncates.FAIL, "Truncate events: fail, or emit a row of kind -T for the sink."
+        "truncates",
+        member(Truncates),
+        Truncates.FAIL,
+        "Truncate events: fail, or emit a row of kind -T for the sink.",
+        ROWS,
     )
-    on_bad_record = Option("on-bad-record", member(OnBadRecord), OnBadRecord.FAIL, "Records that cannot be decoded.")
-    dead_letter_topic = Option("dead-letter.topic", text, None, "Topic of records that cannot be decoded.")
-    registry_url = Option("schema.registry.url", text, None, "Registry of the schemas of debezium-avro.")
+    on_bad_record = Option(
+        "on-bad-record", member(OnBadRecord), OnBadRecord.FAIL, "Records that cannot be decoded.", ROWS
+    )
+    dead_letter_topic = Option("dead-letter.topic", text, None, "Topic of records that cannot be decoded.", NOTHING)
+    registry_url = Option("schema.registry.url", text, None, "Registry of the schemas of debezium-avro.", NOTHING)
     registry_user_info = Option(
-        "schema.registry.basic.auth.user.info", verbatim, None, "user:password of the registry.", secret=True
+        "schema.registry.basic.auth.user.info", verbatim, None, "user:password of the registry.", NOTHING, secret=True
     )
 
 

@@ -2,23 +2,25 @@
 
 from typing import Final
 
-from filestore.options.option import At, Option, OptionValues
+from filestore.options.option import NOTHING, ROWS, At, Option, OptionValues
 from filestore.options.parsing import text
 
 
 class PlaceOptions(OptionValues):
     """Where the table is."""
 
-    warehouse = Option("warehouse", text, None, "Directory or URL of the tables.", at=At.READ | At.WRITE)
-    table = Option("table", text, None, "database.table, or database.table$branch_b.", at=At.READ | At.WRITE)
-    path = Option("path", text, None, "Taken, and not needed: Spark passes it on.", at=At.READ | At.WRITE)
+    warehouse = Option("warehouse", text, None, "Directory or URL of the tables.", NOTHING, at=At.READ | At.WRITE)
+    table = Option("table", text, None, "database.table, or database.table$branch_b.", NOTHING, at=At.READ | At.WRITE)
+    path = Option("path", text, None, "Taken, and not needed: Spark passes it on.", NOTHING, at=At.READ | At.WRITE)
 
 
 class RowOptions(OptionValues):
     """Which rows and columns are read."""
 
-    columns = Option("columns", text, None, "Columns to read, with commas between them; default: all.", at=At.READ)
-    filter = Option("filter", text, None, "SQL condition that the rows meet.", at=At.READ)
+    columns = Option(
+        "columns", text, None, "Columns to read, with commas between them; default: all.", ROWS, at=At.READ
+    )
+    filter = Option("filter", text, None, "SQL condition that the rows meet.", ROWS, at=At.READ)
 
 
 TABLE_PLACE_KEYS: Final = tuple(PlaceOptions.declared)

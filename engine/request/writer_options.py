@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
 from engine.request.option_check import unknown_write_option
-from filestore.options.option import At, Option, OptionValues
+from filestore.options.option import NOTHING, ROWS, STORAGE, At, Option, OptionValues
 from filestore.options.parsing import any_text, choice, text
 from filestore.options.references import with_secrets
 from filestore.options.table_options import TableOptions, canonical_options
@@ -22,15 +22,20 @@ CLIENT_PREFIX: Final = "log.kafka."
 
 def _of_table(option: Option[T]) -> Option[T | None]:
     """An option of the table that a writer may be given as well."""
-    return Option(option.key, option.parse, None, option.doc, at=option.at, secret=option.is_secret)
+    return Option(option.key, option.parse, None, option.doc, option.decides, at=option.at, secret=option.is_secret)
 
 
 class WriterOptions(OptionValues):
     """What one writer was given."""
 
-    branch: Option[str | None] = Option("branch", text, None, "Branch to write.", at=At.WRITE)
+    branch: Option[str | None] = Option("branch", text, None, "Branch to write.", ROWS, at=At.WRITE)
     partition: Option[str | None] = Option(
-        "partition", text, None, "Partition that an overwrite replaces: dt=2024-01-01,region=eu.", at=At.BATCH_WRITE
+        "partition",
+        text,
+        None,
+        "Partition that an overwrite replaces: dt=2024-01-01,region=eu.",
+        ROWS,
+        at=At.BATCH_WRITE,
     )
     dynamic_partition_overwrite = _of_table(TableOptions.dynamic_partition_overwrite)
     commit_user: Option[str | None] = Option(
@@ -38,10 +43,11 @@ class WriterOptions(OptionValues):
         any_text,
         None,
         TableOptions.write_stream_commit_user.doc,
+        ROWS,
         at=TableOptions.write_stream_commit_user.at,
     )
     pipeline_name: Option[str | None] = Option(
-        "pipeline.name", any_text, None, "Name of the job in the catalog's lineage.", at=At.READ | At.WRITE
+        "pipeline.name", any_text, None, "Name of the job in the catalog's lineage.", NOTHING, at=At.READ | At.WRITE
     )
     change_tracking = _of_table(TableOptions.change_tracking)
     on_orphan_batch = Option(
@@ -49,6 +55,7 @@ class WriterOptions(OptionValues):
         choice("fail", "adopt"),
         "fail",
         "What to do about a batch of another query that is in the log and in no snapshot.",
+        ROWS,
         at=At.WRITE,
     )
     sink_writer = Option(
@@ -57,6 +64,7 @@ class WriterOptions(OptionValues):
         "auto",
         "What writes the micro-batches of a sink: threads of the driver (on a local master; tasks write batches above "
         "write-buffer-size for each thread), or Spark tasks. auto: the driver on a local master of up to 8 cores.",
+        STORAGE,
         at=At.STREAM_WRITE,
     )
     trace_directory: Option[str | None] = Option(
@@ -64,6 +72,7 @@ class WriterOptions(OptionValues):
         text,
         None,
         "Directory of this machine for the steps of micro-batches with their times, which fluvial trace shows.",
+        NOTHING,
         at=At.STREAM_WRITE,
     )
     files_by = Option(
@@ -72,6 +81,7 @@ class WriterOptions(OptionValues):
         "auto",
         'Who writes data files in format("fluvial"): the tasks that have the rows, the process that commits, or what '
         "suits the batch.",
+        STORAGE,
         at=At.WRITE,
     )
     turn_timeout_ms = _of_table(TableOptions.log_turn_timeout_ms)

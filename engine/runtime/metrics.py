@@ -24,7 +24,9 @@ _EVERY_S: Final = 10.0
 BATCHES: Final = Counter(
     "fluvial_batches", "Micro-batches and batch writes that became visible.", _TABLE, registry=REGISTRY
 )
-ROWS: Final = Counter("fluvial_rows", "Rows written to data files, deletes included.", _TABLE, registry=REGISTRY)
+ROWS_WRITTEN: Final = Counter(
+    "fluvial_rows", "Rows written to data files, deletes included.", _TABLE, registry=REGISTRY
+)
 BYTES_WRITTEN: Final = Counter("fluvial_bytes", "Bytes of new data files.", _TABLE, registry=REGISTRY)
 FILES_WRITTEN: Final = Counter("fluvial_files", "New data files.", _TABLE, registry=REGISTRY)
 FLUSH_SECONDS: Final = Histogram(
@@ -81,7 +83,7 @@ def record_batch(
 ) -> None:
     """Record a batch that became visible; ``snapshot_id`` None: an empty batch."""
     BATCHES.labels(table).inc()
-    ROWS.labels(table).inc(rows)
+    ROWS_WRITTEN.labels(table).inc(rows)
     BYTES_WRITTEN.labels(table).inc(size_bytes)
     FILES_WRITTEN.labels(table).inc(files)
     FLUSH_SECONDS.labels(table).observe(flush_seconds)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from filestore.options.option import Option, OptionValues, similar
+from filestore.options.option import NOTHING, Option, OptionValues, similar
 from filestore.options.parsing import boolean, choice, duration_ms, retention_ms, text, verbatim
 from filestore.options.references import with_secrets
 from filestore.options.rules import ALIASES as TABLE_ALIASES
@@ -67,6 +67,7 @@ class CatalogOptions(OptionValues):
         choice("filesystem", "jdbc", "hive", "rest"),
         "filesystem",
         "Where names are kept: directories, a database, a Hive metastore, Paimon's REST catalog (read only).",
+        NOTHING,
     )
     uri = Option(
         "uri",
@@ -74,31 +75,44 @@ class CatalogOptions(OptionValues):
         None,
         "Database of metastore=jdbc: sqlite:///file, postgresql+psycopg://user@host/db, jdbc:...; of metastore=hive: "
         "thrift://host:9083, several with commas; of metastore=rest: https://host:port.",
+        NOTHING,
     )
-    rest_warehouse = Option("rest.warehouse", text, None, "Name of the warehouse on that server; default: its address.")
-    token_provider = Option("token.provider", choice("bear"), None, "How that server is shown who asks.")
-    token = Option("token", verbatim, None, "Bearer token for it.", secret=True)
-    catalog_key = Option("catalog-key", text, "jdbc", "Name of this catalog among those that share a database.")
-    jdbc_user = Option("jdbc.user", text, None, "User of the database.")
-    jdbc_password = Option("jdbc.password", verbatim, None, "Password of the database.", secret=True)
+    rest_warehouse = Option(
+        "rest.warehouse", text, None, "Name of the warehouse on that server; default: its address.", NOTHING
+    )
+    token_provider = Option("token.provider", choice("bear"), None, "How that server is shown who asks.", NOTHING)
+    token = Option("token", verbatim, None, "Bearer token for it.", NOTHING, secret=True)
+    catalog_key = Option(
+        "catalog-key", text, "jdbc", "Name of this catalog among those that share a database.", NOTHING
+    )
+    jdbc_user = Option("jdbc.user", text, None, "User of the database.", NOTHING)
+    jdbc_password = Option("jdbc.password", verbatim, None, "Password of the database.", NOTHING, secret=True)
     lock_enabled = Option(
         "lock.enabled",
         boolean,
         None,
         "Commit under the catalog's lock; on where names are in a database or metastore and files in an object store.",
+        NOTHING,
     )
-    lock_type = Option("lock.type", choice("jdbc", "hive"), None, "Which lock; default: that of the metastore.")
+    lock_type = Option(
+        "lock.type", choice("jdbc", "hive"), None, "Which lock; default: that of the metastore.", NOTHING
+    )
     lock_acquire_timeout_ms = Option(
-        "lock-acquire-timeout", duration_ms, 480_000, "Longest wait for the lock, and life of one whose holder died."
+        "lock-acquire-timeout",
+        duration_ms,
+        480_000,
+        "Longest wait for the lock, and life of one whose holder died.",
+        NOTHING,
     )
     lock_check_max_sleep_ms = Option(
-        "lock-check-max-sleep", duration_ms, 8000, "Longest pause between two looks at the lock."
+        "lock-check-max-sleep", duration_ms, 8000, "Longest pause between two looks at the lock.", NOTHING
     )
     table_lineage = Option(
         "table-lineage",
         boolean,
         None,
         "Keep which jobs read and write which tables; fixed once the catalog is made.",
+        NOTHING,
         immutable=True,
     )
     data_lineage = Option(
@@ -106,91 +120,125 @@ class CatalogOptions(OptionValues):
         boolean,
         None,
         "Keep which snapshots each batch of a job read and wrote; fixed likewise.",
+        NOTHING,
         immutable=True,
     )
-    lineage_meta = Option("lineage-meta", text, "jdbc", "Store of lineage: jdbc, or one that a package brings.")
-    jdbc_driver = Option("jdbc.driver", text, None, "Taken, and not needed: the driver goes with jdbc.url.")
-    jdbc_url = Option("jdbc.url", text, None, "Database of lineage; default: a SQLite file in a local warehouse.")
-    jdbc_database = Option("jdbc.database", text, "paimon", "Database or schema in it that has the tables of lineage.")
+    lineage_meta = Option(
+        "lineage-meta", text, "jdbc", "Store of lineage: jdbc, or one that a package brings.", NOTHING
+    )
+    jdbc_driver = Option("jdbc.driver", text, None, "Taken, and not needed: the driver goes with jdbc.url.", NOTHING)
+    jdbc_url = Option(
+        "jdbc.url", text, None, "Database of lineage; default: a SQLite file in a local warehouse.", NOTHING
+    )
+    jdbc_database = Option(
+        "jdbc.database", text, "paimon", "Database or schema in it that has the tables of lineage.", NOTHING
+    )
     lineage_on_unavailable = Option(
         "lineage.on-unavailable",
         choice("queue", "wait", "fail"),
         "queue",
         "When the store of lineage is down: note it in the warehouse for later, try until it answers, or fail the job.",
+        NOTHING,
     )
     lineage_data_time_retained_ms = Option(
         "lineage.data.time-retained",
         retention_ms,
         90 * DAY_MS,
         "Age at which lineage of snapshots is deleted, or unlimited. Tables of jobs are kept.",
+        NOTHING,
     )
     openlineage_url = Option(
-        "openlineage.url", text, None, "Where OpenLineage events of jobs go: a file, or http(s)://collector."
+        "openlineage.url", text, None, "Where OpenLineage events of jobs go: a file, or http(s)://collector.", NOTHING
     )
-    openlineage_namespace = Option("openlineage.namespace", text, "fluvial", "Namespace of the jobs in these events.")
-    openlineage_api_key = Option("openlineage.api-key", verbatim, None, "Key that the collector asks for.", secret=True)
+    openlineage_namespace = Option(
+        "openlineage.namespace", text, "fluvial", "Namespace of the jobs in these events.", NOTHING
+    )
+    openlineage_api_key = Option(
+        "openlineage.api-key", verbatim, None, "Key that the collector asks for.", NOTHING, secret=True
+    )
     hdfs_webhdfs_address = Option(
         "hdfs.webhdfs-address",
         text,
         None,
         "HTTP address of the name node, several with commas; default: port 9870 of the warehouse's host.",
+        NOTHING,
     )
-    hdfs_user = Option("hdfs.user", text, None, "User in HDFS; default: HADOOP_USER_NAME, else this machine's.")
+    hdfs_user = Option(
+        "hdfs.user", text, None, "User in HDFS; default: HADOOP_USER_NAME, else this machine's.", NOTHING
+    )
     s3_endpoint = Option(
-        "s3.endpoint", text, None, "URL of the object store; default: AWS_ENDPOINT_URL, else Amazon's."
+        "s3.endpoint", text, None, "URL of the object store; default: AWS_ENDPOINT_URL, else Amazon's.", NOTHING
     )
-    s3_region = Option("s3.region", text, None, "Region; default: AWS_REGION, else us-east-1.")
+    s3_region = Option("s3.region", text, None, "Region; default: AWS_REGION, else us-east-1.", NOTHING)
     s3_access_key = Option(
-        "s3.access-key", text, None, "Access key; default: AWS_ACCESS_KEY_ID, or the role of the machine."
+        "s3.access-key", text, None, "Access key; default: AWS_ACCESS_KEY_ID, or the role of the machine.", NOTHING
     )
-    s3_secret_key = Option("s3.secret-key", verbatim, None, "Secret key; default: AWS_SECRET_ACCESS_KEY.", secret=True)
+    s3_secret_key = Option(
+        "s3.secret-key", verbatim, None, "Secret key; default: AWS_SECRET_ACCESS_KEY.", NOTHING, secret=True
+    )
     s3_session_token = Option(
-        "s3.session-token", verbatim, None, "Token of a temporary key; default: AWS_SESSION_TOKEN.", secret=True
+        "s3.session-token",
+        verbatim,
+        None,
+        "Token of a temporary key; default: AWS_SESSION_TOKEN.",
+        NOTHING,
+        secret=True,
     )
     s3_path_style_access = Option(
-        "s3.path.style.access", boolean, True, "Bucket in the path of the URL; false: in the name of the host."
+        "s3.path.style.access", boolean, True, "Bucket in the path of the URL; false: in the name of the host.", NOTHING
     )
     gs_endpoint = Option(
         "gs.endpoint",
         text,
         None,
         "URL of a store with Google's protocol; default: STORAGE_EMULATOR_HOST, or Google's.",
+        NOTHING,
     )
     gs_credentials_file = Option(
         "gs.credentials-file",
         text,
         None,
         "Google's file of a service account or user; default: GOOGLE_APPLICATION_CREDENTIALS, gcloud's, or the role.",
+        NOTHING,
     )
     gs_service_account_key = Option(
         "gs.service-account-key",
         verbatim,
         None,
         "Text of such a file; default: GOOGLE_SERVICE_ACCOUNT_KEY.",
+        NOTHING,
         secret=True,
     )
     gs_token = Option(
-        "gs.token", verbatim, None, "OAuth access token; default: CLOUDSDK_AUTH_ACCESS_TOKEN.", secret=True
+        "gs.token", verbatim, None, "OAuth access token; default: CLOUDSDK_AUTH_ACCESS_TOKEN.", NOTHING, secret=True
     )
     azure_account = Option(
-        "azure.account", text, None, "Storage account of az://container; default: AZURE_STORAGE_ACCOUNT."
+        "azure.account", text, None, "Storage account of az://container; default: AZURE_STORAGE_ACCOUNT.", NOTHING
     )
     azure_endpoint = Option(
         "azure.endpoint",
         text,
         None,
         "URL of the account's Blob service; default: AZURE_STORAGE_SERVICE_ENDPOINT, or Azure's.",
+        NOTHING,
     )
     azure_account_key = Option(
-        "azure.account-key", verbatim, None, "Key of the account; default: AZURE_STORAGE_KEY.", secret=True
+        "azure.account-key", verbatim, None, "Key of the account; default: AZURE_STORAGE_KEY.", NOTHING, secret=True
     )
     azure_sas_token = Option(
-        "azure.sas-token", verbatim, None, "Shared access signature; default: AZURE_STORAGE_SAS_TOKEN.", secret=True
+        "azure.sas-token",
+        verbatim,
+        None,
+        "Shared access signature; default: AZURE_STORAGE_SAS_TOKEN.",
+        NOTHING,
+        secret=True,
     )
-    azure_tenant_id = Option("azure.tenant-id", text, None, "Tenant of an application; default: AZURE_TENANT_ID.")
-    azure_client_id = Option("azure.client-id", text, None, "The application; default: AZURE_CLIENT_ID.")
+    azure_tenant_id = Option(
+        "azure.tenant-id", text, None, "Tenant of an application; default: AZURE_TENANT_ID.", NOTHING
+    )
+    azure_client_id = Option("azure.client-id", text, None, "The application; default: AZURE_CLIENT_ID.", NOTHING)
     azure_client_secret = Option(
-        "azure.client-secret", verbatim, None, "Its secret; default: AZURE_CLIENT_SECRET.", secret=True
+        "azure.client-secret", verbatim, None, "Its secret; default: AZURE_CLIENT_SECRET.", NOTHING, secret=True
     )
 
     def __init__(self, texts: Mapping[str, str], *, table_defaults: Mapping[str, str] | None = None) -> None:

@@ -9,7 +9,7 @@ of job files, did-you-mean and the hiding of secrets come from these declaration
 import difflib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from enum import Flag, auto
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from filestore.options.parsing import Parser, not_valid
 from lsm.secret_names import STARS, shown_address, shown_text
@@ -29,6 +29,24 @@ class At(Flag):
     WRITE = BATCH_WRITE | STREAM_WRITE
 
 
+class Decides(Flag):
+    """What may be otherwise with another value of an option, besides addresses, waiting, memory and permissions."""
+
+    NOTHING = 0
+    ROWS = auto()
+    """Which rows, columns and values the table has, or a read of it returns."""
+    CHANGES = auto()
+    """Which changes its log, changelogs and streams deliver, from where on, and in which batches."""
+    STORAGE = auto()
+    """What its files hold and how long older states are kept; with every value the rows and changes are the same."""
+
+
+NOTHING: Final = Decides.NOTHING
+ROWS: Final = Decides.ROWS
+CHANGES: Final = Decides.CHANGES
+STORAGE: Final = Decides.STORAGE
+
+
 class Option(Generic[T]):
     """One option: its key, how its text is understood, what holds when it is absent, and one line about it."""
 
@@ -38,6 +56,7 @@ class Option(Generic[T]):
         parse: Parser[T],
         default: T,
         doc: str,
+        decides: Decides,
         *,
         at: At = At.NOWHERE,
         essential: bool = False,
@@ -52,6 +71,7 @@ class Option(Generic[T]):
             parse: reads its text.
             default: the value where no text is given.
             doc: one line for the reference.
+            decides: what may be otherwise with another value.
             at: readers and writers that may be given it as well.
             essential: a table whose text for it cannot be read is not opened; else it is refused once it is asked for.
             immutable: it cannot change once the table has rows, or the catalog is made.
@@ -60,7 +80,7 @@ class Option(Generic[T]):
                 writers; a table of others that has one can be read.
         """
         self.key, self.parse, self.default, self.doc = key, parse, default, doc
-        self.at = at
+        self.decides, self.at = decides, at
         self.derive: Callable[[Any], T] | None = None
         self.is_essential, self.is_immutable, self.is_secret = essential, immutable, secret
         self.check = check
@@ -69,6 +89,11 @@ class Option(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         assert not self.attribute, f"an option is declared once: {self.key}"
         self.attribute = name
+
+    @property
+    def decides_rows(self) -> bool:
+        """Whether readers may get other rows or changes with another value."""
+        return bool(self.decides & (Decides.ROWS | Decides.CHANGES))
 
     @overload
     def __get__(self, values: None, owner: type) -> Self: ...
@@ -112,7 +137,14 @@ def check_text(option: Option[Any], text: str) -> None:
 
 
 def derived(
-    key: str, parse: Parser[Any], default: Any, doc: str, *, by: Callable[[Any], T], immutable: bool = False
+    key: str,
+    parse: Parser[Any],
+    default: Any,
+    doc: str,
+    decides: Decides,
+    *,
+    by: Callable[[Any], T],
+    immutable: bool = False,
 ) -> Option[T]:
     """Declare an essential option that follows from others where it is not given, or its text is read as None.
 
@@ -121,10 +153,11 @@ def derived(
         parse: reads its text.
         default: what the reference says.
         doc: one line for the reference.
+        decides: what may be otherwise with another value.
         by: the value that follows from the object's others.
         immutable: it cannot change once the table has rows.
     """
-    option: Option[T] = Option(key, parse, default, doc, essential=True, immutable=immutable)
+    option: Option[T] = Option(key, parse, default, doc, decides, essential=True, immutable=immutable)
     option.derive = by
     return option
 

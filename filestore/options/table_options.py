@@ -102,7 +102,7 @@ def check_option(key: str, text: str) -> None:
     split = split_field_key(key)
     if split is not None:
         suffix = FieldOptions.declared[split[1]]
-        Option(key, suffix.parse, None, suffix.doc).read({key: text})
+        Option(key, suffix.parse, None, suffix.doc, suffix.decides).read({key: text})
         return
     if key in ELSEWHERE:
         raise InvalidInputError(f"option is not a table's: option={key} belongs_to='{ELSEWHERE[key]}'")

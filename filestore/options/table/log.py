@@ -2,7 +2,7 @@
 
 from typing import Any, Final, Literal, cast
 
-from filestore.options.option import At, Option, OptionValues, derived
+from filestore.options.option import CHANGES, NOTHING, ROWS, STORAGE, At, Option, OptionValues, derived
 from filestore.options.parsing import (
     Parser,
     boolean,
@@ -55,36 +55,44 @@ class ChangelogOptions(OptionValues):
         choice("none", "input", "lookup", "full-compaction"),
         "none",
         "Where changelog files come from.",
+        CHANGES,
         essential=True,
     )
     changelog_producer_row_deduplicate = Option(
-        "changelog-producer.row-deduplicate", boolean, False, "Leave out updates that change nothing."
+        "changelog-producer.row-deduplicate", boolean, False, "Leave out updates that change nothing.", CHANGES
     )
     changelog_file_format = Option(
-        "changelog-file.format", choice("parquet", "orc", "avro"), None, "Format of changelog files."
+        "changelog-file.format", choice("parquet", "orc", "avro"), None, "Format of changelog files.", STORAGE
     )
-    changelog_file_compression = Option("changelog-file.compression", text, None, "Compression of changelog files.")
+    changelog_file_compression = Option(
+        "changelog-file.compression", text, None, "Compression of changelog files.", STORAGE
+    )
     changelog_file_prefix = Option(
         "changelog-file.prefix",
         verbatim,
         "changelog-",
         "Start of the names of changelog files.",
+        STORAGE,
         essential=True,
         check=check_prefix,
     )
-    changelog_file_stats_mode = Option("changelog-file.stats-mode", statistics, None, "Statistics of changelog files.")
-    changelog_num_retained_min = Option("changelog.num-retained.min", COUNT, None, "Changelogs kept at least.")
-    changelog_num_retained_max = Option("changelog.num-retained.max", COUNT, None, "Changelogs kept at most.")
+    changelog_file_stats_mode = Option(
+        "changelog-file.stats-mode", statistics, None, "Statistics of changelog files.", STORAGE
+    )
+    changelog_num_retained_min = Option("changelog.num-retained.min", COUNT, None, "Changelogs kept at least.", STORAGE)
+    changelog_num_retained_max = Option("changelog.num-retained.max", COUNT, None, "Changelogs kept at most.", STORAGE)
     changelog_time_retained_ms = Option(
-        "changelog.time-retained", duration_ms, None, "Age up to which changelogs are kept."
+        "changelog.time-retained", duration_ms, None, "Age up to which changelogs are kept.", STORAGE
     )
     full_compaction_delta_commits = Option(
-        "full-compaction.delta-commits", COUNT, None, "Full compaction after so many commits of a stream."
+        "full-compaction.delta-commits", COUNT, None, "Full compaction after so many commits of a stream.", CHANGES
     )
-    lookup_wait = Option("lookup-wait", boolean, True, "A stream's batch waits for its lookup changelog.")
-    force_lookup = Option("force-lookup", boolean, False, "Compact as if changelogs were looked up.", immutable=True)
+    lookup_wait = Option("lookup-wait", boolean, True, "A stream's batch waits for its lookup changelog.", CHANGES)
+    force_lookup = Option(
+        "force-lookup", boolean, False, "Compact as if changelogs were looked up.", STORAGE, immutable=True
+    )
     delete_force_produce_changelog = Option(
-        "delete.force-produce-changelog", boolean, False, "DELETE statements emit a changelog."
+        "delete.force-produce-changelog", boolean, False, "DELETE statements emit a changelog.", CHANGES
     )
 
 
@@ -96,29 +104,33 @@ class LogOptions(OptionValues):
         choice("none", "kafka"),
         None,
         "Where changes go within seconds; kafka once servers are set.",
+        CHANGES,
         by=_system,
     )
-    log_kafka_bootstrap_servers = Option("log.kafka.bootstrap.servers", text, None, "Brokers.")
+    log_kafka_bootstrap_servers = Option("log.kafka.bootstrap.servers", text, None, "Brokers.", NOTHING)
     log_topic = Option(
         "log.kafka.topic",
         text,
         None,
         "Topic; default: made from database, table and branch. One that exists must be empty.",
+        NOTHING,
     )
     log_topic_id = Option(
-        "log.kafka.topic-id", text, None, "Id of the topic that was made with the table; set by the engine."
+        "log.kafka.topic-id", text, None, "Id of the topic that was made with the table; set by the engine.", NOTHING
     )
     log_generation = Option(
         "log.generation",
         integer(0, 2**63 - 1),
         0,
         "Id of the schema version that gave the table its present log; set by the engine.",
+        STORAGE,
     )
     log_topic_is_adopted = Option(
         "log.kafka.topic-is-adopted",
         boolean,
         False,
         "The topic was there before the table, and stays when it is dropped; set by the engine.",
+        NOTHING,
         essential=True,
         immutable=True,
     )
@@ -127,15 +139,17 @@ class LogOptions(OptionValues):
         text,
         None,
         "Name of the key in the table's directory that signs what the log says of files; set by the engine.",
+        NOTHING,
     )
     log_retention_ms = Option(
-        "log.retention", duration_ms, None, "Life of the log; default: the cluster's.", essential=True
+        "log.retention", duration_ms, None, "Life of the log; default: the cluster's.", STORAGE, essential=True
     )
     log_consistency = Option(
         "log.consistency",
         choice("transactional", "eventual"),
         "transactional",
         "Visible at the commit, or at once.",
+        CHANGES,
         essential=True,
     )
     log_overwrite = Option(
@@ -143,12 +157,14 @@ class LogOptions(OptionValues):
         choice("none", "changes"),
         "none",
         "What the log gets of commits that bypass it, as overwrites: a control record, or the changes.",
+        CHANGES,
     )
     log_changelog_mode = derived(
         "log.changelog-mode",
         _MODE_OR_NONE,
         "auto",
         "auto: upsert with a key, all without.",
+        CHANGES,
         by=_mode,
         immutable=True,
     )
@@ -157,30 +173,42 @@ class LogOptions(OptionValues):
         choice("json", "avro"),
         None,
         "Format of log keys; that of the values: json, or avro.",
+        STORAGE,
         by=_key_format,
     )
-    log_format = Option("log.format", _FORMATS, "debezium-json", "Format of log values.", essential=True)
-    log_registry_url = Option("log.schema-registry.url", text, None, "Schema registry of the Avro formats.")
+    log_format = Option("log.format", _FORMATS, "debezium-json", "Format of log values.", STORAGE, essential=True)
+    log_registry_url = Option("log.schema-registry.url", text, None, "Schema registry of the Avro formats.", NOTHING)
     log_registry_user_info = Option(
-        "log.schema-registry.basic-auth.user-info", verbatim, None, "user:password of the registry.", secret=True
+        "log.schema-registry.basic-auth.user-info",
+        verbatim,
+        None,
+        "user:password of the registry.",
+        NOTHING,
+        secret=True,
     )
     log_registry_token = Option(
-        "log.schema-registry.bearer-auth.token", verbatim, None, "Token of the registry.", secret=True
+        "log.schema-registry.bearer-auth.token", verbatim, None, "Token of the registry.", NOTHING, secret=True
     )
     log_registry_ca = Option(
-        "log.schema-registry.ssl.ca.location", text, None, "PEM file of the registry's certificate authority."
+        "log.schema-registry.ssl.ca.location", text, None, "PEM file of the registry's certificate authority.", NOTHING
     )
     log_scan = Option(
-        "log.scan", choice("full", "latest", "from-timestamp"), "full", "Where a stream starts.", at=At.STREAM_READ
+        "log.scan",
+        choice("full", "latest", "from-timestamp"),
+        "full",
+        "Where a stream starts.",
+        CHANGES,
+        at=At.STREAM_READ,
     )
     log_scan_timestamp_ms = Option(
-        "log.scan.timestamp-mills", NUMBER, None, "Start of a stream, epoch milliseconds.", at=At.READ
+        "log.scan.timestamp-mills", NUMBER, None, "Start of a stream, epoch milliseconds.", ROWS | CHANGES, at=At.READ
     )
     log_scan_normalize = Option(
         "log.scan.normalize",
         boolean,
         False,
         "Complete changes by looking up what they replace: -U beside +U.",
+        CHANGES,
         at=At.STREAM_READ,
     )
     log_scan_remove_normalize = Option(
@@ -188,6 +216,7 @@ class LogOptions(OptionValues):
         boolean,
         False,
         "Do not complete changes by state (unsafe for aggregates).",
+        CHANGES,
         at=At.STREAM_READ,
     )
     streaming_read_mode = Option(
@@ -195,38 +224,46 @@ class LogOptions(OptionValues):
         choice("log", "file"),
         None,
         "Where a stream reads; log once there is one.",
+        CHANGES,
         at=At.STREAM_READ,
     )
     log_system_auto_register = Option(
-        "log.system.auto-register", boolean, True, "Make and drop the topic with the table."
+        "log.system.auto-register", boolean, True, "Make and drop the topic with the table.", NOTHING
     )
-    log_system_partitions = Option("log.system.partitions", COUNT, None, "Partitions of the topic; must equal bucket.")
-    log_replication = Option("log.system.replication", integer(1, 32767), 1, "Replicas of the topic.", essential=True)
-    log_ignore_delete = Option("log.ignore-delete", boolean, False, "No deletes in the log.")
+    log_system_partitions = Option(
+        "log.system.partitions", COUNT, None, "Partitions of the topic; must equal bucket.", NOTHING
+    )
+    log_replication = Option(
+        "log.system.replication", integer(1, 32767), 1, "Replicas of the topic.", NOTHING, essential=True
+    )
+    log_ignore_delete = Option("log.ignore-delete", boolean, False, "No deletes in the log.", CHANGES)
     log_transactional_id_prefix = Option(
-        "log.transactional-id.prefix", text, None, "Start of the transactional ids; default: the table's id."
+        "log.transactional-id.prefix", text, None, "Start of the transactional ids; default: the table's id.", NOTHING
     )
-    log_commit_token_topic = Option("log.commit-token.topic", text, None, "Topic of commit tokens.")
+    log_commit_token_topic = Option("log.commit-token.topic", text, None, "Topic of commit tokens.", NOTHING)
     log_turn_lease_ms = Option(
         "log.turn-lease",
         Parser(_lease_ms, duration_ms.kind),
         10_000,
         "Writers of one log wait for each other; one without a sign of life for so long loses its turn.",
+        NOTHING,
     )
     log_turn_timeout_ms = Option(
         "log.turn-timeout",
         duration_ms,
         60_000,
         "How long a batch waits for its turn to write the log; a stream waits as long as others go on.",
+        NOTHING,
         at=At.BATCH_WRITE,
     )
     log_header_schema_id = Option(
-        "log.header.schema-id", boolean, True, "Schema id of each batch in the header of its last record."
+        "log.header.schema-id", boolean, True, "Schema id of each batch in the header of its last record.", STORAGE
     )
     log_on_offset_lost = Option(
         "log.on-offset-lost",
         choice("fail", "resnapshot", "earliest"),
         "fail",
         "What a reader does after lost offsets.",
+        ROWS | CHANGES,
         at=At.READ,
     )

@@ -40,4 +40,4 @@ def test_every_option_has_a_row_with_its_kind_and_its_line(kind: type[OptionValu
 def test_no_row_is_broken_by_a_bar() -> None:
     for line in reference().splitlines():
         if line.startswith("| `"):
-            assert len(re.findall(r"(?<!\\)\|", line)) == 6
+            assert len(re.findall(r"(?<!\\)\|", line)) == 7

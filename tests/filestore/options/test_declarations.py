@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from filestore.options.catalog_options import CatalogOptions
-from filestore.options.option import Option, OptionValues
+from filestore.options.option import NOTHING, Option, OptionValues
 from filestore.options.parsing import boolean, integer, text
 from filestore.options.secrets import shown_value, without_secrets
 from filestore.options.table_options import TableOptions
@@ -31,9 +31,9 @@ ALLOWED = ("filestore/options/parsing.py", "filestore/predicate/literals.py", "l
 class Values(OptionValues):
     """Some options."""
 
-    flag = Option("a.flag", boolean, False, "A flag.", essential=True)
-    number = Option("a.number", integer(1), None, "A number.")
-    token = Option("a.word", text, None, "A word.", secret=True)
+    flag = Option("a.flag", boolean, False, "A flag.", NOTHING, essential=True)
+    number = Option("a.number", integer(1), None, "A number.", NOTHING)
+    token = Option("a.word", text, None, "A word.", NOTHING, secret=True)
 
 
 @pytest.mark.sweep
@@ -88,7 +88,7 @@ def test_a_secret_is_shown_nowhere_not_even_when_it_is_wrong() -> None:
     values = Values({"a.word": "never", "x.api-key": "never", "a.flag": "true"})
     assert "never" not in repr(values)
     assert values.shown() == {"a.word": STARS, "x.api-key": STARS, "a.flag": "true"}
-    secret = Option("a.pin", integer(1), None, "A number.", secret=True)
+    secret = Option("a.pin", integer(1), None, "A number.", NOTHING, secret=True)
     with pytest.raises(InvalidInputError) as caught:
         secret.read({"a.pin": "never"})
     assert "never" not in str(caught.value)
