@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, PartitionTest, TableCommit
-from filestore.compact.compactor import compact_table, make_visible, waits_for_compaction
+from filestore.compact.awaited import compact_written, waits_for_compaction
+from filestore.compact.compactor import compact_table
 from filestore.compact.upgrade import compact_to_top, upgrade_levels
 from filestore.iceberg.after_commit import publish_after_commit, publish_refs
 from filestore.index.index_manifest import bucket_index
@@ -27,6 +28,7 @@ from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
 from filestore.scan.bucket_numbers import BucketNumbers
 from filestore.scan.data_split import DataSplit
+from filestore.scan.live_files import BucketKey
 from filestore.scan.table_scan import Filter, Plan, TableScan
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.validation import check_readable
@@ -197,7 +199,9 @@ class FileTable(TableView):
             return done
 
         done = self._write(rows, kinds, publish, keeps_rows=True)
-        make_visible(self.store, written)
+        if waits_for_compaction(self.store):
+            keys = {BucketKey(message.partition, message.bucket) for message in written}
+            compact_written(self.store, keep=keys.__contains__)
         return done
 
     def overwrite(self, rows: pa.Table | pa.RecordBatch, partition: Mapping[str, object] | None = None) -> CommitResult:

@@ -15,7 +15,8 @@ from typing import Final
 from engine.runtime.metrics import COMPACTION_FAILURES, COMPACTION_WAIT, record_compaction
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import TableCommit
-from filestore.compact.compactor import pick_tasks, waits_for_compaction
+from filestore.compact.awaited import waits_for_compaction
+from filestore.compact.compactor import pick_tasks
 from filestore.compact.strategy import commits_until_full, watches_the_clock
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage

@@ -14,11 +14,10 @@ from itertools import islice
 from engine.compaction.background import SOFT_WAIT_S, CompactionDebt, Pressure, compaction_debt
 from engine.request.writer_options import WriterOptions
 from engine.runtime.metrics import COMPACTION_WAIT
-from filestore.compact.compactor import compact_table, waits_for_compaction
+from filestore.compact.awaited import compact_written, waits_for_compaction
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 
 logger = logging.getLogger("fluvial.compaction")
 
@@ -110,21 +109,15 @@ def waits_for_others(store: TableStore, writer: WriterOptions) -> bool:
 def compact_if_forced(store: TableStore, writer: WriterOptions) -> None:
     """Compact after a batch job's commit, with ``commit.force-compact`` or where its rows are not visible before.
 
-    The rows are in the table: another compaction may be faster, and what fails is done by the next one.
+    Never raises.
 
     Args:
         store: the table that was written.
         writer: its options.
     """
     is_forced = store.options.commit_force_compact or waits_for_compaction(store)
-    if not is_forced or is_write_only(store, writer):
-        return
-    try:
-        compact_table(store)
-    except ConflictError as error:
-        logger.info("compaction abandoned: table=%s reason=%s", store.name, error)
-    except (UnavailableError, OutcomeUnknownError) as error:
-        logger.warning("compaction failed: table=%s reason=%s", store.name, error)
+    if is_forced and not is_write_only(store, writer):
+        compact_written(store)
 
 
 def is_write_only(store: TableStore, writer: WriterOptions) -> bool:

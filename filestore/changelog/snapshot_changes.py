@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from filestore.commit.conflicts import sequence_conflict
-from filestore.index.deletion_vectors import Positions, read_deletion_vectors
+from filestore.index.deletion_vectors import NO_POSITIONS, read_deletion_vectors
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.predicate.predicate import Predicate
 from filestore.read.split_read import BucketFiles, read_stored
@@ -349,16 +349,11 @@ def _diff_by_file(store: TableStore, before_table: TableStore, split: ChangeSpli
 
 
 def _without_rows_of(files: BucketFiles, other: BucketFiles | None, file: DataFileMeta) -> BucketFiles:
-    """The files with the rows of one file hidden that the other side also has."""
+    """The files with the rows of one file hidden that the other side also has: the rest is deleted there."""
     if other is None or all(each.file_name != file.file_name for each in other.files):
         return files
-    everything = np.arange(file.row_count)
-    shared = np.setdiff1d(everything, other.deleted.get(file.file_name, _NO_ROWS))
-    hidden = np.union1d(shared, files.deleted.get(file.file_name, _NO_ROWS))
-    return replace(files, deleted={**files.deleted, file.file_name: hidden})
-
-
-_NO_ROWS: Final[Positions] = np.zeros(0, np.int64)
+    here, there = (side.deleted.get(file.file_name, NO_POSITIONS) for side in (files, other))
+    return replace(files, chosen={file.file_name: np.setdiff1d(there, here, assume_unique=True)})
 
 
 def _bucket_files(store: TableStore, partition: bytes, state: BucketState) -> BucketFiles:

@@ -5,7 +5,7 @@ visible is decided when it is committed: if another writer removed one of its in
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -35,7 +35,6 @@ from filestore.schema.merge_engine import resets_on_delete
 from filestore.snapshot.lost_files import MissingFileError, lost_file
 from filestore.table_store import TableStore
 from lsm.compaction.compaction import CompactionReason, CompactionUnit, full_compaction, merge_cost
-from lsm.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from lsm.levels import Levels, SortedRun
 from lsm.retry import retrying
 from lsm.undo import undoing, undoing_unless_visible
@@ -151,29 +150,6 @@ class CompactionOutcome:
 def compact_table(store: TableStore, *, full: bool = False) -> CommitResult | None:
     """Compact what is worth it and commit; None when nothing was. Raises: as ``compact_buckets``."""
     return compact_buckets(store, full=full).committed
-
-
-def waits_for_compaction(store: TableStore) -> bool:
-    """Whether new rows are not visible before a compaction, which their writers do: with deletion vectors."""
-    options = store.options
-    return (
-        store.has_key
-        and options.deletion_vectors_enabled
-        and not options.write_only
-        and options.bucket != POSTPONE_BUCKET  # its rows wait for a separate job
-        and not options.deletion_vectors_merge_on_read
-    )
-
-
-def make_visible(store: TableStore, messages: Sequence[CommitMessage]) -> None:
-    """Compact the buckets of rows that were just committed, if they are not visible before.
-
-    When it conflicts or fails, the next compaction makes them visible: the rows are in the table.
-    """
-    if waits_for_compaction(store):
-        keys = {BucketKey(message.partition, message.bucket) for message in messages}
-        with suppress(ConflictError, UnavailableError, OutcomeUnknownError):
-            compact_buckets(store, keep=keys.__contains__)
 
 
 def compact_buckets(

@@ -33,7 +33,7 @@ class OldRows:
     """Rows that are deleted by what a compaction writes elsewhere."""
 
     positions: Mapping[str, Positions] = field(default_factory=dict)  # by file name; none of them was deleted before
-    merged: tuple[DataFileMeta, ...] = ()  # files of which only these rows take part in the merge
+    merged: tuple[DataFileMeta, ...] = ()  # files of which only these rows take part in the merge, and their keys
 
 
 def find_old_rows(
@@ -68,7 +68,7 @@ def find_old_rows(
     old = {name: np.unique(np.concatenate(parts)) for name, parts in found.items()}
     oldest_new = min(file.min_sequence_number for file in new)
     merged = [
-        _narrowed(store, file, ends[file.file_name], len(old[file.file_name]))
+        _narrowed(store, file, ends[file.file_name])
         for file in task.lookup_files
         if file.file_name in old and (emits_changes or not _is_just_older(store, file, oldest_new))
     ]
@@ -107,9 +107,7 @@ def _values(keys: pa.Table, row: int) -> tuple[object, ...]:
     return tuple(internal_value(one_chunk(column)[row]) for column in keys.columns)
 
 
-def _narrowed(
-    store: TableStore, file: DataFileMeta, ends: Sequence[tuple[object, ...]], row_count: int
-) -> DataFileMeta:
-    """The file as if it had some rows only."""
+def _narrowed(store: TableStore, file: DataFileMeta, ends: Sequence[tuple[object, ...]]) -> DataFileMeta:
+    """The file as if it had some keys only: it overlaps no more than it has to."""
     keys = sorted((encode_row(values, store.key_types) for values in ends), key=store.key_of)
-    return replace(file, min_key=keys[0], max_key=keys[-1], row_count=row_count)
+    return replace(file, min_key=keys[0], max_key=keys[-1])

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from filestore.datafile.schema_mapping import SchemaMapping, map_schema, newer_than
 from filestore.format.file_format import format_of_file
-from filestore.format.interface import USUAL_BATCH, BatchLimit, KeepRows, WriteSettings
+from filestore.format.interface import USUAL_BATCH, BatchLimit, FileRows, KeepRows, WriteSettings
 from filestore.format.parquet import missing_ranges
 from filestore.format.statistics import ColumnRange, has_order
 from filestore.io.file_io import FileIO
@@ -204,10 +204,10 @@ def read_data_file(
     """
     extra = sorted(columns_of(filter) - set(columns)) if filter is not None else []
     tested = columns_of(filter) if filter is not None else frozenset()
-    keep = None if filter is None else lambda ranges, row_count: may_match(filter, ranges, row_count)
+    keep = None if filter is None else lambda ranges, places: may_match(filter, ranges, len(places))
     names = [*columns, *extra]
     wanted = [*columns, *(_SYSTEM_NAMES if with_system else ())]
-    for rows in open_data_file(
+    for read in open_data_file(
         io,
         path,
         meta,
@@ -220,6 +220,7 @@ def read_data_file(
         tested=tested,
         limit=limit,
     ):
+        rows = read.rows
         matching = rows if filter is None else rows.filter(filter_mask(filter, rows))
         if matching.num_rows:
             yield matching.select(wanted) if extra else matching
@@ -238,7 +239,7 @@ def open_data_file(
     tested: Collection[str] | None = None,
     limit: BatchLimit = USUAL_BATCH,
     verify: bool = True,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[FileRows]:
     """All rows of the row groups of a data file that ``keep`` selects, with the read schema.
 
     Args:
@@ -270,11 +271,11 @@ def open_data_file(
             keep_fields=keep_fields,
             verify=verify,
         ):
-            yield mapping.apply(batch)
+            yield batch.as_read(mapping.apply(batch.rows))
 
 
 def _mapped(keep: KeepRows, mapping: SchemaMapping) -> KeepRows:
-    return lambda ranges, row_count: keep(mapping.ranges(ranges, row_count), row_count)
+    return lambda ranges, places: keep(mapping.ranges(ranges, len(places)), places)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Positions of rows in data files: the positions of keys, and the rows at given positions.
 
-Positions count all rows of the file from 0, including deleted ones. Row groups without a wanted row are not read.
+Positions are those that the reader of the file gives, see ``FileRows``. Row groups without a wanted row are not read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from filestore.datafile.data_file import open_data_file
-from filestore.format.interface import USUAL_BATCH, BatchLimit
+from filestore.format.interface import USUAL_BATCH, BatchLimit, FileRows
 from filestore.format.statistics import ColumnRange
-from filestore.index.deletion_vectors import NO_POSITIONS, Positions, are_deleted
+from filestore.index.deletion_vectors import NO_POSITIONS, Positions
 from filestore.manifest.entries import DataFileMeta
 from filestore.predicate.evaluation import may_match
 from filestore.predicate.predicate import Compare, CompareOp, In, Predicate, and_all
 from filestore.table_store import TableStore
+from lsm.errors import CorruptDataError
 from lsm.keys.key_groups import one_chunk
 from lsm.keys.key_lookup import sorted_rows_with_keys
 from lsm.keys.keys import internal_value
@@ -48,12 +49,12 @@ def positions_of_keys(
     found: list[Positions] = []
     found_keys: list[pa.RecordBatch] = []
     names = list(store.schema.trimmed_primary_keys)
-    for numbers, batch in numbered_rows(store, partition, bucket, file, names, with_system=False, span=span_of(keys)):
-        hits = sorted_rows_with_keys(batch, keys)
-        hits = hits[~are_deleted(numbers[hits], deleted)]
+    for read in placed_rows(store, partition, bucket, file, names, with_system=False, span=span_of(keys)):
+        hits = sorted_rows_with_keys(read.rows, keys)
+        hits = np.setdiff1d(hits, read.found(deleted), assume_unique=True)
         if len(hits):
-            found.append(numbers[hits])
-            found_keys.append(batch.take(pa.array(hits)))
+            found.append(read.first + hits)
+            found_keys.append(read.rows.take(pa.array(hits)))
     if not found:
         return NO_POSITIONS, keys.slice(0, 0)
     return np.concatenate(found), pa.Table.from_batches(found_keys).combine_chunks()
@@ -81,14 +82,24 @@ def rows_at(
     with_system: bool,
     limit: BatchLimit = USUAL_BATCH,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows at ascending positions of a file, with the table's schema, as non-empty batches."""
-    rows = numbered_rows(
+    """The rows at ascending positions of a file, with the table's schema, as non-empty batches.
+
+    Raises: CorruptDataError: the file has no such row.
+    """
+    if not len(positions):
+        return
+    count = 0
+    for read in placed_rows(
         store, partition, bucket, file, columns, with_system=with_system, wanted=positions, limit=limit
-    )
-    for numbers, batch in rows:
-        inside = _between(positions, int(numbers[0]), int(numbers[-1]) + 1)
-        if len(inside):
-            yield batch.take(pa.array(np.searchsorted(numbers, inside)))
+    ):
+        found = read.found(positions)
+        count += len(found)
+        if len(found):
+            yield read.rows.take(pa.array(found))
+    if count != len(positions):
+        raise CorruptDataError(
+            f"rows are not in their file: table={store.name} file={file.file_name} rows={len(positions)} found={count}"
+        )
 
 
 def rows_not_at(
@@ -108,22 +119,19 @@ def rows_not_at(
 
     So may row groups of which ``may_hold`` says that they are not wanted, by ranges of the columns.
     """
-    rows = numbered_rows(
+    for read in placed_rows(
         store, partition, bucket, file, columns, with_system=with_system, span=span, may_hold=may_hold, limit=limit
-    )
-    for numbers, batch in rows:
-        inside = _between(positions, int(numbers[0]), int(numbers[-1]) + 1)
-        kept = np.ones(batch.num_rows, np.bool_)
-        kept[np.searchsorted(numbers, inside)] = False
-        yield batch.filter(pa.array(kept)) if len(inside) else batch
+    ):
+        dropped = read.found(positions)
+        if not len(dropped):
+            yield read.rows
+            continue
+        kept = np.ones(read.rows.num_rows, np.bool_)
+        kept[dropped] = False
+        yield read.rows.filter(pa.array(kept))
 
 
-def _between(positions: Positions, start: int, stop: int) -> Positions:
-    low, high = np.searchsorted(positions, [start, stop])
-    return positions[low:high]
-
-
-def numbered_rows(
+def placed_rows(
     store: TableStore,
     partition: bytes,
     bucket: int,
@@ -135,8 +143,8 @@ def numbered_rows(
     may_hold: RangeTest | None = None,
     wanted: Positions | None = None,
     limit: BatchLimit = USUAL_BATCH,
-) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """Batches with the positions of their rows, from row groups that may match ``span`` and hold a wanted row.
+) -> Iterator[FileRows]:
+    """Rows with their positions, from row groups that may match ``span`` and hold a wanted row.
 
     Args:
         store: the table of the file; rows have its schema.
@@ -150,24 +158,15 @@ def numbered_rows(
         wanted: rows at other positions may be missing; ascending.
         limit: of a batch.
     """
-    groups: list[Positions] = []  # positions of the rows that are read
-    tested_rows = 0
 
-    def keep(ranges: Mapping[str, ColumnRange], row_count: int) -> bool:
-        nonlocal tested_rows
-        first, tested_rows = tested_rows, tested_rows + row_count
-        if wanted is not None and len(_between(wanted, first, tested_rows)) == 0:
+    def keep(ranges: Mapping[str, ColumnRange], places: range) -> bool:
+        if wanted is not None and np.searchsorted(wanted, places.start) == np.searchsorted(wanted, places.stop):
             return False
-        if span is not None and not may_match(span, ranges, row_count):
+        if span is not None and not may_match(span, ranges, len(places)):
             return False
-        if may_hold is not None and not may_hold(ranges):
-            return False
-        groups.append(np.arange(first, tested_rows))
-        return True
+        return may_hold is None or may_hold(ranges)
 
-    given = 0
-    numbers: Positions | None = None
-    rows = open_data_file(
+    return open_data_file(
         store.io,
         store.file_path(partition, bucket, file),
         file,
@@ -179,8 +178,3 @@ def numbered_rows(
         limit=limit,
         verify=store.options.read_verify_checksums,
     )
-    for batch in rows:
-        if numbers is None:  # formats call ``keep`` for all row groups before the first row, or never
-            numbers = np.concatenate(groups) if groups else np.arange(file.row_count)
-        yield numbers[given : given + batch.num_rows], batch
-        given += batch.num_rows

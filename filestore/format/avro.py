@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from filestore.format.avro_blocks import BlockWriter, read_blocks
-from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
+from filestore.format.interface import BatchLimit, FileFormat, FileRows, KeepRows, WriteSettings
 from filestore.format.statistics import ColumnRange, RangeCollector
 from filestore.options.table.common import MIB
 from filestore.schema.file_fields import map_parts
@@ -173,7 +173,7 @@ def read_avro(
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
     verify: bool = True,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[FileRows]:
     """All rows, a block at a time in memory; see ``interface.ReadFile``. The format has no statistics.
 
     Raises:
@@ -184,10 +184,13 @@ def read_avro(
         stored = {field["name"]: field["type"] for field in _record_of(schema)["fields"]}
         present = [field for field in fields if field.name in stored]
         types = [_stored_type(field.type, stored[field.name]) for field in present]
+        first = 0
         for rows in blocks:
             for start in range(0, len(rows), limit.rows):
                 batch = _to_batch(rows[start : start + limit.rows], present, types)
-                yield from pieces_within(batch, limit.size_bytes)
+                for piece in pieces_within(batch, limit.size_bytes):
+                    yield FileRows(first, piece)
+                    first += piece.num_rows
     except (EOFError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorruptDataError(f"avro file cannot be decoded: error={error!r}") from error
 

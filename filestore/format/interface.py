@@ -1,17 +1,19 @@
 """What every format of data files offers: a writer of one file, and a reader. Source: Paimon FileFormat."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from filestore.format.statistics import ColumnRange
 from filestore.options.table.common import MIB
 from filestore.types.data_types import DataField
+from lsm.keys.words import IndexArray
 
-KeepRows = Callable[[Mapping[str, ColumnRange], int], bool]
-"""Whether a group of rows with these ranges may hold a row that is wanted."""
+KeepRows = Callable[[Mapping[str, ColumnRange], range], bool]
+"""Whether a group of rows with these ranges, at these positions, may hold a row that is wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,28 @@ class WriteSettings:
     zstd_level: int
     row_group_rows: int
     block_bytes: int | None = None  # of a row group or stripe; None: ``row_group_rows``, and the format's own
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Consecutive rows of a file, and where they are in it.
+
+    Only the readers of formats make them: nothing else knows which rows of the file were left out before these. A
+    position counts all rows of the file from 0, also those that are deleted or not read.
+    """
+
+    first: int  # position of the first row
+    rows: pa.RecordBatch
+
+    def found(self, positions: IndexArray) -> IndexArray:
+        """(k,) indices of the rows that are at some of these ascending positions of the file."""
+        low, high = np.searchsorted(positions, [self.first, self.first + self.rows.num_rows])
+        return positions[low:high] - self.first
+
+    def as_read(self, rows: pa.RecordBatch) -> "FileRows":
+        """The same rows with other columns."""
+        assert rows.num_rows == self.rows.num_rows, "rows were dropped or added"
+        return replace(self, rows=rows)
 
 
 class FormatWriter(Protocol):
@@ -77,15 +101,15 @@ class ReadFile(Protocol):
         keep: KeepRows | None = None,
         keep_fields: Sequence[DataField] = (),
         verify: bool = True,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[FileRows]:
         """The columns that the file has of ``fields``, in file order of rows.
 
         Args:
             source: the file.
             fields: columns wanted, as the file's schema declares them.
             limit: of a batch.
-            keep: says of ranges of ``keep_fields`` and a number of rows whether they are wanted; a format may ask it
-                and leave such rows out, or give all.
+            keep: says of ranges of ``keep_fields`` and of positions whether such rows are wanted; a format may ask it
+                and leave the others out, or give all.
             keep_fields: columns whose ranges ``keep`` looks at.
             verify: compare pages with their checksums, in a format that has a choice.
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
-from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
+from filestore.format.interface import BatchLimit, FileFormat, FileRows, KeepRows, WriteSettings
 from filestore.format.statistics import ColumnRange, RangeCollector
 from filestore.schema.file_fields import leaf_columns
 from filestore.types.data_types import NESTED_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
@@ -135,12 +135,19 @@ def read_orc(
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
     verify: bool = True,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[FileRows]:
     """All rows; see ``interface.ReadFile``. Arrow does not show statistics of stripes.
 
     A stripe is in memory at a time; where the first rows are wide, as it is in the file, and decoded batch by batch. So
     a file whose first rows are narrow and later ones wide has larger batches.
     """
+    first = 0
+    for batch in _batches(source, fields, limit):
+        yield FileRows(first, batch)
+        first += batch.num_rows
+
+
+def _batches(source: pa.NativeFile, fields: Sequence[DataField], limit: BatchLimit) -> Iterator[pa.RecordBatch]:
     file = orc.ORCFile(source)
     available = file.schema.names
     names = [field.name for field in fields if field.name in available]

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from filestore.format.interface import BatchLimit, FileFormat, KeepRows, WriteSettings
-from filestore.format.parquet_batches import bounded_batches
+from filestore.format.interface import BatchLimit, FileFormat, FileRows, KeepRows, WriteSettings
+from filestore.format.parquet_batches import bounded_batches, rows_of_groups
 from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, holds_nan, merge_ranges
 from filestore.options.table.common import MIB
 from filestore.schema.file_fields import file_schema, leaf_columns
@@ -190,12 +190,12 @@ def missing_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> dict[s
     """Ranges of columns without footer bounds (values over 4 KB, nested columns), by reading the columns again."""
     collector = RangeCollector(fields)
     for batch in read_parquet(source, fields, limit=_SMALL_BATCH):
-        collector.add(pa.Table.from_batches([batch]))
+        collector.add(pa.Table.from_batches([batch.rows]))
     return collector.ranges()
 
 
 def group_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> list[tuple[dict[str, ColumnRange], int]]:
-    """Ranges of columns and number of rows of each row group, by the footer alone; see ``interface.KeepRows``."""
+    """Ranges of columns and number of rows of each row group, by the footer alone."""
     file = _open(source, fields, verify=False)
     metadata = file.metadata
     groups = range(metadata.num_row_groups)
@@ -216,7 +216,7 @@ def read_parquet(
     keep: KeepRows | None = None,
     keep_fields: Sequence[DataField] = (),
     verify: bool = True,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[FileRows]:
     """Rows of the row groups that ``keep`` wants, a batch and a page per column in memory; see ``interface.ReadFile``.
 
     Texts and bytes count as in the footer, so a batch of a row group where few rows are far wider may be larger.
@@ -231,7 +231,8 @@ def read_parquet(
     row_groups: Sequence[int] = range(metadata.num_row_groups)
     if keep is not None:
         ranges = _ranges_by_group(metadata, _trusted(arrow, keep_fields), row_groups)
-        row_groups = [i for i in row_groups if keep(ranges[i], metadata.row_group(i).num_rows)]
+        places = rows_of_groups(metadata)
+        row_groups = [i for i in row_groups if keep(ranges[i], places[i])]
 
     def reopen(dictionaries: Collection[str]) -> pq.ParquetFile:
         return _open(source, fields, verify=verify, metadata=metadata, dictionaries=dictionaries)

@@ -11,7 +11,7 @@ Source: Parquet format, "PageHeader" in Thrift's compact protocol.
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from filestore.format.interface import BatchLimit
+from filestore.format.interface import BatchLimit, FileRows
 from filestore.options.table.common import MIB
 from lsm.byte_sizes import release_after, rows_within
 
@@ -46,7 +46,7 @@ def bounded_batches(
     *,
     row_groups: Sequence[int],
     reopen: Open,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[FileRows]:
     """The rows of row groups in order, in batches that keep the limit.
 
     Args:
@@ -59,16 +59,32 @@ def bounded_batches(
     """
     leaves = _leaves(file, names)
     shapes = [_shape(file.metadata.row_group(index), source, leaves, limit) for index in row_groups]
-    for shape, group in groupby(zip(shapes, row_groups, strict=True), key=lambda item: item[0]):
-        chosen = [index for _, index in group]
+    places = rows_of_groups(file.metadata)
+
+    def shape_and_gaps(nth: int) -> tuple[_Shape, int]:
+        return shapes[nth], row_groups[nth] - nth
+
+    # the rows of a batch are consecutive in the file: no batch has rows from both sides of a gap
+    for (shape, _), group in groupby(range(len(row_groups)), key=shape_and_gaps):
+        chosen = [row_groups[nth] for nth in group]
+        first = places[chosen[0]].start
         reader = reopen(shape.dictionaries) if shape.dictionaries else file
         found = reader.iter_batches(shape.rows, row_groups=chosen, columns=list(names), use_threads=False)
         batches = (each for coded in found for each in _plain(coded, limit)) if shape.dictionaries else found
         for batch in _spilled(batches) if shape.spills else batches:
             row_bytes = batch.nbytes / batch.num_rows if shape.rows < limit.rows else 0
-            yield batch
+            numbered = FileRows(first, batch)
+            first += batch.num_rows
             del batch
+            yield numbered
+            del numbered
             release_after(row_bytes)
+
+
+def rows_of_groups(metadata: pq.FileMetaData) -> list[range]:
+    """The positions in the file of the rows of each row group."""
+    ends = list(accumulate(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)))
+    return [range(start, end) for start, end in pairwise([0, *ends])]
 
 
 @dataclass(frozen=True, slots=True)

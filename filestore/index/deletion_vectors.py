@@ -32,14 +32,6 @@ Positions = NDArray[np.int64]
 NO_POSITIONS: Final[Positions] = np.zeros(0, np.int64)
 
 
-def are_deleted(rows: Positions, deleted: Positions) -> NDArray[np.bool_]:
-    """(n,) whether rows are among the deleted positions."""
-    if len(deleted) == 0:
-        return np.zeros(len(rows), np.bool_)
-    found: NDArray[np.bool_] = deleted[np.minimum(np.searchsorted(deleted, rows), len(deleted) - 1)] == rows
-    return found
-
-
 def united(first: Positions, second: Positions) -> Positions:
     """The union of both."""
     both = np.sort(np.concatenate([first, second]), kind="stable")

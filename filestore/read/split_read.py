@@ -143,7 +143,7 @@ class BucketFiles:
         """The rows of one file within bounds; ``columns`` have the key."""
         table, positions = self.table, self.deleted.get(file.file_name)
         if positions is None:
-            rows = open_data_file(
+            read = open_data_file(
                 table.io,
                 table.file_path(self.partition, self.bucket, file),
                 file,
@@ -156,6 +156,7 @@ class BucketFiles:
                 limit=limit,
                 verify=table.options.read_verify_checksums,
             )
+            rows: Iterator[pa.RecordBatch] = (each.rows for each in read)
         else:
             rows = rows_not_at(
                 table,
@@ -175,6 +176,10 @@ class BucketFiles:
                 yield _matching(found, filter)
             if bounds.ends_in(batch):
                 return
+
+    def _row_count(self, file: DataFileMeta) -> int:
+        chosen = self.chosen.get(file.file_name)
+        return file.row_count if chosen is None else len(chosen)
 
     def sections(self) -> list[list[SortedRun]]:
         """The runs to merge, section by section in key order, oldest run first."""
@@ -201,7 +206,7 @@ class BucketFiles:
         table = self.table
         by_name = {file.file_name: file for file in self.files}
         section_bytes = max(table.options.sort_spill_buffer_size_bytes // 4, 1)
-        row_counts = {id(run): sum(by_name[each.file_name].row_count for each in run.files) for run in runs}
+        row_counts = {id(run): sum(self._row_count(by_name[each.file_name]) for each in run.files) for run in runs}
         total = max(sum(row_counts.values()), 1)
 
         def rows_of(run: SortedRun) -> Iterator[pa.RecordBatch]:
@@ -230,9 +235,9 @@ class BucketFiles:
 
 
 def _may_be_inside(
-    bounds: KeyBounds, filter: Predicate | None, ranges: Mapping[str, ColumnRange], row_count: int
+    bounds: KeyBounds, filter: Predicate | None, ranges: Mapping[str, ColumnRange], places: range
 ) -> bool:
-    return bounds.may_hold(ranges) and (filter is None or may_match(filter, ranges, row_count))
+    return bounds.may_hold(ranges) and (filter is None or may_match(filter, ranges, len(places)))
 
 
 def may_hold_rows(

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, TableCommit
-from filestore.datafile.row_positions import numbered_rows
+from filestore.datafile.row_positions import placed_rows
 from filestore.index.deletion_vector_changes import change_index
-from filestore.index.deletion_vectors import NO_POSITIONS, Positions, are_deleted, read_deletion_vectors
+from filestore.index.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
 from filestore.manifest.commit_message import CommitMessage
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate, columns_of
@@ -67,17 +67,16 @@ def read_with_places(
     schema = pa.schema([*(store.schema.arrow_field(name) for name in columns), FILE_FIELD, ROW_FIELD])
     for file in split.files:
         gone = deleted.get(file.file_name, NO_POSITIONS)
-        for numbers, batch in numbered_rows(
-            store, split.partition, split.bucket, file, names, with_system=False, span=filter
-        ):
-            kept = ~are_deleted(numbers, gone)
+        for read in placed_rows(store, split.partition, split.bucket, file, names, with_system=False, span=filter):
+            kept = np.ones(read.rows.num_rows, np.bool_)
             if filter is not None:
-                kept &= np.asarray(filter_mask(filter, batch).fill_null(False))
-            chosen = pa.array(np.flatnonzero(kept))
+                kept &= np.asarray(filter_mask(filter, read.rows).fill_null(False))
+            kept[read.found(gone)] = False
+            chosen = np.flatnonzero(kept)
             if len(chosen):
-                rows = batch.take(chosen)
+                rows = read.rows.take(pa.array(chosen))
                 name = pa.repeat(pa.scalar(file.file_name, pa.string()), len(chosen))
-                arrays = [*(rows.column(column) for column in columns), name, pa.array(numbers[kept])]
+                arrays = [*(rows.column(column) for column in columns), name, pa.array(read.first + chosen)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

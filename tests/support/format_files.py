@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from filestore.datafile.schema_mapping import map_schema
 from filestore.format.file_format import file_format
-from filestore.format.interface import BatchLimit, WriteSettings
+from filestore.format.interface import BatchLimit, FileRows, WriteSettings
 from filestore.format.statistics import ColumnRange
 from filestore.schema.file_fields import file_schema
 from filestore.types.data_types import DataField
@@ -21,11 +21,18 @@ class FormatFiles:
     name: str
 
     def written(
-        self, table: pa.Table, fields: Sequence[DataField], *, compression: str = "zstd", step: int = 700, **shared: str
+        self,
+        table: pa.Table,
+        fields: Sequence[DataField],
+        *,
+        compression: str = "zstd",
+        step: int = 700,
+        block_bytes: int | None = None,
+        **shared: str,
     ) -> tuple[bytes, dict[str, ColumnRange]]:
         """The file of some rows, given in pieces of ``step``, and the ranges that its writer found."""
         sink = pa.BufferOutputStream()
-        settings = WriteSettings(compression=compression, zstd_level=1, row_group_rows=1000)
+        settings = WriteSettings(compression=compression, zstd_level=1, row_group_rows=1000, block_bytes=block_bytes)
         writer = file_format(self.name).writer(sink, fields, settings, shared=shared)
         arranged = table.cast(file_schema(fields))
         for start in range(0, table.num_rows, step):
@@ -34,6 +41,10 @@ class FormatFiles:
         return sink.getvalue().to_pybytes(), ranges
 
     def batches(self, body: bytes, fields: Sequence[DataField], **how: Any) -> list[pa.RecordBatch]:
+        """The rows of ``read`` alone."""
+        return [read.rows for read in self.read(body, fields, **how)]
+
+    def read(self, body: bytes, fields: Sequence[DataField], **how: Any) -> list[FileRows]:
         """What the reader gives, as the file stores it; batches of at most 300 rows unless ``how`` says otherwise."""
         reader = file_format(self.name).reader(pa.BufferReader(body), fields, **{"limit": BatchLimit(rows=300), **how})
         return list(reader)

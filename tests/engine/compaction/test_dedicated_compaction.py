@@ -6,12 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import filestore.compact.compactor
 from engine import Catalog, Table
 from engine.compaction.background import BackgroundCompaction, compaction_debt
 from engine.compaction.dedicated import DedicatedCompaction
 from filestore.compact.compactor import run_task
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
+from lsm.errors import CorruptDataError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 TRIGGER, STOP = 3, 5
@@ -158,3 +160,22 @@ def test_a_batch_can_be_compacted_behind_its_commit(tmp_path: Path) -> None:
     latest = table.latest_snapshot()
     assert latest is not None
     assert latest.commit_kind is CommitKind.COMPACT
+
+
+@pytest.mark.parametrize("options", [{"commit.force-compact": "true"}, {"deletion-vectors.enabled": "true"}])
+@pytest.mark.parametrize("error", [IndexError("a bug"), MemoryError(), CorruptDataError("a file is lost")])
+def test_a_batch_is_acknowledged_whatever_happens_to_the_compaction_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], error: Exception
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    table = write_only_table(tmp_path, **{"write-only": "false", "num-sorted-run.compaction-trigger": "2", **options})
+    rows = pa.table({"id": [1], "v": [1]}, schema=SCHEMA)
+    table.write(rows)
+    with monkeypatch.context() as broken:
+        broken.setattr(filestore.compact.compactor, "run_task", fails)
+        for write in (table.write, table.append):
+            done = write(rows)
+            assert done.snapshot is not None
+            assert done.snapshot == table.latest_snapshot()

@@ -9,7 +9,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from filestore.format.avro import avro_schema, read_avro
+from filestore.format.avro import avro_schema
 from filestore.format.avro_blocks import encode_long
 from filestore.format.file_format import file_format
 from filestore.format.interface import BatchLimit, WriteSettings
@@ -87,7 +87,7 @@ def test_other_writers_files_are_read() -> None:
     found = AVRO.read_back(body, fields)
     assert found.column("t").cast(pa.int64()).to_pylist() == [5000, -1000]
     assert found.drop(["t"]).to_pylist() == [{"n": None, "gone": None}, {"n": 7, "gone": None}]
-    assert [batch.num_rows for batch in read_avro(pa.BufferReader(body), [], limit=BatchLimit(rows=1))] == [1, 1]
+    assert [batch.num_rows for batch in AVRO.batches(body, [], limit=BatchLimit(rows=1))] == [1, 1]
 
 
 @pytest.mark.parametrize("damage", ["cut", "marker", "magic", "codec", "body"])

@@ -1,12 +1,20 @@
 """What every format of data files promises: rows come back as they were, whatever the type, codec and pieces."""
 
 import random
+from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+import filestore
+from filestore.format.interface import BatchLimit, FileRows
+from filestore.format.statistics import ColumnRange
 from lsm.errors import InvalidInputError
 from tests.support.format_files import FormatFiles, same_rows
 from tests.support.samples import ATOMIC, NESTED, random_rows, schema_of, table_of
@@ -84,3 +92,61 @@ def test_without_columns_rows_are_still_counted(files: FormatFiles) -> None:
     body, _ = files.written(table_of(schema, [{"n": n} for n in range(700)]), schema.fields)
     assert sum(batch.num_rows for batch in files.batches(body, [])) == 700
     assert all(batch.num_rows <= 300 for batch in files.batches(body, []))
+
+
+# ---- positions
+
+
+@pytest.mark.parametrize("format_name", CODECS)
+@settings(max_examples=25, deadline=None, derandomize=True)
+@example(count=3000, size=1, limit=BatchLimit(rows=300), kept=[False, True], wide=False)
+@example(count=3000, size=2000, limit=BatchLimit(size_bytes=50_000, spills=True), kept=[True, False, True], wide=True)
+@given(
+    count=st.integers(0, 2500),
+    size=st.sampled_from([1, 30, 2000]),
+    limit=st.builds(
+        BatchLimit, rows=st.sampled_from([1000, 65_536]), size_bytes=st.integers(1 << 14, 1 << 22), spills=st.booleans()
+    ),
+    kept=st.lists(st.booleans(), min_size=1, max_size=5),
+    wide=st.booleans(),
+)
+def test_a_row_is_where_the_reader_says(
+    format_name: str, count: int, size: int, limit: BatchLimit, kept: list[bool], wide: bool
+) -> None:
+    """Whatever columns are read, in batches of whatever size, and whichever groups of rows are left out."""
+    files, schema = FormatFiles(format_name), schema_of({"n": pa.int64(), "text": pa.string()})
+    draw = random.Random(size)
+    texts = [f"{draw.getrandbits(4 * size):x}" if n % 2 else "same" * size for n in range(count)]
+    table = pa.table({"n": pa.array(range(count), pa.int64()), "text": texts})
+    body, _ = files.written(table, schema.fields, block_bytes=64_000)
+    asked: list[range] = []
+
+    def keep(ranges: Mapping[str, ColumnRange], places: range) -> bool:
+        asked.append(places)
+        return kept[len(asked) % len(kept)]
+
+    fields = schema.fields if wide else schema.fields[:1]
+    there = {"keep": keep, "keep_fields": schema.fields[:1], "limit": limit}
+    read = files.read(body, fields, **there)
+    assert [n for each in read for n in each.rows.column("n").to_pylist()] == [
+        position for each in read for position in range(each.first, each.first + each.rows.num_rows)
+    ]
+    left_out = {n for nth, places in enumerate(asked, 1) if not kept[nth % len(kept)] for n in places}
+    assert {n for each in read for n in each.rows.column("n").to_pylist()} == {*range(count)} - left_out
+    asked.clear()
+    uncounted = files.read(body, [], **there)
+    assert sum(each.rows.num_rows for each in uncounted) == count - len(left_out)
+
+
+def test_rows_are_found_by_their_positions() -> None:
+    there = FileRows(100, pa.record_batch({"n": range(10)}))
+    assert there.found(np.array([3, 99, 100, 104, 109, 110, 200])).tolist() == [0, 4, 9]
+    assert there.found(np.zeros(0, np.int64)).tolist() == []
+
+
+def test_only_readers_of_formats_say_where_rows_are() -> None:
+    """Code that reads some rows of a file cannot number them: it does not know which ones were left out."""
+    root = Path(filestore.__file__).parents[1]
+    rooms = [root / room for room in ("filestore", "engine", "lsm", "logstore")]
+    makers = {path.stem for room in rooms for path in room.rglob("*.py") if "FileRows(" in path.read_text("utf-8")}
+    assert makers == {"orc", "avro", "parquet_batches"}

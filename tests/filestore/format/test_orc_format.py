@@ -6,8 +6,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from filestore.format.interface import BatchLimit
-from filestore.format.orc import read_orc
 from filestore.schema.file_fields import file_schema
 from filestore.types.data_types import DataField, parse_data_type
 from lsm.errors import InvalidInputError
@@ -66,13 +64,8 @@ def test_a_time_is_stored_as_the_integer_that_java_expects() -> None:
 def test_stripes_are_read_one_by_one_in_batches() -> None:
     schema = schema_of({"n": pa.int64()})
     body, _ = ORC.written(table_of(schema, [{"n": n} for n in range(700)]), schema.fields)
-    batches = list(read_orc(pa.BufferReader(body), schema.fields, limit=BatchLimit(rows=300)))
-    assert [batch.num_rows for batch in batches] == [300, 300, 100]
-    assert [batch.num_rows for batch in read_orc(pa.BufferReader(body), [], limit=BatchLimit(rows=300))] == [
-        300,
-        300,
-        100,
-    ]
+    assert [batch.num_rows for batch in ORC.batches(body, schema.fields)] == [300, 300, 100]
+    assert [batch.num_rows for batch in ORC.batches(body, [])] == [300, 300, 100]
 
 
 def test_columns_are_found_by_name_and_may_be_missing() -> None:

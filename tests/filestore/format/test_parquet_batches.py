@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from filestore.format import parquet_batches
 from filestore.format.interface import BatchLimit
-from filestore.format.parquet import read_parquet
 from filestore.types.data_types import DataField
 from tests.support.format_files import FormatFiles
 from tests.support.samples import schema_of
@@ -32,7 +31,7 @@ def foreign_parquet(rows: pa.Table, **how: Any) -> bytes:
 
 
 def batches_of(body: bytes, written: pa.Table, **limit: Any) -> list[pa.RecordBatch]:
-    return list(read_parquet(pa.BufferReader(body), fields_of(written), limit=BatchLimit(**limit)))
+    return FormatFiles("parquet").batches(body, fields_of(written), limit=BatchLimit(**limit))
 
 
 def wide(count: int, size: int = 10 * KIB, values: int | None = None) -> pa.Table:

@@ -241,8 +241,7 @@ def test_a_name_with_a_dot_is_not_a_path() -> None:
 
 def test_without_columns_rows_are_still_counted() -> None:
     body = foreign({"a": pa.array(range(700))})
-    batches = list(read_parquet(pa.BufferReader(body), [], limit=BatchLimit(rows=300)))
-    assert [batch.num_rows for batch in batches] == [300, 300, 100]
+    assert [batch.num_rows for batch in PARQUET.batches(body, [])] == [300, 300, 100]
 
 
 # ---- row groups
@@ -253,19 +252,19 @@ def test_row_groups_that_are_refused_are_not_read() -> None:
     schema = schema_of({"n": pa.int64(), "s": pa.string(), "f": pa.float64()})
     rows = [{"n": n, "s": f"{n:04}", "f": math.nan if n == 5 else float(n)} for n in range(3000)]
     body, _ = PARQUET.written(table_of(schema, rows), schema.fields)
-    seen: list[tuple[dict[str, ColumnRange], int]] = []
+    seen: list[tuple[dict[str, ColumnRange], range]] = []
 
-    def keep(ranges: dict[str, ColumnRange], row_count: int) -> bool:
-        seen.append((dict(ranges), row_count))
+    def keep(ranges: dict[str, ColumnRange], places: range) -> bool:
+        seen.append((dict(ranges), places))
         return bool(ranges["n"].min == 1000)
 
     found = PARQUET.read_back(body, schema.fields, keep=keep, keep_fields=[schema.field("n"), schema.field("f")])
     assert found.column("n").to_pylist() == list(range(1000, 2000))
-    assert [count for _, count in seen] == [1000, 1000, 1000]
+    assert [places for _, places in seen] == [range(1000), range(1000, 2000), range(2000, 3000)]
     assert seen[1][0]["n"] == ColumnRange(min=1000, max=1999, null_count=0)
     assert seen[0][0]["f"] == ColumnRange(min=0.0, max=999.0, null_count=0, may_hold_nan=True)
     assert "s" not in seen[0][0]
-    nothing = PARQUET.read_back(body, schema.fields, keep=lambda ranges, rows: False, keep_fields=[schema.field("n")])
+    nothing = PARQUET.read_back(body, schema.fields, keep=lambda ranges, places: False, keep_fields=[schema.field("n")])
     assert nothing.num_rows == 0
 
 
@@ -274,7 +273,7 @@ def test_ranges_of_a_column_stored_otherwise_than_declared_are_not_trusted() -> 
     seen: list[object] = []
     column = field("x", "TIMESTAMP(3)")
 
-    def keep(ranges: object, row_count: int) -> bool:
+    def keep(ranges: object, places: range) -> bool:
         seen.append(ranges)
         return True
 
@@ -292,9 +291,9 @@ def test_memory_is_that_of_a_batch_and_not_of_the_file() -> None:
     body = pa.py_buffer(foreign({"x": values}, use_dictionary=False, row_group_size=2**30))
     before = pa.total_allocated_bytes()
     peak = 0
-    for batch in read_parquet(pa.BufferReader(body), [field("x", "BYTES")], limit=BatchLimit(rows=8192)):
+    for read in read_parquet(pa.BufferReader(body), [field("x", "BYTES")], limit=BatchLimit(rows=8192)):
         peak = max(peak, pa.total_allocated_bytes() - before)
-        assert batch.num_rows <= 8192
+        assert read.rows.num_rows <= 8192
     assert peak < 10 * 2**20
 
 

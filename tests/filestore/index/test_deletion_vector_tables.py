@@ -49,6 +49,7 @@ from tests.support.tables import (
 
 ON = {"deletion-vectors.enabled": "true"}
 SMALL = {"target-file-row-num": "4", "num-sorted-run.compaction-trigger": "3"}
+FORMATS = ("parquet", "orc", "avro")
 TALL = {"num-sorted-run.compaction-trigger": "6", "file.compression": "none"}
 UPPER = {"compaction.max-size-amplification-percent": "100000", "compaction.size-ratio": "0"}
 """Compactions that leave older files alone, so that rows in them have to be marked."""
@@ -204,6 +205,10 @@ ENGINES: dict[str, tuple[dict[str, str], Callable[[int | None, int], int]]] = {
     "partial-update": ({"merge-engine": "partial-update"}, replaced),
     "sum": ({"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}, sum_up),
     "lookup": ({"changelog-producer": "lookup"}, replaced),
+    "sum-lookup": (
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "changelog-producer": "lookup"},
+        sum_up,
+    ),
     "leveled": (
         {"compaction.style": "leveled", "max_bytes_for_level_base": "2 kb", "max_bytes_for_level_multiplier": "2"},
         replaced,
@@ -214,14 +219,15 @@ ENGINES: dict[str, tuple[dict[str, str], Callable[[int | None, int], int]]] = {
 class History:
     """A table with vectors, one without, and dictionaries; every deed is done to all."""
 
-    def __init__(self, engine: str, seed: int) -> None:
+    def __init__(self, engine: str, seed: int, file_format: str) -> None:
         options, self.fold = ENGINES[engine]
         self.rnd = random.Random(f"{engine}-{seed}")
         self.takes_deletes = engine in ("deduplicate", "lookup", "leveled")
         given = {"deletion-vectors.bitmap64": str(seed == 1).lower(), "bucket": str(1 + seed % 2)}
-        self.table = key_table(**ON, **SMALL, **UPPER, **given, **options, **{"write-only": "true"})
+        given["file.format"] = file_format
+        self.table = key_table(**ON, **SMALL, **UPPER, **given, **options, write_only="true")
         self.plain = key_table(**SMALL, **options, bucket=given["bucket"])
-        self.tells = engine == "lookup"
+        self.tells = engine.endswith("lookup")
         self.state: dict[int, int] = {}
         self.seen: dict[int, int] = {}  # at the last compaction
         self.folded: dict[int, int] = {}  # what the changelog tells
@@ -262,15 +268,18 @@ class History:
 
 @pytest.mark.sampled(5)
 @pytest.mark.sweep
+@pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", range(2))
-def test_any_history_gives_the_rows_of_a_table_without_vectors(engine: str, seed: int) -> None:
+def test_any_history_gives_the_rows_of_a_table_without_vectors(engine: str, seed: int, file_format: str) -> None:
     """FL-162, FL-135: at every step; tags keep their rows whatever expires, and no file is left over."""
-    history = History(engine, seed)
+    history = History(engine, seed, file_format)
     table = history.table
     for _ in range(20):
         history.rnd.choices([history.write, history.compact, history.tag], [5, 4, 1])[0]()
         assert content(table) == history.seen
+        some = table.read().to_arrow(columns=["v"], filter="id > 7 and id < 20").column("v").to_pylist()
+        assert sorted(some) == sorted(v for id, v in history.seen.items() if 7 < id < 20)
         check_vectors(table)
     assert content(history.plain) == history.state
     check_metadata(table)
@@ -279,6 +288,25 @@ def test_any_history_gives_the_rows_of_a_table_without_vectors(engine: str, seed
     table.compact()
     assert content(table) == content(history.plain)
     assert find_orphans(table.store, before_ms=table.store.clock.now_ms() + 1) == []
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_an_older_row_is_merged_whatever_place_it_has_in_its_file(file_format: str) -> None:
+    """Of the file of 3 and 4 only the second row is wanted: it is row 1, not the first of those that were read."""
+    table = key_table(**ON, **ENGINES["sum"][0], **{"file.format": file_format})
+    for value, ids in enumerate([[3, 4], [1, 3], [4]], 10):
+        table.write(rows(*((number, value) for number in ids)))
+    assert content(table) == {1: 11, 3: 21, 4: 22}
+    table.compact(full=True)
+    assert content(table) == {1: 11, 3: 21, 4: 22}
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_the_row_with_the_higher_sequence_stays_wherever_it_is(file_format: str) -> None:
+    table = key_table(**ON, **ENGINES["sequence"][0], **{"file.format": file_format})
+    for pairs in ([(3, 5), (4, 9)], [(1, 1), (3, 6)], [(4, 2)]):
+        table.write(rows(*pairs))
+    assert content(table) == {1: 1, 3: 6, 4: 9}
 
 
 def test_the_difference_of_two_states_counts_marked_rows_once() -> None:
@@ -417,9 +445,11 @@ def test_a_table_is_rescaled() -> None:
     assert content(wider) == {**STATE, 4: 45}
 
 
-def test_positions_beyond_the_first_row_group_are_found() -> None:
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_positions_beyond_the_first_row_group_are_found(file_format: str) -> None:
     """Row groups that cannot hold a key are not read, and still count."""
-    table = key_table(**ON, **UPPER, **{"file.block-size": "1 kb", "target-file-size": "1 gb"})
+    given = {"file.format": file_format, "file.block-size": "1 kb", "target-file-size": "1 gb"}
+    table = key_table(**ON, **UPPER, **given)
     count = 30_000
     table.write(pa.table({"id": np.arange(count), "v": np.arange(count)}))
     table.compact(full=True)
@@ -429,6 +459,8 @@ def test_positions_beyond_the_first_row_group_are_found() -> None:
     found = table.read().to_arrow().sort_by("id")
     assert found.num_rows == count
     assert found.column("v").to_numpy()[chosen].tolist() == [-1] * len(chosen)
+    near = table.read().to_arrow(columns=["v"], filter="id >= 19998 and id < 20003").column("v").to_pylist()
+    assert sorted(near) == [-1, 19_998, 19_999, 20_001, 20_002]
 
 
 # ---- what else walks files

@@ -21,7 +21,7 @@ from filestore.tag.tags import create_tag
 from filestore.write.row_deletion import delete_rows, replace_rows
 from lsm.errors import ConflictError, FluvialError, InvalidInputError
 from lsm.row_kind import RowKind
-from tests.filestore.index.test_deletion_vector_tables import ON, vectors
+from tests.filestore.index.test_deletion_vector_tables import FORMATS, ON, vectors
 from tests.support.faults import When, fail_points
 from tests.support.tables import check_metadata, content, failing_at, key_table, rows
 
@@ -37,10 +37,11 @@ def appended(**options: str) -> FileTable:
 BUCKETED = {"bucket": "2", "bucket-key": "id"}
 
 
+@pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("options", [{}, BUCKETED], ids=["unbucketed", "bucketed"])
-def test_rows_without_a_key_are_deleted_where_they_are(options: dict[str, str]) -> None:
+def test_rows_without_a_key_are_deleted_where_they_are(options: dict[str, str], file_format: str) -> None:
     """One commit, no file rewritten; compaction drops them."""
-    table = appended(**options)
+    table = appended(**options, **{"file.format": file_format})
     files = {
         file.file_name
         for key in LiveFiles.latest(table.store).buckets()
@@ -106,7 +107,8 @@ def test_only_marked_rows_of_tables_without_a_key() -> None:
 def test_any_history_of_deletes_without_a_key(seed: int) -> None:
     """Appends, deletes, compactions, tags and expiry beside a list."""
     rnd = random.Random(seed)
-    table = key_table(primary_key=(), **ON, **{"compaction.min.file-num": "3"}, **(BUCKETED if seed == 1 else {}))
+    given = {"compaction.min.file-num": "3", "file.format": FORMATS[seed], **(BUCKETED if seed == 1 else {})}
+    table = key_table(primary_key=(), **ON, **given)
     state: dict[int, int] = {}
     tags: dict[str, dict[int, int]] = {}
     for step in range(25):
@@ -152,8 +154,10 @@ def test_whatever_fails_a_delete_happens_once_or_not_at_all(when: When) -> None:
         assert content(table) == wanted
 
 
-def test_a_filter_leaves_out_row_groups_and_rows_are_counted_all_the_same() -> None:
-    table = key_table(primary_key=(), **ON, **{"file.block-size": "1 kb", "target-file-size": "1 gb"})
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_filter_leaves_out_row_groups_and_rows_are_counted_all_the_same(file_format: str) -> None:
+    given = {"file.format": file_format, "file.block-size": "1 kb", "target-file-size": "1 gb"}
+    table = key_table(primary_key=(), **ON, **given)
     count = 30_000
     table.write(pa.table({"id": np.arange(count), "v": np.arange(count)}))
     delete_rows(table.store, "id >= 20000 and id < 20010")
