@@ -29,6 +29,7 @@ from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
+from filestore.format.statistics import FLOAT_ROOTS
 from filestore.index.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
@@ -39,6 +40,7 @@ from filestore.scan.data_split import DataSplit
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
+from filestore.types.data_types import DataField, DataType
 
 _LISTING_KEY: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_INDEXES: Final = 1000  # files; asking more would hold the driver up for longer than it is worth
@@ -109,10 +111,33 @@ def spark_opens(spark: SparkSession, root: str) -> bool:
 def _scan(
     spark: SparkSession, paths: Sequence[str], schema: TableSchema, names: Sequence[str], filter_text: str | None
 ) -> DataFrame:
+    fields = schema.fields_of(names)
     # not listed in a job of its own, which costs more than the looks unless files are far
     with listed_here(spark, paths):
-        frame = spark.read.schema(spark_schema(schema.fields_of(names))).parquet(*paths)
+        frame = spark.read.schema(spark_schema(fields)).parquet(*paths)
+    if any(_may_hold_nan(field.type) for field in fields):
+        frame = frame.selectExpr(*map(_kept_from_footers, fields))
     return frame.filter(F.expr(filter_text)) if filter_text else frame
+
+
+def _kept_from_footers(field: DataField) -> str:
+    """A column as it is, with which Spark's scan skips no rows if it may hold NaN.
+
+    Footers of pyarrow leave NaN out of the bounds; in Spark's conditions it is the greatest value.
+    """
+    name = quoted(field.name)
+    if not _may_hold_nan(field.type):
+        return name
+    if field.type.root == "ROW":
+        return f"if(isnull({name}), null, {name}) AS {name}"
+    return f"nanvl({name}, CAST('NaN' AS {field.type.root})) AS {name}"
+
+
+def _may_hold_nan(data_type: DataType) -> bool:
+    """Whether Spark can compare a value of a column, or of a field in it, that is NaN."""
+    return data_type.root in FLOAT_ROOTS or (
+        data_type.root == "ROW" and any(_may_hold_nan(field.type) for field in data_type.fields)
+    )
 
 
 _PlacedFile = tuple[TableStore, DataSplit, DataFileMeta]

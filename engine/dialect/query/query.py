@@ -301,10 +301,10 @@ class _Frames:
     def _conditions(self, reference: Reference, schemas: Mapping[int, TableSchema]) -> list[UsedCondition]:
         if self._has_pipe:
             return []
-        return list(row_conditions(reference, schemas, time_zone=self._time_zone))
+        return list(row_conditions(reference, schemas, setting=self._setting))
 
-    def _time_zone(self) -> str:
-        return str(self.context.spark.conf.get("spark.sql.session.timeZone"))
+    def _setting(self, key: str) -> str:
+        return str(self.context.spark.conf.get(key))
 
     def _schemas(self) -> dict[int, TableSchema]:
         return {start: each.table.schema for start, each in self.reads.items()}
