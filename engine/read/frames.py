@@ -5,6 +5,7 @@ plain Parquet, with Spark's column pruning and push-down intact; also files with
 Only the rest goes through Python, which merges it.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
@@ -115,29 +116,32 @@ def _scan(
     # not listed in a job of its own, which costs more than the looks unless files are far
     with listed_here(spark, paths):
         frame = spark.read.schema(spark_schema(fields)).parquet(*paths)
-    if any(_may_hold_nan(field.type) for field in fields):
-        frame = frame.selectExpr(*map(_kept_from_footers, fields))
+    if any(_floats_of(field) for field in fields):
+        frame = frame.select(*map(_beside_footers, fields))
     return frame.filter(F.expr(filter_text)) if filter_text else frame
 
 
-def _kept_from_footers(field: DataField) -> str:
-    """A column as it is, with which Spark's scan skips no rows if it may hold NaN.
+def _beside_footers(field: DataField) -> Column:
+    """A column as it is, by which Spark's scan skips no rows where it may hold NaN.
 
-    Footers of pyarrow leave NaN out of the bounds; in Spark's conditions it is the greatest value.
+    Footers of pyarrow, of older files and those of pypaimon, leave NaN out of the bounds; in Spark's conditions it is
+    the greatest value.
     """
-    name = quoted(field.name)
-    if not _may_hold_nan(field.type):
-        return name
-    if field.type.root == "ROW":
-        return f"if(isnull({name}), null, {name}) AS {name}"
-    return f"nanvl({name}, CAST('NaN' AS {field.type.root})) AS {name}"
+    column = F.col(quoted(field.name))
+    floats = _floats_of(field)
+    for path, data_type in floats:
+        inside = F.col(".".join(map(quoted, (field.name, *path))))
+        value = F.nanvl(inside, F.lit(math.nan).cast(data_type.root.lower()))
+        column = column.withField(".".join(map(quoted, path)), value) if path else value
+    return column.alias(field.name) if floats else column
 
 
-def _may_hold_nan(data_type: DataType) -> bool:
-    """Whether Spark can compare a value of a column, or of a field in it, that is NaN."""
-    return data_type.root in FLOAT_ROOTS or (
-        data_type.root == "ROW" and any(_may_hold_nan(field.type) for field in data_type.fields)
-    )
+def _floats_of(field: DataField) -> list[tuple[tuple[str, ...], DataType]]:
+    """The floating point numbers of a column with which Spark compares constants: path in the column, and type."""
+    if field.type.root in FLOAT_ROOTS:
+        return [((), field.type)]
+    inner = field.type.fields if field.type.root == "ROW" else ()
+    return [((each.name, *path), data_type) for each in inner for path, data_type in _floats_of(each)]
 
 
 _PlacedFile = tuple[TableStore, DataSplit, DataFileMeta]

@@ -16,6 +16,10 @@ from pyspark.sql import SparkSession
 
 import engine
 from engine import Catalog
+from engine.dialect.grammar.parser import parse_statements
+from engine.dialect.query.explain import run_explain
+from engine.dialect.scope.context import SqlContext
+from engine.dialect.session import SqlSession
 from engine.table import Table
 from filestore.format import parquet
 from tests.engine.dialect.conftest import Warehouse
@@ -74,6 +78,13 @@ KINDS: Final = {
     "avro": {"file.format": "avro"},
     "vectors": {"deletion-vectors.enabled": "true"},
 }
+
+
+def explained(context: SqlContext, text: str) -> tuple[str, list[dict[str, Any]]]:
+    """The plan, and what is read of each table."""
+    (statement,) = parse_statements(text)
+    (row,) = run_explain(context, statement).to_pylist()
+    return row["plan"], row["tables"]
 
 
 def conditions() -> Sequence[str]:
@@ -160,6 +171,36 @@ def test_statements_find_the_rows_that_spark_finds(warehouse: Warehouse, tmp_pat
         kind = [*KINDS][index % len(KINDS)]
         answers = warehouse.rows(f"SELECT id FROM db.{kind} WHERE {text}")[1:]
         assert sorted(each for (each,) in answers) == oracle[text], (kind, text)
+
+
+def test_spark_skips_no_nan_of_files_whose_footers_leave_it_out(warehouse: Warehouse) -> None:
+    """FL-181: NaN is the greatest value, and pyarrow's footers, which older versions wrote, do not have it."""
+    point = pa.struct([("x", pa.float64()), ("y", pa.int32())])
+    schema = pa.schema(
+        [("id", pa.int32()), ("x", pa.float64()), ("f", pa.float32()), ("p", point), ("q", pa.float64())]
+    )
+    rows = [
+        {"id": 1, "x": 0.5, "f": 0.5, "p": {"x": 0.5, "y": 1}, "q": 1.0},
+        {"id": 2, "x": math.nan, "f": math.nan, "p": {"x": math.nan, "y": 2}, "q": 2.0},
+        {"id": 3, "x": 0.25, "f": 0.25, "p": None, "q": None},
+    ]
+    table = warehouse.context.catalog.create_table("db.older", schema)
+    deleted = warehouse.context.catalog.create_table("db.gone", schema, options={"deletion-vectors.enabled": "true"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "_columns_with_bounds", lambda fields: True)
+        for each in (table, deleted):
+            each.write(pa.Table.from_pylist([*rows, {"id": 4}], schema=schema))
+    SqlSession(warehouse.context).execute("DELETE FROM db.gone WHERE id = 4")
+    for name in ("older", "gone"):
+        for text in ("x > 1", "x >= 1", "NOT (x <= 1)", "x = double('NaN')", "x <=> double('NaN')", "f > 1", "p.x > 1"):
+            assert warehouse.rows(f"SELECT id FROM db.{name} WHERE {text}")[1:] == [(2,)], (name, text)
+        assert warehouse.rows(f"SELECT p.y, p FROM db.{name} WHERE x < 1 ORDER BY id")[1:] == [
+            (1, (0.5, 1)),
+            (None, None),
+        ]
+        assert warehouse.rows(f"SELECT count(*) FROM db.{name} WHERE q > 1.5")[1:] == [(1,)]
+    _, (found,) = explained(warehouse.context, "EXPLAIN SELECT id FROM db.older WHERE x > 1")
+    assert found["files_of_spark"] == 1
 
 
 def test_a_float_as_a_parameter_is_compared_as_its_number(spark: SparkSession, catalog: Catalog) -> None:
