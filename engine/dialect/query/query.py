@@ -258,13 +258,19 @@ class _Frames:
     ) -> "_Frames":
         """Open the tables of a statement."""
         written = None if target is None else target.start
+        changed = next((each.name for each in references if each.start == written), None)
         prunes = prunes and not ("`" in text.text and _names_are_patterns(context.spark))
         return cls(
             context=context,
             text=text,
             used=used_columns(text, tree, references) if prunes else {},
             reads={
-                each.start: reads.open_reference(text, each, ignores=WRITE_ONLY_KEYS if each.start == written else ())
+                each.start: reads.open_reference(
+                    text,
+                    each,
+                    ignores=WRITE_ONLY_KEYS if each.start == written else (),
+                    is_changed=each.name == changed,
+                )
                 for each in references
                 if each.system is None
             },
