@@ -5,6 +5,7 @@ plain Parquet, with Spark's column pruning and push-down intact; also files with
 Only the rest goes through Python, which merges it.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
@@ -29,6 +30,7 @@ from engine.types.quoting import quoted
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_arrow import to_spark_batch
 from engine.types.spark_types import spark_schema
+from filestore.format.statistics import FLOAT_ROOTS
 from filestore.index.deletion_vectors import NO_POSITIONS, Positions, read_deletion_vectors
 from filestore.index.file_index import index_file_of, uses_indexes
 from filestore.manifest.entries import DataFileMeta
@@ -39,6 +41,7 @@ from filestore.scan.data_split import DataSplit
 from filestore.schema.table_schema import TableSchema
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
+from filestore.types.data_types import DataField, DataType
 
 _LISTING_KEY: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_INDEXES: Final = 1000  # files; asking more would hold the driver up for longer than it is worth
@@ -109,10 +112,36 @@ def spark_opens(spark: SparkSession, root: str) -> bool:
 def _scan(
     spark: SparkSession, paths: Sequence[str], schema: TableSchema, names: Sequence[str], filter_text: str | None
 ) -> DataFrame:
+    fields = schema.fields_of(names)
     # not listed in a job of its own, which costs more than the looks unless files are far
     with listed_here(spark, paths):
-        frame = spark.read.schema(spark_schema(schema.fields_of(names))).parquet(*paths)
+        frame = spark.read.schema(spark_schema(fields)).parquet(*paths)
+    if any(_floats_of(field) for field in fields):
+        frame = frame.select(*map(_beside_footers, fields))
     return frame.filter(F.expr(filter_text)) if filter_text else frame
+
+
+def _beside_footers(field: DataField) -> Column:
+    """A column as it is, by which Spark's scan skips no rows where it may hold NaN.
+
+    Footers of pyarrow, of older files and those of pypaimon, leave NaN out of the bounds; in Spark's conditions it is
+    the greatest value.
+    """
+    column = F.col(quoted(field.name))
+    floats = _floats_of(field)
+    for path, data_type in floats:
+        inside = F.col(".".join(map(quoted, (field.name, *path))))
+        value = F.nanvl(inside, F.lit(math.nan).cast(data_type.root.lower()))
+        column = column.withField(".".join(map(quoted, path)), value) if path else value
+    return column.alias(field.name) if floats else column
+
+
+def _floats_of(field: DataField) -> list[tuple[tuple[str, ...], DataType]]:
+    """The floating point numbers of a column with which Spark compares constants: path in the column, and type."""
+    if field.type.root in FLOAT_ROOTS:
+        return [((), field.type)]
+    inner = field.type.fields if field.type.root == "ROW" else ()
+    return [((each.name, *path), data_type) for each in inner for path, data_type in _floats_of(each)]
 
 
 _PlacedFile = tuple[TableStore, DataSplit, DataFileMeta]

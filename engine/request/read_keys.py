@@ -3,7 +3,7 @@
 from typing import Final
 
 from filestore.options.option import At
-from filestore.options.table_options import keys_at
+from filestore.options.table_options import TableOptions, keys_at
 
 PLACES: Final = (
     "scan.snapshot-id",
@@ -30,5 +30,7 @@ BATCH_KEYS: Final = keys_at(At.BATCH_READ)
 """Options of a batch read."""
 STREAM_KEYS: Final = keys_at(At.STREAM_READ)
 """Options of a stream."""
+NEWEST_ROWS: Final = {TableOptions.deletion_vectors_merge_on_read.key: "true"}
+"""The option of a read whose rows are written back: rows that wait for a compaction are among them."""
 CHANGES_OPTION: Final = "fluvial.changes"
 """Option that only the catalog in Spark's SQL gives: which changes it asks for, as JSON."""

@@ -8,7 +8,6 @@ Source: Paimon ParquetSchemaConverter.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 
 from filestore.format.interface import BatchLimit, FileFormat, FileRows, KeepRows, WriteSettings
 from filestore.format.parquet_batches import bounded_batches, rows_of_groups
-from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, holds_nan, merge_ranges
+from filestore.format.statistics import FLOAT_ROOTS, ColumnRange, RangeCollector, has_order, merge_ranges
 from filestore.options.table.common import MIB
 from filestore.schema.file_fields import file_schema, leaf_columns
 from filestore.types.data_types import BYTES_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS, DataField, arrow_type, walk
@@ -70,16 +69,11 @@ class ParquetFileWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         self._page_rows = _PAGE_ROWS  # after so many the library looks at the size of a page
-        self._float_columns = [f.name for f in fields if f.type.root in FLOAT_ROOTS and f.name not in shared]
-        self._nulls_of_floats = dict.fromkeys(self._float_columns, 0)
-        self._with_nan: set[str] = set()
+        self._floats = RangeCollector([f for f in fields if f.type.root in FLOAT_ROOTS and f.name not in shared])
 
     def write(self, rows: pa.Table) -> None:
         """Append rows with the file's columns, in file order and of their Arrow types."""
-        for name in self._float_columns:
-            self._nulls_of_floats[name] += rows.column(name).null_count
-            if name not in self._with_nan and holds_nan(rows.column(name)):
-                self._with_nan.add(name)
+        self._floats.add(rows)
         if self._row_group_bytes is not None and rows.num_rows:
             row_bytes = max(rows.nbytes / rows.num_rows, 1)
             self._row_group_rows = max(int(self._row_group_bytes / row_bytes), _MIN_GROUP_ROWS)
@@ -141,6 +135,7 @@ class ParquetFileWriter:
                 store_schema=False,
                 write_page_checksum=True,
                 write_batch_size=self._page_rows,
+                write_statistics=_columns_with_bounds(tuple(self._fields)),
             )
         return self._writer
 
@@ -175,14 +170,12 @@ class ParquetFileWriter:
     def _ranges(self, metadata: pq.FileMetaData) -> dict[str, ColumnRange]:
         fields = [field for field in self._fields if field.name not in self._shared]
         by_group = _ranges_by_group(metadata, fields, range(metadata.num_row_groups))
-        # Footers exclude NaN from bounds; Paimon's rule is to have no bounds then.
-        result = {name: ColumnRange(null_count=self._nulls_of_floats[name]) for name in self._with_nan}
+        result = self._floats.ranges()
         for field in fields:
             parts = [group.get(field.name) for group in by_group]
             known = [part for part in parts if part is not None]
             if field.name not in result and has_order(field.type) and len(known) == len(parts):
-                merged = known[0] if len(known) == 1 else merge_ranges(known)
-                result[field.name] = replace(merged, may_hold_nan=False) if merged.may_hold_nan else merged
+                result[field.name] = known[0] if len(known) == 1 else merge_ranges(known)
         return result
 
 
@@ -310,6 +303,20 @@ def _internal(raw: Any, field: DataField) -> Any:
     if root in BYTES_ROOTS:
         return raw
     return raw
+
+
+@cached_by_identity(64)
+def _columns_with_bounds(fields: tuple[DataField, ...]) -> bool | list[str]:
+    """The leaf columns whose bounds the footer has: all but those of floating point numbers that users query.
+
+    Footers leave NaN out of the bounds, and readers that take NaN for the greatest value skip it with them. A writer
+    only knows at its end whether there was one. Manifests have bounds of columns without NaN.
+    """
+    if not any(kind.root in FLOAT_ROOTS for field in fields for kind in walk(field.type)):
+        return True
+    empty = file_schema(fields).empty_table()
+    leaves = [leaf for field in fields for leaf in leaf_columns(field.name, empty.column(field.name).combine_chunks())]
+    return [path for path, values in leaves if not pa.types.is_floating(values.type) or path.startswith(KEY_PREFIX)]
 
 
 @cached_by_identity(64)

@@ -94,11 +94,14 @@ def column_range(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> Col
     if not has_order(data_type) or null_count == len(column):
         return ColumnRange(null_count=null_count)
     bounds = pc.min_max(column)
+    low, high = internal_value(bounds["min"]), internal_value(bounds["max"])
+    if data_type.root not in FLOAT_ROOTS:
+        return ColumnRange(min=low, max=high, null_count=null_count)
     return ColumnRange(
-        min=internal_value(bounds["min"]),
-        max=internal_value(bounds["max"]),
+        min=-0.0 if low == 0 else low,  # some readers order -0.0 before 0.0, some take them for equal
+        max=0.0 if high == 0 else high,
         null_count=null_count,
-        may_hold_nan=data_type.root in FLOAT_ROOTS and holds_nan(column),
+        may_hold_nan=holds_nan(column),
     )
 
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+import numpy as np
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from filestore.predicate.literals import Literal, check_length, compare, is_in
+from filestore.predicate.literals import Literal, cast_literal, check_length, compare, is_in
 from filestore.predicate.predicate import And, CompareOp, Constant, In, IsNull, Like, Not, Or, Predicate, StartsWith
 from filestore.predicate.sql_problems import problem_of, sql_text
 from filestore.predicate.value_lists import Outline, literals_of, number_of_list, outline_of, plain_values
@@ -37,8 +38,9 @@ _FLIPPED: Final = {
     CompareOp.GT: CompareOp.LT,
     CompareOp.GE: CompareOp.LE,
 }
-_DOUBLE_TYPES: Final = (exp.DType.DOUBLE, exp.DType.FLOAT)
-_INTEGER_TYPES: Final = (exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT)
+_NUMBER_TYPES: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
+_DEFAULT_DECIMAL: Final = (10, 0)
+"""Precision and scale of ``DECIMAL`` without them, in Spark."""
 _MOMENT_TYPES: Final = (
     exp.DType.DATE,
     exp.DType.TIMESTAMP,
@@ -300,7 +302,7 @@ class _FilterReader:
             return bool(node.this)
         if isinstance(node, exp.Neg):
             number = self._literal(node.this.unnest())
-            if isinstance(number, int | float | Decimal) and not isinstance(number, bool):
+            if isinstance(number, int | float | np.float32 | Decimal) and not isinstance(number, bool):
                 return -number
         if isinstance(node, exp.HexString):
             return bytes.fromhex(node.name if len(node.name) % 2 == 0 else f"0{node.name}")
@@ -331,19 +333,19 @@ class _FilterReader:
             raise self._error("a column cannot be cast in a filter", node, "fix='cast the literal instead'")
         literal = self._literal(inner)
         target = node.to.this
+        if literal is None:
+            return None
         try:
-            if literal is None:
-                return None
+            if target.value in _NUMBER_TYPES:
+                return cast_literal(literal, _type_of_numbers(node.to))
             if target in _MOMENT_TYPES and isinstance(literal, str):
                 nanos = parse_moment(literal)
                 return Moment(nanos - nanos % 86_400_000_000_000 if target is exp.DType.DATE else nanos)
             if target is exp.DType.TIME and isinstance(literal, str):
                 return Moment(parse_time(literal))
-            if target in _DOUBLE_TYPES and not isinstance(literal, bytes | Moment):
-                return parse_float(str(literal))
-            if target in _INTEGER_TYPES or target is exp.DType.DECIMAL:
-                return _number(str(literal))
         except LiteralMismatchError as error:
+            if node.args.get("safe"):  # TRY_CAST
+                return None
             raise InvalidInputError(f"{error} filter={self._marked(node)}") from error
         if target in exp.DataType.TEXT_TYPES and isinstance(literal, str):
             return literal
@@ -363,6 +365,16 @@ class _FilterReader:
             return self._outline.shown(0, 0)
         start, end = min(span["start"] for span in spans), max(span["end"] for span in spans) + 1
         return self._outline.shown(start, end, is_marked=True)
+
+
+def _type_of_numbers(target: exp.DataType) -> DataType:
+    """The type that a literal is cast to."""
+    root = target.this.value
+    if root != "DECIMAL":
+        return DataType(root=root)
+    given = [int(each.this.name) for each in target.expressions]
+    precision, scale = (*given, *_DEFAULT_DECIMAL[len(given) :])
+    return DataType(root=root, precision=precision, scale=scale)
 
 
 def _number(text: str) -> int | float | Decimal:

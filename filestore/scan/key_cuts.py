@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from statistics import median
 from typing import Final
@@ -22,6 +22,7 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.scan.key_span import KeySpan, key_bytes
 from filestore.table_store import TableStore
 from lsm.keys.keys import KeyTuple, comparable
+from lsm.row_kind import KEY_PREFIX
 
 _FOOTERS_AT_ONCE: Final = 8
 _SMALL_SHARE: Final = 16  # files that are together less than this part of the bytes are not opened
@@ -158,18 +159,23 @@ def _groups(store: TableStore, path: str, file: DataFileMeta) -> list[KeyStretch
     if tuple(field.type for field in fields) != store.key_types:
         return []
     with suppress(OSError, pa.ArrowException), store.io.open_input(path) as source:
-        groups = group_ranges(source, fields)
+        # bounds of floats are only of key columns, which thin files do not have
+        groups = group_ranges(source, [*fields, *(replace(each, name=KEY_PREFIX + each.name) for each in fields)])
         rows = sum(count for _, count in groups) or 1
         found = [
             KeyStretch(
-                _prefix([ranges.get(field.name) for field in fields], is_low=True),
-                _prefix([ranges.get(field.name) for field in fields], is_low=False),
+                _prefix([_key_range(ranges, field.name) for field in fields], is_low=True),
+                _prefix([_key_range(ranges, field.name) for field in fields], is_low=False),
                 file.size_bytes * count / rows,
             )
             for ranges, count in groups
         ]
         return found if all(each.low for each in found) else []
     return []
+
+
+def _key_range(ranges: Mapping[str, ColumnRange], name: str) -> ColumnRange | None:
+    return ranges.get(KEY_PREFIX + name, ranges.get(name))
 
 
 def _prefix(ranges: Sequence[ColumnRange | None], *, is_low: bool) -> KeyTuple:

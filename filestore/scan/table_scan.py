@@ -222,6 +222,7 @@ class TableScan:
 
     @property
     def _merges(self) -> bool:
+        """Whether rows of a key may be in several files; with deletion vectors only where one is of level 0."""
         return self._table.has_key and not (self._table.options.deletion_vectors_enabled and self.skips_level0)
 
     def _packs(
@@ -233,7 +234,7 @@ class TableScan:
         key_ranges: Mapping[str, KeyRange],
     ) -> list[Pack]:
         table, limits = self._table, self._limits
-        if self._merges:
+        if self._merges and not (table.options.deletion_vectors_enabled and all(file.level for file in files)):
             return pack_sorted(
                 files,
                 key_range=lambda file: key_ranges.get(file.file_name, _NO_KEYS),

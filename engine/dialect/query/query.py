@@ -258,13 +258,19 @@ class _Frames:
     ) -> "_Frames":
         """Open the tables of a statement."""
         written = None if target is None else target.start
+        changed = next((each.name for each in references if each.start == written), None)
         prunes = prunes and not ("`" in text.text and _names_are_patterns(context.spark))
         return cls(
             context=context,
             text=text,
             used=used_columns(text, tree, references) if prunes else {},
             reads={
-                each.start: reads.open_reference(text, each, ignores=WRITE_ONLY_KEYS if each.start == written else ())
+                each.start: reads.open_reference(
+                    text,
+                    each,
+                    ignores=WRITE_ONLY_KEYS if each.start == written else (),
+                    is_changed=each.name == changed,
+                )
                 for each in references
                 if each.system is None
             },
@@ -301,10 +307,10 @@ class _Frames:
     def _conditions(self, reference: Reference, schemas: Mapping[int, TableSchema]) -> list[UsedCondition]:
         if self._has_pipe:
             return []
-        return list(row_conditions(reference, schemas, time_zone=self._time_zone))
+        return list(row_conditions(reference, schemas, setting=self._setting))
 
-    def _time_zone(self) -> str:
-        return str(self.context.spark.conf.get("spark.sql.session.timeZone"))
+    def _setting(self, key: str) -> str:
+        return str(self.context.spark.conf.get(key))
 
     def _schemas(self) -> dict[int, TableSchema]:
         return {start: each.table.schema for start, each in self.reads.items()}

@@ -15,7 +15,7 @@ from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.frames import divided_plan, table_frame
 from engine.request.branch_choice import SCAN_BRANCH_KEY, branch_named, of_session
 from engine.request.option_check import unknown_option
-from engine.request.read_keys import BATCH_KEYS, OFFSETS, PLACES
+from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, OFFSETS, PLACES
 from engine.request.writer_options import CLIENT_PREFIX
 from engine.write.row_places import placed_frame
 from filestore.options.table_options import canonical_options
@@ -58,19 +58,22 @@ class StatementReads:
             log_served(self._reads[key])
         return self._reads[key]
 
-    def open_reference(self, text: StatementText, reference: Reference, *, ignores: Collection[str] = ()) -> BatchRead:
+    def open_reference(
+        self, text: StatementText, reference: Reference, *, ignores: Collection[str] = (), is_changed: bool = False
+    ) -> BatchRead:
         """The state that a reference means: its version, else its options, else those of the session.
 
         Args:
             text: of the statement.
             reference: where the table is read.
             ignores: options that are not about reading: the table is the one that the statement writes.
+            is_changed: the statement changes the table: all rows count, also those that wait for a compaction.
 
         Raises:
             InvalidInputError: points at the reference.
         """
         try:
-            options = self._options(text, reference, ignores)
+            options = {**self._options(text, reference, ignores), **(NEWEST_ROWS if is_changed else {})}
             return self.open(reference.name, options, is_target=bool(ignores))
         except InvalidInputError as error:
             raise text.statement.source.problem(str(error), reference.start, reference.stop) from error

@@ -12,9 +12,11 @@ from typing import Final
 from sqlglot import exp
 
 from engine.dialect.query.references import Reference, StatementText
+from filestore.format.statistics import FLOAT_ROOTS
 from filestore.predicate.parser import parse_filter
 from filestore.predicate.predicate import Predicate
 from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import INTEGER_ROOTS, DataField
 from lsm.errors import InvalidInputError
 
 _TAKE_ALL: Final = frozenset({"|>", "NATURAL", "PIVOT", "UNPIVOT"})
@@ -51,14 +53,15 @@ def used_columns(text: StatementText, tree: exp.Expr, references: Sequence[Refer
 
 
 def row_conditions(
-    reference: Reference, schemas: Mapping[int, TableSchema], *, time_zone: Callable[[], str]
+    reference: Reference, schemas: Mapping[int, TableSchema], *, setting: Callable[[str], str]
 ) -> Iterator[UsedCondition]:
     """Conditions on the rows of a reference, in places where Spark would drop its rows.
 
     Args:
         reference: where the table is read.
         schemas: of the references of the statement, by start.
-        time_zone: gives the session's, when it is needed: texts of times have another meaning outside of UTC.
+        setting: gives a setting of the session, when it is needed: texts of times have another meaning outside of UTC,
+            and constants of numbers without ANSI.
     """
     node = reference.node
     change = node.parent
@@ -68,7 +71,7 @@ def row_conditions(
     sources = _sources(select)
     if node not in [source for source, _ in sources]:
         return
-    reader = _ConditionReader(reference, [source for source, _ in sources], schemas, time_zone)
+    reader = _ConditionReader(reference, [source for source, _ in sources], schemas, setting)
     for condition in _placed(select, sources, node):
         for part in condition_parts(condition):
             if reader.concerns(part):
@@ -168,7 +171,7 @@ class _ConditionReader:
         reference: Reference,
         sources: Sequence[exp.Expr],
         schemas: Mapping[int, TableSchema],
-        time_zone: Callable[[], str],
+        setting: Callable[[str], str],
     ) -> None:
         self._reference = reference
         self._schema = schemas[reference.start]
@@ -176,7 +179,7 @@ class _ConditionReader:
         self._others = [source for source in sources if source is not reference.node]
         self._other_names = {source.alias_or_name.lower() for source in self._others}
         self._schemas = schemas
-        self._time_zone = time_zone
+        self._setting = setting
 
     def concerns(self, condition: exp.Expr) -> bool:
         """Whether it has columns and all of them are of this source."""
@@ -210,19 +213,30 @@ class _ConditionReader:
         literals = [each.name for each in condition.find_all(exp.Literal) if each.is_string]
         if any("\\" in text or "'" in text for text in literals) or condition.find(exp.RawString, exp.Concat):
             return "a text with quotes or backslashes"
-        if self._sees_times(condition) and self._time_zone() not in _UTC:
+        if self._sees_times(condition) and self._setting("spark.sql.session.timeZone") not in _UTC:
             return "texts of times depend on the session's time zone, which is not UTC"
+        converts = self._converts_numbers(condition, has_texts=bool(literals))
+        if converts and self._setting("spark.sql.ansi.enabled").lower() != "true":
+            return "texts and constants with a type are converted to numbers as without ANSI"
         return None
+
+    def _converts_numbers(self, condition: exp.Expr, *, has_texts: bool) -> bool:
+        if any(each.to.this.value in _NUMBERS for each in condition.find_all(exp.Cast)):
+            return True
+        return has_texts and any(field.type.root in _NUMBERS for field in self._fields(condition))
 
     def _sees_times(self, condition: exp.Expr) -> bool:
         if any(each.to.this in _MOMENTS for each in condition.find_all(exp.Cast)):
             return True
+        return any(field.type.root not in _TIMELESS for field in self._fields(condition))
+
+    def _fields(self, condition: exp.Expr) -> list[DataField]:
+        """The columns of the table that are in a condition."""
         tops = {
             (self._path(column) or [exp.Identifier(this="")])[0].name.lower()
             for column in condition.find_all(exp.Column)
         }
-        fields = [field for field in self._schema.fields if field.name.lower() in tops]
-        return any(field.type.root not in _TIMELESS for field in fields)
+        return [field for field in self._schema.fields if field.name.lower() in tops]
 
     def _path(self, column: exp.Column) -> list[exp.Identifier] | None:
         """The column's name in the table and the fields inside it; None when it may be another source's."""
@@ -246,10 +260,8 @@ class _ConditionReader:
         return True
 
 
-_TIMELESS: Final = frozenset(
-    {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "CHAR", "VARCHAR", "BINARY"}
-    | {"VARBINARY", "DATE"}
-)
+_NUMBERS: Final = INTEGER_ROOTS | FLOAT_ROOTS | {"DECIMAL"}
+_TIMELESS: Final = _NUMBERS | {"BOOLEAN", "CHAR", "VARCHAR", "BINARY", "VARBINARY", "DATE"}
 
 
 def _column(path: Sequence[exp.Identifier]) -> exp.Column:

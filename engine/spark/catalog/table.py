@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
 from engine.request.place_options import TABLE_PLACE_KEYS
-from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
+from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, STREAM_KEYS
 from engine.request.writer_options import CLIENT_PREFIX
 from engine.spark.catalog.planned.operation import RowLevelBuilder, RowLevelChange
 from engine.spark.catalog.proxy import Proxy, called
@@ -45,6 +45,7 @@ class TableProxy(Proxy):
         self._name = name
         self._state = state
         self._table = table
+        self._is_changed = False  # by the statement that it was opened for
         self._unread = table  # for the first scan; a frame that is computed later again sees the table of then
 
     @cached_property
@@ -137,7 +138,8 @@ class TableProxy(Proxy):
         given = _given(self.inside.texts_by_key(options.asCaseSensitiveMap()))
         schema = None if self._table is None else self._table.schema
         opened, self._unread = self._unread, None
-        return ScanBuilderProxy(self._session, self._name, {**self.place, **given}, self._columns, schema, opened)
+        asked = {**self.place, **given, **(NEWEST_ROWS if self._is_changed else {})}
+        return ScanBuilderProxy(self._session, self._name, asked, self._columns, schema, opened)
 
     @called
     def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
@@ -149,6 +151,7 @@ class TableProxy(Proxy):
         """Spark's: it plans MERGE of frames itself."""
         if self._table is None or self._state:
             raise InvalidInputError(f"only the present of a table can be changed: table={self._name}")
+        self._is_changed = True  # Spark looks in it for the rows that the statement concerns
         return RowLevelBuilder(RowLevelChange(self._session, self._table, self.place, self._columns, info))
 
     @property

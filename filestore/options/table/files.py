@@ -141,7 +141,12 @@ class FileOptions(OptionValues):
     )
     deletion_vectors_bitmap64 = Option("deletion-vectors.bitmap64", boolean, False, "64-bit deletion vectors.", STORAGE)
     deletion_vectors_merge_on_read = Option(
-        "deletion-vectors.merge-on-read", boolean, False, "Read level 0 of tables with deletion vectors.", ROWS
+        "deletion-vectors.merge-on-read",
+        boolean,
+        False,
+        "Read level 0 of tables with deletion vectors.",
+        ROWS,
+        at=At.BATCH_READ,
     )
     index_file_in_data_file_dir = Option(
         "index-file-in-data-file-dir", boolean, False, "Index files beside the data.", STORAGE, immutable=True

@@ -262,10 +262,24 @@ def test_row_groups_that_are_refused_are_not_read() -> None:
     assert found.column("n").to_pylist() == list(range(1000, 2000))
     assert [places for _, places in seen] == [range(1000), range(1000, 2000), range(2000, 3000)]
     assert seen[1][0]["n"] == ColumnRange(min=1000, max=1999, null_count=0)
-    assert seen[0][0]["f"] == ColumnRange(min=0.0, max=999.0, null_count=0, may_hold_nan=True)
+    assert "f" not in seen[0][0]  # NaN is in no bounds of a footer, so none of floats are written
     assert "s" not in seen[0][0]
     nothing = PARQUET.read_back(body, schema.fields, keep=lambda ranges, places: False, keep_fields=[schema.field("n")])
     assert nothing.num_rows == 0
+
+
+def test_footers_have_no_bounds_of_floats_that_users_query() -> None:
+    """FL-181: footers leave NaN out of the bounds, and Spark's reader skips it with them; manifests have bounds."""
+    point = pa.struct([("x", pa.float64()), ("n", pa.int32())])
+    schema = schema_of({"n": pa.int64(), "f": pa.float32(), "d": pa.float64(), "s": point, "l": pa.list_(pa.float64())})
+    rows = [{"n": 1, "f": 0.5, "d": math.nan, "s": {"x": 1.0, "n": 2}, "l": [1.0]}, {"n": 2, "f": -0.0, "d": 3.0}]
+    body, written = PARQUET.written(table_of(schema, rows), schema.fields)
+    group = pq.read_metadata(pa.BufferReader(body)).row_group(0)
+    found = {group.column(i).path_in_schema: group.column(i).statistics for i in range(group.num_columns)}
+    assert {name for name, each in found.items() if each is not None and each.has_min_max} == {"n", "s.n"}
+    assert written["f"] == ColumnRange(min=-0.0, max=0.5, null_count=0)
+    assert math.copysign(1, written["f"].min) == -1
+    assert written["d"] == ColumnRange(null_count=0)
 
 
 def test_ranges_of_a_column_stored_otherwise_than_declared_are_not_trusted() -> None:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from engine.read.frames import spark_opens
 from engine.request.changed_rows import check_changes_rows
+from engine.request.read_keys import NEWEST_ROWS
 from engine.spark.catalog.planned.changed_scan import ChangedScanBuilder
 from engine.spark.catalog.planned.replaced_rows import write_difference
 from engine.spark.catalog.proxy import Proxy, called
@@ -101,7 +102,12 @@ class RowLevelChange(Proxy):
         """Spark's."""
         state = {_SNAPSHOT: str(self._read_id)} if self._read_id else {}
         return ChangedScanBuilder(
-            self._session, self._table.name, {**self._place, **state}, self._columns, self._table.schema, self._note
+            self._session,
+            self._table.name,
+            {**self._place, **state, **NEWEST_ROWS},
+            self._columns,
+            self._table.schema,
+            self._note,
         )
 
     @called

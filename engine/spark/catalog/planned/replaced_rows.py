@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from engine.read.frames import table_frame
+from engine.request.read_keys import NEWEST_ROWS
 from engine.runtime.spark_internals import empty_frame
 from engine.table import Table
 from engine.types.quoting import quoted
@@ -40,7 +41,7 @@ def write_difference(
         return table.overwrite(new, {}, read_snapshot_id=read_snapshot_id)
     old = empty_frame(spark, _columns(table))
     if read_snapshot_id:
-        plan = table.read(snapshot_id=read_snapshot_id).plan(filter=condition)
+        plan = table.read(snapshot_id=read_snapshot_id, options=NEWEST_ROWS).plan(filter=condition)
         old = table_frame(spark, plan, filter_text=condition)
     return table.append(changed_rows(old, new, table), read_snapshot_id=read_snapshot_id)
 

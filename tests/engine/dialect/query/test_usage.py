@@ -81,7 +81,7 @@ def pruned(text: str, content: dict[str, list[tuple[Any, ...]]]) -> list[tuple[A
     edits, tables = [], {}
     for number, each in enumerate(references):
         name = each.name.removeprefix("default.")
-        conditions = row_conditions(each, schemas, time_zone=lambda: "UTC")
+        conditions = row_conditions(each, schemas, setting=lambda _: "UTC")
         predicate = and_all([found.predicate for found in conditions if found.predicate is not None])
         rows = pa.RecordBatch.from_pylist(
             [dict(zip(COLUMNS[name], row, strict=True)) for row in content[name]],
