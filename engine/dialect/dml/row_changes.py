@@ -211,8 +211,9 @@ def _updates(
         if len(each.path) == 1:
             raw[field.name] = (value, types[index])
             continue
-        whole, _ = raw.get(field.name, (old[field.name], None))
-        changed = whole.withField(".".join(quoted(part) for part in each.path[1:]), value)
+        place = schema.column_names.index(field.name)
+        whole, given = raw.get(field.name, (old[field.name], types[place]))
+        changed = _with_field(whole, given, each.path, 1, value, target.names)
         raw[field.name] = (changed, plain.select(changed).schema.fields[0].dataType)
     new = {
         field.name: stored(*raw[field.name], field) if field.name in raw else old[field.name].alias(field.name)
@@ -221,6 +222,38 @@ def _updates(
     if keeps_old and target.table.options.log_takes_old_rows:
         return before_and_after(plain, old, new)
     return plain.select(*[value.alias(name) for name, value in new.items()], F.lit("+U").alias(ROW_KIND_COLUMN))
+
+
+def _with_field(
+    whole: Column, given: T.DataType, path: Sequence[str], depth: int, value: Column, names: CaseRule
+) -> Column:
+    """A struct with another value of one field; a null struct becomes one whose other fields are null, as in Spark.
+
+    Args:
+        whole: the struct.
+        given: its type.
+        path: of the field, from the column on.
+        depth: index in the path of a field of this struct.
+        value: of the field.
+        names: when two names are one.
+
+    Raises:
+        InvalidInputError: it has no such field.
+    """
+    fields = given.fields if isinstance(given, T.StructType) else []
+    wanted = names.found(path[depth], [each.name for each in fields])
+    if wanted is None:
+        known = [each.name for each in fields]
+        raise InvalidInputError(f"no such field: column={'.'.join(path[: depth + 1])} fields={known}")
+
+    def part(field: T.StructField) -> Column:
+        inside = whole.getField(field.name)
+        if field.name != wanted:
+            return inside
+        is_inner = depth + 1 < len(path)
+        return _with_field(inside, field.dataType, path, depth + 1, value, names) if is_inner else value
+
+    return F.struct(*[part(field).alias(field.name) for field in fields])
 
 
 def _check(target: WriteTarget, statement: Statement, what: str) -> None:

@@ -298,6 +298,28 @@ def test_fields_inside_a_row_are_updated(tables: Tables) -> None:
     table.write(pa.table({"id": [1], "s": [{"a": 1, "b": "x"}]}, schema=schema))
     tables.run("UPDATE {t} SET s.a = id + 4, s.b = upper(s.b)")
     assert table.read().to_arrow().to_pylist() == [{"id": 1, "s": {"a": 5, "b": "X"}}]
+    assert "no such field: column=s.c fields=['a', 'b']" in tables.refused("UPDATE {t} SET s.c = 1")
+    assert "no such field: column=s.a.z fields=[]" in tables.refused("UPDATE {t} SET s.a.z = 1")
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_a_field_of_a_null_row_is_updated(tables: Tables, is_keyed: bool) -> None:
+    """The row becomes one whose other fields are null, as in Spark's own plans; a null makes a row of nulls."""
+    inner = pa.struct([("z", pa.int64()), ("w", pa.string())])
+    row = pa.struct([("a", pa.int64()), ("b", pa.string()), ("i", inner)])
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=not is_keyed), ("s", row)])
+    options = {"deletion-vectors.enabled": "true"}
+    table = tables.make("t", schema, primary_key=["id"] if is_keyed else [], options=options)
+    table.write(pa.table({"id": [1, 2, 3], "s": [None, {"a": 1}, None]}, schema=schema))
+    tables.run("UPDATE {t} SET s.a = 5 WHERE id = 1")
+    tables.run("UPDATE {t} SET s.i.z = 9, s.B = 'x' WHERE id = 2")
+    tables.run("UPDATE {t} SET s.i.w = NULL WHERE id = 3")
+    found = {each["id"]: each["s"] for each in table.read().to_arrow().to_pylist()}
+    assert found == {
+        1: {"a": 5, "b": None, "i": None},
+        2: {"a": 1, "b": "x", "i": {"z": 9, "w": None}},
+        3: {"a": None, "b": None, "i": {"z": None, "w": None}},
+    }
 
 
 @pytest.mark.parametrize(

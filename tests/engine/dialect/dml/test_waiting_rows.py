@@ -50,7 +50,8 @@ def test_a_row_that_waits_is_updated_deleted_and_matched(warehouse: Warehouse) -
     sql.execute("DELETE FROM db.waiting WHERE n < (SELECT min(n) FROM db.waiting WHERE s = 'six') AND id = 2")
     sql.execute(
         "MERGE INTO db.waiting t USING (VALUES (6L, 'x'), (8L, 'y')) AS q(id, s) ON t.id = q.id "
-        "WHEN MATCHED THEN UPDATE SET s = concat(t.s, q.s) WHEN NOT MATCHED THEN INSERT (id, n, s) VALUES (q.id, 0, q.s)"
+        "WHEN MATCHED THEN UPDATE SET s = concat(t.s, q.s) WHEN NOT MATCHED THEN "
+        "INSERT (id, n, s) VALUES (q.id, 0, q.s)"
     )
     assert rows(table) == [
         (1, 100, "new!"), (3, 0, "c"), (4, 0, "d"), (6, 6, "sixx"), (7, 7, "seven"), (8, 0, "y"),
