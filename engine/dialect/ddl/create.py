@@ -1,6 +1,5 @@
 """CREATE TABLE, with LIKE, AS SELECT and OR REPLACE."""
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -23,15 +22,15 @@ from engine.dialect.query.query import run_query
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE
-from engine.log.table_log import default_topic
+from engine.replacement import Replacement
 from engine.request.branch_choice import of_session
 from engine.types.spark_types import fields_of_spark
 from filestore.evolution.schema_change import parse_default
 from filestore.layout.paths import MAIN_BRANCH
-from filestore.options.log_place import OWN_LOG_KEYS, TOPIC_KEY
+from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.types.data_types import DataField
-from lsm.errors import FluvialError, InvalidInputError
+from lsm.errors import InvalidInputError
 from lsm.undo import undoing
 
 _BUCKETS: Final = TableOptions.bucket_key.key
@@ -93,55 +92,12 @@ def _made(context: SqlContext, name: str, create: CreateTable, options: Mapping[
 
 
 def _replaced(context: SqlContext, name: str, create: CreateTable) -> pa.Table:
-    """Create and fill the new table next to the old one, then rename it; if that fails, the old one stays.
-
-    Where two names change in one step, there is always one of the two tables, also for who dies between two steps.
-    """
-    if not context.catalog.can_rename_tables:
-        raise InvalidInputError(
-            f"tables on this storage cannot be replaced in one step: table={name} "
-            "fix=TRUNCATE TABLE and INSERT INTO, or DROP TABLE and CREATE TABLE"
-        )
-    suffix = uuid.uuid4().hex[:8]
-    beside = f"{name}__{suffix}"
-    options = _options(context, name, create)
-    topic = {} if TOPIC_KEY in options else {TOPIC_KEY: f"{default_topic(name)}.{suffix}"}
-    has_log = context.catalog.has_log(options)
-    result = _made(context, beside, replace(create, if_not_exists=False), topic if has_log else {})
-    if _swapped(context, name, beside):
-        return result
-    try:
-        context.catalog.drop_table(name)
-    except FluvialError:
-        context.catalog.drop_table(beside)
-        raise
-    context.catalog.rename_table(beside, name)
+    """Create and fill the new table next to the old one, then rename it; if that fails, the old one stays."""
+    replacement = Replacement.of(context.catalog, name)
+    options = replacement.own_options(_options(context, name, create))
+    result = _made(context, replacement.beside, replace(create, if_not_exists=False), options)
+    replacement.finish()
     return result
-
-
-def _swapped(context: SqlContext, name: str, beside: str) -> bool:
-    """Swap the names of the old table and the new one, where that is one step, and drop the old one.
-
-    Returns: False where it is not; nothing is done. Where nothing could be dropped, the names are as they were.
-    """
-    catalog = context.catalog
-    new_id = catalog.table(beside).schema.table_uuid
-
-    def drop_new() -> None:
-        if catalog.table(beside).schema.table_uuid == new_id:  # an answer that got lost may have been a yes
-            catalog.drop_table(beside)
-
-    with undoing(drop_new):
-        if not catalog.swap_tables(name, beside):
-            return False
-    try:
-        catalog.drop_table(beside)
-    except FluvialError:
-        if catalog.table_exists(beside):
-            catalog.swap_tables(name, beside)
-            drop_new()
-        raise
-    return True
 
 
 def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, str]:

@@ -2,35 +2,61 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
+from engine.replacement import Replacement
 from engine.spark.catalog.changelog import ChangelogProxy, changes_request
 from engine.spark.catalog.planned.table_changes import COMMENT, SPARKS_PROPERTIES, table_changes
 from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.session_state import CatalogSession
 from engine.spark.catalog.statements import Statements
-from engine.spark.catalog.table import TableProxy
+from engine.spark.catalog.table import StagedTableProxy, TableProxy
 from engine.spark.catalog.travel import STATE_KEYS, travel_options
 from engine.spark.changes_reader import columns_of_changes
 from engine.spark.data_source import FORMAT_NAME
 from engine.system_tables.names import is_system_table
+from engine.table import Table
 from engine.types.column_names import CaseRule
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_spark
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.log_place import BUCKET_KEY
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
 _FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
 _DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
 _PRIMARY_KEY: Final = "primary-key"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WantedTable:
+    """The table that a frame is written to."""
+
+    fields: Sequence[DataField]
+    primary_key: Sequence[str]
+    partition_by: Sequence[str]
+    comment: str | None
+    options: Mapping[str, str]
+
+    def is_shape_of(self, schema: TableSchema) -> bool:
+        """Whether a table of the same columns, keys and options is wanted: only its rows are replaced then."""
+        columns = [(field.name, replace(field.type, nullable=True)) for field in self.fields]
+        return (
+            columns == [(field.name, replace(field.type, nullable=True)) for field in schema.fields]
+            and (*self.primary_key,) == schema.primary_keys
+            and (*self.partition_by,) == schema.partition_keys
+            and all(schema.options.get(key) == value for key, value in self.options.items())
+        )
 
 
 class CatalogProxy(Proxy):
@@ -132,10 +158,69 @@ class CatalogProxy(Proxy):
 
     @called
     def createTable(self, identifier: Any, info: Any, *_: Any) -> TableProxy:
+        """Spark's: for a flow of a declarative pipeline."""
+        name = self._free_name(identifier)
+        return TableProxy(self._session, self._catalog, name, {}, self._made(name, info))
+
+    @called
+    def stageCreate(self, identifier: Any, info: Any, *_: Any) -> StagedTableProxy:
         """Spark's: for a frame that is written to a table that does not exist."""
+        return self._staged(self._free_name(identifier), info, None)
+
+    @called
+    def stageReplace(self, identifier: Any, info: Any, *_: Any) -> StagedTableProxy:
+        """Spark's: for a frame that takes the place of a table."""
+        name = self._full_name(identifier)
+        if not self._exists(name):
+            raise self.inside.no_such_table(identifier)
+        return self._replacing(name, info)
+
+    @called
+    def stageCreateOrReplace(self, identifier: Any, info: Any, *_: Any) -> StagedTableProxy:
+        """Spark's."""
+        name = self._full_name(identifier)
+        return self._replacing(name, info) if self._exists(name) else self._staged(name, info, None)
+
+    @called
+    def supportedCustomMetrics(self) -> Any:
+        """Spark's: none."""
+        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.metric.CustomMetric"), [])
+
+    def _staged(self, name: str, info: Any, replacement: Replacement | None) -> StagedTableProxy:
+        """A table that is filled: in the place of a table that is not there, or beside one."""
+        place = name if replacement is None else replacement.beside
+        made = self._made(place, info, replacement)
+        return StagedTableProxy(self._session, self._catalog, place, made, replacement)
+
+    def _replacing(self, name: str, info: Any) -> StagedTableProxy:
+        """A table beside the old one; where names do not change in one step, the old one with other rows."""
+        if not self._catalog.can_rename_tables:
+            old, wanted = self._catalog.table(name), self._wanted(info)
+            if wanted.is_shape_of(old.schema):
+                return StagedTableProxy(self._session, self._catalog, name, old, None, is_old=True)
+        return self._staged(name, info, Replacement.of(self._catalog, name))
+
+    def _free_name(self, identifier: Any) -> str:
         name = self._full_name(identifier)
         if self._exists(name):
             raise self.inside.table_exists(identifier)
+        return name
+
+    def _made(self, name: str, info: Any, replacement: Replacement | None = None) -> Table:
+        """A new table with the columns of a frame."""
+        wanted = self._wanted(info)
+        own = {} if replacement is None else replacement.own_options(wanted.options)
+        return self._catalog.create_table(
+            name,
+            wanted.fields,
+            primary_key=wanted.primary_key,
+            partition_by=wanted.partition_by,
+            options={**wanted.options, **own},
+            comment=wanted.comment,
+            case_sensitive=True,  # whether it counts in the session was looked at
+        )
+
+    def _wanted(self, info: Any) -> "_WantedTable":
         schema = StructType.fromJson(json.loads(info.schema().json()))
         properties = self.inside.texts_by_key(info.properties())
         self._check_own(properties)
@@ -144,18 +229,13 @@ class CatalogProxy(Proxy):
         names.check_distinct(own, "the columns of the table")
         given = properties.pop(_PRIMARY_KEY, "").split(",")
         keys = [names.meant(each.strip(), own) for each in given if each.strip()]
-        comment = properties.pop(COMMENT, None)
-        partitions = [names.meant(_partition_column(each), own) for each in info.partitions()]
-        made = self._catalog.create_table(
-            name,
-            _with_keys(schema, keys),
+        return _WantedTable(
+            fields=_with_keys(schema, keys),
             primary_key=keys,
-            partition_by=partitions,
+            partition_by=[names.meant(_partition_column(each), own) for each in info.partitions()],
+            comment=properties.pop(COMMENT, None),
             options={key: value for key, value in properties.items() if _is_option(key)},
-            comment=comment,
-            case_sensitive=True,  # whether it counts in the session was looked at
         )
-        return TableProxy(self._session, self._catalog, name, {}, made)
 
     def _check_own(self, properties: Mapping[str, str]) -> None:
         """Raises: InvalidInputError: the new table is to be another format's, or elsewhere."""
@@ -272,7 +352,7 @@ class CatalogProxy(Proxy):
         """What py4j looks for."""
 
         implements: Sequence[str] = (
-            "org.apache.spark.sql.connector.catalog.TableCatalog",
+            "org.apache.spark.sql.connector.catalog.StagingTableCatalog",
             "org.apache.spark.sql.connector.catalog.SupportsNamespaces",
             "org.apache.spark.sql.connector.catalog.ProcedureCatalog",
             "org.apache.spark.sql.connector.catalog.FunctionCatalog",

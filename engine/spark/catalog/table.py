@@ -7,6 +7,7 @@ from typing import Any, Final
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
+from engine.replacement import Replacement
 from engine.request.place_options import TABLE_PLACE_KEYS
 from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, STREAM_KEYS
 from engine.request.writer_options import CLIENT_PREFIX
@@ -165,6 +166,56 @@ class TableProxy(Proxy):
             "org.apache.spark.sql.connector.catalog.SupportsRead",
             "org.apache.spark.sql.connector.catalog.SupportsWrite",
             "org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations",
+        )
+
+
+class StagedTableProxy(TableProxy):
+    """A new table that a statement fills; the statement's end makes it visible under its name."""
+
+    def __init__(
+        self,
+        session: CatalogSession,
+        catalog: Catalog,
+        name: str,
+        table: Table,
+        replacement: Replacement | None,
+        *,
+        is_old: bool = False,
+    ) -> None:
+        """Of a table at its own place, or beside the one that it replaces; ``is_old``: its rows are replaced."""
+        super().__init__(session, catalog, name, {}, table)
+        self._replacement = replacement
+        self._is_old = is_old
+
+    @called
+    def newWriteBuilder(self, info: Any) -> WriteBuilderProxy:
+        """Spark's."""
+        builder = super().newWriteBuilder(info)
+        return builder.truncate() if self._is_old else builder
+
+    @called
+    def commitStagedChanges(self) -> None:
+        """Spark's: the rows are written."""
+        if self._replacement is not None:
+            self._replacement.finish()
+
+    @called
+    def abortStagedChanges(self) -> None:
+        """Spark's: they are not."""
+        if not self._is_old:
+            self._catalog.drop_table(self._name, if_exists=True)
+
+    @called
+    def reportDriverMetrics(self) -> Any:
+        """Spark's: none."""
+        return self.inside.array(self.inside.named("org.apache.spark.sql.connector.metric.CustomTaskMetric"), [])
+
+    class Java:
+        """What py4j looks for."""
+
+        implements: Sequence[str] = (
+            *TableProxy.Java.implements,
+            "org.apache.spark.sql.connector.catalog.StagedTable",
         )
 
 

@@ -1,9 +1,10 @@
 """Tables by name: ``spark.table``, ``spark.catalog``, ``df.writeTo``, and streams."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -98,6 +99,52 @@ def test_a_frame_is_saved_as_a_table(spark: SparkSession, shop: Catalog) -> None
     with pytest.raises(AnalysisException, match="unknown write option: bucket"):
         frame.write.option("bucket", "1").saveAsTable("fluvial.shop.never")
     assert not shop.table_exists("shop.never")
+
+
+@pytest.mark.parametrize("key", ["", "PRIMARY KEY NOT ENFORCED"])
+def test_a_frame_of_a_table_takes_its_place(spark: SparkSession, shop: Catalog, key: str) -> None:
+    """The old table is there until the new one is filled; where the frame fails, it stays."""
+    name = f"fluvial.shop.own{len(key)}"
+    spark.sql(f"CREATE TABLE {name} (id BIGINT {key}, v STRING) WITH ('bucket' = '{1 if key else -1}')")
+    spark.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
+
+    def rows() -> list[tuple[object, ...]]:
+        return sorted(map(tuple, spark.table(name).collect()))
+
+    spark.table(name).where("id < 4").write.mode("overwrite").saveAsTable(name)
+    assert rows() == [(1, "a"), (2, "b"), (3, "c")]
+    spark.table(name).where("id < 3").writeTo(name).createOrReplace()
+    assert rows() == [(1, "a"), (2, "b")]
+    spark.table(name).selectExpr("id + 10 AS id", "v").writeTo(name).replace()
+    assert rows() == [(11, "a"), (12, "b")]
+    failing = spark.table(name).selectExpr("id", "CAST(raise_error('stop') AS STRING) AS v")
+    writes: list[Callable[[], None]] = [
+        lambda: failing.write.mode("overwrite").saveAsTable(name),
+        lambda: failing.writeTo(name).createOrReplace(),
+        lambda: failing.writeTo(name).replace(),
+    ]
+    for write in writes:
+        with pytest.raises(PySparkException, match="stop"):
+            write()
+        assert rows() == [(11, "a"), (12, "b")]
+    with pytest.raises(PySparkException, match="stop"):
+        failing.write.saveAsTable("fluvial.shop.never_made")
+    assert {each for each in shop.list_tables("shop") if each.startswith(("own", "never"))} <= {"own0", "own24"}
+
+
+def test_where_no_name_can_change_a_table_of_the_same_columns_gets_other_rows(
+    spark: SparkSession, shop: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On object stores: in one commit, and the history stays; a table of other columns is refused."""
+    spark.sql("CREATE TABLE fluvial.shop.fixed (id BIGINT, v STRING)")
+    spark.sql("INSERT INTO fluvial.shop.fixed VALUES (1, 'a'), (2, 'b')")
+    monkeypatch.setattr(Catalog, "can_rename_tables", False)
+    spark.table("fluvial.shop.fixed").where("id = 2").write.mode("overwrite").saveAsTable("fluvial.shop.fixed")
+    assert named_rows(spark, "fixed") == [(2, "b")]
+    assert spark.sql("SELECT count(*) FROM fluvial.shop.fixed VERSION AS OF 1").first()[0] == 2
+    with pytest.raises(PySparkException, match="tables on this storage cannot be replaced in one step"):
+        spark.range(3).writeTo("fluvial.shop.fixed").replace()
+    assert named_rows(spark, "fixed") == [(2, "b")]
 
 
 def test_a_table_is_read_and_written_as_a_stream(spark: SparkSession, shop: Catalog, tmp_path: Path) -> None:

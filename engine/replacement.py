@@ -1,0 +1,75 @@
+"""A table that takes the place of another one: made and filled beside it, then the names change.
+
+There is always one of the two tables, also for a process that dies between two steps: readers see the old one or the
+new one. The history, the tags and the branches of the old one go with it.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.catalog import Catalog
+from engine.log.table_log import default_topic
+from filestore.options.log_place import TOPIC_KEY
+from lsm.errors import FluvialError, InvalidInputError
+from lsm.undo import undoing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A name beside the table that is replaced."""
+
+    catalog: Catalog
+    name: str  # of the old table
+    beside: str  # of the new one, until it is filled
+    topic: str  # of the new one's log, unless it is given
+
+    @classmethod
+    def of(cls, catalog: Catalog, name: str) -> "Replacement":
+        """A free name. Raises: InvalidInputError: the names of two tables cannot change in one step."""
+        if not catalog.can_rename_tables:
+            raise InvalidInputError(
+                f"tables on this storage cannot be replaced in one step: table={name} "
+                "fix=TRUNCATE TABLE and INSERT INTO, or DROP TABLE and CREATE TABLE"
+            )
+        suffix = uuid.uuid4().hex[:8]
+        return cls(catalog=catalog, name=name, beside=f"{name}__{suffix}", topic=f"{default_topic(name)}.{suffix}")
+
+    def own_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        """What the new table needs beside the options that it is given: a topic that is not the old one's."""
+        return {TOPIC_KEY: self.topic} if TOPIC_KEY not in options and self.catalog.has_log(options) else {}
+
+    def finish(self) -> None:
+        """Give the name to the new table, and drop the old one."""
+        if self._is_swapped():
+            return
+        try:
+            self.catalog.drop_table(self.name)
+        except FluvialError:
+            self.catalog.drop_table(self.beside)
+            raise
+        self.catalog.rename_table(self.beside, self.name)
+
+    def _is_swapped(self) -> bool:
+        """Swap the two names where that is one step, and drop the old table.
+
+        Returns: False where it is not; nothing is done. Where nothing could be dropped, the names are as they were.
+        """
+        catalog = self.catalog
+        new_id = catalog.table(self.beside).schema.table_uuid
+
+        def drop_new() -> None:
+            if catalog.table(self.beside).schema.table_uuid == new_id:  # an answer that got lost may have been a yes
+                catalog.drop_table(self.beside)
+
+        with undoing(drop_new):
+            if not catalog.swap_tables(self.name, self.beside):
+                return False
+        try:
+            catalog.drop_table(self.beside)
+        except FluvialError:
+            if catalog.table_exists(self.beside):
+                catalog.swap_tables(self.name, self.beside)
+                drop_new()
+            raise
+        return True
