@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from engine.kafka.options import SOURCE_CLIENT_PREFIX, SourceValues
+from engine.request.option_check import CLIENT_PREFIX
 from engine.request.place_options import PlaceOptions, RowOptions
-from engine.request.writer_options import CLIENT_PREFIX, WriterOptions
+from engine.request.writer_options import WriterOptions
 from filestore.options.catalog_options import CATALOG_ALIASES, STORE_PREFIX, TABLE_DEFAULT_PREFIX, CatalogOptions
 from filestore.options.effective import UNBUILT, default_text
 from filestore.options.option import At, Option, OptionValues
@@ -28,8 +29,8 @@ Of what it decides: *rows* that the table has or a read returns; *changes* that 
 from where on, and in which batches; *storage* is files and older states, of the same rows. Nothing: addresses, waiting,
 memory, permissions.
 
-An unknown key is refused with the nearest known one. Options of a session have the prefix `{SESSION_PREFIX}`.
-`fluvial config` shows which values are in force, and where each comes from.
+An unknown key is refused with the nearest known one, and an option of other places with where it belongs. Options of a
+session have the prefix `{SESSION_PREFIX}`. `fluvial config` shows which values are in force, and where each comes from.
 """
 _PLACES: Final = (
     (At.BATCH_READ, "batch read"),

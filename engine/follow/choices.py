@@ -14,13 +14,15 @@ import pyarrow as pa
 
 from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
 from engine.follow.position import FollowPosition
+from engine.request.branch_choice import on_named_branch
 from engine.request.commit_handle import CommitHandle
-from engine.request.option_check import unknown_option
+from engine.request.option_check import check_belongs
 from engine.request.read_keys import STREAM_KEYS
 from engine.stream.options import StreamOptions
 from engine.stream.position.start import Start, StartKind
 from engine.types.rows import ROW_KIND_COLUMN
-from filestore.options.table_options import canonical_options, check_option
+from filestore.options.references import with_secrets
+from filestore.options.table_options import canonical_options
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 
@@ -77,11 +79,9 @@ class FollowRequest:
         Raises:
             InvalidInputError: names the choice, and the fix.
         """
-        options = dict(canonical_options(choices.get("options") or {}))
+        options = with_secrets(canonical_options(choices.get("options") or {}))
+        table = on_named_branch(table, options)
         given, position = _start_options(start)
-        for key in options:
-            if key not in STREAM_KEYS:
-                raise unknown_option(key, STREAM_KEYS, "stream option")
         if position is not None:
             _check_alone(start, options)
         consumer = choices.get("consumer")
@@ -95,8 +95,7 @@ class FollowRequest:
             )
         given = {**options, **given}
         limited = given if any(key.startswith("read.stream.max") for key in given) else {**given, _LIMIT: _limit(table)}
-        for key, text in limited.items():
-            check_option(key, text)
+        check_belongs(limited, STREAM_KEYS, "stream option")
         opened = table.with_options(limited)
         schema = _stream_schema(opened, choices.get("columns"))
         found = StreamOptions.parse(opened, given, schema, filter=choices.get("filter"))

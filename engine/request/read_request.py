@@ -12,8 +12,9 @@ import orjson
 
 from engine.request.branch_choice import on_named_branch
 from engine.request.commit_handle import CommitHandle
-from engine.request.option_check import unknown_option
+from engine.request.option_check import check_belongs, unknown_option
 from engine.request.read_keys import (
+    BATCH_KEYS,
     BETWEEN,
     BETWEEN_TIMES,
     DIFF_KEYS,
@@ -26,7 +27,7 @@ from engine.request.read_keys import (
 from engine.request.scan_time import scan_time_ms
 from engine.types.row_changes import MetadataColumn
 from filestore.options.references import with_secrets
-from filestore.options.table_options import TableOptions, canonical_options, check_option
+from filestore.options.table_options import TableOptions, canonical_options
 from filestore.refs.versions import Version
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
@@ -115,15 +116,15 @@ class ReadRequest:
         """Understand the options of a batch read.
 
         Args:
-            options: of the table with the reader's on top.
+            options: of the table.
             given: those that the reader itself was given.
 
         Raises:
-            InvalidInputError: a mode that batch reads do not have, a value that cannot be read; options that are
-                missing or contradict each other.
+            InvalidInputError: an option or a mode that batch reads do not have, a value that cannot be read, options
+                that are missing or contradict each other.
         """
-        for key, text in given.items():
-            check_option(key, text)
+        check_belongs(given, BATCH_KEYS, "read option")
+        options = options.with_texts(given)
         places = _places(options, given)
         _check_mode(str(options.scan_mode) if "scan.mode" in given else "default", places)
         handle, timeout_ms = options.scan_at_least, options.scan_at_least_timeout_ms
@@ -153,8 +154,9 @@ def open_for_read(table: FileTable, given: Mapping[str, str]) -> tuple[FileTable
     """
     if given:
         given = with_secrets(canonical_options(given))
-        table = on_named_branch(table, given).with_options(given)
-    return table, ReadRequest.parse(table.options, given)
+        table = on_named_branch(table, given)
+    request = ReadRequest.parse(table.options, given)
+    return table.with_options(given) if given else table, request
 
 
 def metadata_columns(options: TableOptions) -> tuple[MetadataColumn, ...]:

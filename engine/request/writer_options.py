@@ -6,7 +6,7 @@ A writer's word comes before its table's: what the writer does not say is None h
 from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
-from engine.request.option_check import unknown_write_option
+from engine.request.option_check import CLIENT_PREFIX, is_client_property, refused_option
 from filestore.options.option import NOTHING, ROWS, STORAGE, At, Option, OptionValues
 from filestore.options.parsing import any_text, choice, text
 from filestore.options.references import with_secrets
@@ -15,9 +15,6 @@ from filestore.table_view import TableView
 
 T = TypeVar("T")
 View = TypeVar("View", bound=TableView)
-
-CLIENT_PREFIX: Final = "log.kafka."
-"""Before properties of the clients that write the log."""
 
 
 def _of_table(option: Option[T]) -> Option[T | None]:
@@ -109,8 +106,8 @@ class WriterOptions(OptionValues):
             return options
         texts = canonical_options(options or {})
         for key in texts:
-            if key not in keys and not key.startswith(CLIENT_PREFIX):
-                raise unknown_write_option(key, texts[key], keys, what)
+            if key not in keys and not is_client_property(key):
+                raise refused_option(key, texts[key], keys, what)
         return cls(with_secrets(texts))
 
     @property

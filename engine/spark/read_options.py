@@ -14,11 +14,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from engine.lineage.origins import JOB_KEY
 from engine.read.find_state import find_snapshot, open_difference
 from engine.request.branch_choice import BRANCH_KEY, SCAN_BRANCH_KEY
-from engine.request.option_check import unknown_option
+from engine.request.option_check import check_belongs
 from engine.request.place_options import ROW_KEYS, TABLE_PLACE_KEYS
 from engine.request.read_keys import BATCH_KEYS, DIFF_KEYS, STREAM_KEYS
 from engine.request.read_request import ReadRequest, metadata_columns, wanted_difference
-from engine.request.writer_options import CLIENT_PREFIX
 from engine.spark.named_table import is_place_key, named_table
 from engine.stream.options import StreamOptions
 from engine.table import Table
@@ -26,7 +25,7 @@ from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.options.references import with_secrets
-from filestore.options.table_options import canonical_options, check_option
+from filestore.options.table_options import canonical_options
 from filestore.table import FileTable
 
 _READER_KEYS: Final = (*ROW_KEYS, JOB_KEY)  # what no table has
@@ -64,12 +63,7 @@ class ReadOptions:
                 table.
         """
         named = spelled_options(options)
-        for key in named:
-            if not is_place_key(key) and key not in (*_READER_KEYS, *keys) and not key.startswith(CLIENT_PREFIX):
-                raise unknown_option(key, (*TABLE_PLACE_KEYS, *_READER_KEYS, *keys), "read option")
-        given = {key: value for key, value in named.items() if not is_place_key(key) and key not in _READER_KEYS}
-        for key, text in given.items():
-            check_option(key, text)
+        given = given_to_reader(named, keys)
         table = named_table(named) if opened is None or not _BRANCHES.isdisjoint(named) else opened
         return cls(
             table=table.files.with_options(given),
@@ -116,6 +110,22 @@ def stream_options(read: ReadOptions, schema: StructType) -> StreamOptions:
     read.table.schema.fields_of(read.columns)
     wanted = to_arrow_schema(schema, timezone="UTC")
     return StreamOptions.parse(read.table, read.given, wanted, filter=read.filter, job=read.job)
+
+
+def given_to_reader(named: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
+    """Those of a reader's options that are about the table, checked without it.
+
+    Args:
+        named: see ``spelled_options``.
+        keys: those of the table's options that this way of reading understands.
+
+    Raises:
+        InvalidInputError: an option is not of this way of reading, or its value cannot be read.
+    """
+    given = {key: value for key, value in named.items() if not is_place_key(key) and key not in _READER_KEYS}
+    what = "stream option" if keys == STREAM_KEYS else "read option"
+    check_belongs(given, (*TABLE_PLACE_KEYS, *_READER_KEYS, *keys), what)
+    return given
 
 
 def spelled_options(options: Mapping[str, str]) -> dict[str, str]:

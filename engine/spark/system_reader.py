@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructType
 
 from engine.request.branch_choice import READ_BRANCH_KEYS, branch_named
-from engine.request.option_check import unknown_option
+from engine.request.option_check import check_belongs
 from engine.request.place_options import ROW_KEYS
 from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
 from engine.spark.named_table import is_place_key, named_catalog
@@ -47,7 +47,7 @@ def names_system_table(options: Mapping[str, str]) -> bool:
 
 def system_schema(options: Mapping[str, str]) -> StructType:
     """The chosen columns of the system table that options name."""
-    read, columns, _ = _opened(options)
+    read, columns, _ = _opened(options, may_stream=True)
     schema = read.table_schema
     return spark_schema(schema.fields_of(columns) if columns else schema.fields)
 
@@ -126,8 +126,13 @@ class ChangeStreamReader(HybridStreamReader):
             yield rows.rename_columns(names).select(self._wanted)
 
 
-def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], str | None]:
-    """The system table, the chosen columns (none is all), and the filter."""
+def _opened(options: Mapping[str, str], *, may_stream: bool = False) -> tuple[SystemRead, tuple[str, ...], str | None]:
+    """The system table, the chosen columns (none is all), and the filter.
+
+    Args:
+        options: as Spark passes them.
+        may_stream: whether a stream of it may be started with the same options; they are none of this read then.
+    """
     named = spelled_options(options)
     warehouse = named.get("warehouse")
     if not warehouse:
@@ -139,11 +144,8 @@ def _opened(options: Mapping[str, str]) -> tuple[SystemRead, tuple[str, ...], st
         name = replace(name, branch=branch or MAIN_BRANCH)
     named = {key: value for key, value in named.items() if key not in READ_BRANCH_KEYS}
     given = {key: value for key, value in named.items() if not is_place_key(key) and key not in ROW_KEYS}
-    if name.system in CHANGE_TABLES:
-        # a stream of it may be started with any of these; reading it as a batch refuses those of streams
-        for key in given:
-            if key not in (*BATCH_KEYS, *STREAM_KEYS):
-                raise unknown_option(key, (*BATCH_KEYS, *STREAM_KEYS), "read option")
+    if may_stream and name.system in CHANGE_TABLES:
+        check_belongs(given, (*BATCH_KEYS, *STREAM_KEYS), "read option")
         given = {key: value for key, value in given.items() if key in AUDIT_KEYS}
     read = open_system(named_catalog(warehouse, named), name, given)
     columns = chosen_columns(named)

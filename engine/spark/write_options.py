@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from engine.request.branch_choice import BRANCH_KEY
-from engine.request.option_check import unknown_write_option
+from engine.request.option_check import is_client_property, refused_option
 from engine.request.place_options import TABLE_PLACE_KEYS
-from engine.request.writer_options import BATCH_WRITE_KEYS, CLIENT_PREFIX, SINK_KEYS, WriterOptions
+from engine.request.writer_options import BATCH_WRITE_KEYS, SINK_KEYS, WriterOptions
 from engine.spark.named_table import is_place_key, named_table
 from engine.types.column_names import CaseRule
 from engine.types.given_rows import renamed
@@ -61,8 +61,8 @@ class WriteOptions:
         spelled_here = {spelled.get(key.lower(), key): value for key, value in options.items()}
         named = with_secrets(canonical_options(spelled_here))
         for key, value in named.items():
-            if key not in (*keys, *_SPARKS_KEYS) and not key.startswith(CLIENT_PREFIX) and not is_place_key(key):
-                raise unknown_write_option(key, value, known)
+            if key not in (*keys, *_SPARKS_KEYS) and not is_client_property(key) and not is_place_key(key):
+                raise refused_option(key, value, known, "write option")
         table = named_table(named).files
         writer = WriterOptions(
             {key: value for key, value in named.items() if key not in _SPARKS_KEYS and not is_place_key(key)}

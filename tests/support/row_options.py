@@ -37,3 +37,16 @@ def row_deciding_options(*classes: type[OptionValues]) -> Mapping[str, Option[An
         for key, option in each.declared.items()
         if option.decides_rows
     }
+
+
+def other_text(option: Option[Any]) -> str:
+    """A value of an option that is not its default."""
+    words = option.parse.kind.split(" | ")
+    texts = ("true", "false") if words == ["boolean"] else words if len(words) > 1 else _TEXTS[words[0].split(",")[0]]
+    return next(each for each in texts if option.read({option.key: each}) != option.default)
+
+
+_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "text": ("x",), "names": ("v",), "integer": ("2", "3"), "duration": ("7 min",), "size": ("7 mb",),
+    "column=unit pairs": ("v=us",),
+}  # fmt: skip

@@ -12,7 +12,9 @@ from engine.deploy.config.pipeline_config import FILE_FORMATS, FLUVIAL, KAFKA, L
 from engine.deploy.config.table_config import data_fields_of
 from engine.kafka.options import KafkaSourceOptions, NewTypes, Truncates, UnavailableValues, ValueFormat
 from engine.kafka.source import KafkaSource
+from engine.request.read_keys import STREAM_KEYS
 from engine.spark.data_source import FORMAT_NAME as FLUVIAL_FORMAT
+from engine.spark.read_options import given_to_reader, spelled_options
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from engine.types.spark_types import spark_schema
 from filestore.evolution.schema_merge import MergeRules
@@ -103,6 +105,8 @@ def check_source(config: JobConfig, pipeline: PipelineConfig) -> None:
         raise InvalidInputError(
             "the table has its own columns: format=fluvial fix=remove columns, or select in transform"
         )
+    if source.format == FLUVIAL:
+        given_to_reader(spelled_options(options), STREAM_KEYS)
     if source.format == KAFKA and options.get(_VALUE_FORMAT, ValueFormat.RAW.value) != ValueFormat.RAW.value:
         _check_times(config, pipeline)
     if source.format in FILE_FORMATS and not options.get("path"):

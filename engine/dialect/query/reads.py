@@ -14,9 +14,8 @@ from engine.read.batch_plan import BatchPlan
 from engine.read.batch_read import BatchRead, log_served, open_read
 from engine.read.frames import divided_plan, table_frame
 from engine.request.branch_choice import SCAN_BRANCH_KEY, branch_named, of_session
-from engine.request.option_check import unknown_option
+from engine.request.option_check import check_belongs
 from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, OFFSETS, PLACES
-from engine.request.writer_options import CLIENT_PREFIX
 from engine.write.row_places import placed_frame
 from filestore.options.table_options import canonical_options
 from filestore.predicate.predicate import and_all, columns_of
@@ -83,9 +82,7 @@ class StatementReads:
 
     def _options(self, text: StatementText, reference: Reference, ignores: Collection[str]) -> dict[str, str]:
         given = {key: value for key, value in canonical_options(reference.options).items() if key not in ignores}
-        for key in given:
-            if key not in BATCH_KEYS and not key.startswith(CLIENT_PREFIX):
-                raise unknown_option(key, BATCH_KEYS, "read option")
+        check_belongs(given, BATCH_KEYS, "read option")
         version = version_options(self._context, text, reference)
         twice = sorted({*PLACES} & {*given}) if version else []
         if twice:

@@ -8,9 +8,9 @@ from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
 from engine.replacement import Replacement
+from engine.request.option_check import is_client_property
 from engine.request.place_options import TABLE_PLACE_KEYS
 from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, STREAM_KEYS
-from engine.request.writer_options import CLIENT_PREFIX
 from engine.spark.catalog.planned.operation import RowLevelBuilder, RowLevelChange
 from engine.spark.catalog.proxy import Proxy, called
 from engine.spark.catalog.scan import ScanBuilderProxy
@@ -20,7 +20,6 @@ from engine.spark.data_source import FORMAT_NAME, FluvialDataSource
 from engine.spark.read_options import ReadOptions
 from engine.table import Table
 from filestore.options.catalog_options import is_catalog_option
-from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.secrets import without_secrets
 from lsm.errors import InvalidInputError
 
@@ -61,7 +60,7 @@ class TableProxy(Proxy):
         if self._table is None or self._table.options.log_system == "none":
             return {}
         options = self._catalog.options.items()
-        return {key: value for key, value in options if key.startswith(CLIENT_PREFIX) and key not in OWN_LOG_KEYS}
+        return {key: value for key, value in options if is_client_property(key)}
 
     @cached_property
     def _columns(self) -> StructType:

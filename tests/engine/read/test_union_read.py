@@ -219,7 +219,7 @@ def test_a_large_tail_goes_through_temporary_files_that_do_not_stay(
     write_log_only(table, changes([*adds(range(1000)), *adds(range(500, 1500), "newer")]))
     wanted = {**dict.fromkeys(range(0, 2000, 2), "file"), **dict.fromkeys(range(1000), "tail")}
     wanted |= dict.fromkeys(range(500, 1500), "newer")
-    small = table.read(options={**UNION, "write-buffer-size": "4 kb"})
+    small = Table(table.files.with_options({"write-buffer-size": "4 kb"})).read(options=UNION)
     assert by_key(small.to_arrow()) == wanted
     reading = small.to_batches()
     next(reading)
