@@ -2,6 +2,7 @@
 
 It reads timestamps as nanoseconds in 64 bits, from 1677 to 2262, and fails outside. It writes fractions of seconds
 before 1970 as negative nanoseconds, which Java cannot read. Therefore neither kind of timestamp is written.
+An error of a sink that passes through its code ends the process, also where a writer is dropped: none does.
 Source: Paimon OrcTypeUtil, which stores TIME as an INT of milliseconds.
 """
 
@@ -44,6 +45,36 @@ _CODECS: Final = {
 }
 
 
+class _Sink:
+    """A sink that never fails: after an error it takes bytes and drops them, and ``check`` raises what it was."""
+
+    closed = False
+
+    def __init__(self, sink: pa.NativeFile) -> None:
+        self._sink = sink
+        self._error: BaseException | None = None
+
+    def write(self, data: bytes) -> int:
+        """As a file of Python does."""
+        if self._error is None:
+            try:
+                self._sink.write(data)
+            except BaseException as error:  # noqa: BLE001 - the library would end the process; ``check`` raises it
+                self._error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def close(self) -> None:
+        """The sink is its owner's."""
+
+    def check(self) -> None:
+        """Raises: the error of a write."""
+        if self._error is not None:
+            raise self._error
+
+
 class OrcFileWriter:
     """Writes one file, stripe by stripe."""
 
@@ -61,7 +92,10 @@ class OrcFileWriter:
                 raise InvalidInputError(f"orc files cannot hold nested times: column={field.name}")
         self._sink = sink
         self._fields = fields
-        self._writer = orc.ORCWriter(sink, compression=codec, stripe_size=settings.block_bytes or STRIPE_BYTES)
+        self._out = _Sink(sink)
+        self._writer = orc.ORCWriter(
+            pa.PythonFile(self._out, "w"), compression=codec, stripe_size=settings.block_bytes or STRIPE_BYTES
+        )
         self._collector = RangeCollector([field for field in fields if field.name not in shared])
         self._is_empty = True
 
@@ -71,6 +105,7 @@ class OrcFileWriter:
         for piece in pieces_within(rows, STRIPE_BYTES) if rows.num_rows else [rows]:
             columns = [_writable(piece.column(field.name), field) for field in self._fields]
             self._writer.write(pa.table(columns, names=self._names()))
+            self._out.check()
         self._is_empty = False
 
     def bytes_written(self) -> int:
@@ -83,6 +118,7 @@ class OrcFileWriter:
             # Without any write the library produces a file that it cannot open.
             self.write(pa.table([pa.array([], arrow_type(field.type)) for field in self._fields], names=self._names()))
         self._writer.close()
+        self._out.check()
         return self._collector.ranges()
 
     def _names(self) -> list[str]:

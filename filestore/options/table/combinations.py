@@ -156,6 +156,10 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         "log.format=avro has no -U: log.changelog-mode=all fix='use log.format=debezium-avro'",
     )
     yield (
+        has_log and format == "json" and mode == "all" and options.has_key,
+        "log.format=json has no -U: log.changelog-mode=all fix='use log.format=debezium-json'",
+    )
+    yield (
         options.log_consistency == "eventual" and not options.has_key,
         "log.consistency=eventual needs a primary key, by which readers drop repeated rows: "
         "fix='declare a primary key or use transactional'",

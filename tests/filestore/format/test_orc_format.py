@@ -1,11 +1,15 @@
 """ORC files through Arrow's library, with its traps stepped around."""
 
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow import orc
 
+from engine import Catalog
+from filestore.format.file_format import file_format
+from filestore.format.interface import FormatWriter, WriteSettings
 from filestore.schema.file_fields import file_schema
 from filestore.types.data_types import DataField, parse_data_type
 from lsm.errors import InvalidInputError
@@ -76,3 +80,72 @@ def test_columns_are_found_by_name_and_may_be_missing() -> None:
         DataField(id=2, name="b", type=parse_data_type("STRING")),
     ]
     assert ORC.read_back(sink.getvalue().to_pybytes(), fields).to_pylist() == [{"gone": None, "b": "x"}]
+
+
+class _Failing:
+    """A sink with room for some bytes."""
+
+    closed = False
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, data: bytes) -> int:
+        self.room -= len(data)
+        if self.room < 0:
+            raise OSError(28, "no space left")
+        return len(data)
+
+    def tell(self) -> int:
+        return 0
+
+    def flush(self) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def fields_and_rows() -> tuple[list[DataField], pa.Table]:
+    return [DataField(id=0, name="n", type=parse_data_type("BIGINT"))], pa.table({"n": pa.array(range(5000))})
+
+
+@pytest.mark.parametrize("room", [0, 3, 50])
+def test_a_sink_without_room_is_an_error_and_no_end_of_the_process(room: int) -> None:
+    """An error that passes through the library's code ends the process."""
+    fields, rows = fields_and_rows()
+    settings = WriteSettings(compression="none", zstd_level=1, row_group_rows=1000, block_bytes=1000)
+    writer = file_format("orc").writer(pa.PythonFile(_Failing(room), "w"), fields, settings, shared={})
+    with pytest.raises(OSError, match="no space left"):
+        write_all(writer, rows)
+
+
+def write_all(writer: FormatWriter, rows: pa.Table) -> None:
+    writer.write(rows)
+    writer.close()
+
+
+def test_a_writer_whose_sink_was_closed_is_dropped_in_peace() -> None:
+    """As of a batch of which a later row is refused: its file is closed, deleted, and the writer forgotten."""
+    fields, rows = fields_and_rows()
+    sink = pa.BufferOutputStream()
+    settings = WriteSettings(compression="zstd", zstd_level=1, row_group_rows=1000, block_bytes=None)
+    writer = file_format("orc").writer(sink, fields, settings, shared={})
+    writer.write(rows)
+    sink.close()
+    del writer
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["parquet", "orc", "avro"])
+def test_a_row_that_is_refused_behind_others_ends_the_write_alone(tmp_path: Path, name: str) -> None:
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("b", pa.timestamp("us"))])
+    options = {"file.format": name, "write-buffer-size": "1 b"}
+    table = Catalog(tmp_path).create_table("d.t", schema, options=options)
+    good = pa.record_batch([pa.array([1]), pa.array([0], pa.timestamp("us"))], schema=schema)
+    bad = pa.record_batch([pa.array([None], pa.int64()), pa.array([0], pa.timestamp("us"))], names=schema.names)
+    with pytest.raises(InvalidInputError, match="column=k"):
+        table.write(iter([good, good, bad]))
+    assert table.latest_snapshot() is None
+    table.write(good)
+    assert table.read().to_arrow().num_rows == 1

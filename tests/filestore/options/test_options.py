@@ -253,6 +253,7 @@ AVRO_LOG = {"log_kafka_bootstrap_servers": "a:1", "log_schema__registry_url": "h
         (KEY, {"log_key_format": "avro", "log_kafka_bootstrap_servers": "a:1"}, r"fix='remove log\.key\.format'"),
         ([], {"log_format": "avro", **AVRO_LOG}, r"needs a primary key.*use log\.format=debezium-avro"),
         (KEY, {"log_format": "avro", "log_changelog__mode": "all", **AVRO_LOG}, "has no -U"),
+        (KEY, {"log_format": "json", "log_changelog__mode": "all", "log_kafka_bootstrap_servers": "a:1"}, "has no -U"),
     ],
 )
 def test_options_of_a_log_in_avro_that_do_not_go_together(
