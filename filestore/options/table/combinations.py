@@ -147,9 +147,9 @@ def _log_rules(options: TableValues) -> Iterable[tuple[bool, str]]:
         "fix='remove log.key.format'",
     )
     yield (
-        has_log and format == "avro" and not options.has_key,
-        "log.format=avro needs a primary key, as its deletes are known by their keys: "
-        "fix='use log.format=debezium-avro'",
+        has_log and options.log_deletes_have_key_only and not options.has_key,
+        f"log.format={format} needs a primary key, as its deletes are known by their keys: "
+        f"fix='use log.format=debezium-{format}'",
     )
     yield (
         has_log and format == "avro" and mode == "all",

@@ -252,6 +252,11 @@ AVRO_LOG = {"log_kafka_bootstrap_servers": "a:1", "log_schema__registry_url": "h
         (KEY, {"log_format": "avro", "log_key_format": "json", **AVRO_LOG}, r"fix='remove log\.key\.format'"),
         (KEY, {"log_key_format": "avro", "log_kafka_bootstrap_servers": "a:1"}, r"fix='remove log\.key\.format'"),
         ([], {"log_format": "avro", **AVRO_LOG}, r"needs a primary key.*use log\.format=debezium-avro"),
+        (
+            [],
+            {"log_format": "json", "log_kafka_bootstrap_servers": "a:1"},
+            r"needs a primary key.*use log\.format=debezium-json",
+        ),
         (KEY, {"log_format": "avro", "log_changelog__mode": "all", **AVRO_LOG}, "has no -U"),
         (KEY, {"log_format": "json", "log_changelog__mode": "all", "log_kafka_bootstrap_servers": "a:1"}, "has no -U"),
     ],
