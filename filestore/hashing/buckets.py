@@ -2,6 +2,7 @@
 
 The hash is Murmur3 over the little-endian words of the row's BinaryRow bytes. These bytes are never built: each field
 gives the words of its slot, and the variable-length part is mixed field by field, so that all rows advance together.
+All NaNs are one key, so they have one hash; Java takes their bits as they are.
 Source: Paimon DefaultBucketFunction, MurmurHashUtils; for ``mod``, ModBucketFunction.
 """
 
@@ -82,6 +83,14 @@ def key_hashes(columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[Da
         parts = [array.slice(start, _CHUNK_ROWS) for array in arrays]
         hashes[start : start + _CHUNK_ROWS] = _hash_chunk(parts, types)
     return hashes.view(np.int32)
+
+
+def one_nan(column: pa.Array) -> pa.Array:
+    """A column in which every NaN has the bits of Java's ``Double.NaN``; columns of other types as they are."""
+    if not pa.types.is_floating(column.type):
+        return column
+    found = pc.is_nan(column)
+    return pc.if_else(found, pa.scalar(np.nan, column.type), column) if pc.any(found).as_py() else column
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +231,9 @@ def _slots(array: pa.Array, data_type: DataType, null: Mask | None) -> Longs:
         values = _buffer(array, np.dtype(np.uint64), per_row=2)[::2]
     elif root in _SLOT_DTYPES:
         # Unsigned of the same width: the rest of the slot is zero, also for negative numbers.
-        values = _buffer(array, _SLOT_DTYPES[root]).astype(np.uint64)
+        values = _buffer(one_nan(array), _SLOT_DTYPES[root]).astype(np.uint64)
+    elif root == "DOUBLE":
+        values = _buffer(one_nan(array), np.dtype(np.uint64))
     else:
         values = _buffer(array, np.dtype(np.uint64))
     return values if null is None else np.where(null, np.uint64(0), values)

@@ -35,6 +35,7 @@ class Pruner:
         self._keys = KeyPruner(store, self._by_key)
         self._uses_key_indexes = uses_indexes(self._by_key, store.options)
         self._uses_indexes = uses_indexes(predicate, store.options)
+        self._folds = store.options.merge_engine in ("aggregation", "partial-update")
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
 
     @property
@@ -78,8 +79,8 @@ class Pruner:
 
     def keep_by_value(self, file: DataFileMeta) -> bool:
         """Whether a file, considered alone, may hold a matching row."""
-        if self._predicate is None:
-            return True
+        if self._predicate is None or (self._folds and file.delete_row_count != 0):
+            return True  # a retract is a row with other values than it has
         then = self._table.schema_of(file.schema_id)
         if not may_match(self._predicate, self._in_current_columns(file, ranges_of(file, then)), file.row_count):
             return False

@@ -15,13 +15,13 @@ from filestore.types.data_types import arrow_type
 from lsm.aggregate.aggregates import FieldAggregate
 from lsm.aggregate.aggregation import Aggregation
 from lsm.errors import InvalidInputError
-from lsm.merge.merge_function import Deduplicate, FirstRow, MergeFunction
+from lsm.merge.merge_function import Deduplicate, FirstRow, RowMerge
 from lsm.merge.partial_update import PartialUpdate, SequenceGroup
 from lsm.merge.row_count import ROW_COUNT, RowCountSum
 from lsm.row_kind import RowKind
 
 
-def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> MergeFunction:
+def merge_function(schema: TableSchema, options: TableOptions, columns: Collection[str] | None = None) -> RowMerge:
     """The function that ``merge-engine`` names.
 
     Args:
@@ -55,6 +55,7 @@ def merge_function(schema: TableSchema, options: TableOptions, columns: Collecti
         aggregates={
             name: each for name, each in _aggregates(schema, options).items() if columns is None or name in columns
         },
+        counts_retracts=_counts_retracts(_grouped_aggregates(schema, options).values()),
     )
 
 
@@ -90,8 +91,8 @@ def resets_on_delete(options: TableOptions) -> bool:
 def composes(schema: TableSchema, options: TableOptions) -> bool:
     """Whether a key's oldest rows may be folded first, as a compaction does, and their result is then as good as they.
 
-    An aggregation does not: two retracts of a key that was never there are a row, and one alone, after a compaction has
-    dropped the other, is none. Nor do values that a later fold would take from an older row by its sequence.
+    An aggregation does not: a product cannot hold what was taken back before it was there. Nor do values that a later
+    fold would take from an older row by its sequence.
     """
     if options.merge_engine == "deduplicate":
         return not options.sequence_fields and not options.ignore_delete
@@ -132,14 +133,12 @@ def check_retracts(schema: TableSchema, options: TableOptions, *, deletes_only: 
     if engine == "first-row":
         raise InvalidInputError("first-row cannot take back a row: merge-engine=first-row fix='set ignore-delete=true'")
     if engine == "partial-update":
-        groups = sequence_groups(schema, options)
-        if not groups and not options.partial_update_remove_record_on_delete:
+        if not sequence_groups(schema, options) and not options.partial_update_remove_record_on_delete:
             raise InvalidInputError(
                 "partial-update cannot take back a row: merge-engine=partial-update "
                 "fix='set ignore-delete=true or partial-update.remove-record-on-delete=true, or define sequence groups'"
             )
-        grouped = {name for group in groups for name in group.field_names}
-        _check_functions({n: a for n, a in _aggregates(schema, options).items() if n in grouped})
+        _check_functions(_grouped_aggregates(schema, options))
     if engine == "aggregation" and not (deletes_only and options.aggregation_remove_record_on_delete):
         _check_functions(_aggregates(schema, options))
 
@@ -196,6 +195,16 @@ def _aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, Fiel
             time_field=own.ts_field,
         )
     return found
+
+
+def _grouped_aggregates(schema: TableSchema, options: TableOptions) -> Mapping[str, FieldAggregate]:
+    grouped = {name for group in sequence_groups(schema, options) for name in group.field_names}
+    return {name: each for name, each in _aggregates(schema, options).items() if name in grouped}
+
+
+def _counts_retracts(aggregates: Collection[FieldAggregate]) -> bool:
+    """Whether some function takes values back, and none refuses to: other writers may leave such retracts alone."""
+    return any(not each.ignore_retract for each in aggregates) and all(each.supports_retracts for each in aggregates)
 
 
 def _check_functions(aggregates: Mapping[str, FieldAggregate]) -> None:

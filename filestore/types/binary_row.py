@@ -5,6 +5,7 @@ part. All writers must agree on every byte: the bytes identify partitions and de
 Source: Paimon BinaryRow, AbstractBinaryWriter, SerializationUtils.
 """
 
+import math
 import struct
 from collections.abc import Sequence
 from decimal import Context, Decimal
@@ -112,7 +113,7 @@ def _encode(value: object, data_type: DataType, variable_offset: int) -> tuple[b
         # Java reserves the space of wide values even for nulls; omitting it would change the hash.
         return (_pointer(variable_offset, 0) if reserved else b""), bytes(reserved)
     if root in _NUMBER_CODES:
-        return struct.pack(_NUMBER_CODES[root], value), b""
+        return struct.pack(_NUMBER_CODES[root], math.nan if value != value else value), b""
     if root == "BOOLEAN":
         return (b"\x01" if value else b"\x00"), b""
     if root in TEXT_ROOTS:

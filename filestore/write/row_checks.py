@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from filestore.datafile.schema_mapping import conform, holds_variant
+from filestore.hashing.buckets import one_nan
 from filestore.options.table_options import TableOptions
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import (
@@ -33,7 +34,7 @@ ROUND_KEY: Final = TableOptions.write_round_values.key
 
 
 def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, rounds: bool = False) -> pa.RecordBatch:
-    """The rows as the table's columns, in the table's order and types.
+    """The rows as the table's columns, in the table's order and types; NaNs in keys have the same bits.
 
     Args:
         rows: columns by name in any order; nullable ones may be missing (null), dictionaries and views are decoded.
@@ -54,6 +55,10 @@ def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, round
     if doubled:
         raise InvalidInputError(f"a column is given twice: column={doubled[0]} fix='drop one of them'")
     columns = [_conform_column(rows, field, rounds) for field in schema.fields]
+    keys = {*schema.primary_keys, *schema.bucket_keys, *schema.partition_keys}
+    columns = [
+        one_nan(column) if field.name in keys else column for column, field in zip(columns, schema.fields, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lsm.aggregate.aggregates import FieldAggregate
 from lsm.aggregate.operands import OperandKeys, Operands
-from lsm.keys.key_groups import KeyGroups, fold_keys, without_retracts
+from lsm.keys.key_groups import KeyGroups, fold_keys, is_retract, without_retracts
 from lsm.keys.words import BoolArray, IndexArray
 from lsm.row_kind import SEQUENCE_NUMBER, RowKind
 
@@ -19,7 +19,10 @@ _LAST_VALUE: Final = FieldAggregate(function="last_value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """Folds the rows of a key column by column. The result is an insert: a retract undoes values, the row remains."""
+    """Folds the rows of a key column by column. The result is an insert: a retract undoes values, the row remains.
+
+    A retract that comes before what it undoes counts like any other, wherever compactions fall.
+    """
 
     key_names: tuple[str, ...]
     fields: Mapping[str, FieldAggregate] = field(default_factory=dict)
@@ -35,11 +38,30 @@ class Aggregation:
                 type.
         """
         groups = KeyGroups.of(rows, order, starts)
-        return fold_keys(rows, groups, lambda repeated: _Fold.of(self, repeated), drop_deletes=drop_deletes)
+        return self._folded(rows, groups, settles=drop_deletes, drop_deletes=drop_deletes)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
-        """The rows, without retracts if these are to be dropped."""
-        return without_retracts(rows) if drop_deletes else rows
+        """The rows; if retracts are to be dropped, as what they are without older rows."""
+        return without_retracts(self.settled(rows)) if drop_deletes else rows
+
+    def settled(self, rows: pa.Table) -> pa.Table:
+        """The rows; a retract is what it takes back from nothing: of a sum, less than nothing."""
+        if is_retract(rows) is None:
+            return rows
+        return self._folded(rows, KeyGroups.single(rows), settles=True, drop_deletes=False)
+
+    def _folded(self, rows: pa.Table, groups: KeyGroups, *, settles: bool, drop_deletes: bool) -> pa.Table:
+        settles = settles and self._takes_retracts
+        return fold_keys(rows, groups, lambda keys: _Fold.of(self, keys), settles=settles, drop_deletes=drop_deletes)
+
+    @property
+    def _takes_retracts(self) -> bool:
+        """Whether a retract says something, and no function refuses it: other writers may leave such ones alone."""
+        return not self._ignores_retracts and all(each.supports_retracts for each in self.fields.values())
+
+    @property
+    def _ignores_retracts(self) -> bool:
+        return bool(self.fields) and all(each.ignore_retract for each in self.fields.values())
 
     def aggregate_of(self, name: str) -> FieldAggregate:
         """The aggregate of a non-key column."""
@@ -69,6 +91,8 @@ class _Fold:
             retracts = (retracts & (positions > removed_at))[alive]
             order, numbers = order[alive], numbers[alive]
             kinds[groups.kinds[groups.lasts] == RowKind.DELETE] = RowKind.DELETE
+        if merge._ignores_retracts:  # several are no row, as one is none
+            kinds[groups.last_position(~groups.retracts) < 0] = RowKind.DELETE
         keys = OperandKeys(numbers, groups.key_count)
         return cls(merge, groups.order[groups.lasts], kinds, order, keys, retracts)
 

@@ -19,20 +19,21 @@ class GroupSteps:
     """The steps by which rows, in arrival order, update the columns of one sequence group."""
 
     groups: KeyGroups
-    base: IndexArray  # (k,) position of the row that gives the initial value, even if it is a retract; -1: none
+    base: IndexArray  # (k,) position of the row that gives the initial value, even if it is a retract; -1: nothing
     is_step: BoolArray  # (n,) whether the row updates the group
     ranks: IndexArray  # (n,) rank of the row's sequence
+    retracts: BoolArray  # (n,) whether the row's value is taken back
 
     def fold(self, name: str, values: pa.Array, spec: FieldAggregate) -> pa.Array | IndexArray:
         """(k,) a column's aggregate, or the table rows that hold it; see ``FieldAggregate.fold``."""
         groups, ranks = self.groups, self.ranks
         offsets = groups.keys * (int(ranks.max()) + 1)
         is_older = ranks + offsets < np.maximum.accumulate(ranks + offsets)
-        is_prepended = self.is_step & is_older & ~groups.retracts & spec.prepends_older
+        is_prepended = self.is_step & is_older & ~self.retracts & spec.prepends_older
         folded = spec.fold(name, self._operands(values, is_prepended))
-        if not (spec.depends_on_step_order and groups.has_retracts and is_prepended.any()):
+        if not (spec.depends_on_step_order and self.retracts.any() and is_prepended.any()):
             return folded
-        retracted = np.where(self.is_step & groups.retracts, np.arange(len(ranks)), len(ranks))
+        retracted = np.where(self.is_step & self.retracts, np.arange(len(ranks)), len(ranks))
         interleaved = np.flatnonzero(groups.last_position(is_prepended) > np.minimum.reduceat(retracted, groups.firsts))
         if not len(interleaved):
             return folded
@@ -52,7 +53,7 @@ class GroupSteps:
             column=values,
             rows=self.groups.order[positions],
             keys=OperandKeys(self.groups.keys[positions], self.groups.key_count),
-            retracts=self.groups.retracts[positions] & ~is_base,
+            retracts=self.retracts[positions] & ~is_base,
         )
 
     def _step_by_step(
@@ -68,7 +69,7 @@ class GroupSteps:
         positions, is_base, owners = positions[order], is_base[order], owners[order]
         step_numbers = np.arange(len(owners)) - np.searchsorted(owners, owners)
         stepped = values.take(pa.array(self.groups.order[positions]))
-        retracts = self.groups.retracts[positions] & ~is_base
+        retracts = self.retracts[positions] & ~is_base
         places = np.where(is_prepended[positions] & ~is_base, -1, 1)  # before or after the current value
         all_keys = np.arange(len(interleaved))
         found = pa.nulls(len(interleaved), values.type)

@@ -40,16 +40,19 @@ def total(operands: Operands) -> pa.Array:
 def product(operands: Operands) -> pa.Array:
     """(k,) operands multiplied, retracts divided out. Key by key, since rounding and truncation depend on the order.
 
-    Retracts before the first insert are dropped.
+    Floats before the first insert are divided out as well; of other types they are dropped, which cannot hold that.
     """
     kind = operands.values.type
     multiply, divide = _arithmetic(kind)
+    holds_fractions = pa.types.is_floating(kind)
     values = operands.values.to_pylist()
     results: list[Any] = [None] * operands.key_count
     started = np.zeros(operands.key_count, np.bool_)
     for key, value, is_retract in zip(operands.keys.numbers.tolist(), values, operands.retracts.tolist(), strict=True):
         if not started[key]:
-            results[key], started[key] = (None, False) if is_retract else (value, True)
+            if is_retract and not holds_fractions:
+                continue
+            results[key], started[key] = (divide(1.0, value) if is_retract else value), True
         elif results[key] is not None:
             results[key] = divide(results[key], value) if is_retract else multiply(results[key], value)
     if pa.types.is_integer(kind) and started.any():

@@ -35,6 +35,11 @@ class KeyGroups:
         lasts[-1:] = len(order) - 1
         return cls(order, starts, firsts, lasts, row_kinds(rows)[order])
 
+    @classmethod
+    def single(cls, rows: pa.Table) -> Self:
+        """Each row of a table as the only one of its key."""
+        return cls.of(rows, np.arange(len(rows)), np.ones(len(rows), np.bool_))
+
     @property
     def key_count(self) -> int:
         """Number of keys."""
@@ -124,7 +129,9 @@ class Fold(Protocol):
         """(k,) a merged column: table rows that hold the values, -1 for null; or the values themselves."""
 
 
-def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fold], *, drop_deletes: bool) -> pa.Table:
+def fold_keys(
+    rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fold], *, settles: bool, drop_deletes: bool
+) -> pa.Table:
     """One row per key: the row itself if the key has only one, else the result of `fold`.
 
     Works column by column: each is made contiguous once and gathered once where `fold` returns row indices.
@@ -133,18 +140,21 @@ def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fol
         rows: the table of the groups.
         groups: all keys.
         fold: called with the keys that have several rows.
+        settles: no older rows are left, so a single retract is folded too: it is the row that it makes of nothing.
         drop_deletes: drop keys that merge to a retract.
 
-    Source: Paimon ReducerMergeFunctionWrapper: a single record is never merged.
+    Source: Paimon ReducerMergeFunctionWrapper, where a single record is never merged.
     """
-    is_repeated = groups.firsts != groups.lasts
+    is_folded = groups.firsts != groups.lasts
+    if settles:
+        is_folded |= groups.retracts[groups.firsts]
     places = groups.order[groups.firsts]
     kinds = groups.kinds[groups.firsts]
-    if not is_repeated.any():
+    if not is_folded.any():
         return take_rows(rows, places[(kinds & 1) == 0] if drop_deletes else places)
-    repeated = is_repeated[groups.keys]
-    folded = fold(KeyGroups.of(rows, groups.order[repeated], groups.starts[repeated]))
-    folded_at = np.flatnonzero(is_repeated)
+    folded_rows = is_folded[groups.keys]
+    folded = fold(KeyGroups.of(rows, groups.order[folded_rows], groups.starts[folded_rows]))
+    folded_at = np.flatnonzero(is_folded)
     kinds[folded_at] = folded.kinds
     removed = (kinds & 1).view(np.bool_)
     kept = ~removed if drop_deletes and removed.any() else None
@@ -155,6 +165,8 @@ def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fol
             continue
         values = one_chunk(chunks)
         found = folded.column(field.name, values)
+        if not field.nullable:
+            found = _required(found, values, groups.order[groups.lasts[is_folded]])
         if isinstance(found, np.ndarray):
             chosen = places.copy()
             chosen[folded_at] = found
@@ -163,6 +175,23 @@ def fold_keys(rows: pa.Table, groups: KeyGroups, fold: Callable[[KeyGroups], Fol
             replaced = _replaced(values, places, folded_at, found)
             columns.append(replaced if kept is None else replaced.filter(pa.array(kept)))
     return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _required(found: IndexArray | pa.Array, values: pa.Array, newest: IndexArray) -> IndexArray | pa.Array:
+    """A merged column that may not be null: where a retract leaves nothing, the value that it has, or nothing in it.
+
+    A decimal that is null has overflowed, and stays so.
+    """
+    if isinstance(found, np.ndarray):
+        return np.where(found < 0, newest, found)
+    if not found.null_count or pa.types.is_decimal(found.type):
+        return found
+    instead = values.take(pa.array(newest))
+    if pa.types.is_nested(found.type):
+        instead = pa.array([[]] * len(found), found.type)
+    absent = found.is_null().to_numpy(zero_copy_only=False)
+    places = np.arange(len(found)) + np.where(absent, len(found), 0)
+    return pa.concat_arrays([found, instead]).take(pa.array(places))
 
 
 def take_or_null(values: pa.Array, chosen: IndexArray) -> pa.Array:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lsm.keys.key_groups import KeyGroups, one_chunk, row_kinds, take_rows, without_retracts
 from lsm.keys.keys import key_order, newest_last
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.merge.merge_function import MergeFunction
+from lsm.merge.merge_function import RowMerge
 from lsm.merge.row_diff import rows_differ
 from lsm.row_kind import VALUE_KIND, VALUE_KIND_FIELD, RowKind
 
@@ -40,7 +40,7 @@ def with_is_old(rows: pa.RecordBatch, *, is_old: bool) -> pa.RecordBatch:
 class ChangeRecorder:
     """A merge function that emits the changes it makes. Its input has the column of ``with_is_old``, its output not."""
 
-    inner: MergeFunction  # folds the rows
+    inner: RowMerge  # folds the rows
     key_names: Sequence[str]
     sequence_names: Sequence[str] = ()
     sequence_descending: bool = False
@@ -54,7 +54,7 @@ class ChangeRecorder:
         is_old, plain = _split_is_old(rows)
         merged = self.inner.merge(plain, order, starts, drop_deletes=False)
         self._record(plain, is_old, order, starts, merged)
-        return without_retracts(merged) if drop_deletes else merged
+        return without_retracts(self.inner.settled(merged)) if drop_deletes else merged
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The result of the inner merge function for unique keys; emits the changes."""
@@ -77,9 +77,9 @@ class ChangeRecorder:
         found = None if self.look_up is None else self.look_up(keys.filter(pa.array(is_changed)))
         places = _places(merged.select(names), keys)
         kept = is_changed[places]
-        after = _adds(merged, np.flatnonzero(kept), places[kept])
         chosen = is_old[order] & is_changed[groups.keys]
         if found is None or found.num_rows == 0:
+            after = _adds(self.inner.settled(merged), np.flatnonzero(kept), places[kept])
             before = _KeyRows(rows, _NO_ROWS, _NO_ROWS)
             if chosen.any():
                 before = self._merged(rows, order[chosen], groups.starts_among(chosen), keys)
@@ -98,11 +98,12 @@ class ChangeRecorder:
         return self._merged(both, order, starts, keys)
 
     def _merged(self, rows: pa.Table, order: IndexArray, starts: BoolArray, keys: pa.Table) -> "_KeyRows":
-        """The merge of ordered rows; single rows are kept unchanged."""
+        """The merge of ordered rows, as readers see it."""
         if not starts.all():
             rows = self.inner.merge(rows, order, starts, drop_deletes=False)
             order = np.arange(len(rows))
-        return _adds(rows, order, _places(take_rows(rows.select(keys.column_names), order), keys))
+        places = _places(take_rows(rows.select(keys.column_names), order), keys)
+        return _adds(self.inner.settled(rows), order, places)
 
     def _changes(self, before: "_KeyRows", after: "_KeyRows") -> pa.Table:
         if len(before.keys) == 0:

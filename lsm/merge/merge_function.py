@@ -33,6 +33,16 @@ class MergeFunction(Protocol):
         """The result for rows with unique keys, which need no merging."""
 
 
+class RowMerge(MergeFunction, Protocol):
+    """A merge function that gives rows of the table, rather than what becomes of them."""
+
+    def settled(self, rows: pa.Table) -> pa.Table:
+        """Rows as what they are when no older ones of their keys are left, each at its place.
+
+        A retract that remains means that there is no row.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deduplicate:
     """The newest row wins; a retract as newest row removes the key."""
@@ -56,6 +66,10 @@ class Deduplicate:
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The rows, without retracts if these are to be dropped."""
         return without_retracts(rows) if drop_deletes else rows
+
+    def settled(self, rows: pa.Table) -> pa.Table:
+        """The rows."""
+        return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +99,10 @@ class FirstRow:
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The rows, without retracts if these are to be dropped."""
         return without_retracts(rows) if drop_deletes else rows
+
+    def settled(self, rows: pa.Table) -> pa.Table:
+        """The rows."""
+        return rows
 
 
 def _winners(rows: pa.Table, winners: IndexArray, *, drop_deletes: bool) -> pa.Table:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lsm.aggregate.aggregates import FieldAggregate
 from lsm.aggregate.group_aggregates import GroupSteps
 from lsm.errors import InvalidInputError
-from lsm.keys.key_groups import KeyGroups, fold_keys, one_chunk, without_retracts
+from lsm.keys.key_groups import KeyGroups, fold_keys, is_retract, one_chunk, without_retracts
 from lsm.keys.words import BoolArray, IndexArray, number_parts_of, stable_order
 from lsm.row_kind import SEQUENCE_NUMBER, RowKind
 
@@ -52,6 +52,7 @@ class PartialUpdate:
         str, ...
     ] = ()  # sequence columns: a -D that is the newest of their group removes the row
     aggregates: Mapping[str, FieldAggregate] = field(default_factory=dict)  # for columns of sequence groups
+    counts_retracts: bool = False  # some aggregates take values back: a key with retracts only is a row too
 
     def __post_init__(self) -> None:
         grouped = [name for group in self.sequence_groups for name in group.names]
@@ -79,16 +80,29 @@ class PartialUpdate:
         Raises:
             InvalidInputError: a key with several rows has a retract, and no option defines how to handle it.
         """
-        groups = KeyGroups.of(rows, order, starts)
-        return fold_keys(rows, groups, lambda repeated: self._fold(rows, repeated), drop_deletes=drop_deletes)
+        return self._folded(rows, KeyGroups.of(rows, order, starts), settles=drop_deletes, drop_deletes=drop_deletes)
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
-        """The rows, without retracts if these are to be dropped."""
-        return without_retracts(rows) if drop_deletes else rows
+        """The rows; if retracts are to be dropped, as what they are without older rows."""
+        return without_retracts(self.settled(rows)) if drop_deletes else rows
 
-    def _fold(self, rows: pa.Table, groups: KeyGroups) -> "_Fold":
+    def settled(self, rows: pa.Table) -> pa.Table:
+        """The rows; a retract is what the aggregates of its groups make of nothing, if these count retracts."""
+        if is_retract(rows) is None:
+            return rows
+        return self._folded(rows, KeyGroups.single(rows), settles=True, drop_deletes=False)
+
+    def _folded(self, rows: pa.Table, groups: KeyGroups, *, settles: bool, drop_deletes: bool) -> pa.Table:
+        settles = settles and self.counts_retracts and not self.ignore_delete
+
+        def fold(keys: KeyGroups) -> _Fold:
+            return self._fold(rows, keys, settles=settles)
+
+        return fold_keys(rows, groups, fold, settles=settles, drop_deletes=drop_deletes)
+
+    def _fold(self, rows: pa.Table, groups: KeyGroups, *, settles: bool) -> "_Fold":
         ranks = [_ranks(rows, groups, group) for group in self.sequence_groups]
-        effects = self._effects_on(groups, ranks)
+        effects = self._effects_on(groups, ranks, settles=settles)
         updates = (effects.processed & ~groups.retracts) | effects.is_base
         members = {
             name: each
@@ -100,12 +114,12 @@ class PartialUpdate:
             groups, effects, updates, bool(updates.all()), groups.last_position(updates), members, self.aggregates
         )
 
-    def _effects_on(self, groups: KeyGroups, ranks: list[IndexArray]) -> "_Effects":
+    def _effects_on(self, groups: KeyGroups, ranks: list[IndexArray], *, settles: bool) -> "_Effects":
         """How the rows affect each key, as far as it is the same for all columns."""
         retracts = groups.retracts
         positions = np.arange(len(groups.order))
         # If the oldest row of a key is a retract, its values are the initial ones, even when the retract itself is
-        # skipped.
+        # skipped; but aggregates start with nothing.
         base = np.where(retracts[groups.firsts], groups.firsts, -1)
         processed = np.ones(len(positions), np.bool_)
         newest = groups.lasts
@@ -133,8 +147,14 @@ class PartialUpdate:
         base = np.where(removed_at >= 0, removed_at, base)
         is_base = np.zeros(len(positions), np.bool_)
         is_base[base[base >= 0]] = True
-        has_no_insert = groups.last_position(~retracts) < 0
-        return _Effects(base, is_base, processed, newest, (removed_at == groups.lasts) | has_no_insert)
+        only_retracts = groups.last_position(~retracts) < 0
+        is_removed, taken_back = removed_at == groups.lasts, retracts
+        if settles:
+            touched = np.logical_or.reduce([rank > 0 for rank in ranks])
+            only_retracts &= groups.last_position(touched) < 0
+        else:
+            taken_back = retracts & ~only_retracts[groups.keys]
+        return _Effects(base, is_base, processed, newest, is_removed | only_retracts, removed_at, taken_back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +164,8 @@ class _Effects:
     processed: BoolArray  # (n,) rows that update the initial values
     newest: IndexArray  # (k,) position of the row that gives the result its sequence number
     is_removed: BoolArray  # (k,)
+    removed_at: IndexArray  # (k,) position of the row with the initial values of aggregates; -1: none
+    taken_back: BoolArray  # (n,) by aggregates; what a key of retracts only takes back is added up, if it stays one
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +213,8 @@ class _Fold:
             return self._last_valid(values)
         if name in self.aggregates:
             effects = self.effects
-            steps = GroupSteps(self.groups, effects.base, effects.processed & (winners.ranks > 0), winners.ranks)
+            is_step = effects.processed & (winners.ranks > 0)
+            steps = GroupSteps(self.groups, effects.removed_at, is_step, winners.ranks, effects.taken_back)
             return steps.fold(name, values, self.aggregates[name])
         if name in winners.group.sequence_names:
             return self._rows(winners.positions)

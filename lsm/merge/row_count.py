@@ -39,6 +39,10 @@ class RowCountSum:
             rows, counts = rows.filter(pa.array(kept)), counts[kept]
         return _with_counts(rows, counts) if row_kinds(rows).any() else rows
 
+    def settled(self, rows: pa.Table) -> pa.Table:
+        """The rows; counts of 0 are rows too."""
+        return self.single(rows, drop_deletes=False)
+
 
 def _signed_counts(rows: pa.Table) -> NDArray[np.int64]:
     counts: NDArray[np.int64] = one_chunk(rows.column(ROW_COUNT)).to_numpy()

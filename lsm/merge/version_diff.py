@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lsm.keys.key_groups import is_retract, one_chunk, row_kinds, take_or_null, take_rows
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.merge.merge_function import Deduplicate, MergeFunction
+from lsm.merge.merge_function import Deduplicate, RowMerge
 from lsm.merge.row_diff import cells_differ, equality_words
 from lsm.merge.running import Cells, running_cells
 from lsm.row_kind import SEQUENCE_NUMBER, VALUE_KIND, RowKind
@@ -48,7 +48,7 @@ class VersionDiff:
     version of a change. ``drop_deletes`` means nothing.
     """
 
-    inner: MergeFunction  # folds the rows
+    inner: RowMerge  # folds the rows
     key_names: Collection[str]
     versions: Sequence[int]  # by age, at most 32,767; the first stands for what was before all
     composes: bool  # whether the oldest rows of a key may be folded first, and their result with the others
@@ -69,7 +69,7 @@ class VersionDiff:
 
     def single(self, rows: pa.Table, *, drop_deletes: bool) -> pa.Table:
         """The changes of keys with one row: what versions added."""
-        ages, plain = _ages(rows), rows.drop_columns([ROW_AGE])
+        ages, plain = _ages(rows), self.inner.settled(rows.drop_columns([ROW_AGE]))
         new = np.flatnonzero((row_kinds(plain) & 1 == 0) & (ages != BEFORE_ALL))
         kinds = np.full(len(new), RowKind.INSERT, np.int8)
         return self._labelled(_StateRows.each(plain), new, self._versions_of(ages[new]), kinds, plain.schema)
@@ -118,7 +118,7 @@ class VersionDiff:
 
     def _fold(self, rows: pa.Table, order: IndexArray, owners: IndexArray) -> pa.Table:
         starts = _begins(owners)
-        folded = self.inner.merge(rows, order, starts, drop_deletes=False)
+        folded = self.inner.settled(self.inner.merge(rows, order, starts, drop_deletes=False))
         firsts = np.flatnonzero(starts)
         if folded.num_rows == len(firsts):
             return folded

@@ -262,17 +262,23 @@ def check_story(tmp_path: Path, java_peer: JavaPeer, engine: str, *, seed: int) 
     FLUVIAL.create(tmp_path, "db.t", definition)
     random = Random(f"{engine} {seed}")
 
-    def write(peer: Any) -> None:
+    def write(peer: Any, *, begins: bool = "partial-update.remove-record-on-sequence-group" in options) -> None:
+        """Some rows of any kind; before them an insert of each key, if it ``begins``: Java forgets earlier retracts."""
         rows = []
-        for _ in range(random.randint(3, 9)):
+        keys = [*range(1, 5)] if begins else []
+        keys += [random.randint(1, 4) for _ in range(random.randint(3, 9))]
+        for key in keys:
             row: dict[str, Any] = {"a": random.randint(1, 9), "b": random.choice("xyz"), "g": random.randint(1, 3)}
             row |= {
                 "s": random.randint(1, 3),
                 "items": [{"id": random.randint(1, 3), "v": random.choice("pq"), "w": 1}],
             }
             row = {name: value if random.random() < 0.75 else None for name, value in row.items()}
-            rows.append(row | {"k": random.randint(1, 4), "op": random.choice(["+I", "-U", "+U", "-D"])})
-        peer.write(tmp_path, "db.t", rows_of(definition, rows), kinds=random.choices(kinds, k=len(rows)))
+            rows.append(row | {"k": key, "op": random.choice(["+I", "-U", "+U", "-D"])})
+        drawn = random.choices(kinds, k=len(rows))
+        if begins:
+            drawn[:4] = [INSERT] * 4
+        peer.write(tmp_path, "db.t", rows_of(definition, rows), kinds=drawn)
 
     def same() -> list[Row]:
         check_layout(root_of(tmp_path))
@@ -280,7 +286,8 @@ def check_story(tmp_path: Path, java_peer: JavaPeer, engine: str, *, seed: int) 
         assert ours == javas
         return ours
 
-    for peer in (FLUVIAL, java_peer, FLUVIAL):
+    write(FLUVIAL, begins=True)
+    for peer in (java_peer, FLUVIAL):
         write(peer)
     merged = same()
     FLUVIAL.compact(tmp_path, "db.t")
@@ -291,6 +298,28 @@ def check_story(tmp_path: Path, java_peer: JavaPeer, engine: str, *, seed: int) 
     java_peer.compact(tmp_path, "db.t")
     assert same() == merged or engine == "first-row"
     assert merged
+
+
+def test_java_reads_an_early_retract_as_we_do_once_it_is_compacted(tmp_path: Path, java_peer: JavaPeer) -> None:
+    """FL-186: before, Java hides it; then it is an insert for every reader, and what Java writes is added to it."""
+    definition = TableDefinition(
+        columns=[("k", "INT NOT NULL"), ("a", "BIGINT")],
+        primary_key=["k"],
+        options={"bucket": "1", "write-only": "true", "merge-engine": "aggregation"}
+        | {"fields.a.aggregate-function": "sum"},
+    )
+    FLUVIAL.create(tmp_path, "db.t", definition)
+
+    def sums(peer: Any) -> dict[int, int]:
+        return {row["k"]: row["a"] for row in peer.read(tmp_path, "db.t")}
+
+    java_peer.write(tmp_path, "db.t", rows_of(definition, [{"k": 1, "a": 5}]), kinds=[UPDATE_BEFORE])
+    FLUVIAL.write(tmp_path, "db.t", rows_of(definition, [{"k": 2, "a": 3}]), kinds=[DELETE])
+    assert (sums(FLUVIAL), sums(java_peer)) == ({1: -5, 2: -3}, {})
+    FLUVIAL.compact(tmp_path, "db.t")
+    assert sums(FLUVIAL) == sums(java_peer) == {1: -5, 2: -3}
+    java_peer.write(tmp_path, "db.t", rows_of(definition, [{"k": 1, "a": 9}, {"k": 2, "a": 3}]), kinds=[INSERT, INSERT])
+    assert sums(FLUVIAL) == sums(java_peer) == {1: 4, 2: 0}
 
 
 @pytest.mark.parametrize(

@@ -157,15 +157,19 @@ def partially_updated(
     remove_on_delete: bool = False,
     removing: Sequence[str] = (),
 ) -> tuple[str, dict[str, Any]]:
-    """Kind and values of one key with several rows, by the rules of Paimon 1.4."""
-    state = _PartialUpdate(names, groups, aggregates or {}, removing)
+    """Kind and values of one key with several rows that are not its oldest, by the rules of Paimon 1.4.
+
+    But aggregates begin with nothing, and what a key of retracts only takes back is added up.
+    """
+    only_retracts = all(kind in ("-U", "-D") for kind, _ in rows)
+    state = _PartialUpdate(names, groups, aggregates or {}, removing, only_retracts)
     grouped = {name for group in groups for name in group.names}
     removed, filled, met_add = False, False, False
     for kind, row in rows:
         removed = False
         if kind in ("-U", "-D"):
             if not filled:
-                state.values, filled = dict(row), True
+                state.values, filled = row | dict.fromkeys(aggregates or ()), True
             if ignore_delete:
                 continue
             if groups:
@@ -188,7 +192,9 @@ class _PartialUpdate:
         groups: Sequence[SequenceGroup],
         aggregates: Mapping[str, FieldAggregate],
         removing: Sequence[str],
+        adds_up: bool,
     ) -> None:
+        self._adds_up = adds_up
         self.values: dict[str, Any] = dict.fromkeys(names)
         self._groups, self._aggregates, self._removing = groups, aggregates, removing
 
@@ -205,10 +211,13 @@ class _PartialUpdate:
                 spec = self._aggregates.get(name)
                 if spec is None:
                     self.values[name] = row[name] if is_newer else self.values[name]
-                elif is_newer or spec.function == "collect":
-                    self.values[name] = add(spec, self.values[name], row[name])
                 else:
-                    self.values[name] = add(spec, row[name], self.values[name])
+                    self._add(name, spec, row[name], is_newer=is_newer)
+
+    def _add(self, name: str, spec: FieldAggregate, value: Any, *, is_newer: bool) -> None:
+        in_order = is_newer or spec.function == "collect"
+        old, new = (self.values[name], value) if in_order else (value, self.values[name])
+        self.values[name] = add(spec, old, new)
 
     def retract(self, kind: str, row: Mapping[str, Any]) -> bool:
         touched = [group for group in self._groups if any(row[name] is not None for name in group.sequence_names)]
@@ -219,7 +228,9 @@ class _PartialUpdate:
         for group in touched:
             for name in group.names:
                 spec = self._aggregates.get(name)
-                if spec is not None:
+                if spec is not None and self._adds_up:
+                    self._add(name, spec, row[name], is_newer=group in newer)
+                elif spec is not None:
                     self.values[name] = take_back(spec, self.values[name], row[name])
                 elif group in newer:
                     self.values[name] = row[name] if name in group.sequence_names else None

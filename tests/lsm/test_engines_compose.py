@@ -49,7 +49,20 @@ ENGINES: Mapping[str, tuple[MergeFunction, Mapping[str, str], Mapping[str, Any],
     "sums": (
         Aggregation(key_names=("k",), fields={name: spec for name, (_, _, spec) in SUMS.items()}), ANY, SUMS, (),
     ),
+    "sums of groups": (
+        PartialUpdate(
+            key_names=("k",),
+            sequence_groups=TWO_GROUPS,
+            aggregates={name: FieldAggregate(function="count" if name == "b" else "sum") for name in "abc"},
+            counts_retracts=True,
+        ),
+        ANY,
+        {name: each for name, each in INTS.items() if name != "d"},
+        (),
+    ),
 }  # fmt: skip
+FORGETTING = ("deduplicate", "sums", "sums of groups")
+"""Of the oldest rows nothing is needed but what they come to."""
 
 
 @pytest.mark.sampled(4)
@@ -71,7 +84,7 @@ def test_merging_neighbours_first_changes_nothing(engine: str, seed: int, cuts: 
 
     first, last = min(cuts), max(cuts)
     # With nothing below, deletes go. What comes later by the sequence, or is folded, may still need them.
-    drops_deletes = first == 0 and engine == "deduplicate"
+    drops_deletes = first == 0 and engine in FORGETTING
     compacted = merge_all(story[first:last], drop_deletes=drops_deletes) if last <= len(story) else story[first:last]
     found = merge_all([*story[:first], *compacted, *story[last:]], drop_deletes=True)
     expected = merge_all(story, drop_deletes=True)

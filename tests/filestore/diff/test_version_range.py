@@ -197,16 +197,22 @@ def test_sums_of_floats_are_those_of_each_version_to_the_last_bit() -> None:
     assert [change[-1] for _, found in sorted(by_version.items()) for change in found if change[0] == "+U"] == sums
 
 
-def test_a_retract_that_a_compaction_has_dropped_is_not_there_for_the_next_one() -> None:
-    """Two retracts of a key that never was are a row of nulls, one is none."""
+@pytest.mark.parametrize("compacts", [False, True])
+def test_retracts_of_a_key_that_never_was_are_a_row_at_each_version(compacts: bool) -> None:
+    """Of what they take back from nothing, whether a compaction has made it an insert or not."""
     options, _ = changelogs.ENGINES["aggregation-retracts"]
     table = key_table(schema=changelogs.SCHEMA, primary_key=changelogs.KEY, **{"bucket": "1"} | options)
-    gone = arrow_rows(changelogs.SCHEMA, {"p": "a", "id": 9, "v": None, "s": "yy", "g": None})
-    table.write(gone, pa.array(["-D"]))
-    table.compact(full=True)
-    table.write(gone, pa.array(["-D"]))
-    assert table.read().to_arrow().num_rows == 0
-    assert range_changes(table) == {}
+    for v in (None, 5, 2):
+        table.write(arrow_rows(changelogs.SCHEMA, {"p": "a", "id": 9, "v": v, "s": "yy", "g": None}), pa.array(["-D"]))
+        if compacts:
+            table.compact(full=True)
+    assert table.read().to_arrow(columns=["v"]).to_pylist() == [{"v": -7}]
+    by_version = [found for _, found in sorted(range_changes(table).items())]
+    assert by_version == [
+        [("+I", "a", 9, None, None, None)],
+        [("-U", "a", 9, None, None, None), ("+U", "a", 9, -5, None, None)],
+        [("-U", "a", 9, -5, None, None), ("+U", "a", 9, -7, None, None)],
+    ]
 
 
 # ---- without a key

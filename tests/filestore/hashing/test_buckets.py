@@ -160,3 +160,28 @@ def test_wrong_requests_are_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=says.replace("[", r"\[").replace("]", r"\]")):
         bucket_ids(columns, types, count, function=function)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [
+        (
+            "DOUBLE",
+            np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000123, 0x7FF0000000000001], np.uint64),
+        ),
+        ("FLOAT", np.array([0x7FC00000, 0xFFC00000, 0x7FC00123, 0x7F800001], np.uint32)),
+    ],
+)
+def test_all_nans_are_one_key_and_both_zeros_are_two(kind: str, bits: Any) -> None:
+    """NumPy and DuckDB compute a NaN with the sign, ``float('nan')`` has none; Java's own has the first bits."""
+    floats = np.float64 if kind == "DOUBLE" else np.float32
+    types = (parse_data_type(kind),)
+    nans = pa.array(np.append(bits.view(floats), floats(1)))
+    hashes = key_hashes([nans], types).tolist()
+    assert len({*hashes[:4]}) == 1
+    assert hashes[0] != hashes[4]
+    assert hashes[:1] == oracle([(float("nan"),)], types)
+    assert len({encode_row([value], types) for value in bits.view(floats).tolist()}) == 1
+    assert len({*key_hashes([pa.array(np.array([0.0, -0.0], floats))], types).tolist()}) == 2
+    with_null = pa.array([None, float("nan"), None], arrow_type(types[0]))
+    assert key_hashes([with_null], types).tolist()[1] == hashes[0]

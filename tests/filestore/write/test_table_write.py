@@ -408,3 +408,41 @@ def test_changelogs_of_compactions_are_not_the_writers(producer: str) -> None:
     assert snapshot is not None
     assert snapshot.changelog_manifest_list is None
     assert content(table) == {1: 1}
+
+
+NANS = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000123], np.uint64).view(np.float64)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bucket": "4"},
+        {"bucket": "-1", "dynamic-bucket.target-row-num": "1"},
+        {"bucket": "4", "deletion-vectors.enabled": "true"},
+        {"bucket": "4", "changelog-producer": "input"},
+    ],
+    ids=["fixed", "dynamic", "vectors", "input"],
+)
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_a_key_that_is_no_number_is_one_key_whatever_its_bits(kind: pa.DataType, options: dict[str, str]) -> None:
+    schema = pa.schema([("id", kind), ("n", pa.int32()), ("v", pa.int64())])
+    table = key_table(schema=schema, primary_key=["id", "n"], **options)
+
+    def write(v: int, *ids: float, row_kind: str = "+I") -> None:
+        columns = [pa.array(np.array(ids).astype(kind.to_pandas_dtype())), [1] * len(ids), [v] * len(ids)]
+        table.write(pa.table(columns, schema=schema), pa.array([row_kind] * len(ids)))
+
+    for v, value in enumerate(NANS):
+        write(v, value, 1.5, -0.0, 0.0)
+    found = table.read().to_arrow(columns=["id", "v"]).to_pylist()
+    assert sorted(map(repr, found)) == sorted(repr({"id": each, "v": 2}) for each in (float("nan"), 1.5, -0.0, 0.0))
+    write(9, NANS[1], row_kind="-D")
+    assert sorted(repr(each["id"]) for each in table.read().to_arrow().to_pylist()) == ["-0.0", "0.0", "1.5"]
+
+
+def test_a_bucket_key_has_one_nan() -> None:
+    schema = pa.schema([("x", pa.float64()), ("id", pa.int64())])
+    table = key_table(schema=schema, primary_key=[], **{"bucket": "4", "bucket-key": "x"})
+    table.write(pa.table({"x": NANS, "id": [1, 2, 3]}, schema=schema))
+    assert len([*LiveFiles.latest(table.store).buckets()]) == 1
+    assert table.read().to_arrow().num_rows == 3

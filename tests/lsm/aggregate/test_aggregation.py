@@ -14,7 +14,7 @@ from lsm.aggregate.aggregates import FieldAggregate
 from lsm.aggregate.aggregation import Aggregation
 from lsm.errors import InvalidInputError
 from tests.lsm.row_engines import aggregated, bytes_of_set
-from tests.lsm.stories import COLUMNS, Change, merged, random_story, rows_by_key
+from tests.lsm.stories import COLUMNS, Change, merged, random_story, rows_by_key, story_batch
 
 LAWS = settings(max_examples=80, deadline=None, derandomize=True)
 TEXTS = pa.list_(pa.string())
@@ -229,11 +229,74 @@ def test_a_delete_removes_the_row_if_so_wished() -> None:
     assert merged(story, merge) == [("+I", 2, {"a": 12, "b": None, "g": None})]
 
 
-def test_a_single_row_is_not_aggregated() -> None:
-    assert merged([("-U", 0, {"a": 3})], SUM) == []
+def test_a_single_row_is_not_aggregated_while_there_may_be_older_ones() -> None:
     story: list[Change] = [("-U", 0, {"a": 3}), ("+I", 1, {"k": 2, "a": 1}), ("+I", 2, {"k": 2, "a": 1})]
-    assert merged(story, SUM) == [("+I", 2, {"k": 2, "a": 2, "b": None, "g": None})]
     assert merged(story, SUM, drop_deletes=False)[0] == ("-U", 0, {"a": 3, "b": None, "g": None})
+    assert merged(story, SUM)[1] == ("+I", 2, {"k": 2, "a": 2, "b": None, "g": None})
+
+
+@pytest.mark.parametrize("kind", ["-U", "-D"])
+def test_a_retract_without_older_rows_is_what_it_takes_back_from_nothing(kind: str) -> None:
+    """So a compaction between it and its row changes nothing; that it is a row is true of two of them, too."""
+    early: Change = (kind, 0, {"a": 5, "b": "x"})
+    assert merged([early], SUM) == [("+I", 0, {"a": -5, "b": None, "g": None})]
+    assert merged([early, (kind, 1, {"a": 3})], SUM) == [("+I", 1, {"a": -8, "b": None, "g": None})]
+    for story in ([early], merged([early], SUM)):
+        assert merged([*story, ("+I", 1, {"a": 9, "b": "y"})], SUM) == [("+I", 1, {"a": 4, "b": "y", "g": None})]
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "value", "expected"),
+    [
+        ("count", pa.int64(), 1, -1),
+        ("product", pa.float64(), 4.0, 0.25),
+        ("product", pa.int32(), 4, None),
+        ("last_value", pa.int32(), 4, None),
+        ("last_non_null_value", pa.int32(), 4, None),
+        ("collect", TEXTS, ["a"], None),
+        ("merge_map", MAP, [("a", 1)], None),
+    ],
+)
+def test_every_function_takes_back_from_nothing(function: str, kind: pa.DataType, value: Any, expected: Any) -> None:
+    merge = Aggregation(key_names=("k",), fields={"v": FieldAggregate(function=function)})
+    [(symbol, _, row)] = merged([("-U", 0, {"v": value})], merge, columns={"v": kind})
+    assert (symbol, row["v"]) == ("+I", expected)
+
+
+def test_a_product_of_floats_takes_back_a_factor_that_comes_later() -> None:
+    assert fold("product", 2.0, 2.0, 3.0, 5.0, 3.0, kind=pa.float64(), retracts=[0, 4]) == 5.0
+
+
+def test_retracts_that_every_column_ignores_are_no_row() -> None:
+    merge = Aggregation(key_names=("k",), fields={"v": FieldAggregate(function="max", ignore_retract=True)})
+    early: Change = ("-D", 0, {"v": 3})
+    assert merged([early], merge, columns={"v": pa.int32()}) == []
+    assert merged([early, ("-U", 1, {"v": 3})], merge, columns={"v": pa.int32()}) == []
+
+
+def test_a_retract_that_a_function_refuses_is_left_alone_where_another_writer_left_it_alone() -> None:
+    merge = Aggregation(key_names=("k",), fields={"v": FieldAggregate(function="max")})
+    assert merged([("-D", 0, {"v": 3})], merge, columns={"v": pa.int32()}) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "value", "left"),
+    [
+        ("last_value", pa.string(), "x", "x"),
+        ("product", pa.int32(), 3, 3),
+        ("collect", TEXTS, ["a"], []),
+        ("merge_map", MAP, [("a", 1)], []),
+    ],
+)
+def test_a_column_that_may_not_be_null_is_not_after_a_retract(
+    function: str, kind: pa.DataType, value: Any, left: Any
+) -> None:
+    """Else no compaction could write the row."""
+    merge = Aggregation(key_names=("k",), fields={"v": FieldAggregate(function=function)})
+    rows = pa.Table.from_batches([story_batch([("-U", 0, {"v": value})], {"v": kind})])
+    place = rows.schema.get_field_index("v")
+    rows = rows.cast(rows.schema.set(place, rows.schema.field(place).with_nullable(False)))
+    assert merge.single(rows, drop_deletes=True).column("v").to_pylist() == [left]
 
 
 def _some(*choices: str, distinct: bool = False) -> Callable[[Random], list[str]]:

@@ -81,6 +81,33 @@ def test_a_retract_nulls_its_group_when_it_is_not_older() -> None:
     assert merged_row(GROUPED, ("-D", {"a": 1, "g": 5}), ("-D", {"a": 1, "g": 6})) is None
 
 
+SUMS = PartialUpdate(
+    key_names=("k",), sequence_groups=(GROUP,), aggregates={"a": FieldAggregate(function="sum")}, counts_retracts=True
+)
+
+
+@pytest.mark.parametrize("kind", ["-U", "-D"])
+def test_the_sum_of_a_group_begins_with_nothing_also_below_a_retract(kind: str) -> None:
+    """A compaction between the two changes nothing."""
+    early: Change = (kind, 0, {"a": 5, "b": "x", "g": 1})
+    assert merged([early], SUMS) == [("+I", 0, {"a": -5, "b": "x", "g": 1})]
+    for story in ([early], merged([early], SUMS)):
+        assert merged([*story, ("+I", 1, {"a": 9, "g": 2})], SUMS) == [("+I", 1, {"a": 4, "b": "x", "g": 2})]
+        assert merged([*story, (kind, 1, {"a": 3, "g": 2})], SUMS) == [("+I", 1, {"a": -8, "b": "x", "g": 2})]
+
+
+def test_retracts_that_may_have_older_rows_stay_retracts_of_what_they_take_back_together() -> None:
+    both: list[Change] = [("-U", 1, {"a": 5, "g": 1}), ("-U", 2, {"a": 3, "g": 2})]
+    [together] = merged(both, SUMS, drop_deletes=False)
+    assert (together[0] in ("-U", "-D"), together[2]["a"]) == (True, 8)
+    assert merged([("+I", 0, {"a": 10, "g": 1}), together], SUMS) == [("+I", 2, {"a": 2, "b": None, "g": 2})]
+
+
+def test_a_retract_that_touches_no_group_is_no_row() -> None:
+    assert merged_row(SUMS, ("-D", {"a": 1})) is None
+    assert merged_row(SUMS, ("-D", {"a": 1}), ("-U", {"a": 1})) is None
+
+
 def test_a_delete_of_a_removing_group_removes_the_row() -> None:
     story = [("+I", {"a": 1, "b": "x", "g": 5}), ("-D", {"a": 1, "b": "x", "g": 6}), ("+I", {"a": 8, "g": 7})]
     assert merged_row(REMOVING_GROUP, *story[:2]) is None
