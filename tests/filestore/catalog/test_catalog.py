@@ -128,10 +128,12 @@ def test_a_table_that_is_renamed_or_dropped_while_it_is_opened_is_open_or_not_th
             catalog.drop_table("db.t") if is_dropped else catalog.rename_table("db.t", "db.u")
 
         opening = memory_catalog(Nth(disk, nth, change))  # type: ignore[arg-type]
+        said = ""
         try:
             assert opening.table("db.t").schema.column_names == ("id", "v")
         except InvalidInputError as error:
-            assert str(error).startswith("no such table: table=db.t")
+            said = str(error)
+        assert said == "" or said.startswith("no such table: table=db.t")
         if not ran:
             return
 
