@@ -90,7 +90,13 @@ class TableStore:
         """The snapshots."""
         lock = self._lock
         io = self.io if lock is None else under_lock(self.io)
-        return SnapshotStore(io, self.paths, lock=lock, table_uuid=lambda: uuid_of(self.schemas.find(FIRST_SCHEMA_ID)))
+        return SnapshotStore(
+            io,
+            self.paths,
+            lock=lock,
+            table_uuid=lambda: uuid_of(self.schemas.find(FIRST_SCHEMA_ID)),
+            extends=lambda snapshot, before: self.manifests.extends(snapshot, before),
+        )
 
     @property
     def commit_backoff(self) -> Backoff:

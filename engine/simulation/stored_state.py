@@ -18,7 +18,7 @@ from pyarrow import orc
 from engine.simulation.model import MAIN, Frozen, ModelTable
 from filestore.io.file_io import FileIO
 from filestore.manifest.avro_files import avro_records
-from filestore.refs.late_references import FORK_TAG_PREFIX
+from filestore.refs.live_references import FORK_TAG_PREFIX
 from filestore.schema.table_schema import TABLE_UUID_KEY
 from filestore.snapshot.snapshot import TABLE_KEY
 

@@ -34,7 +34,14 @@ from filestore.layout.branch_state import (
 from filestore.layout.former_mains import history_id
 from filestore.layout.publication import Publication, announce, end_publication, read_publication
 from filestore.refs.branch_origins import origin_of, parent_of
-from filestore.refs.live_references import LiveReference, ReferenceKind, all_references, in_order, on_branch
+from filestore.refs.live_references import (
+    FORK_TAG_PREFIX,
+    LiveReference,
+    ReferenceKind,
+    all_references,
+    in_order,
+    on_branch,
+)
 from filestore.refs.pending_tags import pending_path
 from filestore.refs.savepoint_files import is_savepoint_tag
 from filestore.schema.table_schema import TableSchema
@@ -144,7 +151,7 @@ def _plan(main: TableStore, branch: TableStore, origin: BranchOrigin, *, force: 
     """
     common = common_snapshot(main, branch, origin)
     floor = 0 if common is None else common.id
-    wanted = tuple(each for each in branch.snapshots.ids() if each > floor)
+    wanted = tuple(each for each in branch.snapshots.line().ids if each > floor)
     _check_tags(main, branch, floor, force=force)
     if wanted:
         _check_no_gap(branch, wanted[0], needed=floor + 1)
@@ -217,9 +224,15 @@ def _check_not_empty(branch: TableStore, common: Snapshot | None) -> None:
 
 
 def _tags_of(branch: TableStore) -> list[str]:
-    """The tags to publish in main, without those of savepoints and merges."""
-    names = branch.snapshots.tag_names()
-    return [name for name in names if not is_savepoint_tag(branch, name) and not is_merge_tag(name)]
+    """The tags to publish in main, without those of savepoints, merges and forks."""
+    return [
+        name
+        for name, snapshot in branch.snapshots.tagged()
+        if not is_savepoint_tag(branch, name)
+        and not is_merge_tag(name)
+        and not name.startswith(FORK_TAG_PREFIX)
+        and not branch.snapshots.removed.has(snapshot.identity)
+    ]
 
 
 def _copy_tags(main: TableStore, branch: TableStore) -> None:

@@ -379,7 +379,7 @@ def _is_merge_of(snapshot: Snapshot, origin: BranchOrigin) -> bool:
 def _has(main: TableStore, snapshot: Snapshot) -> bool:
     """Whether the history of main has a snapshot of a branch."""
     found = main.snapshots.find(snapshot.id)
-    return found is not None and _is_same(found, snapshot) and main.snapshots.is_in_history(found)
+    return found is not None and _is_same(found, snapshot) and main.snapshots.line().has(found.id)
 
 
 def _is_same(one: Snapshot | None, other: Snapshot) -> bool:

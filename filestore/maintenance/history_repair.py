@@ -7,19 +7,19 @@ readable fork to a tag, and sets the hints right.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from filestore.commit.succession import continues
 from filestore.maintenance.rollback import finish_without_target, plan_rollback, roll_back
 from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
 from filestore.refs.late_references import (
-    FORK_TAG_PREFIX,
     LateReference,
     has_all_files,
     late_references,
     references_of_gone_branches,
     remove_late_reference,
 )
-from filestore.refs.live_references import tag_references
+from filestore.refs.live_references import FORK_TAG_PREFIX, tag_references
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError
@@ -124,7 +124,7 @@ def repair_history(store: TableStore, *, dry_run: bool = False) -> Iterator[Repa
         if not dry_run:
             complete_rollback(store)
         action = "complete rollback" if run.is_decided else "take back rollback"
-        yield Repair(action=action, subject=f"snapshot {run.target_id}", detail=f"run={run.run}")
+        yield Repair(action=action, subject=f"snapshot {run.target.id}", detail=f"run={run.run}")
     yield from _restored(store, dry_run=dry_run)
     state = read_history(store)
     for fork in state.forks:
@@ -167,17 +167,15 @@ def complete_rollback(store: TableStore, *, run: str | None = None) -> RollbackR
         take_back_notes(store)
         end_run(store)
         return found
-    target = store.snapshots.find(found.target_id)
-    if target is None:
-        tags = (each.snapshot for each in tag_references(store))
-        target = next((each for each in tags if each is not None and each.id == found.target_id), None)
+    known = chain([store.snapshots.find(found.target.id)], (each.snapshot for each in tag_references(store)))
+    target = next((each for each in known if each is not None and found.goes_to(each.ref)), None)
     is_leaving = target is None or target.id < store.snapshots.claimed_up_to()
     if is_leaving and finish_without_target(store, found):
         return found
     if target is None:
         raise CorruptDataError(
             f"a rollback was interrupted, and its target is not there any more: table={store.name} "
-            f"snapshot={found.target_id} fix='roll back to a tag'"
+            f"snapshot={found.target.id} fix='roll back to a tag'"
         )
     roll_back(store, plan_rollback(store, target), dead_run=found.run)
     return found

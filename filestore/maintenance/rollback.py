@@ -87,23 +87,24 @@ def plan_rollback(store: TableStore, target: Snapshot, *, with_files: bool = Tru
                 f"a newer branch or savepoint prevents the rollback: table={store.name} "
                 f"snapshot={target.id} later={reference} fix='{fix} first, or use rollback_to_as_latest'"
             )
-    run = find_run(store)
-    is_begun = run is not None and run.is_decided and run.target_id == target.id  # then expiries wait for it
-    if target.id < store.snapshots.claimed_up_to() and not is_begun and _tag_of(store, target) is None:
+    run, line = find_run(store), store.snapshots.line()
+    is_begun = run is not None and run.is_decided and run.goes_to(target.ref)  # then expiries wait for it
+    target_tag = _tag_of(store, target)
+    if not is_begun and target_tag is None and not (line.first or 0) <= target.id <= (line.newest or 0):
         raise ConflictError(
-            f"the snapshot is about to expire: table={store.name} snapshot={target.id} "
-            f"earliest={store.snapshots.claimed_up_to()} fix='roll back to a newer one, or to a tag'"
+            f"the snapshot is not in the history, or is about to expire: table={store.name} snapshot={target.id} "
+            f"earliest={line.first} latest={line.newest} fix='roll back to one of these, or to a tag'"
         )
     removed = _newest_first(store, [*later, *left_over(store, later)])
     removals = tuple(Removal(reference=reference, snapshot=snapshot) for reference, snapshot in removed)
     if with_files:
         kept = [reference for reference in live if reference not in later]
-        if not store.snapshots.exists(target.id):
+        if store.snapshots.find_ref(target.ref) is None:
             kept.append(_reference_to(store, target))
-        removals = with_unused_files(store, target.id, removals, kept)
+        removals = with_unused_files(store, target, removals, kept)
     return RollbackPlan(
         target=target,
-        target_tag=None if store.snapshots.exists(target.id) else _tag_of(store, target),
+        target_tag=None if store.snapshots.find_ref(target.ref) is not None else target_tag,
         previous_id=store.snapshots.latest_id(),
         removals=removals,
         objections=tuple(_objections(store, target, [each.snapshot for each in removals])),
@@ -128,9 +129,9 @@ def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = N
         OutcomeUnknownError: the table was dropped or renamed meanwhile: plan again under its new name.
         UnavailableError: a file system error: plan again, or run repair where the message says so.
     """
-    mine = RollbackRun(run=store.names.uuid(), target_id=plan.target.id)
+    mine = RollbackRun(run=store.names.uuid(), target=plan.target.ref)
     try:
-        run = begin_run(store, mine.run, plan.target.id, dead_run=dead_run)
+        run = begin_run(store, mine, dead_run=dead_run)
         if run.is_decided:
             plan = replace(plan, removals=tuple(_noted(store)))
         else:
@@ -210,7 +211,12 @@ def _carry_out(store: TableStore, plan: RollbackPlan, run: RollbackRun) -> None:
     io, paths, snapshots, target = store.io, store.paths, store.snapshots, plan.target
     if snapshots.removed.has(target.identity):  # a tag of it was left: commits follow it again
         snapshots.removed.remove(target.identity)
-    if not snapshots.exists(target.id):
+    there = snapshots.find(target.id)
+    if there is not None and there.ref != target.ref:  # a fork, in the number of a target that has expired
+        snapshots.removed.add(there.identity)
+        store.delete_snapshot(there)
+        there = None
+    if there is None:
         body = orjson.loads(io.read_bytes(paths.tag(plan.target_tag or "")))
         kept = {key: value for key, value in body.items() if key not in _OF_TAGS}
         io.create_exclusive(paths.snapshot(target.id), orjson.dumps(kept, option=orjson.OPT_INDENT_2))
@@ -231,7 +237,7 @@ def _carry_out(store: TableStore, plan: RollbackPlan, run: RollbackRun) -> None:
         ExpiredCommits(store).forget_after(target.id)
         snapshots.release_claims(target.id)
     # from here on nothing new can refer to the removed snapshots
-    _delete_files(store, target.id, plan.removals)
+    _delete_files(store, target, plan.removals)
     _check_same_table(store, plan, removed)
     align_bucket_count(store)
     end_run(store)
@@ -351,15 +357,15 @@ def finish_without_target(store: TableStore, run: RollbackRun) -> bool:
     snapshots = (each.snapshot for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT)
     if any(store.snapshots.find_ref(each.ref) is not None for each in snapshots):
         return False
-    _delete_files(store, run.target_id, removals)
+    _delete_files(store, None, removals)
     align_bucket_count(store)
     end_run(store)
     return True
 
 
-def _delete_files(store: TableStore, target_id: int, removals: Sequence[Removal]) -> None:
+def _delete_files(store: TableStore, target: Snapshot | None, removals: Sequence[Removal]) -> None:
     """Delete what only removed snapshots and tags use, and their notes."""
-    for done in unused_of(store, target_id, removals):
+    for done in unused_of(store, target, removals):
         files = (file.path for file in done.data)
         for path in (*files, *sorted(done.metadata.leaves), *sorted(done.metadata.lists)):
             store.io.delete(path)
@@ -381,4 +387,5 @@ def _branch_of(store: TableStore, reference: LiveReference) -> str | None:
 
 
 def _tag_of(store: TableStore, target: Snapshot) -> str | None:
-    return next((reference.name for reference in tag_references(store) if reference.snapshot_id == target.id), None)
+    found = (each.name for each in tag_references(store) if each.snapshot and each.snapshot.ref == target.ref)
+    return next(found, None)

@@ -17,7 +17,7 @@ import orjson
 
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.refs.pending_tags import pending_path
-from filestore.snapshot.snapshot import Snapshot
+from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, CorruptDataError
 
@@ -30,9 +30,13 @@ class RollbackRun:
     """A rollback that has begun and has not ended."""
 
     run: str  # names its process
-    target_id: int
+    target: SnapshotRef  # without an identity: begun by an older version
     is_decided: bool = False  # it has begun to remove, and must be completed
     is_running: bool = True  # False: its process ended it with an error, and the next rollback continues it
+
+    def goes_to(self, target: SnapshotRef) -> bool:
+        """Whether this is the snapshot that stays as the newest."""
+        return self.target.id == target.id and self.target.identity in ("", target.identity)
 
 
 def find_run(store: TableStore) -> RollbackRun | None:
@@ -42,7 +46,7 @@ def find_run(store: TableStore) -> RollbackRun | None:
         body = orjson.loads(store.io.read_bytes(path))
         return RollbackRun(
             run=str(body["run"]),
-            target_id=int(body["target"]),
+            target=SnapshotRef(int(body["target"]), str(body.get("identity", ""))),
             is_decided=bool(body["decided"]),
             is_running=bool(body["running"]),
         )
@@ -52,19 +56,17 @@ def find_run(store: TableStore) -> RollbackRun | None:
         raise CorruptDataError(f"a begun rollback cannot be decoded: file={path} error={error!r}") from error
 
 
-def begin_run(store: TableStore, run: str, target_id: int, *, dead_run: str | None) -> RollbackRun:
+def begin_run(store: TableStore, mine: RollbackRun, *, dead_run: str | None) -> RollbackRun:
     """Begin as the only rollback of a branch, or continue one that has not ended.
 
     Args:
         store: the table, on the branch.
-        run: of this process, used by no other.
-        target_id: the snapshot that stays as the newest.
+        mine: of this process, whose run is used by no other.
         dead_run: the run of a process that is known to have ended.
 
     Raises:
         ConflictError: another rollback is in progress, or one to another snapshot has to be completed first.
     """
-    mine = RollbackRun(run=run, target_id=target_id)
     if store.io.create_exclusive(_run_path(store), _body(mine)):
         return mine
     known = find_run(store)
@@ -73,14 +75,14 @@ def begin_run(store: TableStore, run: str, target_id: int, *, dead_run: str | No
             f"another rollback is in progress: table={store.name} branch={store.paths.branch} run={known} "
             "fix='wait for it; if its process has ended, run repair on the table'"
         )
-    if known.is_decided and known.target_id != target_id:
+    if known.is_decided and not known.goes_to(mine.target):
         raise ConflictError(
-            f"a rollback was interrupted and has to be completed first: table={store.name} snapshot={target_id} "
-            f"interrupted={known.target_id} fix='roll back to snapshot {known.target_id}, or run repair on the table'"
+            f"a rollback was interrupted and has to be completed first: table={store.name} snapshot={mine.target.id} "
+            f"interrupted={known.target.id} fix='roll back to snapshot {known.target.id}, or run repair on the table'"
         )
     if not known.is_decided:
         take_back_notes(store)
-    return keep_run(store, replace(known, run=run, target_id=target_id, is_running=True))
+    return keep_run(store, replace(known, run=mine.run, target=mine.target, is_running=True))
 
 
 def keep_run(store: TableStore, run: RollbackRun) -> RollbackRun:
@@ -214,7 +216,8 @@ def _run_path(store: TableStore) -> str:
 def _body(run: RollbackRun) -> bytes:
     body: dict[str, Any] = {
         "run": run.run,
-        "target": run.target_id,
+        "target": run.target.id,
+        "identity": run.target.identity,
         "decided": run.is_decided,
         "running": run.is_running,
     }

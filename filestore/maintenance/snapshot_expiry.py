@@ -8,12 +8,14 @@ Before any deletion, a claim is written: tagging one of the snapshots fails afte
 here. Source: Paimon ExpireSnapshotsImpl, SnapshotDeletion.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from filestore.commit.expired_commits import ExpiredCommits, expired_commits_directory
 from filestore.layout.branch_state import keeps_snapshots
 from filestore.options.table_options import TableOptions
+from filestore.refs.deciding import DecidingReferences
 from filestore.refs.file_references import (
     FileReferences,
     FileSize,
@@ -22,7 +24,7 @@ from filestore.refs.file_references import (
     metadata_files,
     removed_files,
 )
-from filestore.refs.live_references import DecidingReferences, LiveReference, other_references
+from filestore.refs.live_references import LiveReference, other_references, snapshot_references
 from filestore.snapshot.commit_times import CommitTimes
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
 from filestore.table_store import TableStore
@@ -121,52 +123,65 @@ def expire_snapshots(
         CorruptDataError: a tag or another live reference has missing files, so the files it uses are unknown.
         UnavailableError: a file system error; run it again.
     """
-    span = _span(store, retention, before_ms)
-    if not span:
+    oldest, end_id = _ends(store, retention, before_ms)
+    if oldest is None or oldest.id >= end_id:
         return
-    claimed: SnapshotRef | None = None
-    commits, notes = ExpiredCommits(store), dict[str, bytes]()
+    first_kept = _first_kept(store, oldest, end_id, dry_run=dry_run)
+    if first_kept is None:
+        return
+    members = list(store.snapshots.back_from(first_kept, is_exact=True))[::-1]  # others may have put older ones there
+    remaining = DecidingReferences.of(store, _remaining(store, members))
+    steps = list(_candidates(store, members))
     if not dry_run:
-        claimed = store.snapshots.claim_up_to(span.stop)
+        commits = ExpiredCommits(store)
+        notes = commits.note((step.snapshot for step in steps), following=first_kept)
         if not store.is_as_opened():
-            _withdraw(store, claimed, commits, notes)
-            return
-        first_kept = store.snapshots.find(span.stop)
-        if keeps_snapshots(store.io, store.paths) or first_kept is None:
-            return  # operations that copy snapshots check for the claim after announcing themselves, so one side yields
-        if store.snapshots.removed.has(first_kept.identity):
-            return  # by a rollback, which does so as well
-        oldest = store.snapshots.oldest_left()  # one that ended meanwhile may have put older ones before these
-        span = range(span.start if oldest is None else min(oldest, span.start), span.stop)
-    remaining = _deciding(store, other_references(store))
-    steps = list(_candidates(store, span))
-    if not dry_run:
-        following = store.snapshots.find(span.stop)
-        notes = commits.note((step.snapshot for step in steps), following=following)
-    if not dry_run and not store.is_as_opened():
-        _withdraw(store, claimed, commits, notes)
-        return  # some of what was found may be of a table that was made again under the name
+            commits.withdraw(notes)
+            _withdraw(store, first_kept.ref)
+            return  # some of what was found may be of a table that was made again under the name
     partitions = {file.partition for step in steps for file in step.data}
     references = FileReferences(store, partitions=partitions)
     for step in steps:
         spared = _spared(step, remaining, references)
-        while (lost := references.lost) and not lost <= {*(now := other_references(store))}:
-            remaining = _deciding(store, now)
+        while (lost := references.lost) and not lost <= {*(now := _remaining(store, members))}:
+            remaining = DecidingReferences.of(store, now)
             references = FileReferences(store, partitions=partitions)
             spared = _spared(step, remaining, references)
         if not dry_run:
             _delete(store, spared)
         yield spared
-    if not dry_run and (store.snapshots.hints()[1] or span.stop) < span.stop:  # set by a writer that was paused
+    if not dry_run and (store.snapshots.hints()[1] or end_id) < end_id:  # set by a writer that was paused
         store.snapshots.repair_latest_hint()
 
 
-def _withdraw(
-    store: TableStore, claimed: SnapshotRef | None, commits: ExpiredCommits, notes: Mapping[str, bytes]
-) -> None:
+def _first_kept(store: TableStore, oldest: Snapshot, end_id: int, *, dry_run: bool) -> Snapshot | None:
+    """The first snapshot to keep, with a claim of those before it; None: others do or prevent it.
+
+    Raises: CorruptDataError: it is not proved to be on the line, so what it removed may be in use.
+    """
+    if not store.snapshots.is_on_line(end_id, since=oldest.id):
+        if None in (store.snapshots.find_ref(oldest.ref), store.snapshots.find(end_id)):
+            return None  # others expire it
+        raise CorruptDataError(
+            f"a file of the table is missing, so its snapshots cannot expire: table={store.name} snapshot={end_id} "
+            f"cause='there is a gap or a fork between it and the newest, or the oldest, which is {oldest.id}' "
+            f"fix='fluvial verify {store.name}'"
+        )
+    if dry_run:
+        return store.snapshots.find(end_id)
+    claimed = store.snapshots.claim_up_to(end_id)
+    if not store.is_as_opened():
+        _withdraw(store, claimed)
+        return None
+    first_kept = None if claimed is None else store.snapshots.find_ref(claimed)
+    if first_kept is None or keeps_snapshots(store.io, store.paths):
+        return None  # operations that copy snapshots check for the claim after announcing themselves: one side yields
+    return None if store.snapshots.removed.has(first_kept.identity) else first_kept  # by a rollback, which does so too
+
+
+def _withdraw(store: TableStore, claimed: SnapshotRef | None) -> None:
     """Behind a pause in which the table or branch was dropped: what was written is in no table, or in another one."""
     paths = store.paths
-    commits.withdraw(notes)
     if claimed is not None:
         store.snapshots.withdraw_claim(claimed)
     for directory in (expired_commits_directory(paths), paths.expiry_dir, paths.snapshot_dir):
@@ -175,19 +190,19 @@ def _withdraw(
     store.io.delete_empty_directory(paths.root)
 
 
-def _span(store: TableStore, retention: Retention, before_ms: int | None) -> range:
-    """The snapshot ids to delete."""
+def _ends(store: TableStore, retention: Retention, before_ms: int | None) -> tuple[Snapshot | None, int]:
+    """The oldest snapshot on the line, and the id of the first to keep."""
     expires_ms = store.options.consumer_expiration_time_ms
     if expires_ms is not None:
         store.consumers.expire(expires_ms)
-    earliest, latest = store.snapshots.oldest_left(), store.snapshots.latest()
-    if earliest is None or latest is None:
-        return range(0)
+    oldest, latest = store.snapshots.oldest_left(), store.snapshots.latest()
+    if oldest is None or latest is None:
+        return None, 0
     holds = [each for each in (store.consumers.least_next_snapshot(), _offsets_at(store, latest)) if each is not None]
     now_ms = store.clock.now_ms()
     times = CommitTimes(store.snapshots, latest, now_ms)
     first_kept = expiry_end(
-        earliest=earliest,
+        earliest=oldest.id,
         latest=latest.id,
         retention=retention,
         before_ms=now_ms - retention.age_ms if before_ms is None else before_ms,
@@ -195,7 +210,7 @@ def _span(store: TableStore, retention: Retention, before_ms: int | None) -> ran
         time_ms_of=lambda each: _time_ms(store, times, each),
     )
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
-    return range(earliest, max(first_kept, min(store.snapshots.claimed_up_to(), latest.id)))
+    return oldest, max(first_kept, min(store.snapshots.claimed_up_to(), latest.id))
 
 
 def _time_ms(store: TableStore, times: CommitTimes, snapshot_id: int) -> int:
@@ -229,44 +244,45 @@ class _Known:
     removed: tuple[FileSize, ...] = ()  # the data files removed by its commit; empty for the first one
 
 
-def _candidates(store: TableStore, span: range) -> Iterator[ExpiryStep]:
-    """The files used only by each snapshot and those before it; skips snapshots deleted by another process."""
+def _candidates(store: TableStore, members: Sequence[Snapshot]) -> Iterator[ExpiryStep]:
+    """The files used only by each snapshot but the last and those before it; without what another process deleted."""
     known: _Known | None = None
-    for snapshot_id in span:
-        if known is None or known.snapshot.id != snapshot_id:
-            snapshot = store.snapshots.find(snapshot_id)
-            if snapshot is None:
-                continue
+    for snapshot, next_one in pairwise(members):
+        if known is None:
             known = _Known(snapshot, metadata_files(store, snapshot, is_partial=True))
-        following = _following(store, snapshot_id)
-        if following is not None and following.snapshot.parent in (None, known.snapshot.identity):  # else it is a fork
+        following = _following(store, snapshot, next_one)
+        if following is not None:
             own, kept = known.metadata, following.metadata.all
             yield ExpiryStep(
-                snapshot=known.snapshot,
+                snapshot=snapshot,
                 data=following.removed,
-                changelog=tuple(changelog_files(store, known.snapshot)),
+                changelog=tuple(changelog_files(store, snapshot)),
                 metadata=MetadataFiles(leaves=own.leaves - kept, lists=own.lists - kept),
             )
         known = following
 
 
-def _following(store: TableStore, snapshot_id: int) -> _Known | None:
+def _following(store: TableStore, snapshot: Snapshot, following: Snapshot) -> _Known | None:
     """The complete successor of a snapshot to delete; None: another process has deleted that snapshot."""
     try:
-        following = store.snapshots.read(snapshot_id + 1)
         return _Known(following, metadata_files(store, following), tuple(removed_files(store, following)))
     except FileNotFoundError as error:
         # the successor can only be incomplete if another process is deleting it, after this one
-        if not store.snapshots.exists(snapshot_id):
+        if store.snapshots.find_ref(snapshot.ref) is None:
             return None
         raise CorruptDataError(
             f"a file of the table is missing, so its snapshots cannot expire: table={store.name} "
-            f"snapshot={snapshot_id + 1} missing={error.filename or error} fix='fluvial verify {store.name}'"
+            f"snapshot={following.id} missing={error.filename or error} fix='fluvial verify {store.name}'"
         ) from error
 
 
-def _deciding(store: TableStore, references: Sequence[LiveReference]) -> DecidingReferences:
-    return DecidingReferences(references, branch=store.paths.branch, removed=store.snapshots.removed.identities())
+def _remaining(store: TableStore, expiring: Sequence[Snapshot]) -> list[LiveReference]:
+    """The references that stay and may have files of what expires: those of others, and forks."""
+    newest, first, end = store.snapshots.line().newest or 0, expiring[0].id, expiring[-1].id
+    own = (
+        each for each in snapshot_references(store) if each.snapshot_id < first or each.snapshot_id > max(newest, end)
+    )
+    return [*own, *other_references(store)]
 
 
 def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:

@@ -93,7 +93,7 @@ def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
         yield Finding(check="branch", subject=branch, problem=problem)
     run = find_run(store)
     if run is not None:
-        problem = f"rollback to={run.target_id} run={run.run} fix=wait for it; if its process has ended, run repair"
+        problem = f"rollback to={run.target.id} run={run.run} fix=wait for it; if its process has ended, run repair"
         yield Finding(check="rollback", subject=branch, problem=problem)
 
 

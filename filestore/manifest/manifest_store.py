@@ -18,7 +18,7 @@ from filestore.layout.file_names import is_below
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_files import avro_bytes, avro_bytes_of, avro_records, corrupt_as
 from filestore.manifest.avro_schemas import INDEX_MANIFEST_SCHEMA, MANIFEST_LIST_SCHEMA, MANIFEST_SCHEMA
-from filestore.manifest.entries import EntryKind, ManifestEntry
+from filestore.manifest.entries import EntryKind, FileIdentity, ManifestEntry, live_entries
 from filestore.manifest.entry_columns import (
     KEPT_ENTRIES,
     Encoded,
@@ -32,6 +32,7 @@ from filestore.manifest.entry_rows import EntryRow, describe_rows, encoded_rows,
 from filestore.manifest.lists import IndexManifestEntry, ManifestFileMeta, describe_manifest
 from filestore.manifest.live_rows import ChosenEntries
 from filestore.snapshot.lost_files import FileRole, missing_file
+from filestore.snapshot.snapshot import Snapshot
 from filestore.types.data_types import DataType
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -181,6 +182,20 @@ class ManifestStore:
         """
         return self._read(name, size_bytes, ManifestFileMeta.from_avro)
 
+    def extends(self, snapshot: Snapshot, before: Snapshot) -> bool:
+        """Whether the files of a snapshot before its own changes are exactly those of another one.
+
+        Writers of other engines name no parent; but what a commit is made on top of is its base list.
+
+        Raises: CorruptDataError, MissingFileError: as ``read_list``.
+        """
+        base, delta = self._lists_of(snapshot)
+        known = [each for manifests in self._lists_of(before) for each in manifests]
+        names = {each.file_name for each in known}
+        if names in ({each.file_name for each in base}, {each.file_name for each in (*base, *delta)}):
+            return True  # the latter: it has no changes, and the same lists
+        return self._live_of(base) == self._live_of(known)  # manifests were merged
+
     def write_index_manifest(self, entries: Sequence[IndexManifestEntry]) -> str:
         """Write the complete list of index files of a snapshot. Returns its name."""
         records = [entry.to_avro() for entry in entries]
@@ -191,6 +206,15 @@ class ManifestStore:
         body = self._body(name, None)
         entries = _records(body, self._paths.manifest(name), IndexManifestEntry.from_avro)
         return self._allowed(name, body, entries, lambda entry: entry.external_path)
+
+    def _lists_of(self, snapshot: Snapshot) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]]:
+        return (
+            self.read_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+            self.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+        )
+
+    def _live_of(self, manifests: Sequence[ManifestFileMeta]) -> set[FileIdentity]:
+        return {each.identity for each in live_entries([e for m in manifests for e in self.read_manifest(m)])}
 
     def _allowed(self, name: str, body: bytes, found: list[T], path_of: Callable[[T], str | None]) -> list[T]:
         """The records of a file, none of which leads out of the table."""

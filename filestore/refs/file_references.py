@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from filestore.layout.branch_state import is_hidden
 from filestore.manifest.entries import EntryKind, ManifestEntry
-from filestore.refs.live_references import Deciders, LiveReference, ReferenceKind, in_order, on_branch
+from filestore.refs.deciding import Deciders
+from filestore.refs.live_references import LiveReference, ReferenceKind, in_order, on_branch
 from filestore.scan.snapshot_files import delta_entries, live_files, live_files_of_partitions
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
@@ -154,7 +155,7 @@ class FileReferences:
                 for group in side:
                     used = [self._read(each, files_of) for each in group]
                     found |= {path for paths in used for path in paths or ()}
-                    if None not in used:
+                    if None not in used and deciders.ends(group):
                         break
         return found
 
@@ -217,7 +218,12 @@ class FileReferences:
     def _continues(self, reference: LiveReference, previous: LiveReference) -> bool:
         """Whether a snapshot was made on top of the one before; a fork was not."""
         snapshot, before = self._snapshot(reference), self._snapshot(previous)
-        return snapshot is not None and before is not None and snapshot.parent in (None, before.identity)
+        if snapshot is None or before is None:
+            return False
+        try:
+            return on_branch(self._table, reference.branch).snapshots.follows(snapshot, before)
+        except FileNotFoundError:
+            return False  # about to expire
 
     def _snapshot(self, reference: LiveReference) -> Snapshot | None:
         if reference.snapshot is not None:

@@ -8,18 +8,15 @@ without files, which nothing else needs.
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
 
 from filestore.layout.branch_state import read_work
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.refs.file_references import data_files, metadata_files
-from filestore.refs.live_references import branch_names, on_branch
+from filestore.refs.live_references import FORK_TAG_PREFIX, branch_names, on_branch
 from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, FluvialError
-
-FORK_TAG_PREFIX: Final = "fork-of-snapshot-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ keeps longer than its snapshot.
 Files without a live reference are not part of the table.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from typing import Final
 
 from filestore.layout.branch_names import is_merge_tag
 from filestore.layout.paths import BRANCH_PREFIX, CHANGELOG_PREFIX, MAIN_BRANCH
@@ -18,6 +18,9 @@ from filestore.refs.savepoint_files import find_savepoint, savepoint_ids
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from lsm.errors import FluvialError
+
+FORK_TAG_PREFIX: Final = "fork-of-snapshot-"
+"""Prefix of the tags of forks, which repair has taken out of the history."""
 
 
 class ReferenceKind(Enum):
@@ -139,90 +142,6 @@ def readable_references(store: TableStore) -> tuple[list[LiveReference], list[tu
                 continue
             found += [] if reference is None else [reference]
     return found, unreadable
-
-
-@dataclass(frozen=True, slots=True)
-class Deciders:
-    """The live references that decide about the files of one snapshot; see ``DecidingReferences``."""
-
-    own: Sequence[LiveReference]  # of the branch of the snapshot, by snapshot
-    older: int  # in ``own``: the end of those up to the snapshot
-    newer: int  # in ``own``: the start of those behind the snapshot, if they decide
-    others: Sequence[LiveReference]  # all decide
-
-    def sides(self) -> Iterator[Iterator[Sequence[LiveReference]]]:
-        """Those before the snapshot, and those behind it: each side by snapshot, the nearest first.
-
-        The nearest one decides. One that is gone when its files are looked up, or about to go and incomplete, does not:
-        then the next one does.
-        """
-        yield self._down()
-        yield self._up()
-
-    def nearest(self) -> list[LiveReference]:
-        """The first ones of each side, and all others; in no order."""
-        return [*(each for side in self.sides() for each in next(side, ())), *self.others]
-
-    # of several with one id all count: a rollback may have given the id of a tagged snapshot to another one
-
-    def _down(self) -> Iterator[Sequence[LiveReference]]:
-        end = self.older
-        while end:
-            start = bisect_left(self.own, self.own[end - 1].snapshot_id, key=_by_id)
-            yield self.own[start:end]
-            end = start
-
-    def _up(self) -> Iterator[Sequence[LiveReference]]:
-        start = self.newer
-        while start < len(self.own):
-            end = bisect_right(self.own, self.own[start].snapshot_id, key=_by_id)
-            yield self.own[start:end]
-            start = end
-
-
-class DecidingReferences:
-    """The live references that decide whether a file may be deleted: if none of these uses it, none does.
-
-    A file is in a branch from the commit that adds it to the one that removes it, without a gap, because names are
-    never reused. So of the references of that branch, only the nearest on each side of a snapshot with the file can
-    have it too. Other branches share files from their creation: all their references must be considered. So must a tag
-    of a fork, which a repair has removed from the history of the branch: its files may be gone there at its number.
-    """
-
-    def __init__(
-        self, references: Sequence[LiveReference], *, branch: str, removed: frozenset[str] = frozenset()
-    ) -> None:
-        """Index the references.
-
-        Args:
-            references: the remaining references.
-            branch: the branch of the files.
-            removed: identities of the snapshots that were removed from its history.
-        """
-        self._removed = removed
-        is_own = [
-            each.branch == branch and each.kind is not ReferenceKind.CHANGELOG and not self._is_fork(each)
-            for each in references
-        ]
-        self._own = sorted((reference for reference, own in zip(references, is_own, strict=True) if own), key=_by_id)
-        self._others = [reference for reference, own in zip(references, is_own, strict=True) if not own]
-
-    def about(self, snapshot_id: int, *, is_last: bool, identity: str = "") -> Deciders:
-        """The references to ask for a file.
-
-        Args:
-            snapshot_id: a snapshot of that branch with the file, deleted or about to be.
-            is_last: the next snapshot no longer has the file.
-            identity: of the snapshot, where it may be a fork.
-        """
-        if identity in self._removed:
-            return Deciders((), 0, 0, [*self._own, *self._others])
-        end = bisect_right(self._own, snapshot_id, key=_by_id)
-        return Deciders(self._own, end, len(self._own) if is_last else end, self._others)
-
-    def _is_fork(self, reference: LiveReference) -> bool:
-        snapshot = reference.snapshot
-        return reference.kind is ReferenceKind.TAG and snapshot is not None and snapshot.identity in self._removed
 
 
 def _lasting_references(store: TableStore) -> list[LiveReference]:

@@ -98,11 +98,22 @@ def with_pending_tag(
 
 
 def check_unclaimed(store: TableStore, name: str, snapshot: Snapshot, purpose: str) -> None:
-    """Check that no expiry or rollback has claimed a snapshot, and that it is the same one. Raises: ConflictError."""
+    """Check that no expiry or rollback has claimed a snapshot, that it is the same one, and no fork.
+
+    What a fork holds may be committed again by its writer: so no file of it would have one line of references.
+
+    Raises: ConflictError.
+    """
     found = store.snapshots.find_ref(snapshot.ref)
     is_leaving = found is None or store.snapshots.removed.has(snapshot.identity)
     if is_leaving or store.snapshots.claimed_up_to() > snapshot.id:
         raise _expired(store, name, snapshot, purpose)
+    if store.snapshots.line().is_fork(snapshot.id) and store.snapshots.find_committed(snapshot.id) is None:
+        raise ConflictError(
+            f"the snapshot is not in the history, its writer takes it back or has died, so it was not {purpose}: "
+            f"table={store.name} tag={name} snapshot={snapshot.id} fix='take another one; if its writer has died, "
+            "run repair on the table, which makes it a tag'"
+        )
 
 
 def check_open(store: TableStore, name: str, purpose: str) -> None:

@@ -1,9 +1,11 @@
 """Removed snapshots and tags, with the files that nothing else uses."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from filestore.refs.deciding import DecidingReferences
 from filestore.refs.file_references import (
     FileReferences,
     FileSize,
@@ -13,7 +15,7 @@ from filestore.refs.file_references import (
     data_files,
     metadata_files,
 )
-from filestore.refs.live_references import DecidingReferences, LiveReference, ReferenceKind, all_references
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
@@ -30,12 +32,17 @@ class Removal:
     metadata: MetadataFiles = field(default_factory=MetadataFiles)
 
     @property
+    def is_tag(self) -> bool:
+        """Whether it is a tag, perhaps one that is being created."""
+        return self.reference.kind in TAG_KINDS
+
+    @property
     def size_bytes(self) -> int:
         """Total size of data and changelog files."""
         return sum(each.size_bytes for each in self.data)
 
 
-def unused_of(store: TableStore, target_id: int, removals: Sequence[Removal]) -> tuple[Removal, ...]:
+def unused_of(store: TableStore, target: Snapshot | None, removals: Sequence[Removal]) -> tuple[Removal, ...]:
     """The removals with the files that nothing uses, while others commit and expire.
 
     What is committed meanwhile shares files only with what was there. But where a reference expires while its files are
@@ -43,7 +50,7 @@ def unused_of(store: TableStore, target_id: int, removals: Sequence[Removal]) ->
     """
     live = all_references(store)
     while True:
-        found = with_unused_files(store, target_id, removals, live)
+        found = with_unused_files(store, target, removals, live)
         later = all_references(store)
         if set(live) <= set(later):
             return found
@@ -51,20 +58,28 @@ def unused_of(store: TableStore, target_id: int, removals: Sequence[Removal]) ->
 
 
 def with_unused_files(
-    store: TableStore, target_id: int, removals: Sequence[Removal], live: Sequence[LiveReference]
+    store: TableStore, target: Snapshot | None, removals: Sequence[Removal], live: Sequence[LiveReference]
 ) -> tuple[Removal, ...]:
-    """The removals with the files that no live reference uses; each belongs to the oldest removal that has it."""
-    known = {target_id, *(each.snapshot.id for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT)}
-    candidates = [_candidates(store, each, known) for each in removals]
+    """The removals with the files that no live reference uses; each belongs to the oldest removal that has it.
+
+    Args:
+        store: the table, on the branch.
+        target: the snapshot that stays as the newest; None: it has expired since.
+        removals: newest first.
+        live: the references that stay.
+    """
+    snapshots = [each.snapshot for each in reversed(removals) if each.reference.kind is ReferenceKind.SNAPSHOT]
+    behind = _descendants(store, target, snapshots)
+    candidates = [_candidates(store, each, behind) for each in removals]
     partitions = {file.partition for data, _ in candidates for file in data}
-    noted = {each.snapshot.identity for each in removals if each.reference.kind is ReferenceKind.SNAPSHOT}
-    forks = store.snapshots.removed.identities() - noted
     references = FileReferences(store, partitions=partitions)
-    deciding = DecidingReferences(live, branch=store.paths.branch, removed=forks)
+    deciding = DecidingReferences.of(store, live)
     seen: set[str] = set()
     found: list[Removal] = []
     for removal, (data, metadata) in zip(reversed(removals), reversed(candidates), strict=True):
-        near = deciding.about(removal.snapshot.id, is_last=False, identity=removal.snapshot.identity)
+        is_behind = target is not None and removal.snapshot.identity in behind
+        # what is behind the target shares files with it, or with nothing up to it
+        near = deciding.about(target.id, is_last=False) if target is not None and is_behind else deciding.all()
         used = references.used_about(near, with_data=bool(data)) | seen
         unused = {file.path: file for file in data if file.path not in used}
         own = MetadataFiles(leaves=metadata.leaves - used, lists=metadata.lists - used)
@@ -73,14 +88,27 @@ def with_unused_files(
     return tuple(reversed(found))
 
 
-def _candidates(store: TableStore, removal: Removal, known: Collection[int]) -> tuple[list[FileSize], MetadataFiles]:
-    """Existing files of a snapshot or tag; none for a tag of a ``known`` snapshot, which is examined itself."""
-    snapshot, is_tag = removal.snapshot, removal.reference.kind in TAG_KINDS
-    if is_tag and snapshot.id in known:
+def _descendants(store: TableStore, target: Snapshot | None, removed: Iterable[Snapshot]) -> frozenset[str]:
+    """Identities of the removed snapshots, given ascending, that are proved to be made on top of the target."""
+    found: set[str] = set()
+    before = target
+    for each in removed:
+        with suppress(FileNotFoundError):  # its lists are deleted already
+            if before is not None and store.snapshots.follows(each, before):
+                found.add(each.identity)
+                before = each
+    return frozenset(found)
+
+
+def _candidates(store: TableStore, removal: Removal, behind: Collection[str]) -> tuple[list[FileSize], MetadataFiles]:
+    """Existing files of a snapshot or tag; none for a tag of a snapshot that is examined itself."""
+    snapshot, is_tag = removal.snapshot, removal.is_tag
+    is_behind = snapshot.identity in behind
+    if is_tag and is_behind:
         return [], MetadataFiles()
     metadata = metadata_files(store, snapshot, is_partial=True, with_changelog=not is_tag)
     try:
-        data = added_files(store, snapshot) if snapshot.id - 1 in known else data_files(store, snapshot)
+        data = added_files(store, snapshot) if is_behind else data_files(store, snapshot)
     except FileNotFoundError:  # an interrupted rollback deleted its lists, after its files
         data = []
     return [*data, *([] if is_tag else changelog_files(store, snapshot))], metadata

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from filestore.refs.deciding import DecidingReferences
 from filestore.refs.file_references import FileReferences, FileSize, data_files, metadata_files
-from filestore.refs.live_references import DecidingReferences, LiveReference, all_references
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references
 from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 
@@ -42,12 +43,8 @@ def unused_files(
         CorruptDataError: another live reference has missing files, so the files it uses are unknown.
     """
     while True:
-        live = all_references(store)
-        left = [reference for reference in live if not is_deleted(reference)]
-        branch, removed = store.paths.branch, store.snapshots.removed.identities()
-        deciding = DecidingReferences(left, branch=branch, removed=removed)
-        deciders = deciding.about(snapshot.id, is_last=False, identity=snapshot.identity)
-        if any((each.branch, each.snapshot_id) == (branch, snapshot.id) for each in deciders.nearest()):
+        left = [reference for reference in all_references(store) if not is_deleted(reference)]
+        if any(_is_of(store, reference, snapshot) for reference in left):
             return UnusedFiles()  # the snapshot itself, or another reference to it
         try:
             candidates = data_files(store, snapshot)
@@ -57,10 +54,18 @@ def unused_files(
             logger.warning("a tag refers to files that are missing: tag=%s missing=%s", source, missing)
             return UnusedFiles()
         references = FileReferences(store, partitions={file.partition for file in candidates})
-        used = references.used_about(deciders)
+        used = references.used_about(DecidingReferences.of(store, left).about_state(snapshot))
         if references.lost <= {*all_references(store)}:
             data = tuple(each for each in candidates if each.path not in used)
             return UnusedFiles(data=data, metadata=metadata.all - used)
+
+
+def _is_of(store: TableStore, reference: LiveReference, snapshot: Snapshot) -> bool:
+    """Whether a reference of the table's branch keeps all files of a snapshot."""
+    if (reference.branch, reference.snapshot_id) != (store.paths.branch, snapshot.id):
+        return False
+    found = store.snapshots.find(snapshot.id) if reference.snapshot is None else reference.snapshot
+    return reference.kind is not ReferenceKind.CHANGELOG and found is not None and found.identity == snapshot.identity
 
 
 def delete_unreferenced(

@@ -146,7 +146,7 @@ def _find(store: TableStore, version: Version) -> tuple[Snapshot, str]:
     elif version.watermark is not None:
         found = at_watermark(store, version.watermark)
     elif version.snapshot_id is not None:
-        snapshot = store.snapshots.find(version.snapshot_id)
+        snapshot = store.snapshots.find_committed(version.snapshot_id)
         found = None if snapshot is None else (snapshot, "a snapshot was asked for")
     else:
         snapshot = store.snapshots.latest()
@@ -187,7 +187,7 @@ def at_watermark(store: TableStore, watermark: int) -> tuple[Snapshot, str] | No
     Returns:
         The snapshot and an explanation; None: no watermark is that late.
     """
-    ids = store.snapshots.ids()
+    ids = store.snapshots.line().ids
     at = bisect_left(ids, watermark, key=lambda each: _watermark_ms(store, each))
     found = next((each for each in map(store.snapshots.find, ids[at:]) if each is not None), None)
     if found is None or (at == 0 and found.id > FIRST_SNAPSHOT_ID):  # the first one with it may have expired
@@ -201,7 +201,7 @@ def at_watermark(store: TableStore, watermark: int) -> tuple[Snapshot, str] | No
 
 def before_watermark(store: TableStore, watermark: int) -> Snapshot | None:
     """The last snapshot with a watermark not later than this; None: there is none. See ``at_watermark``."""
-    ids = store.snapshots.ids()
+    ids = store.snapshots.line().ids
     end = bisect_left(ids, watermark + 1, key=lambda each: _watermark_ms(store, each))
     return store.snapshots.find(ids[end - 1]) if end else None
 

@@ -108,13 +108,16 @@ class CommitTimes:
         return max(least_ms, min(file_ms, snapshot.time_ms)) if file_ms <= self._now_ms else least_ms
 
 
-def snapshot_as_of(snapshots: ReadsSnapshots, time_ms: int, now_ms: int) -> Snapshot | None:
+def snapshot_as_of(
+    snapshots: ReadsSnapshots, time_ms: int, now_ms: int, *, line: Callable[[], Sequence[int]] | None = None
+) -> Snapshot | None:
     """The last snapshot committed at or before a time; the newest for now and later.
 
     Args:
         snapshots: of the table.
         time_ms: the time, epoch milliseconds.
         now_ms: by this machine's clock.
+        line: lists those that are no forks, ascending; None: none is.
 
     Returns:
         None when there is none or all have expired.
@@ -124,7 +127,7 @@ def snapshot_as_of(snapshots: ReadsSnapshots, time_ms: int, now_ms: int) -> Snap
         return None
     if time_ms >= now_ms or (time_ahead_ms(latest, now_ms) is not None and time_ms >= now_ms - AHEAD_MS):
         return latest
-    ids = snapshots.ids()
+    ids = (line or snapshots.ids)()
     end = len(ids)
     for start in CommitTimes(snapshots, latest, now_ms).starts:
         first = bisect_left(ids, start.id)

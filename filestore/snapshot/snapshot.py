@@ -235,7 +235,17 @@ def _given(body: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def back_from(snapshot: Snapshot | None, find: Callable[[int], Snapshot | None]) -> Iterator[Snapshot]:
+def names_parent(snapshot: Snapshot, before: Snapshot) -> bool:
+    """Whether a snapshot names another one as the one that it follows, or none."""
+    return snapshot.parent in (None, before.identity)
+
+
+def back_from(
+    snapshot: Snapshot | None,
+    find: Callable[[int], Snapshot | None],
+    *,
+    follows: Callable[[Snapshot, Snapshot], bool] = names_parent,
+) -> Iterator[Snapshot]:
     """A snapshot and those before it, newest first, until one has expired; looked up lazily.
 
     What has the number before a snapshot may be a fork, which its writer did not take back: it is not of this history.
@@ -243,7 +253,7 @@ def back_from(snapshot: Snapshot | None, find: Callable[[int], Snapshot | None])
     while snapshot is not None:
         yield snapshot
         before = find(snapshot.id - 1) if snapshot.id > FIRST_SNAPSHOT_ID else None
-        snapshot = before if before is not None and snapshot.parent in (None, before.identity) else None
+        snapshot = before if before is not None and follows(snapshot, before) else None
 
 
 def with_befores(history: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Callable[[], Snapshot | None]]]:

@@ -17,6 +17,7 @@ from filestore.snapshot.claims import ExpiryClaims
 from filestore.snapshot.commit_times import snapshot_as_of
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef, back_from
+from filestore.snapshot.snapshot_line import SnapshotLine
 from lsm.errors import CorruptDataError, InvalidInputError, OutcomeUnknownError, UnavailableError
 
 logger = logging.getLogger("fluvial.snapshots")
@@ -48,6 +49,7 @@ class SnapshotStore:
         *,
         lock: TableLock | None = None,
         table_uuid: Callable[[], str | None] = lambda: None,
+        extends: Callable[[Snapshot, Snapshot], bool] = lambda snapshot, before: True,
     ) -> None:
         """Of one branch.
 
@@ -56,9 +58,11 @@ class SnapshotStore:
             paths: of the branch.
             lock: makes publishing safe where ``io`` cannot create a file exclusively; see ``commit.lock``.
             table_uuid: looks up the id of the table that is there now; None: it has none.
+            extends: whether a snapshot that names no parent has the files of another one as its base; see
+                ``ManifestStore.extends``.
         """
         self._io = io
-        self._table_uuid = table_uuid
+        self._table_uuid, self._extends = table_uuid, extends
         self._paths = paths
         self._lock = lock
         self.claims = ExpiryClaims(io, paths)
@@ -114,15 +118,44 @@ class SnapshotStore:
             return False
         return self._table_uuid() not in (None, snapshot.table_uuid)
 
+    def line(self) -> SnapshotLine:
+        """The line of history, which alone shows what the branch holds: without forks."""
+        ids = self.ids()  # before the newest: what is listed behind that is a fork
+        newest, claimed = self.latest_id(), self.claimed_up_to()
+        first = claimed if claimed > FIRST_SNAPSHOT_ID else self._first_unclaimed(ids)
+        return SnapshotLine(ids, first=first, newest=newest, find=self.find, follows=self.follows)
+
+    def follows(self, snapshot: Snapshot, before: Snapshot) -> bool:
+        """Whether a snapshot was made on top of the one with the number before.
+
+        Raises: FileNotFoundError: another engine made it, and its lists or those of the other one are gone.
+        """
+        if snapshot.id != before.id + 1:
+            return False
+        return snapshot.parent == before.identity if snapshot.parent is not None else self._extends(snapshot, before)
+
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot that has not expired; None when nothing was committed."""
+        claimed = self.claimed_up_to()
+        if claimed > FIRST_SNAPSHOT_ID:
+            return claimed
         hinted = self._hint(self._paths.earliest_hint)
-        # A hint may be wrong: it is valid only if its snapshot exists, and none before it but those that are claimed.
+        # A hint may be wrong: it is valid only if its snapshot exists, and none before it.
         if hinted is not None and self.exists(hinted) and not (hinted > FIRST_SNAPSHOT_ID and self.exists(hinted - 1)):
             return hinted
-        claimed = self.claimed_up_to()
-        found = ((each, self.find(each)) for each in self.ids() if each >= claimed)
-        return next((each for each, snapshot in found if snapshot and not self.is_of_other_table(snapshot)), None)
+        return self._first_unclaimed(self.ids())
+
+    def _first_unclaimed(self, ids: Sequence[int]) -> int | None:
+        """The oldest listed snapshot that the hint names, or the next one follows; of those that no expiry claimed."""
+        hinted = self._hint(self._paths.earliest_hint)
+        for at, each in enumerate(ids, 1):
+            snapshot = self.find(each)
+            if snapshot is None or self.is_of_other_table(snapshot):
+                continue
+            following = self.find(ids[at]) if at < len(ids) else None
+            if each == hinted or following is None or self._leads(following, snapshot):
+                return each
+        return None
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None when nothing was committed. Raises: CorruptDataError."""
@@ -166,16 +199,41 @@ class SnapshotStore:
         found = self.find(ref.id)
         return found if found is not None and found.ref == ref else None
 
-    def back_from(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-        """A snapshot and those before it, newest first, until one has expired; read lazily."""
-        return back_from(snapshot, self.find)
+    def back_from(self, snapshot: Snapshot | None, *, is_exact: bool = False) -> Iterator[Snapshot]:
+        """A snapshot and those before it, newest first, until one has expired; read lazily.
 
-    def is_in_history(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot that is there is the newest, or the next continues it; else it is a fork."""
-        if snapshot.id == self.latest_id():
+        Args:
+            snapshot: the newest one.
+            is_exact: also look into the lists where neither is by Fluvial, as forks of other engines count too.
+        """
+        return back_from(snapshot, self.find, follows=self._leads if is_exact else self._leads_here)
+
+    def _leads(self, snapshot: Snapshot, before: Snapshot) -> bool:
+        """``follows``; what has begun to expire is taken for the history."""
+        try:
+            return self.follows(snapshot, before)
+        except FileNotFoundError:
             return True
-        following = self.find(snapshot.id + 1)
-        return following is not None and following.parent in (None, snapshot.identity)
+
+    def _leads_here(self, snapshot: Snapshot, before: Snapshot) -> bool:
+        """``_leads``, for forks of writers of Fluvial."""
+        is_foreign = snapshot.parent is None and before.is_external
+        return snapshot.id == before.id + 1 if is_foreign else self._leads(snapshot, before)
+
+    def find_committed(self, snapshot_id: int) -> Snapshot | None:
+        """One snapshot; None when it expired, was never published, or is a fork."""
+        found = self.find(snapshot_id)
+        return None if found is None or self.line().is_fork(snapshot_id) else found
+
+    def is_on_line(self, snapshot_id: int, *, since: int | None = None) -> bool:
+        """Whether the snapshot of this number is on the line now, also if a rollback ends between two looks.
+
+        Args:
+            snapshot_id: the number.
+            since: from this number on there must be no gap.
+        """
+        lines = (self.line() for _ in range(2))
+        return any(line.has(snapshot_id) and (since is None or line.has_no_gap(since)) for line in lines)
 
     def publish(self, snapshot: Snapshot) -> bool:
         """Make a snapshot visible: the atomic step of a commit.
@@ -271,16 +329,14 @@ class SnapshotStore:
             if known == before:  # else another expiry has claimed that snapshot, and deleted it
                 return FIRST_SNAPSHOT_ID
 
-    def oldest_left(self) -> int | None:
-        """Id of the oldest snapshot file, including those left by an interrupted expiry; None: there is none."""
-        oldest = self.earliest_id()
-        while oldest is not None and oldest > FIRST_SNAPSHOT_ID and self.exists(oldest - 1):
-            oldest -= 1
-        return oldest
+    def oldest_left(self) -> Snapshot | None:
+        """The oldest snapshot on the line, including those left by an interrupted expiry; None: there is none."""
+        earliest = self.find(self.earliest_id() or 0)
+        return min(self.back_from(earliest), key=lambda each: each.id, default=None)
 
     def as_of(self, time_ms: int, *, now_ms: int) -> Snapshot | None:
         """The last snapshot committed at or before a time; the newest for now and later. See ``snapshot_as_of``."""
-        return snapshot_as_of(self, time_ms, now_ms)
+        return snapshot_as_of(self, time_ms, now_ms, line=lambda: self.line().ids)
 
     def tag(self, name: str) -> Snapshot:
         """The tagged snapshot. Raises: InvalidInputError naming the existing tags; CorruptDataError."""

@@ -19,8 +19,7 @@ from filestore.commit import conflicts, expired_commits, history, table_commit
 from filestore.io.memory_files import MemoryFiles
 from filestore.layout import branch_state
 from filestore.maintenance import orphans, rollback, snapshot_expiry
-from filestore.maintenance.rollback_run import RollbackRun
-from filestore.refs import file_references, live_references, pending_tags
+from filestore.refs import deciding, file_references, live_references, pending_tags
 from filestore.refs.live_references import LiveReference, ReferenceKind
 from filestore.snapshot.removed_snapshots import RemovedSnapshots
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
@@ -130,8 +129,8 @@ def forgetting_lost_attempts(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_nearest(patch: pytest.MonkeyPatch) -> None:
-    known = live_references.Deciders.sides
-    patch.setattr(live_references.Deciders, "sides", lambda self: (islice(side, 1) for side in known(self)))
+    known = deciding.Deciders.sides
+    patch.setattr(deciding.Deciders, "sides", lambda self: (islice(side, 1) for side in known(self)))
 
 
 def trusting_names_of_tags(patch: pytest.MonkeyPatch) -> None:
@@ -149,7 +148,7 @@ def deleting_by_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_unlimited_rollbacks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rollback, "begin_run", lambda _, run, target_id, **__: RollbackRun(run=run, target_id=target_id))
+    patch.setattr(rollback, "begin_run", lambda _, mine, **__: mine)
 
 
 def without_a_seal(patch: pytest.MonkeyPatch) -> None:

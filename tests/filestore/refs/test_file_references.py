@@ -15,8 +15,9 @@ from filestore.maintenance.partitions import drop_partitions
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.manifest.entries import live_entries
 from filestore.refs.branch_origins import branch_made_from
+from filestore.refs.deciding import Deciders, DecidingReferences
 from filestore.refs.file_references import FileReferences
-from filestore.refs.live_references import DecidingReferences, LiveReference, ReferenceKind, all_references
+from filestore.refs.live_references import LiveReference, ReferenceKind, all_references
 from filestore.refs.savepoint_files import list_savepoints
 from filestore.scan.live_files import LiveFiles
 from filestore.scan.snapshot_files import live_files
@@ -47,7 +48,12 @@ def root(kind: ReferenceKind, snapshot_id: int, branch: str = "main") -> LiveRef
 def asked(tags: list[int], *, snapshot_id: int, is_last: bool, chain: tuple[int, ...] = ()) -> list[int]:
     roots = [root(ReferenceKind.TAG, each) for each in tags] + [root(ReferenceKind.SNAPSHOT, each) for each in chain]
     found = DecidingReferences(roots, branch="main").about(snapshot_id, is_last=is_last)
-    return sorted(each.snapshot_id for each in found.nearest())
+    return sorted(each.snapshot_id for each in nearest(found))
+
+
+def nearest(found: Deciders) -> list[LiveReference]:
+    """Those that are asked where each side has one that decides."""
+    return [*(each for side in found.sides() for each in next(side, ())), *found.others]
 
 
 def test_a_file_that_came_and_went_between_two_tags_is_nobodys() -> None:
@@ -75,7 +81,7 @@ def test_other_branches_and_changelogs_are_always_asked() -> None:
         root(ReferenceKind.SNAPSHOT, 3, "dev"), root(ReferenceKind.TAG, 900, "dev"), root(ReferenceKind.CHANGELOG, 2),
     ]  # fmt: skip
     found = DecidingReferences([*others, root(ReferenceKind.SNAPSHOT, 7)], branch="main").about(5, is_last=True)
-    assert found.nearest() == others
+    assert nearest(found) == others
 
 
 # ---- against brute force
