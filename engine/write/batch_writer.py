@@ -26,7 +26,7 @@ from engine.runtime.metrics import record_batch
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, committable, warn_of_kept_updates
 from engine.write.event_time import watermark_of
-from engine.write.renumber import renumbered
+from engine.write.renumber import renumbered, superseded
 from engine.write.turns.repeating import AwaitedWriterError, buckets_of, check_not_stale, published_before
 from engine.write.turns.ticket_queue import Turn
 from engine.write.unlogged.log_sync import LogSync, of_lost_snapshot
@@ -361,8 +361,6 @@ class BatchWriter:
         def replan(conflict: ConflictError) -> None:
             nonlocal commit, results, wanted
             if isinstance(conflict, TakenOverError):
-                if self._log is None:  # else the newer run may have found these files in the log
-                    discard(self._store, wanted.messages)
                 raise conflict
             published = published_buckets(self._store, self._store.snapshots.latest(), wanted)
             if published:
@@ -375,10 +373,17 @@ class BatchWriter:
                 raise conflict
             starts = {each.bucket: each.log_slice.start_offset for each in results if each.log_slice is not None}
             self._store.clock.sleep(next(pauses_ms) / 1000)  # before: behind it the numbers would be old again
-            wanted = renumbered(self._store, self.live, wanted, starts, conflict)
+            lost, wanted = wanted, renumbered(self._store, self.live, wanted, starts, conflict)
+            if self._log is None:  # else the log has these files
+                discard(self._store, superseded(lost.messages, wanted.messages))
 
         attempts = self._store.options.commit_max_retries + 1
-        return retrying(lambda: commit.commit(wanted), attempts=attempts, replan=replan)
+        try:
+            return retrying(lambda: commit.commit(wanted), attempts=attempts, replan=replan)
+        except ConflictError:
+            if self._log is None:
+                discard(self._store, wanted.messages)
+            raise
 
     def _check_run(self) -> None:
         if self._run is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from engine.write.renumber import rewrite_with_higher_numbers
+from engine.write.renumber import rewrite_with_higher_numbers, superseded
 from filestore.changelog.batch_changes import batch_changes
 from filestore.commit.committable import discard
 from filestore.index.deletion_vectors import read_deletion_vectors
@@ -65,8 +65,7 @@ class ExactChanges:
         live = self._live[BucketKey(message.partition, message.bucket)]
         highest = max((file.max_sequence_number for file in live), default=NO_SEQUENCE_NUMBER)
         moved = rewrite_with_higher_numbers(self._store, message, above=highest)
-        if moved is not message:
-            discard(self._store, [message])
+        discard(self._store, superseded([message], [moved]))
         return moved
 
     def of(self, message: CommitMessage) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:

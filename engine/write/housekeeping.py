@@ -21,7 +21,7 @@ from filestore.snapshot.snapshot import Snapshot
 from filestore.table_store import TableStore
 from filestore.tag.automatic_tags import create_batch_tag, create_due_tags, creates_tags
 from filestore.tag.savepoints import create_savepoint, is_savepoint_due
-from filestore.tag.tags import delete_tag, expired_tags
+from filestore.tag.tags import expire_tags
 from lsm.errors import FluvialError, InvalidInputError
 
 logger = logging.getLogger("fluvial.housekeeping")
@@ -162,9 +162,8 @@ class Housekeeping:
 
     def _expire_tags(self) -> None:
         if self._table.options.tag_time_expire_enabled:
-            for tag in expired_tags(self._table):
-                delete_tag(self._table, tag.name)
-                logger.info("tag expired: table=%s tag=%s", self._table.name, tag.name)
+            for gone in expire_tags(self._table):
+                logger.info("tag expired: table=%s tag=%s", self._table.name, gone.tag.name)
 
     def _expire_partitions(self) -> None:
         over = partitions_to_expire(self._table)

@@ -1,12 +1,12 @@
 """Rows of a bucket numbered again, when another writer committed to the bucket first.
 
 Two records of one key may not share a sequence number. The later commit's rows must win, so they move above what the
-earlier one wrote; their order among themselves stays. The old files are left for orphan cleaning: the log's marker may
-name them.
+earlier one wrote; their order among themselves stays. The old files are ``superseded``; where the log's marker may name
+them, they are left for orphan cleaning.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -87,6 +87,20 @@ def rewrite_with_higher_numbers(store: TableStore, message: CommitMessage, *, ab
             )
     files = [each for file in message.new_files for each in _shifted(store, message, file, shift)]
     return replace(message, new_files=tuple(files))
+
+
+def superseded(lost: Sequence[CommitMessage], moved: Sequence[CommitMessage]) -> list[CommitMessage]:
+    """What to discard of messages, one for one, that were rewritten: the changelog is the same files in both."""
+    found = []
+    for before, after in zip(lost, moved, strict=True):
+        kept = {file.file_name for file in after.new_files}
+        gone = tuple(file for file in before.new_files if file.file_name not in kept)
+        found.append(
+            CommitMessage(
+                partition=before.partition, bucket=before.bucket, total_buckets=before.total_buckets, new_files=gone
+            )
+        )
+    return found
 
 
 def _shifted(store: TableStore, message: CommitMessage, file: DataFileMeta, shift: int) -> list[DataFileMeta]:

@@ -37,7 +37,7 @@ from filestore.schema.schema_store import SchemaStore, new_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.table import FileTable
 from filestore.types.data_types import DataField
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
 DEFAULT_DATABASE: Final = "default"
 _TABLES_LISTED: Final = 10
@@ -222,8 +222,10 @@ class FileCatalog:
                 registry=self._registry,
                 catalog=CatalogPlace(warehouse=self.warehouse, options=self.options.given),
             )
-        except InvalidInputError as error:
-            if self._has_schema(root) or not str(error).startswith("no such table:"):
+        except (InvalidInputError, CorruptDataError) as error:  # it may have been dropped or renamed meanwhile
+            if self._has_schema(root) or not (
+                isinstance(error, CorruptDataError) or str(error).startswith("no such table:")
+            ):
                 raise
             raise self._no_such_table(name, root) from error
 

@@ -44,6 +44,7 @@ from filestore.commit.history import CommitHistory
 from filestore.commit.snapshot_writer import changes_nothing, entries_of, write_snapshot
 from filestore.commit.succession import check_is_same_table, remove_strays
 from filestore.manifest.commit_message import CommitMessage
+from filestore.scan.live_files import snapshot_is_gone
 from filestore.scan.snapshot_files import live_files
 from filestore.schema.validation import check_writable
 from filestore.snapshot.snapshot import EMPTY_TABLE, CommitKind, Snapshot, SnapshotRef
@@ -258,7 +259,7 @@ class TableCommit:
         try:
             return self._attempt(request, progress, latest)
         except FileNotFoundError as error:
-            if latest is None or self._table.snapshots.find_ref(latest.ref) is not None:
+            if latest is None or not snapshot_is_gone(self._table, latest.ref):
                 raise
             raise LostRaceError(
                 f"the newest snapshot was removed meanwhile: table={self._table.name} snapshot={latest.id} "

@@ -7,6 +7,7 @@ TagTimeExpire.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -265,6 +266,16 @@ def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list
         ):
             found.append(tag)
     return found
+
+
+def expire_tags(store: TableStore, *, older_than_ms: int | None = None, dry_run: bool = False) -> list[DeletedTag]:
+    """Delete the expired tags, see ``expired_tags``; those that others delete, rename or move meanwhile are theirs."""
+    gone = []
+    for tag in expired_tags(store, older_than_ms=older_than_ms):
+        with suppress(InvalidInputError):
+            if _find(store, tag.name) == tag:
+                gone.append(delete_tag(store, tag.name, dry_run=dry_run))
+    return gone
 
 
 def check_not_of_savepoint(store: TableStore, name: str) -> None:

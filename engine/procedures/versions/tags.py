@@ -189,8 +189,7 @@ def expire_tags(table: Table, older_than: MomentText | None = None, dry_run: boo
         One row for each tag.
     """
     before_ms = None if older_than is None else moment_ms("older_than", older_than)
-    found = tags.expired_tags(table.store, older_than_ms=before_ms)
-    return _gone([tags.delete_tag(table.store, tag.name, dry_run=dry_run) for tag in found])
+    return _gone(tags.expire_tags(table.store, older_than_ms=before_ms, dry_run=dry_run))
 
 
 def _made(tag: Tag) -> pa.Table:

@@ -26,7 +26,7 @@ from engine.spark.writer.staged_rows import StagedFile, clear_abandoned, clear_s
 from engine.spark.writer.task_files import FilesOfTask
 from engine.write.batch_part import BatchSpec, BucketResult, write_part
 from engine.write.driver.bucket_threads import compact_in_threads
-from engine.write.renumber import rewrite_with_higher_numbers
+from engine.write.renumber import rewrite_with_higher_numbers, superseded
 from engine.write.session import Upkeep, WriteSession
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import CommitResult
@@ -276,9 +276,8 @@ def _following(store: TableStore, result: BucketResult, highest: Mapping[BucketK
     for each in result.messages:
         above = highest.get(BucketKey(each.partition, each.bucket), NO_SEQUENCE_NUMBER)
         moved = rewrite_with_higher_numbers(store, each, above=above)
-        if store.has_key and moved is not each:
-            discard(store, [each])
         messages.append(moved)
+    discard(store, superseded(result.messages, messages))
     return replace(result, messages=tuple(messages))
 
 

@@ -1,15 +1,20 @@
 """Rows that are numbered again because another writer came first."""
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from engine import Catalog
+from engine import Catalog, Table
 from engine.write.renumber import rewrite_with_higher_numbers
-from lsm.errors import OutcomeUnknownError
-from tests.support.tables import key_table, messages_of, rows
+from lsm.errors import ConflictError, OutcomeUnknownError
+from tests.support.faults import MemoryFileIO
+from tests.support.roots import files_there, used_files
+from tests.support.tables import KEY_SCHEMA, key_table, key_values, memory_catalog, messages_of, rows
 
 
 def test_files_that_are_gone_are_not_published_again() -> None:
@@ -45,3 +50,47 @@ def test_writers_of_one_bucket_at_once_all_write_and_are_all_in_lineage(tmp_path
     assert sorted(found) == sorted([0, *(10 * writer + turn for writer in writers for turn in range(3))])
     stored = catalog.system_table("paimon.sink_snapshot_lineage").to_arrow().column("job").to_pylist()
     assert sorted(stored) == sorted(f"job{writer}" for writer in writers for _ in range(3))
+
+
+class Overtaken(MemoryFileIO):
+    """A disk on which others commit right before each of the first commits of a writer."""
+
+    others: Callable[[], object] = staticmethod(lambda: None)
+    left = 0
+
+    def create_exclusive(self, path: str, body: bytes) -> bool:
+        if self.left and "/snapshot/snapshot-" in path:
+            left, self.left = self.left - 1, 0
+            self.others()
+            self.left = left
+        return super().create_exclusive(path, body)
+
+
+OF_BUCKETS: Mapping[str, dict[str, Any]] = {
+    "key": {"primary_key": ["id"], "options": {"bucket": "2"}},
+    "changelog": {"primary_key": ["id"], "options": {"bucket": "1", "changelog-producer": "input"}},
+    "index": {"primary_key": ["id"], "options": {"bucket": "1", "file-index.bloom-filter.columns": "v"}},
+    "append": {"options": {"bucket": "2", "bucket-key": "id"}},
+}
+
+
+@pytest.mark.parametrize("lost", [1, 2, 99], ids=["once", "twice", "for good"])
+@pytest.mark.parametrize("kind", OF_BUCKETS)
+def test_a_batch_that_lost_a_race_leaves_no_file_behind(kind: str, lost: int) -> None:
+    """soak: every race that a writer lost left its files of before, until orphans are removed a day later."""
+    io = Overtaken()
+    options = {**OF_BUCKETS[kind]["options"], "write-only": "true", "commit.max-retries": "4"}
+    table = memory_catalog(io).create_table("db.t", KEY_SCHEMA, **{**OF_BUCKETS[kind], "options": options})
+    written = count(1000)
+    io.others = lambda: table.write(rows((next(written), 0), (next(written), 0)))
+    Table(table).write(rows((1, 0)))
+    io.left = lost
+    is_refused = False
+    try:
+        Table(table).write(rows((1, 1), (2, 1), (3, 1)))
+    except ConflictError:
+        is_refused = True
+    io.left = 0
+    assert is_refused == (lost == 99)
+    assert ((2, 1) in key_values(table)) is not is_refused
+    assert files_there(table) == used_files(table)

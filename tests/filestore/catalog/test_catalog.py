@@ -9,7 +9,7 @@ from filestore.catalog.warehouse import warehouse_path
 from filestore.evolution.schema_change import SetOption
 from filestore.io.memory_files import MemoryFiles
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, When, paused_before
+from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, paused_before
 from tests.support.tables import KEY_SCHEMA, WAREHOUSE, content, memory_catalog, rows
 
 
@@ -113,6 +113,29 @@ def test_an_interrupted_drop_leaves_no_table_and_is_finished_by_the_next() -> No
         memory_catalog(disk).create_table("db.t", KEY_SCHEMA)
     memory_catalog(disk).drop_table("db.t")
     memory_catalog(disk).create_table("db.t", KEY_SCHEMA)
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_table_that_is_renamed_or_dropped_while_it_is_opened_is_open_or_not_there(is_dropped: bool) -> None:
+    """soak: it was called corrupt, because its schema file was missing."""
+    for nth in range(1, 99):
+        disk = MemoryFiles()
+        catalog, ran = memory_catalog(disk), []
+        catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+
+        def change(catalog: FileCatalog = catalog, ran: list[bool] = ran) -> None:
+            ran.append(True)
+            catalog.drop_table("db.t") if is_dropped else catalog.rename_table("db.t", "db.u")
+
+        opening = memory_catalog(Nth(disk, nth, change))  # type: ignore[arg-type]
+        said = ""
+        try:
+            assert opening.table("db.t").schema.column_names == ("id", "v")
+        except InvalidInputError as error:
+            said = str(error)
+        assert said == "" or said.startswith("no such table: table=db.t")
+        if not ran:
+            return
 
 
 def test_what_a_commit_left_that_died_behind_a_rename_is_removed_by_a_drop() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.table import FileTable
 from filestore.tag.tags import create_tag
-from lsm.errors import ConflictError, FluvialError, InvalidInputError, OutcomeUnknownError
+from lsm.errors import ConflictError, CorruptDataError, FluvialError, InvalidInputError, OutcomeUnknownError
 from tests.support.faults import CountedNames, Disks, ManualClock, MemoryFileIO, Nth
 from tests.support.tables import (
     KEY_SCHEMA,
@@ -80,9 +81,11 @@ def another_writer(table: FileTable) -> None:
 Action = Callable[[FileTable], None]
 
 
-def paused_at(nth: int, action: Action, attempt: Callable[[FileTable], object]) -> tuple[FileTable, bool, object]:
+def paused_at(
+    nth: int, action: Action, attempt: Callable[[FileTable], object], before: Callable[[], FileTable] = _three_commits
+) -> tuple[FileTable, bool, object]:
     """The table, whether the action ran, and the result or error of an attempt paused before its n-th operation."""
-    table = copied(_three_commits())
+    table = copied(before())
     io = Nth(table.store.io, 0, lambda: action(table))
     paused = reopened(table, io)  # type: ignore[arg-type]
     io.left = nth
@@ -94,7 +97,12 @@ def paused_at(nth: int, action: Action, attempt: Callable[[FileTable], object]) 
         io.left = -1
 
 
-def sweep(action: Action, attempt: Callable[[FileTable], object], check: Callable[[FileTable, object], None]) -> int:
+def sweep(
+    action: Action,
+    attempt: Callable[[FileTable], object],
+    check: Callable[[FileTable, object], None],
+    before: Callable[[], FileTable] = _three_commits,
+) -> int:
     """Pause an attempt before each of its operations, and check every end. Returns how many operations there are."""
     disks = Disks()
     for nth in range(1, 200):
@@ -104,7 +112,7 @@ def sweep(action: Action, attempt: Callable[[FileTable], object], check: Callabl
             probe.append(True)
             action(table)
 
-        table, _, result = paused_at(nth, once, attempt)
+        table, _, result = paused_at(nth, once, attempt, before)
         if not probe:
             assert not isinstance(result, FluvialError)
             return nth - 1
@@ -159,6 +167,50 @@ def test_a_compaction_that_is_paused_anywhere_loses_nothing(action: Action, othe
         assert {*content(table)} == others
 
     assert sweep(action, lambda table: table.compact(full=True), check) > 15
+
+
+class DeadBefore:
+    """A file system of a process that dies right before it deletes a file."""
+
+    def __init__(self, inner: object, path: str) -> None:
+        self._inner, self._path = inner, path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def delete(self, path: str) -> None:
+        if path == self._path:
+            raise ProcessDied
+        self._inner.delete(path)  # type: ignore[attr-defined]
+
+
+def five_more_then_half_an_expiry(table: FileTable) -> None:
+    """Snapshots 4 to 8; 3 is there, and its files are not."""
+    for key in range(4, 9):
+        table.write(rows((key, key)))
+    io = DeadBefore(table.store.io, table.store.paths.snapshot(3))
+    with suppress(ProcessDied):
+        list(expire_snapshots(reopened(table, io).store, KEEP_ONE))  # type: ignore[arg-type]
+    assert {3, 4} < {*table.store.snapshots.ids()}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("merges", ["2", "30"])
+@pytest.mark.parametrize("attempt", [write_42, lambda table: table.compact(full=True)], ids=["write", "compact"])
+def test_no_writer_takes_files_for_lost_that_an_expiry_has_just_deleted(
+    attempt: Callable[[FileTable], object], merges: str
+) -> None:
+    """soak: the newest snapshot that a commit saw is still there, but expires, and its manifests are gone."""
+
+    def check(table: FileTable, result: object) -> None:
+        assert not isinstance(result, CorruptDataError)
+        assert {*content(table)} - {42} == {*range(1, 9)}
+        list(expire_snapshots(table.store, KEEP_ONE))  # the next one completes it
+
+    def before() -> FileTable:
+        return _three_commits(**{"manifest.merge-min-count": merges})
+
+    assert sweep(five_more_then_half_an_expiry, attempt, check, before=before) > 15
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ from filestore.tag.tags import (
     Tag,
     create_tag,
     delete_tag,
+    expire_tags,
     expired_tags,
     hold_snapshot,
     list_tags,
@@ -42,6 +43,7 @@ from tests.support.tables import (
     failing_at,
     key_table,
     memory_catalog,
+    reopened,
     rows,
 )
 
@@ -109,6 +111,31 @@ def test_a_tag_from_which_a_branch_was_made_stays() -> None:
     ):
         delete_tag(table.store, "old")
     assert content(table, tag="old") == {1: 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda store: delete_tag(store, "b"), set()),
+        (lambda store: rename_tag(store, "b", "x"), {"x"}),
+        (lambda store: replace_tag(store, "b", retained_ms=10**9), {"b"}),
+        (lambda store: create_branch(store, "dev", tag="b"), {"b"}),
+    ],
+    ids=["deleted", "renamed", "moved", "branched"],
+)
+def test_tags_that_others_change_while_tags_expire_are_theirs(
+    change: Callable[[TableStore], object], left: set[str]
+) -> None:
+    """soak: ``no such tag`` ended an expiry, and the tags behind it stayed."""
+    table = key_table(bucket="1")
+    for name in "abc":
+        table.write(rows((1, ord(name))))
+        create_tag(table.store, name, retained_ms=1)
+    table.store.clock.sleep(1)
+    with paused_before(table.store.io, "delete", lambda: change(table.store)) as io:
+        gone = expire_tags(reopened(table, io).store)
+    assert {*table.store.snapshots.tag_names()} == left
+    assert {each.tag.name for each in gone} == {"a", "c"}
 
 
 @pytest.mark.parametrize("has_origin", [True, False], ids=["ours", "Java's"])
