@@ -23,6 +23,7 @@ from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.log_login import login_for
+from filestore.options.table.groups import POSTPONE_BUCKET
 from filestore.read.side_by_side import batches_of_all, sharing_memory
 from filestore.read.split_read import read_split
 from filestore.refs.versions import FoundVersion, Version, find_version, parse_version
@@ -246,10 +247,10 @@ class FileTable(TableView):
             )
         replaces = self._replaced(present, spec, is_static=partition is not None)
         messages = upgrade_levels(self.store, committable.messages)
-        if not waits_for_compaction(self.store):
+        if not self.new_scan().skips_level0 or self.options.bucket == POSTPONE_BUCKET:
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces, only_after=only_after)
         low = [each for each in messages if any(file.level == 0 for file in each.new_files)]
-        # else there would be no rows of these until they are compacted
+        # else the table would have lost its rows, and not have these, until a compaction, perhaps of another job
         messages = [*(each for each in messages if each not in low), *compact_to_top(self.store, low)]
         with undoing_unless_visible(lambda: discard(self.store, messages)):
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces, only_after=only_after)

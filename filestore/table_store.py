@@ -26,6 +26,7 @@ from filestore.manifest.manifest_store import ManifestStore
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.table.groups import DYNAMIC_BUCKET
 from filestore.options.table_options import TableOptions
+from filestore.schema.column_options import options_at
 from filestore.schema.schema_store import SchemaStore
 from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
 from filestore.snapshot.consumers import ConsumerStore
@@ -149,8 +150,10 @@ class TableStore:
         return self._with(replace(self.schema, options={**self.schema.options, **options}))
 
     def with_schema(self, schema: TableSchema) -> Self:
-        """The same table with another version of its schema; today's options stay in force."""
-        return replace(self, schema=replace(schema, options=self.schema.options))
+        """The same table with another version of its schema; today's options stay in force, under the names of then."""
+        options = options_at(self.schema.options, self.schema.fields, schema.fields)
+        there = replace(schema, options=options)
+        return replace(self, schema=there) if options is self.schema.options else self._with(there)
 
     def at_schema(self, schema_id: int) -> Self:
         """The same table with a version of its schema, by id; today's options stay in force."""

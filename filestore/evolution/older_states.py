@@ -5,16 +5,16 @@ file cannot make up for is named: a dropped column, a type that does not hold ev
 Options that fold the rows of one key matter only where files overlap, so they are compared separately.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from filestore.evolution.option_changes import renamed_in_options
 from filestore.options.option import Option
 from filestore.options.parsing import names
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table.groups import split_field_key
 from filestore.options.table_options import TableOptions
+from filestore.schema.column_options import renamed_in_options
 from filestore.schema.column_paths import ColumnPath, path_text
 from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
@@ -118,12 +118,8 @@ def _text(value: object) -> str:
 def _by_new_names(then: TableSchema, now: TableSchema) -> TableSchema:
     """The older schema with the newest names of its columns; dropped ones keep the old names."""
     newest = {field.id: field.name for field in now.fields}
-    renamed = [field for field in then.fields if newest.get(field.id, field.name) != field.name]
-    options: Mapping[str, str] = then.options
-    for field in renamed:  # in two steps, because two columns may have exchanged their names
-        options = renamed_in_options(options, field.name, f"\0{field.id}")
-    for field in renamed:
-        options = renamed_in_options(options, f"\0{field.id}", newest[field.id])
+    names = {field.name: newest[field.id] for field in then.fields if newest.get(field.id, field.name) != field.name}
+    options = renamed_in_options(then.options, names)
     fields = tuple(replace(field, name=newest.get(field.id, field.name)) for field in then.fields)
     keys = tuple(newest.get(field.id, field.name) for field in then.fields_of(then.primary_keys))
     return replace(then, fields=fields, options=options, primary_keys=keys)

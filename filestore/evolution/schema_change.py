@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from filestore.evolution.option_changes import renamed_in_options, uses_of, with_option
+from filestore.evolution.option_changes import with_option
 from filestore.options.log_place import GENERATION_KEY, MARKER_KEY_KEY, SYSTEM_KEY, in_other_place
 from filestore.options.table.groups import SCHEMA_VERSION
+from filestore.schema.column_options import renamed_in_options, uses_of
 from filestore.schema.column_paths import (
     ColumnPath,
     ColumnPosition,
@@ -317,7 +318,7 @@ def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
     if len(path) > 1 or name == path[0]:
         return after
     keys = tuple(name if key == path[0] else key for key in schema.primary_keys)
-    return replace(after, primary_keys=keys, options=renamed_in_options(schema.options, path[0], name))
+    return replace(after, primary_keys=keys, options=renamed_in_options(schema.options, {path[0]: name}))
 
 
 def _retyped(schema: TableSchema, change: ChangeType) -> TableSchema:

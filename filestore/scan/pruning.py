@@ -112,12 +112,13 @@ class Pruner:
         wanted = [equal_values(self._predicate, name) for name in schema.bucket_keys]
         if any(values is None for values in wanted):
             return None
+        function = self._table.options.bucket_function
         choices = [list(values) for values in wanted if values is not None]
+        if function == "mod":  # which has no bucket for null, so no row has it
+            choices = [[value for value in values if value is not None] for values in choices]
         if prod(len(each) for each in choices) > _MAX_BUCKET_KEYS:
             return None
         types = [schema.field(name).type for name in schema.bucket_keys]
         rows = list(product(*choices))
         columns = [pa.array([row[index] for row in rows], type=arrow_type(each)) for index, each in enumerate(types)]
-        return frozenset(
-            bucket_ids(columns, types, total_buckets, function=self._table.options.bucket_function).tolist()
-        )
+        return frozenset(bucket_ids(columns, types, total_buckets, function=function).tolist())

@@ -122,12 +122,24 @@ def test_an_overwrite_with_deletes_or_overlapping_files_waits_for_a_compaction()
     assert content(table) == {1: 1}
 
 
-def test_first_row_tables_show_an_overwrite_at_once() -> None:
-    table = key_table(bucket="1", **{"merge-engine": "first-row"})
+@pytest.mark.parametrize("upgrade", ["true", "false"])
+@pytest.mark.parametrize("write_only", ["true", "false"])
+@pytest.mark.parametrize(
+    "kind", [{"merge-engine": "first-row"}, {"deletion-vectors.enabled": "true"}, {"deletion-vectors.bitmap64": "true"}]
+)
+def test_an_overwrite_is_seen_at_once_where_level_0_is_not(kind: dict[str, str], write_only: str, upgrade: str) -> None:
+    """Whoever compacts, and whether files overlap: else the table would be empty until then."""
+    vectors = {"deletion-vectors.enabled": "true"} if "deletion-vectors.bitmap64" in kind else {}
+    options = {**kind, **vectors, "write-only": write_only, "overwrite-upgrade": upgrade, "write-buffer-size": "1 b"}
+    table = key_table(bucket="1", **options)
     table.write(rows((1, 1)))
     table.compact(full=True)
-    table.overwrite(rows((2, 2)))
-    assert content(table) == {2: 2}
+    table.overwrite(rows((2, 2), (3, 3), (2, 2)))
+    assert content(table) == {2: 2, 3: 3}
+    table.overwrite(rows((4, 4)))
+    assert content(table) == {4: 4}
+    table.compact(full=True)
+    assert content(table) == {4: 4}
 
 
 @pytest.mark.parametrize("key", sorted(UNBUILT))

@@ -281,3 +281,21 @@ def test_planning_costs_one_read_per_manifest(schema: pa.Schema) -> None:
     io = FaultyFileIO(disk)
     TableScan(replace(table.store, io=io)).plan()
     assert io.calls <= 6 + 31, "manifests are merged from thirty on"
+
+
+@pytest.mark.parametrize("function", ["default", "mod"])
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_filter_for_null_in_the_bucket_key_is_no_error(function: str, has_key: bool) -> None:
+    """There is no bucket of it where the function has none: no row is found, or those that are null."""
+    options = {"bucket": "4", "bucket-key": "id", "bucket-function.type": function}
+    table = memory_catalog().create_table("db.t", KEY_SCHEMA, primary_key=["id"] if has_key else [], options=options)
+    table.write(rows((1, 1), (2, 2)))
+    for condition, count in (
+        ("id IS NULL", 0),
+        ("id IS NULL OR id = 2", 1),
+        ("id IN (NULL, 1)", 1),
+        ("id <=> NULL", 0),
+    ):
+        found = TableScan(table.store).plan(filter=condition)
+        assert sum(len(split.files) for split in found.splits) <= 2
+        assert table.read().to_arrow(filter=condition).num_rows == count
