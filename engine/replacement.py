@@ -5,12 +5,14 @@ new one. The history, the tags and the branches of the old one go with it.
 """
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from engine.catalog import Catalog
 from engine.log.table_log import default_topic
 from filestore.options.log_place import TOPIC_KEY
+from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import DataField
 from lsm.errors import FluvialError, InvalidInputError
 from lsm.undo import undoing
 
@@ -73,3 +75,24 @@ class Replacement:
                 drop_new()
             raise
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedTable:
+    """The table that a frame is written to."""
+
+    fields: Sequence[DataField]
+    primary_key: Sequence[str]
+    partition_by: Sequence[str]
+    comment: str | None
+    options: Mapping[str, str]
+
+    def is_shape_of(self, schema: TableSchema) -> bool:
+        """Whether a table of the same columns, keys and options is wanted: only its rows are replaced then."""
+        columns = [(field.name, replace(field.type, nullable=True)) for field in self.fields]
+        return (
+            columns == [(field.name, replace(field.type, nullable=True)) for field in schema.fields]
+            and (*self.primary_key,) == schema.primary_keys
+            and (*self.partition_by,) == schema.partition_keys
+            and all(schema.options.get(key) == value for key, value in self.options.items())
+        )

@@ -30,6 +30,8 @@ from filestore.types.text_values import (
 
 INTEGER_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64, "DATE": 32}
 _EXACT: Final = Context(prec=80)
+_DEFAULT_DECIMAL: Final = (10, 0)
+"""Precision and scale of ``DECIMAL`` without them, in Spark."""
 _MOST_DIGITS: Final = 400
 """Of a number in a filter, before and behind the point: more than a double has."""
 
@@ -250,9 +252,19 @@ def _plain_value(literal: Literal, data_type: DataType) -> Any:
 # ---- casts
 
 
-def cast_literal(literal: Literal, data_type: DataType) -> Literal:
-    """``CAST(literal AS type)`` to a type of numbers, as Spark computes it. Raises: LiteralMismatchError."""
-    root = data_type.root
+def cast_literal(literal: Literal, root: str, parameters: Sequence[int]) -> Literal:
+    """``CAST(literal AS type)`` to a type of numbers, as Spark computes it.
+
+    Args:
+        literal: to cast.
+        root: of the type.
+        parameters: precision and scale of a DECIMAL, as far as they are given.
+
+    Raises:
+        LiteralMismatchError: it is no number, or does not fit.
+    """
+    precision, scale = (*parameters, *_DEFAULT_DECIMAL[len(parameters) :]) if root == "DECIMAL" else (None, None)
+    data_type = DataType(root=root, precision=precision, scale=scale)
     if literal is None:
         return None
     if isinstance(literal, str) and root in ("FLOAT", "DOUBLE") and not math.isfinite(parse_float(literal)):

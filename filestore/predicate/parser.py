@@ -39,8 +39,6 @@ _FLIPPED: Final = {
     CompareOp.GE: CompareOp.LE,
 }
 _NUMBER_TYPES: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
-_DEFAULT_DECIMAL: Final = (10, 0)
-"""Precision and scale of ``DECIMAL`` without them, in Spark."""
 _MOMENT_TYPES: Final = (
     exp.DType.DATE,
     exp.DType.TIMESTAMP,
@@ -337,7 +335,7 @@ class _FilterReader:
             return None
         try:
             if target.value in _NUMBER_TYPES:
-                return cast_literal(literal, _type_of_numbers(node.to))
+                return cast_literal(literal, target.value, [int(each.this.name) for each in node.to.expressions])
             if target in _MOMENT_TYPES and isinstance(literal, str):
                 nanos = parse_moment(literal)
                 return Moment(nanos - nanos % 86_400_000_000_000 if target is exp.DType.DATE else nanos)
@@ -365,16 +363,6 @@ class _FilterReader:
             return self._outline.shown(0, 0)
         start, end = min(span["start"] for span in spans), max(span["end"] for span in spans) + 1
         return self._outline.shown(start, end, is_marked=True)
-
-
-def _type_of_numbers(target: exp.DataType) -> DataType:
-    """The type that a literal is cast to."""
-    root = target.this.value
-    if root != "DECIMAL":
-        return DataType(root=root)
-    given = [int(each.this.name) for each in target.expressions]
-    precision, scale = (*given, *_DEFAULT_DECIMAL[len(given) :])
-    return DataType(root=root, precision=precision, scale=scale)
 
 
 def _number(text: str) -> int | float | Decimal:

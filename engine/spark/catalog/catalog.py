@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
 from engine.catalog import Catalog
-from engine.replacement import Replacement
+from engine.replacement import Replacement, WantedTable
 from engine.spark.catalog.changelog import ChangelogProxy, changes_request
 from engine.spark.catalog.planned.table_changes import COMMENT, SPARKS_PROPERTIES, table_changes
 from engine.spark.catalog.procedure import PROCEDURE, PROCEDURE_SPACE, StatementProcedure
@@ -28,35 +27,12 @@ from engine.types.rows import ROW_KIND_COLUMN
 from engine.types.spark_types import fields_of_spark
 from filestore.catalog.catalog import DEFAULT_DATABASE
 from filestore.options.log_place import BUCKET_KEY
-from filestore.schema.table_schema import TableSchema
-from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
 
 _FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
 _DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
 _PRIMARY_KEY: Final = "primary-key"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WantedTable:
-    """The table that a frame is written to."""
-
-    fields: Sequence[DataField]
-    primary_key: Sequence[str]
-    partition_by: Sequence[str]
-    comment: str | None
-    options: Mapping[str, str]
-
-    def is_shape_of(self, schema: TableSchema) -> bool:
-        """Whether a table of the same columns, keys and options is wanted: only its rows are replaced then."""
-        columns = [(field.name, replace(field.type, nullable=True)) for field in self.fields]
-        return (
-            columns == [(field.name, replace(field.type, nullable=True)) for field in schema.fields]
-            and (*self.primary_key,) == schema.primary_keys
-            and (*self.partition_by,) == schema.partition_keys
-            and all(schema.options.get(key) == value for key, value in self.options.items())
-        )
 
 
 class CatalogProxy(Proxy):
@@ -220,7 +196,7 @@ class CatalogProxy(Proxy):
             case_sensitive=True,  # whether it counts in the session was looked at
         )
 
-    def _wanted(self, info: Any) -> "_WantedTable":
+    def _wanted(self, info: Any) -> WantedTable:
         schema = StructType.fromJson(json.loads(info.schema().json()))
         properties = self.inside.texts_by_key(info.properties())
         self._check_own(properties)
@@ -229,7 +205,7 @@ class CatalogProxy(Proxy):
         names.check_distinct(own, "the columns of the table")
         given = properties.pop(_PRIMARY_KEY, "").split(",")
         keys = [names.meant(each.strip(), own) for each in given if each.strip()]
-        return _WantedTable(
+        return WantedTable(
             fields=_with_keys(schema, keys),
             primary_key=keys,
             partition_by=[names.meant(_partition_column(each), own) for each in info.partitions()],
