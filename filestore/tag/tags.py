@@ -269,7 +269,7 @@ def expired_tags(store: TableStore, *, older_than_ms: int | None = None) -> list
 
 
 def expire_tags(store: TableStore, *, older_than_ms: int | None = None, dry_run: bool = False) -> list[DeletedTag]:
-    """Delete the expired tags, see ``expired_tags``; those that others delete, rename or move meanwhile are left to them."""
+    """Delete the expired tags, see ``expired_tags``, but for those that others delete, rename or move meanwhile."""
     gone = []
     for tag in expired_tags(store, older_than_ms=older_than_ms):
         with suppress(InvalidInputError):
