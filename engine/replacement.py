@@ -6,7 +6,7 @@ new one. The history, the tags and the branches of the old one go with it.
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from engine.catalog import Catalog
 from engine.log.table_log import default_topic
@@ -85,13 +85,13 @@ class WantedTable:
     primary_key: Sequence[str]
     partition_by: Sequence[str]
     comment: str | None
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)  # may hold a secret
 
     def is_shape_of(self, schema: TableSchema) -> bool:
         """Whether a table of the same columns, keys and options is wanted: only its rows are replaced then."""
-        columns = [(field.name, replace(field.type, nullable=True)) for field in self.fields]
+        columns = [(each.name, replace(each.type, nullable=True)) for each in self.fields]
         return (
-            columns == [(field.name, replace(field.type, nullable=True)) for field in schema.fields]
+            columns == [(each.name, replace(each.type, nullable=True)) for each in schema.fields]
             and (*self.primary_key,) == schema.primary_keys
             and (*self.partition_by,) == schema.partition_keys
             and all(schema.options.get(key) == value for key, value in self.options.items())

@@ -139,7 +139,7 @@ def external_rows(io: FileIO, file: ExternalFile, fields: Sequence[DataField]) -
     """
     with io.open_input(file.path) as source:
         stored = pq.ParquetFile(source)
-        for batch in bounded_batches(
+        for read in bounded_batches(
             stored,
             source,
             stored.schema_arrow.names,
@@ -147,7 +147,7 @@ def external_rows(io: FileIO, file: ExternalFile, fields: Sequence[DataField]) -
             row_groups=range(stored.num_row_groups),
             reopen=lambda dictionaries: pq.ParquetFile(source, read_dictionary=list(dictionaries)),
         ):
-            arrays = [_column(batch, file, field) for field in fields]
+            arrays = [_column(read.rows, file, field) for field in fields]
             yield pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
 
 
