@@ -125,7 +125,7 @@ def picture_of(
         bucket_limit: number of buckets, those with the most sorted runs.
         until: the newest snapshot that counts, which may have expired and be kept by a tag; None: the newest there is.
     """
-    ids = store.snapshots.ids()
+    ids = store.snapshots.line().ids
     if until is not None:
         ids = [*(each for each in ids if each < until.id), until.id]
     read = [

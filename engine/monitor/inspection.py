@@ -94,7 +94,7 @@ def inspect_table(store: TableStore, *, snapshot_limit: int = 10, until: Snapsho
         snapshot_limit: number of newest snapshots to read.
         until: the newest one that counts, which may have expired and be kept by a tag; None: the newest there is.
     """
-    ids = sorted((each for each in store.snapshots.ids() if until is None or each < until.id), reverse=True)
+    ids = sorted((each for each in store.snapshots.line().ids if until is None or each < until.id), reverse=True)
     known = [] if until is None else [until]
     found = [*known, *(store.snapshots.find(each) for each in ids[: snapshot_limit - len(known)])]
     live = LiveFiles.latest(store) if until is None else LiveFiles(store, until)

@@ -7,11 +7,10 @@ from typing import Final
 
 from engine.simulation.history import HistoryPlace, SimulatedHistory, run_history
 from engine.simulation.log.operations import ADOPTERS, SINKS, TWIN
-from engine.simulation.operations import WITH_BRANCH
 from engine.simulation.plan import HistoryPlan
 from engine.simulation.repertoire import OPERATION_NAMES, fits_setup
 from engine.simulation.scheduler import UNTIL_OTHERS_END, Fault, Intervention
-from engine.simulation.schedules import RATES, PlacedSchedule
+from engine.simulation.schedules import OVERTAKEN, RATES, PlacedSchedule
 from engine.simulation.setups import SETUPS
 
 _WRITERS: Final = ("write", "upsert", "overwrite", "stream", "delete")
@@ -21,6 +20,9 @@ _SETUPS: Final = (
     "keyed",
     "versioned",
     "versioned",
+    "tagged",
+    "saved",
+    "batches",
     "empty",
     "append",
     "logged",
@@ -30,7 +32,18 @@ _SETUPS: Final = (
 )
 _QUERIES: Final = 0.6
 """How often a query writes a table with a log."""
+_OVERTAKEN: Final = ("compact-full", "compact-dedicated", "overwrite", "write", "stream", "rescale", "delete")
+"""What creates a snapshot too late."""
+_FREEING: Final = (("write", "write", "expire"), ("write", "expire"), ("write", "write", "expire-some"), ("rollback",))
+"""What frees its number meanwhile."""
+_DELETING: Final = (
+    ("delete-tag",), ("delete-savepoint",), ("tag-batch",), ("write-next-day", "tag-batch"),
+    ("write-next-day", "expire-tags"), ("replace-tag",), ("clean",), ("write", "expire"), ("rollback",),
+)  # fmt: skip
+"""What may take its snapshot for one of the history."""
 _FORMATS: Final = ("parquet", "avro")
+_TWO_WRITERS: Final = 0.2
+"""How often two are overtaken."""
 _MOST_ACTORS: Final = 4
 _MOST_OPERATIONS: Final = 3
 
@@ -81,13 +94,12 @@ def random_plan(seed: int, operations: Sequence[str] = OPERATION_NAMES) -> Histo
     rng = random.Random(f"plan {seed}")
     fitting = [name for name in _SETUPS if any(fits_setup(SETUPS[name], each) for each in operations)]
     setup = SETUPS[rng.choice(fitting)]
-    possible = [
-        name
-        for name in operations
-        if fits_setup(setup, name) and (setup.has_branch or name not in (*WITH_BRANCH, "replace-tag", "delete-tag"))
-    ]
+    rates = rng.choice(RATES)
+    possible = [name for name in operations if fits_setup(setup, name)]
     if setup.has_log:
         actors = _log_actors(rng, possible)
+    elif rates is OVERTAKEN and (found := _overtaken_actors(rng, possible)):
+        actors = found
     else:
         actors = _actors(rng, [name for name in possible if name in _WRITERS] or possible, possible)
     names_used = {name for names in actors for name in names}
@@ -99,7 +111,7 @@ def random_plan(seed: int, operations: Sequence[str] = OPERATION_NAMES) -> Histo
         file_format=rng.choice(_FORMATS),
         is_object_store=rng.random() < 0.5 and "rename" not in names_used,
         seed=seed,
-        rates=rng.choice(RATES),
+        rates=rates,
     )
 
 
@@ -109,6 +121,18 @@ def _actors(rng: random.Random, first: Sequence[str], others: Sequence[str]) -> 
         names = first if index == 0 else others
         found.append(tuple(rng.choice(names) for _ in range(rng.randint(1, _MOST_OPERATIONS))))
     return found
+
+
+def _overtaken_actors(rng: random.Random, possible: Sequence[str]) -> list[tuple[str, ...]]:
+    """A writer, others that free the number of its snapshot, and what deletes files; none: one is not possible."""
+    writers = [(each,) for each in _OVERTAKEN if each in possible]
+    found = []
+    for choices in (writers, _FREEING, _DELETING):
+        fitting = [names for names in choices if {*names} <= {*possible}]
+        if not fitting:
+            return []
+        found.append(rng.choice(fitting))
+    return [*found, rng.choice(writers)] if rng.random() < _TWO_WRITERS else found
 
 
 def _log_actors(rng: random.Random, possible: Sequence[str]) -> list[tuple[str, ...]]:

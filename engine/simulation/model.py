@@ -23,7 +23,7 @@ class ModelTable:
     branches: tuple[tuple[str, Frozen], ...] = ((MAIN, ()),)  # by name
     bases: tuple[tuple[str, Frozen], ...] = ()  # rows of main that a branch has in common with it
     tags: tuple[tuple[str, int, Frozen], ...] = ()  # name, snapshot and rows
-    savepoints: frozenset[Frozen] = frozenset()
+    savepoints: tuple[Frozen, ...] = ()  # in no order of their numbers
     early: tuple[Frozen, ...] | None = None  # main after its first commits; None: it has the snapshots of the setup
 
     def rows(self, branch: str) -> dict[int, int] | None:
@@ -163,7 +163,19 @@ def untag(name: str) -> Callable[..., ModelTable | None]:
 def save(table: ModelTable) -> ModelTable | None:
     """A savepoint of the newest state."""
     rows = table.rows(table.main)
-    return None if rows is None else replace(table, savepoints=table.savepoints | {frozen(rows)})
+    return None if rows is None else replace(table, savepoints=tuple(sorted((*table.savepoints, frozen(rows)))))
+
+
+def unsave(rows: ModelRows) -> Callable[..., ModelTable | None]:
+    """A savepoint of these rows goes; one that is gone already may have been deleted twice at once."""
+
+    def change(table: ModelTable) -> ModelTable | None:
+        left = list(table.savepoints)
+        if frozen(rows) in left:
+            left.remove(frozen(rows))
+        return replace(table, savepoints=tuple(left))
+
+    return change
 
 
 def branch_off(name: str, rows: ModelRows) -> Callable[..., ModelTable | None]:

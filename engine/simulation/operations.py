@@ -31,10 +31,12 @@ from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.maintenance.rollback_run import find_run
 from filestore.maintenance.snapshot_expiry import Retention, expire_snapshots
 from filestore.options.log_place import SERVERS_KEY
+from filestore.refs.savepoint_files import FIRST_SAVEPOINT_ID
 from filestore.scan.live_files import LiveFiles
 from filestore.table import FileTable
-from filestore.tag.savepoints import create_savepoint
-from filestore.tag.tags import create_tag, delete_tag, replace_tag
+from filestore.tag.automatic_tags import BATCH_PREFIX, create_batch_tag
+from filestore.tag.savepoints import create_savepoint, delete_savepoint
+from filestore.tag.tags import create_tag, delete_tag, expired_tags, replace_tag
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
 from lsm.row_kind import RowKind
@@ -51,6 +53,7 @@ SECOND: Final = {1: 10, 2: 20}
 THIRD: Final = {1: 10, 2: 20, 3: 30}
 ON_BRANCH: Final = {**THIRD, 4: 40}
 _DONE_ALL: Final = 2**62
+_DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,27 @@ def _tag(name: str, snapshot: int) -> Callable[[Session], object]:
     return lambda session: create_tag(session.table().store, name, snapshot_id=snapshot)
 
 
+def _write_next_day(rows: Mapping[int, int]) -> Callable[[Session], object]:
+    def run(session: Session) -> object:
+        table = session.table()
+        table.store.clock.sleep(_DAY_S)
+        return table.write(arrow_rows(rows))
+
+    return run
+
+
+def _tag_batch(session: Session) -> object:
+    """As a batch job behind its commit, which deletes the tags that are too many."""
+    store = session.table().store
+    latest = store.snapshots.latest()
+    return None if latest is None else create_batch_tag(store, latest)
+
+
+def _expire_tags(session: Session) -> object:
+    store = session.table().store
+    return [delete_tag(store, each.name) for each in expired_tags(store) if each.name.startswith(BATCH_PREFIX)]
+
+
 def _expire(keep: int, *, branch: str | None = None) -> Callable[[Session], object]:
     retention = Retention(min_count=keep, max_count=keep, age_ms=0, limit=_DONE_ALL)
     return lambda session: [*expire_snapshots(session.table(branch).store, retention)]
@@ -225,6 +249,13 @@ def file_operations(number: int) -> list[SimulatedOperation]:
             run=lambda session: create_savepoint(session.table().store),
         ),
         make(
+            name="delete-savepoint", effect=_on_table(model.unsave(THIRD)),
+            run=lambda session: delete_savepoint(session.table().store, FIRST_SAVEPOINT_ID),
+        ),
+        make(name="write-next-day", effect=_on_table(model.put(new)), run=_write_next_day(new), publishes_rows=True),
+        make(name="tag-batch", effect=unchanged, run=_tag_batch),
+        make(name="expire-tags", effect=unchanged, run=_expire_tags),
+        make(
             name="branch", effect=_on_table(model.branch_off(f"b{number}", SECOND)),
             run=lambda session: create_branch(session.table().store, f"b{number}", snapshot_id=2), is_repeated=True,
         ),
@@ -282,6 +313,18 @@ WITH_BRANCH: Final = frozenset(
     {"write-branch", "upsert-branch", "merge", "fast-forward", REPLACE_MAIN, "delete-branch", "expire-branch"}
 )
 """Operations that need the branch of the setup."""
+
+
+WITH_TAG: Final = frozenset({"replace-tag", "delete-tag"})
+"""Operations that need the tag of the setup."""
+
+
+WITH_SAVEPOINT: Final = frozenset({"delete-savepoint"})
+"""Operations that need the savepoint of the setup."""
+
+
+WITH_BATCH_TAGS: Final = frozenset({"tag-batch", "expire-tags"})
+"""Operations that need automatic tags."""
 
 
 ON_BRANCHES: Final = frozenset({"branch", "merge", "fast-forward", REPLACE_MAIN, "delete-branch"})

@@ -3,7 +3,14 @@
 from typing import Final
 
 from engine.simulation.log.operations import BESIDE_A_LOG, log_operations
-from engine.simulation.operations import SimulatedOperation, file_operations
+from engine.simulation.operations import (
+    WITH_BATCH_TAGS,
+    WITH_BRANCH,
+    WITH_SAVEPOINT,
+    WITH_TAG,
+    SimulatedOperation,
+    file_operations,
+)
 from engine.simulation.setups import Setup
 from lsm.errors import InvalidInputError
 
@@ -30,4 +37,11 @@ def fits_setup(setup: Setup, name: str) -> bool:
     """Whether an operation can be carried out on a setup."""
     if setup.has_log != (name in LOG_OPERATION_NAMES) and not (setup.has_log and name in BESIDE_A_LOG):
         return False
-    return setup.has_key or name not in _KEYED
+    lacks = {
+        *(() if setup.has_key else _KEYED),
+        *(() if setup.has_branch else WITH_BRANCH),
+        *(() if setup.tagged is not None else WITH_TAG),
+        *(() if setup.has_savepoint else WITH_SAVEPOINT),
+        *(() if setup.has_batch_tags else WITH_BATCH_TAGS),
+    }
+    return name not in lacks

@@ -9,6 +9,10 @@ from engine.simulation.scheduler import GO, UNTIL_OTHERS_END, Fault, Interventio
 
 _FAULTS: Final = (Fault.REFUSED, Fault.LOST_ANSWER, Fault.UNSURE)
 _PAUSES: Final = (2, 5, 12, 40, 150, UNTIL_OTHERS_END)
+_LONG_PAUSES: Final = (150, 300, 600)
+_DIES: Final = 0.5
+"""Of those that were overtaken."""
+_SNAPSHOT: Final = "/snapshot/snapshot-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +23,11 @@ class InterventionRates:
     crash: float
     fault: float
     late: float = 0.0  # requests to create files that arrive when no one waits for them any more
+    overtaken: float = 0.0  # for long, at the start, and before a snapshot is created; who did may die behind it
 
 
 CALM: Final = InterventionRates(pause=0.05, crash=0.0, fault=0.0)
+OVERTAKEN: Final = InterventionRates(pause=0.05, crash=0.0, fault=0.0, overtaken=0.6)
 RATES: Final = (
     CALM,
     InterventionRates(pause=0.15, crash=0.0, fault=0.0),
@@ -30,6 +36,7 @@ RATES: Final = (
     InterventionRates(pause=0.05, crash=0.0, fault=0.02),
     InterventionRates(pause=0.1, crash=0.01, fault=0.01),
     InterventionRates(pause=0.15, crash=0.01, fault=0.01, late=0.15),
+    OVERTAKEN,
 )
 
 
@@ -40,10 +47,13 @@ class RandomSchedule:
         """The same state of ``rng`` gives the same schedule."""
         self._rng = rng
         self._rates = rates
+        self._has_published: set[int] = set()  # actors that were overtaken right before
 
     def choose(self, place: Seam) -> Intervention:
         """See ``Schedule``."""
         rates = self._rates
+        if rates.overtaken and (found := self._overtaken(place)) is not None:
+            return found
         weight = 1.0 if place.changes or place.operation == "answer" else 0.2
         pause = self._rng.choice(_PAUSES) if self._rng.random() < rates.pause * weight else 0
         crash = self._rng.random() < rates.crash * weight
@@ -53,6 +63,18 @@ class RandomSchedule:
         if fault is None and self._rates.late and place.operation == "create_exclusive":
             fault = Fault.LATE if self._rng.random() < rates.late else None
         return Intervention(pause, crash, fault) if pause or crash or fault else GO
+
+    def _overtaken(self, place: Seam) -> Intervention | None:
+        """A long pause at the start or before a snapshot is created, a death or another pause behind it; or None."""
+        if place.actor in self._has_published:
+            self._has_published.discard(place.actor)
+            return Intervention(pause=self._rng.choice(_PAUSES), crash=self._rng.random() < _DIES)
+        is_published = place.operation == "create_exclusive" and _SNAPSHOT in place.path
+        if not (is_published or place.own_step == 1) or self._rng.random() >= self._rates.overtaken:
+            return None
+        if is_published:
+            self._has_published.add(place.actor)
+        return Intervention(pause=self._rng.choice(_LONG_PAUSES))
 
     def next_actor(self, ready: Sequence[int]) -> int:
         """See ``Schedule``."""

@@ -9,7 +9,17 @@ from typing import Final
 from engine.simulation.log.clients import connected
 from engine.simulation.log.operations import LOG_BUCKETS, LOG_TOPIC
 from engine.simulation.model import MAIN, Catalogue, ModelTable, frozen
-from engine.simulation.operations import BRANCH, FIRST, ON_BRANCH, SIMULATED_SCHEMA, TABLE, TAG, THIRD, arrow_rows
+from engine.simulation.operations import (
+    BRANCH,
+    FIRST,
+    ON_BRANCH,
+    SECOND,
+    SIMULATED_SCHEMA,
+    TABLE,
+    TAG,
+    THIRD,
+    arrow_rows,
+)
 from engine.simulation.seams import ActorNames, SimulatedTime
 from engine.table import Table
 from filestore.branch.branches import create_branch
@@ -17,6 +27,8 @@ from filestore.catalog.catalog import FileCatalog
 from filestore.io.file_io import FileIO
 from filestore.io.memory_files import MemoryFiles, MemoryObjects
 from filestore.options.log_place import SERVERS_KEY
+from filestore.tag.automatic_tags import create_batch_tag
+from filestore.tag.savepoints import create_savepoint
 from filestore.tag.tags import create_tag
 from logstore.kafka.memory.cluster import MemoryCluster
 from lsm.errors import InvalidInputError
@@ -32,7 +44,10 @@ class Setup:
 
     name: str
     has_key: bool = True
-    has_branch: bool = False  # and a tag of the first snapshot
+    has_branch: bool = False  # of the newest snapshot
+    tagged: int | None = None  # the snapshot of a tag
+    has_savepoint: bool = False  # of the newest snapshot, in a snapshot of its own
+    has_batch_tags: bool = False  # of the newest snapshot
     has_log: bool = False
     is_empty: bool = False  # without the three snapshots
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -67,13 +82,21 @@ _LOG_OPTIONS: Final = {
     "log.kafka.topic": LOG_TOPIC,
     "log.transactional-id.prefix": "simulated",
 }
+_BATCH_TAGS: Final = {
+    "tag.automatic-creation": "batch",
+    "tag.num-retained-max": "1",
+    "tag.default-time-retained": "1 h",
+}
 _EXACT: Final = {"log.changelog-mode": "all", "changelog-producer": "lookup"}
 SETUPS: Final = {
     each.name: each
     for each in (
         Setup(name="keyed", options=_OPTIONS),
         Setup(name="empty", options=_OPTIONS, is_empty=True),
-        Setup(name="versioned", options=_OPTIONS, has_branch=True),
+        Setup(name="versioned", options=_OPTIONS, has_branch=True, tagged=1),
+        Setup(name="tagged", options=_OPTIONS, tagged=3),
+        Setup(name="saved", options=_OPTIONS, has_savepoint=True),
+        Setup(name="batches", options={**_OPTIONS, **_BATCH_TAGS}, has_batch_tags=True),
         Setup(name="append", options={**_OPTIONS, "bucket": "-1", "compaction.min.file-num": "2"}, has_key=False),
         Setup(name="logged", options=_LOG_OPTIONS, has_log=True),
         Setup(name="logged-exact", options={**_LOG_OPTIONS, **_EXACT}, has_log=True),
@@ -123,12 +146,19 @@ def _prepared(name: str, file_format: str) -> Prepared:
                 table.write(arrow_rows({key: value}))
     cluster.settle()
     state = ModelTable(early=()) if setup.is_empty else ModelTable(branches=((MAIN, frozen(THIRD)),))
+    if setup.tagged is not None:
+        rows = (FIRST, SECOND, THIRD)[setup.tagged - 1]
+        create_tag(table.store, TAG, snapshot_id=setup.tagged)
+        state = replace(state, tags=((TAG, setup.tagged, frozen(rows)),))
+    if setup.has_savepoint:
+        create_savepoint(table.store, compact=False)
+        state = replace(state, savepoints=(frozen(THIRD),))
+    if setup.has_batch_tags:
+        create_batch_tag(table.store, table.store.snapshots.read(3))
     if setup.has_branch:
-        create_tag(table.store, TAG, snapshot_id=1)
         create_branch(table.store, BRANCH, snapshot_id=3)
         new = {key: value for key, value in ON_BRANCH.items() if key not in THIRD}
         catalog.table(TABLE, branch=BRANCH).write(arrow_rows(new))
-        state = replace(state, tags=((TAG, 1, frozen(FIRST)),))
         state = state.with_rows(BRANCH, ON_BRANCH).with_base(BRANCH, THIRD)
     files = {path.removeprefix(f"{_MEMORY}/"): body for path, body in io.files.items()}
     return Prepared(files, ((TABLE, state),), time.ms, cluster)

@@ -21,9 +21,12 @@ from filestore.manifest.avro_files import avro_records
 from filestore.refs.live_references import FORK_TAG_PREFIX
 from filestore.schema.table_schema import TABLE_UUID_KEY
 from filestore.snapshot.snapshot import TABLE_KEY
+from filestore.tag.automatic_tags import BATCH_PREFIX
 
 T = TypeVar("T")
 
+_OWN_TAGS: Final = ("branch-", "savepoint-", BATCH_PREFIX, FORK_TAG_PREFIX)
+"""Prefixes of tags that no user makes, which the model leaves out."""
 _GONE_KINDS: Final = (1, 3)  # -U and -D
 _KNOWN: Final[dict[tuple[str, bytes], Any]] = {}
 _MOST_KNOWN: Final = 20_000
@@ -146,7 +149,7 @@ class StoredTable:
 
     def observed(self, rows_of: Callable[[Root], list[tuple[int, int]]]) -> ModelTable:
         """The table as the model sees it."""
-        main, branches, savepoints = self.main, [], set()
+        main, branches = self.main, []
         for branch in self.branches():
             if branch == MAIN and main != MAIN:
                 continue
@@ -156,11 +159,11 @@ class StoredTable:
         tags = [
             (root.name, int(root.snapshot["id"]), self._unique(root, rows_of))
             for root in own
-            if root.kind == "tag" and not root.name.startswith(("branch-", "savepoint-", FORK_TAG_PREFIX))
+            if root.kind == "tag" and not root.name.startswith(_OWN_TAGS)
         ]
-        savepoints = {self._unique(root, rows_of) for root in own if root.kind == "savepoint"}
+        savepoints = sorted(self._unique(root, rows_of) for root in own if root.kind == "savepoint")
         return ModelTable(
-            main=main, branches=tuple(sorted(branches)), tags=tuple(sorted(tags)), savepoints=frozenset(savepoints)
+            main=main, branches=tuple(sorted(branches)), tags=tuple(sorted(tags)), savepoints=tuple(savepoints)
         )
 
     def _unique(self, root: Root, rows_of: Callable[[Root], list[tuple[int, int]]]) -> Frozen:

@@ -9,7 +9,7 @@ from typing import Final
 
 from filestore.commit.committable import Committable
 from filestore.commit.snapshot_writer import check_bucket_count
-from filestore.commit.succession import Parent, Standing, continues, remove_strays, standing, surroundings
+from filestore.commit.succession import Parent, Standing, remove_strays, standing, surroundings
 from filestore.layout.branch_state import is_gone
 from filestore.manifest.commit_message import CommitMessage
 from filestore.snapshot.snapshot import EMPTY_TABLE, FIRST_SNAPSHOT_ID, Snapshot, SnapshotRef
@@ -190,4 +190,4 @@ def take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
 
 def _is_followed(store: TableStore, snapshot: Snapshot) -> bool:
     following = store.snapshots.find(snapshot.id + 1)
-    return following is not None and continues(store, following, snapshot)
+    return following is not None and store.snapshots.leads(following, snapshot)

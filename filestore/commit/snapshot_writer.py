@@ -25,6 +25,7 @@ from filestore.snapshot.snapshot import (
 )
 from filestore.table_store import TableStore
 from lsm.errors import ConflictError, InvalidInputError
+from lsm.retry import LostRaceError
 
 _ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
 
@@ -90,7 +91,9 @@ def write_snapshot(
     ``new_files`` gets the path of every file as it is written, so that they can be deleted whatever happens.
     ``replaces``: the partitions that are overwritten.
 
-    Raises: ConflictError: the statistics are of another schema; or as ``check_bucket_count``.
+    Raises:
+        ConflictError: the statistics are of another schema; or as ``check_bucket_count``.
+        LostRaceError: ``latest`` is gone. What is published at once becomes a fork only by a pause in between.
     """
     base = _write_base(store, latest, new_files)
     changes = _write_entries(store, delta, new_files)
@@ -113,7 +116,7 @@ def write_snapshot(
     now_ms = store.clock.now_ms()
     time = commit_time(latest, now_ms)
     warn_if_ahead(store.name, latest, now_ms)
-    return Snapshot(
+    written = Snapshot(
         id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
         schema_id=schema_id,
         base_manifest_list=str(base.name),
@@ -144,6 +147,12 @@ def write_snapshot(
         next_row_id=latest.next_row_id if latest else None,
         uuid=store.names.uuid(),
     )
+    if latest is not None and store.snapshots.find_ref(latest.ref) is None:
+        raise LostRaceError(
+            f"the snapshot that the commit follows is gone, as others were faster: table={store.name} "
+            f"planned_on={latest.id} user={commit_user}: commit again"
+        )
+    return written
 
 
 def check_bucket_count(store: TableStore, newest: TableSchema, committable: Committable) -> None:

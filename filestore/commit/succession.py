@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from filestore.manifest.entries import EntryKind
-from filestore.scan.snapshot_files import delta_entries, live_files, manifests_of
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
@@ -90,7 +88,7 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
     # older is looked up once more where the own one is gone.
     ids = snapshots.ids()
     following = snapshots.find(snapshot.id + 1)
-    is_followed = following is not None and continues(store, following, snapshot)
+    is_followed = following is not None and snapshots.leads(following, snapshot)
     is_there = snapshots.find_ref(snapshot.ref) is not None
     if not is_there:
         ids = snapshots.ids()
@@ -135,19 +133,3 @@ def remove_strays(store: TableStore, ids: Iterable[int]) -> int:
     for each in strays:
         store.delete_snapshot(each)
     return len(strays)
-
-
-def continues(store: TableStore, snapshot: Snapshot, before: Snapshot) -> bool:
-    """Whether a snapshot was made on top of another one."""
-    if snapshot.parent is not None:
-        return snapshot.parent == before.identity
-    # by another engine: its lists show it
-    try:
-        known = {each.file_name for each in manifests_of(store, snapshot)}
-        if {each.file_name for each in manifests_of(store, before)} <= known:
-            return True
-        left = {entry.identity for entry in live_files(store, before)}
-        left -= {entry.identity for entry in delta_entries(store, snapshot) if entry.kind is EntryKind.DELETE}
-        return left <= {entry.identity for entry in live_files(store, snapshot)}
-    except FileNotFoundError:  # expired since
-        return True

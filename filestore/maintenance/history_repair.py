@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from filestore.commit.succession import continues
 from filestore.maintenance.rollback import finish_without_target, plan_rollback, roll_back
 from filestore.maintenance.rollback_run import RollbackRun, end_run, find_run, removed_snapshots, take_back_notes
 from filestore.refs.late_references import (
@@ -191,7 +190,7 @@ def _segments(store: TableStore, snapshots: Sequence[Snapshot]) -> list[list[Sna
     segments: list[list[Snapshot]] = []
     for snapshot in snapshots:
         before = segments[-1][-1] if segments else None
-        if before is not None and before.id + 1 == snapshot.id and continues(store, snapshot, before):
+        if before is not None and store.snapshots.leads(snapshot, before):
             segments[-1].append(snapshot)
         else:
             segments.append([snapshot])

@@ -27,6 +27,7 @@ from filestore.refs.file_references import (
 from filestore.refs.live_references import LiveReference, other_references, snapshot_references
 from filestore.snapshot.commit_times import CommitTimes
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef, with_befores
+from filestore.snapshot.snapshot_line import SnapshotLine
 from filestore.table_store import TableStore
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -123,14 +124,12 @@ def expire_snapshots(
         CorruptDataError: a tag or another live reference has missing files, so the files it uses are unknown.
         UnavailableError: a file system error; run it again.
     """
-    oldest, end_id = _ends(store, retention, before_ms)
-    if oldest is None or oldest.id >= end_id:
-        return
-    first_kept = _first_kept(store, oldest, end_id, dry_run=dry_run)
+    line, end_id = _proved(store, retention, before_ms)
+    first_kept = None if end_id is None else _first_kept(store, end_id, dry_run=dry_run)
     if first_kept is None:
         return
     members = list(store.snapshots.back_from(first_kept, is_exact=True))[::-1]  # others may have put older ones there
-    remaining = DecidingReferences.of(store, _remaining(store, members))
+    remaining = DecidingReferences.of(store, _remaining(store, members), line=line)
     steps = list(_candidates(store, members))
     if not dry_run:
         commits = ExpiredCommits(store)
@@ -144,29 +143,42 @@ def expire_snapshots(
     for step in steps:
         spared = _spared(step, remaining, references)
         while (lost := references.lost) and not lost <= {*(now := _remaining(store, members))}:
-            remaining = DecidingReferences.of(store, now)
+            remaining = DecidingReferences.of(store, now, line=line)
             references = FileReferences(store, partitions=partitions)
             spared = _spared(step, remaining, references)
         if not dry_run:
             _delete(store, spared)
         yield spared
-    if not dry_run and (store.snapshots.hints()[1] or end_id) < end_id:  # set by a writer that was paused
+    if not dry_run and (store.snapshots.hints()[1] or first_kept.id) < first_kept.id:  # set by a writer that was paused
         store.snapshots.repair_latest_hint()
 
 
-def _first_kept(store: TableStore, oldest: Snapshot, end_id: int, *, dry_run: bool) -> Snapshot | None:
-    """The first snapshot to keep, with a claim of those before it; None: others do or prevent it.
+def _proved(
+    store: TableStore, retention: Retention, before_ms: int | None, *, looks: int = 2
+) -> tuple[SnapshotLine, int | None]:
+    """The line of history, and the first snapshot to keep, which is on it; None: nothing expires.
 
-    Raises: CorruptDataError: it is not proved to be on the line, so what it removed may be in use.
+    Raises: CorruptDataError: there are gaps or forks, so what would be deleted may be in use.
     """
-    if not store.snapshots.is_on_line(end_id, since=oldest.id):
-        if None in (store.snapshots.find_ref(oldest.ref), store.snapshots.find(end_id)):
-            return None  # others expire it
-        raise CorruptDataError(
-            f"a file of the table is missing, so its snapshots cannot expire: table={store.name} snapshot={end_id} "
-            f"cause='there is a gap or a fork between it and the newest, or the oldest, which is {oldest.id}' "
-            f"fix='fluvial verify {store.name}'"
-        )
+    line = store.snapshots.line()
+    oldest, end_id = _ends(store, line, retention, before_ms)
+    if oldest is None or oldest.id >= end_id:
+        return line, None
+    if line.has(end_id) and line.has_no_gap(oldest.id):
+        return line, end_id
+    if store.snapshots.find_ref(oldest.ref) is None:
+        return line, None  # others expire it
+    if looks > 1:  # a rollback may have ended within this one
+        return _proved(store, retention, before_ms, looks=looks - 1)
+    raise CorruptDataError(
+        f"a file of the table is missing, so its snapshots cannot expire: table={store.name} snapshot={end_id} "
+        f"oldest={oldest.id} newest={line.newest} cause='there is a gap or a fork between them' "
+        f"fix='fluvial verify {store.name}'"
+    )
+
+
+def _first_kept(store: TableStore, end_id: int, *, dry_run: bool) -> Snapshot | None:
+    """The first snapshot to keep, with a claim of those before it; None: others do or prevent it."""
     if dry_run:
         return store.snapshots.find(end_id)
     claimed = store.snapshots.claim_up_to(end_id)
@@ -190,12 +202,15 @@ def _withdraw(store: TableStore, claimed: SnapshotRef | None) -> None:
     store.io.delete_empty_directory(paths.root)
 
 
-def _ends(store: TableStore, retention: Retention, before_ms: int | None) -> tuple[Snapshot | None, int]:
-    """The oldest snapshot on the line, and the id of the first to keep."""
+def _ends(
+    store: TableStore, line: SnapshotLine, retention: Retention, before_ms: int | None
+) -> tuple[Snapshot | None, int]:
+    """The oldest snapshot on the line, also one left by an interrupted expiry, and the id of the first to keep."""
     expires_ms = store.options.consumer_expiration_time_ms
     if expires_ms is not None:
         store.consumers.expire(expires_ms)
-    oldest, latest = store.snapshots.oldest_left(), store.snapshots.latest()
+    first, latest = store.snapshots.find(line.first or 0), store.snapshots.find(line.newest or 0)
+    oldest = min(store.snapshots.back_from(first), key=lambda each: each.id, default=None)
     if oldest is None or latest is None:
         return None, 0
     holds = [each for each in (store.consumers.least_next_snapshot(), _offsets_at(store, latest)) if each is not None]
@@ -210,7 +225,7 @@ def _ends(store: TableStore, retention: Retention, before_ms: int | None) -> tup
         time_ms_of=lambda each: _time_ms(store, times, each),
     )
     # snapshots claimed by an earlier expiry must be deleted in any case: some of their files may be deleted already
-    return oldest, max(first_kept, min(store.snapshots.claimed_up_to(), latest.id))
+    return oldest, max(first_kept, min(line.first or 0, latest.id))
 
 
 def _time_ms(store: TableStore, times: CommitTimes, snapshot_id: int) -> int:
@@ -278,11 +293,12 @@ def _following(store: TableStore, snapshot: Snapshot, following: Snapshot) -> _K
 
 def _remaining(store: TableStore, expiring: Sequence[Snapshot]) -> list[LiveReference]:
     """The references that stay and may have files of what expires: those of others, and forks."""
-    newest, first, end = store.snapshots.line().newest or 0, expiring[0].id, expiring[-1].id
-    own = (
-        each for each in snapshot_references(store) if each.snapshot_id < first or each.snapshot_id > max(newest, end)
-    )
-    return [*own, *other_references(store)]
+    own, first_id = snapshot_references(store), expiring[0].id
+    newest_id = store.snapshots.latest_id() or 0  # behind the listing: what is newer there is no commit
+    return [
+        *(each for each in own if each.snapshot_id < first_id or each.snapshot_id > newest_id),
+        *other_references(store),
+    ]
 
 
 def _spared(step: ExpiryStep, remaining: DecidingReferences, references: FileReferences) -> ExpiryStep:

@@ -14,6 +14,7 @@ from typing import Self
 
 from filestore.refs.live_references import FORK_TAG_PREFIX, LiveReference, ReferenceKind
 from filestore.snapshot.snapshot import Snapshot, names_parent
+from filestore.snapshot.snapshot_line import SnapshotLine
 from filestore.table_store import TableStore
 
 
@@ -56,9 +57,9 @@ class Deciders:
 class BranchLine:
     """Which references of a table's branch are on its line of history, and which are beside it."""
 
-    def __init__(self, store: TableStore, references: Iterable[LiveReference]) -> None:
-        """Look at the branch now. ``references``: the remaining ones of the table."""
-        self._line = store.snapshots.line()
+    def __init__(self, store: TableStore, references: Iterable[LiveReference], line: SnapshotLine) -> None:
+        """Of the line of the table's branch. ``references``: the remaining ones of the table."""
+        self._line = line
         self._removed = store.snapshots.removed.identities()
         self._named: defaultdict[int, list[Snapshot]] = defaultdict(list)
         for each in references:
@@ -124,9 +125,10 @@ class DecidingReferences:
         self._own = sorted(own, key=_by_id)
 
     @classmethod
-    def of(cls, store: TableStore, references: Sequence[LiveReference]) -> Self:
-        """Of the table's branch as it is now."""
-        return cls(references, branch=store.paths.branch, line=BranchLine(store, references))
+    def of(cls, store: TableStore, references: Sequence[LiveReference], *, line: SnapshotLine | None = None) -> Self:
+        """Of the table's branch. ``line``: as it was seen; None: as it is now."""
+        own = BranchLine(store, references, line or store.snapshots.line())
+        return cls(references, branch=store.paths.branch, line=own)
 
     def about(self, snapshot_id: int, *, is_last: bool) -> Deciders:
         """The references to ask for a file of the line.

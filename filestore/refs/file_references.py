@@ -294,13 +294,16 @@ def _sizes(store: TableStore, entry: ManifestEntry) -> list[FileSize]:
 
 
 def _is_live(store: TableStore, reference: LiveReference) -> bool:
-    """Whether a reference exists, is not claimed by an expiry, and its branch is not being deleted."""
+    """Whether a reference exists, is not claimed by an expiry, no fork, and its branch is not being deleted."""
     if is_hidden(store.io, store.paths):
         return False  # its files go before its references
     match reference.kind:
         case ReferenceKind.SNAPSHOT:
-            is_claimed = reference.snapshot_id < store.snapshots.claimed_up_to()
-            return not is_claimed and store.snapshots.exists(reference.snapshot_id)
+            line = store.snapshots.line()
+            is_leaving = reference.snapshot_id < (line.first or 0) or not line.reaches(
+                reference.snapshot_id
+            )  # or forks
+            return not is_leaving and store.snapshots.exists(reference.snapshot_id)
         case ReferenceKind.TAG:
             named = store.snapshots.find_tag(reference.name)  # of another snapshot, when it was moved meanwhile
             return named is not None and named == reference.snapshot

@@ -63,12 +63,9 @@ class SnapshotLine:
         return self._known[snapshot_id]
 
     def is_fork(self, snapshot_id: int) -> bool:
-        """Whether the snapshot of this number, which is there, is certainly not on the line."""
-        if self.has(snapshot_id):
-            return False
-        if not self.reaches(snapshot_id) or (self.first is not None and snapshot_id < self.first):
-            return True
-        return self._find(snapshot_id + 1) is not None  # else one is missing, and nothing shows what it followed
+        """Whether the snapshot of this number, which is there, is certainly not on the line: it is before or behind."""
+        is_before = self.first is not None and snapshot_id < self.first
+        return (is_before or not self.reaches(snapshot_id)) and not self.has(snapshot_id)
 
     def has_state(self, snapshot: Snapshot) -> bool | None:
         """Whether a snapshot, which may have expired, is or was on the line; None: nothing that is there shows it."""

@@ -153,7 +153,7 @@ class SnapshotStore:
             if snapshot is None or self.is_of_other_table(snapshot):
                 continue
             following = self.find(ids[at]) if at < len(ids) else None
-            if each == hinted or following is None or self._leads(following, snapshot):
+            if each == hinted or following is None or self.leads(following, snapshot):
                 return each
         return None
 
@@ -206,34 +206,24 @@ class SnapshotStore:
             snapshot: the newest one.
             is_exact: also look into the lists where neither is by Fluvial, as forks of other engines count too.
         """
-        return back_from(snapshot, self.find, follows=self._leads if is_exact else self._leads_here)
+        return back_from(snapshot, self.find, follows=self.leads if is_exact else self._leads_here)
 
-    def _leads(self, snapshot: Snapshot, before: Snapshot) -> bool:
-        """``follows``; what has begun to expire is taken for the history."""
+    def leads(self, snapshot: Snapshot, before: Snapshot) -> bool:
+        """``follows``, where what has begun to expire is taken for the history."""
         try:
             return self.follows(snapshot, before)
         except FileNotFoundError:
             return True
 
     def _leads_here(self, snapshot: Snapshot, before: Snapshot) -> bool:
-        """``_leads``, for forks of writers of Fluvial."""
+        """``leads``, for forks of writers of Fluvial."""
         is_foreign = snapshot.parent is None and before.is_external
-        return snapshot.id == before.id + 1 if is_foreign else self._leads(snapshot, before)
+        return snapshot.id == before.id + 1 if is_foreign else self.leads(snapshot, before)
 
     def find_committed(self, snapshot_id: int) -> Snapshot | None:
         """One snapshot; None when it expired, was never published, or is a fork."""
         found = self.find(snapshot_id)
         return None if found is None or self.line().is_fork(snapshot_id) else found
-
-    def is_on_line(self, snapshot_id: int, *, since: int | None = None) -> bool:
-        """Whether the snapshot of this number is on the line now, also if a rollback ends between two looks.
-
-        Args:
-            snapshot_id: the number.
-            since: from this number on there must be no gap.
-        """
-        lines = (self.line() for _ in range(2))
-        return any(line.has(snapshot_id) and (since is None or line.has_no_gap(since)) for line in lines)
 
     def publish(self, snapshot: Snapshot) -> bool:
         """Make a snapshot visible: the atomic step of a commit.
@@ -328,11 +318,6 @@ class SnapshotStore:
             before, known = known, self.claims.refs()
             if known == before:  # else another expiry has claimed that snapshot, and deleted it
                 return FIRST_SNAPSHOT_ID
-
-    def oldest_left(self) -> Snapshot | None:
-        """The oldest snapshot on the line, including those left by an interrupted expiry; None: there is none."""
-        earliest = self.find(self.earliest_id() or 0)
-        return min(self.back_from(earliest), key=lambda each: each.id, default=None)
 
     def as_of(self, time_ms: int, *, now_ms: int) -> Snapshot | None:
         """The last snapshot committed at or before a time; the newest for now and later. See ``snapshot_as_of``."""

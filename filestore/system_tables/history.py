@@ -18,7 +18,7 @@ from lsm.errors import CorruptDataError
 
 def history(store: TableStore) -> Iterator[Snapshot]:
     """Every snapshot that has not expired, oldest first."""
-    for snapshot_id in store.snapshots.ids():
+    for snapshot_id in store.snapshots.line().ids:
         found = store.snapshots.find(snapshot_id)
         if found is not None:
             yield found

@@ -115,7 +115,7 @@ class _Tables:
     def commits_after(self, table: str, snapshot_id: int) -> TableCommits:
         """Reads the snapshots after one, the newest ``_MOST_COMMITS`` at most."""
         snapshots = self._catalog.table(table).store.snapshots
-        ids = [each for each in snapshots.ids() if each > snapshot_id]
+        ids = [each for each in snapshots.line().ids if each > snapshot_id]
         read: list[Snapshot | None] = [snapshots.find(each) for each in ids[-_MOST_COMMITS:]]
         found = [each for each in read if each is not None]
         return TableCommits(

@@ -78,7 +78,7 @@ def _written(tree: object) -> str | None:
 
 
 def _snapshot_of(store: TableStore, job: str) -> Snapshot | None:
-    for snapshot_id in sorted(store.snapshots.ids(), reverse=True):
+    for snapshot_id in reversed(store.snapshots.line().ids):
         snapshot = store.snapshots.find(snapshot_id)
         origin = None if snapshot is None else CommitOrigin.of(snapshot)
         if origin is not None and origin.job == job:

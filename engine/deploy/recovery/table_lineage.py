@@ -42,7 +42,7 @@ def rebuild_lineage(catalog: Catalog, name: str, branch: str, ended: Collection[
     assert recorder is not None
     count = 0
     waiting: list[LineageRecords] = []
-    for snapshot_id in store.snapshots.ids():
+    for snapshot_id in store.snapshots.line().ids:
         snapshot = store.snapshots.find(snapshot_id)
         origin = None if snapshot is None else CommitOrigin.of(snapshot)
         if snapshot is None or origin is None:

@@ -82,7 +82,7 @@ def missing_commits(
     corrections = Corrections(meta, has_snapshots=lineage.settings.has_snapshots)
     for table in now.tables:
         known = {each.snapshot_id for each in corrections.written(table.name, 0)}
-        for snapshot_id in table.store.snapshots.ids():
+        for snapshot_id in table.store.snapshots.line().ids:
             snapshot = (
                 None
                 if snapshot_id in known or snapshot_id < table.first_id
@@ -156,7 +156,7 @@ def _history(table: TableNow, before: CheckedTable | None) -> _History:
     if newest is None:
         return _History(newest=_EMPTY, earliest_id=1, found={}, continues=False)
     found: dict[int, Snapshot] = {}
-    for snapshot_id in sorted((each for each in snapshots.ids() if each <= newest.id), reverse=True):
+    for snapshot_id in sorted((each for each in snapshots.line().ids if each <= newest.id), reverse=True):
         snapshot = newest if snapshot_id == newest.id else snapshots.find(snapshot_id)
         if snapshot is None:
             break  # expired meanwhile, and those before it

@@ -10,6 +10,7 @@ import pytest
 
 from engine.simulation.explorer import CRASH, PAUSE, dead_behind, every_place
 from engine.simulation.history import run_history
+from engine.simulation.pause_matrix import forks
 from engine.simulation.plan import HistoryPlan
 from engine.simulation.scheduler import Fault, Intervention, Seam
 from engine.simulation.schedules import PlacedSchedule
@@ -250,6 +251,18 @@ BUGS = (
         patch=only_the_nearest,
         plans=at(plan("delete-branch write expire", "delete-tag", setup="versioned"), "/manifest/", of=("delete",)),
         most=20,
+    ),
+    PlantedBug(
+        name="a fork is no neighbour of a tag",
+        patch=returning(deciding.DecidingReferences, "_ends", value=True),
+        plans=lambda: forks(["compact-full"], steps=1),
+        most=1,
+    ),
+    PlantedBug(
+        name="a fork is no neighbour of a savepoint",
+        patch=returning(deciding.DecidingReferences, "_ends", value=True),
+        plans=lambda: (each for each in forks(["overwrite"], steps=1) if each.setup == "saved"),
+        most=1,
     ),
     PlantedBug(
         name="references that went while they were looked up",

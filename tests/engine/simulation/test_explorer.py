@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,10 +24,13 @@ from engine.simulation.explorer import (
 from engine.simulation.history import HistoryPlace, SimulatedHistory, run_history
 from engine.simulation.invariants import Checker
 from engine.simulation.pause_matrix import (
+    DELETING,
+    FORKING,
     MEANWHILE,
     MEANWHILE_WITH_LOG,
     PAUSED,
     PAUSED_WITH_LOG,
+    forks,
     matrix,
     pairs,
     pairs_with_log,
@@ -34,6 +38,7 @@ from engine.simulation.pause_matrix import (
 )
 from engine.simulation.plan import HistoryPlan
 from engine.simulation.scheduler import Fault, Intervention
+from engine.simulation.schedules import OVERTAKEN
 from filestore.io.file_io import LocalFileIO
 from lsm.errors import InvalidInputError
 from tests.engine.simulation.planted_bugs import plan, publishing
@@ -332,6 +337,24 @@ def test_every_pair_of_the_pause_matrix_holds_where_it_publishes() -> None:
     assert found.histories > len(PAUSED) * len(MEANWHILE)
 
 
+@pytest.mark.sweep
+def test_no_deletion_takes_a_fork_for_history() -> None:
+    """Of a writer that dies, waits or goes on behind its creation; before the deletion, and at a place within it."""
+    known = [*forks(steps=1)]
+    assert len(known) == 3 * len(FORKING) * len(DELETING)
+    rng = random.Random(SEED)
+    found = explore([*known, *rng.sample([*forks(["compact-full", "overwrite"])], 60)])
+    assert failures_text(found.failed) == ""
+    assert min(found.operations[each] for each in ("delete-tag", "delete-savepoint", "tag-batch", "expire-tags")) > 9
+
+
+def test_random_histories_have_writers_that_are_overtaken() -> None:
+    plans = [each for each in (random_plan(seed) for seed in range(400)) if each.rates == OVERTAKEN]
+    assert len(plans) > 20
+    assert {"tagged", "saved", "batches"} <= {each.setup for each in plans}
+    assert sum(len(each.actors) >= 3 for each in plans) > len(plans) // 2
+
+
 def test_the_matrix_has_every_pair_at_every_place() -> None:
     known = {(each.actors[0][0], each.actors[1]) for each in pairs()}
     assert known == {(name, others) for name in PAUSED for others in MEANWHILE.values()}
@@ -346,8 +369,6 @@ def test_the_matrix_has_every_pair_at_every_place() -> None:
 
 
 def test_two_preemptions_interleave_two_actors() -> None:
-    import random
-
     found = [*two_preemptions(plan("tag", "expire"), random.Random(1), count=3)]
     assert [len(each.choices) for each in found] == [2, 2, 2]
     assert explore(found).failed == []

@@ -5,6 +5,7 @@ It dies there, or it goes on and takes its snapshot back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,13 +18,14 @@ from filestore.maintenance.history_repair import read_history, repair_history
 from filestore.maintenance.orphans import delete_orphans, find_orphans
 from filestore.maintenance.rollback import plan_rollback, roll_back
 from filestore.refs.savepoint_files import list_savepoints
+from filestore.snapshot.snapshot import Snapshot
 from filestore.table import FileTable
 from filestore.tag.automatic_tags import create_batch_tag
 from filestore.tag.savepoints import create_savepoint, delete_savepoint
 from filestore.tag.tags import create_tag, delete_tag, expired_tags, replace_tag
-from lsm.errors import ConflictError, FluvialError
+from lsm.errors import ConflictError, CorruptDataError, FluvialError
 from tests.support.roots import check_orphans_go
-from tests.support.tables import content, expire_all_but, key_table, newest_snapshot, rows
+from tests.support.tables import committable_of, content, expire_all_but, key_table, newest_snapshot, rows
 
 DAY_MS = 86_400_000
 Act = Callable[[FileTable], object]
@@ -602,3 +604,201 @@ def test_a_fork_of_a_branch_is_not_published_in_main() -> None:
     assert content(table) == {1: 1, 2: 2}
     table.write(rows((3, 3)))
     assert content(table) == {1: 1, 2: 2, 3: 3}
+
+
+# ---- other engines, which name no parents
+
+
+def without_parents(table: FileTable, *, above: int) -> None:
+    """The snapshots behind a number as other engines write them: they name no parent, and no claim names the first."""
+    store = table.store
+    for snapshot_id in store.snapshots.ids():
+        if snapshot_id > above:
+            found = store.snapshots.read(snapshot_id)
+            names = {key: text for key, text in found.properties.items() if not key.startswith("fluvial.")}
+            plain = replace(found, properties=names)
+            store.io.replace(store.paths.snapshot(snapshot_id), plain.to_json().encode())
+    for claim in store.snapshots.claims.refs():
+        store.snapshots.claims.remove(claim)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.sweep
+@by_writers
+@in_shapes
+@pytest.mark.parametrize("delete", [delete_tags, delete_tags_backwards, expire_more, clean])
+def test_forks_below_snapshots_of_other_engines_are_forks_too(delete: Act, shape: str, writer: str) -> None:
+    """Whose base lists show what they follow; Java's expiry claims nothing, and leaves its hint."""
+    wanted = SHAPES[shape]
+    table = new_table(**{"manifest.merge-min-count": "3"})
+    forked(table, wanted, ALL_WRITERS[writer], dies=True)
+    without_parents(table, above=max(wanted.planned) + 1)
+    first = wanted.last - wanted.kept + 1
+    assert table.store.snapshots.line().ids == [*range(first, wanted.last + 1)]
+    watched = Watched(table)
+    delete(table)
+    newest = {key: key for key in range(1, newest_snapshot(table).id + 1)}
+    watched.check(newest=newest)
+    watched.check_repaired(newest=newest)
+
+
+@pytest.mark.sweep
+def test_a_fork_that_only_takes_files_away_is_not_taken_for_what_another_engine_follows() -> None:
+    """All that it holds is in the next snapshot as well, but that one was not made on top of it."""
+    table = new_table()
+    forked(table, Shape(planned=(3,), tags=(3,), last=5, kept=1), take_rows_away, dies=True)
+    without_parents(table, above=4)
+    watched = Watched(table)
+    delete_tags(table)
+    watched.check_repaired()
+
+
+def take_rows_away(table: FileTable) -> object:
+    return table.overwrite(rows(), {})
+
+
+def test_a_batch_in_a_fork_below_another_engine_is_not_committed() -> None:
+    """A stream that starts again found it there, and left it out."""
+    table = new_table()
+    for _ in range(3):
+        commit(table)
+    publish_late(
+        table,
+        lambda late: late.new_commit("query").commit(committable_of(late, 7, rows((91, 91)))),
+        meanwhile=partial(grow_to, 6),
+        dies=True,
+    )
+    without_parents(table, above=4)
+    commit_here = table.new_commit("query")
+    assert commit_here.filter_committed([7]) == [7]
+    assert commit_here.commit(committable_of(table, 7, rows((91, 91)))).already_committed is False
+    assert content(table)[91] == 91
+
+
+def grow_to(last: int, table: FileTable, *, kept: int = 2) -> None:
+    """Others commit up to a snapshot, and expire all but the newest."""
+    while (table.store.snapshots.latest_id() or 0) < last:
+        commit(table)
+    expire_all_but(table, kept)
+
+
+# ---- forks that no writer of today leaves
+
+
+def put_fork(table: FileTable, *, at: int, of: Snapshot) -> None:
+    """A snapshot of an earlier one, in the place of whatever has the number."""
+    fork = replace(of, id=at, uuid=f"f{of.uuid}")
+    table.store.io.replace(table.store.paths.snapshot(at), fork.to_json().encode())
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("at", [5, 6, 7, 8])
+@pytest.mark.parametrize("delete", [delete_tags, delete_tags_backwards, clean, roll_back_one])
+def test_a_fork_between_kept_snapshots_takes_nothing_with_it(delete: Act, at: int) -> None:
+    """As a store that overwrites, or hands, leave it: the newest is intact, and so is all that follows the fork."""
+    table = new_table()
+    for _ in range(3):
+        commit(table)
+    create_tag(table.store, "t3")
+    publish_late(table, compact, meanwhile=partial(grow_to, 8, kept=4), dies=True)
+    fork = table.store.snapshots.read(4)
+    for number in (9, 10):
+        commit(table)
+        create_tag(table.store, f"t{number}")
+    table.store.delete_snapshot(fork)
+    put_fork(table, at=at, of=fork)
+    delete(table)
+    end = newest_snapshot(table).id
+    assert content(table) == {key: key for key in range(1, end + 1)}
+    for snapshot_id in range(at + 1, end + 1):
+        assert content(table, snapshot_id=snapshot_id) == {key: key for key in range(1, snapshot_id + 1)}
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_an_expiry_stops_before_a_fork_between_kept_snapshots_or_refuses(kept: int) -> None:
+    """It follows the snapshot before it, and removes its files, which all behind it have."""
+    table = new_table()
+    for _ in range(6):
+        commit(table)
+    whole = dict(table.store.io.files)  # type: ignore[attr-defined]
+    roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(3)))
+    table.compact(full=True)
+    fork = table.store.snapshots.read(4)
+    table.store.io.files |= whole  # type: ignore[attr-defined]
+    table.store.io.replace(table.store.paths.snapshot(4), fork.to_json().encode())
+    with suppress(CorruptDataError):
+        expire_all_but(table, kept)
+    assert content(table) == {key: key for key in range(1, 7)}
+    for snapshot_id in (5, 6):
+        if table.store.snapshots.exists(snapshot_id):
+            assert content(table, snapshot_id=snapshot_id) == {key: key for key in range(1, snapshot_id + 1)}
+
+
+def test_the_tag_of_a_fork_is_no_neighbour_also_where_another_branch_made_it() -> None:
+    """A repair made it on a branch; fast-forward does not publish it, and its name alone says what it is."""
+    table = new_table()
+    forked(table, Shape(planned=(3,), tags=(3, 6), last=9), compact, dies=True)
+    list(repair_history(table.store))
+    (fork,) = (each for each in table.store.snapshots.tag_names() if each.startswith("fork-"))
+    table.store.snapshots.removed.remove(table.store.snapshots.tag(fork).identity)
+    delete_tags_but(table, fork)
+    assert content(table, tag=fork) == {1: 1, 2: 2, 3: 3}
+    assert content(table) == {key: key for key in range(1, 10)}
+
+
+def delete_tags_but(table: FileTable, kept: str) -> None:
+    for name in table.store.snapshots.tag_names():
+        if name != kept:
+            delete_tag(table.store, name)
+
+
+def test_tags_that_contradict_each_other_decide_nothing_alone() -> None:
+    """One of them is of a fork, as an older version may have left it: nothing shows which."""
+    table = new_table()
+    forked(table, SHAPES["at the tag"], compact, dies=True)
+    fork = table.store.snapshots.read(4)
+    table.store.io.write_new(table.store.paths.tag("wrong"), fork.to_json().encode())
+    table.store.delete_snapshot(fork)
+    delete_tag(table.store, "t4")
+    assert content(table) == {key: key for key in range(1, 9)}
+    assert content(table, tag="wrong") == {1: 1, 2: 2, 3: 3}
+    delete_tag(table.store, "wrong")
+    assert content(table) == {key: key for key in range(1, 9)}
+
+
+# ---- the price
+
+
+class Counting:
+    """Counts the operations on files."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.calls = inner, 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation: Callable[..., Any] = getattr(self.inner, name)
+
+        def call(*arguments: Any) -> Any:
+            self.calls += 1
+            return operation(*arguments)
+
+        return call
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("has_fork", [False, True], ids=["no fork", "fork"])
+@pytest.mark.parametrize("deletes_tag", [True, False], ids=["tag", "expiry"])
+def test_the_proof_costs_the_same_beside_ten_snapshots_and_a_hundred(deletes_tag: bool, has_fork: bool) -> None:
+    """Not one read more for each snapshot that is kept, as there may be 10,000."""
+    calls = []
+    for kept in (10, 100):
+        table = new_table(**{"snapshot.num-retained.max": "1000"})
+        shape = Shape(planned=(3,), tags=(3,), last=kept + 5, kept=kept)
+        forked(table, shape, compact, dies=True)
+        if not has_fork:
+            table.store.delete_snapshot(table.store.snapshots.read(4))
+        counting = Counting(table.store.io)
+        counted, counting.calls = on_files(table, counting), 0
+        delete_first_tag(counted) if deletes_tag else expire_all_but(counted, kept - 2)
+        calls.append(counting.calls)
+    assert calls[0] == calls[1]

@@ -260,7 +260,7 @@ def test_a_fork_is_not_taken_for_the_snapshot_that_expired() -> None:
     store.claim_up_to(4)
     assert store.latest() == kept
     assert list(store.back_from(kept)) == [kept]
-    assert [store.is_on_line(each) for each in (2, 3, 4)] == [False, False, True]
+    assert [store.line().has(each) for each in (2, 3, 4)] == [False, False, True]
     assert list(store.back_from(fork)) == [fork, first]
 
 
