@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, PartitionTest, TableCommit
-from filestore.compact.awaited import compact_written, waits_for_compaction
+from filestore.compact.awaited import compact_written, is_awaited, waits_for_compaction
 from filestore.compact.compactor import compact_table
 from filestore.compact.upgrade import compact_to_top, upgrade_levels
 from filestore.iceberg.after_commit import publish_after_commit, publish_refs
@@ -246,10 +246,10 @@ class FileTable(TableView):
             )
         replaces = self._replaced(present, spec, is_static=partition is not None)
         messages = upgrade_levels(self.store, committable.messages)
-        if not waits_for_compaction(self.store):
+        if not is_awaited(self.store):
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces, only_after=only_after)
         low = [each for each in messages if any(file.level == 0 for file in each.new_files)]
-        # else there would be no rows of these until they are compacted
+        # else readers would get no rows of these until they are compacted
         messages = [*(each for each in messages if each not in low), *compact_to_top(self.store, low)]
         with undoing_unless_visible(lambda: discard(self.store, messages)):
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces, only_after=only_after)
