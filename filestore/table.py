@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable, discard
 from filestore.commit.table_commit import CommitResult, PartitionTest, TableCommit
-from filestore.compact.awaited import compact_written, waits_for_compaction
+from filestore.compact.awaited import compact_written, is_awaited, waits_for_compaction
 from filestore.compact.compactor import compact_table
 from filestore.compact.upgrade import compact_to_top, upgrade_levels
 from filestore.iceberg.after_commit import publish_after_commit, publish_refs
@@ -247,7 +247,8 @@ class FileTable(TableView):
             )
         replaces = self._replaced(present, spec, is_static=partition is not None)
         messages = upgrade_levels(self.store, committable.messages)
-        if not self.new_scan().skips_level0 or self.options.bucket == POSTPONE_BUCKET:
+        reads_low = not (self.new_scan().skips_level0 or is_awaited(self.store))
+        if reads_low or self.options.bucket == POSTPONE_BUCKET:
             return commit.overwrite(replace(committable, messages=messages), replaces=replaces, only_after=only_after)
         low = [each for each in messages if any(file.level == 0 for file in each.new_files)]
         # else the table would have lost its rows, and not have these, until a compaction, perhaps of another job

@@ -15,7 +15,7 @@ from typing import Final
 from engine.runtime.metrics import COMPACTION_FAILURES, COMPACTION_WAIT, record_compaction
 from filestore.commit.committable import discard
 from filestore.commit.table_commit import TableCommit
-from filestore.compact.awaited import waits_for_compaction
+from filestore.compact.awaited import emits_by_compaction, waits_for_compaction
 from filestore.compact.compactor import pick_tasks
 from filestore.compact.strategy import commits_until_full, watches_the_clock
 from filestore.compact.task import CompactionTask
@@ -86,11 +86,7 @@ class CompactionFailures:
 
 def is_awaited_by_readers(store: TableStore) -> bool:
     """Whether readers get the rows of a commit, or its changes, only from the compaction that follows it."""
-    return bool(
-        store.options.commit_force_compact
-        or store.options.changelog_producer in ("lookup", "full-compaction")
-        or waits_for_compaction(store)
-    )
+    return bool(store.options.commit_force_compact or emits_by_compaction(store) or waits_for_compaction(store))
 
 
 class BackgroundCompaction:

@@ -14,7 +14,7 @@ from itertools import islice
 from engine.compaction.background import SOFT_WAIT_S, CompactionDebt, Pressure, compaction_debt
 from engine.request.writer_options import WriterOptions
 from engine.runtime.metrics import COMPACTION_WAIT
-from filestore.compact.awaited import compact_written, waits_for_compaction
+from filestore.compact.awaited import compact_written
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind
 from filestore.table_store import TableStore
@@ -107,17 +107,14 @@ def waits_for_others(store: TableStore, writer: WriterOptions) -> bool:
 
 
 def compact_if_forced(store: TableStore, writer: WriterOptions) -> None:
-    """Compact after a batch job's commit, with ``commit.force-compact`` or where its rows are not visible before.
-
-    Never raises.
+    """Compact after a batch job's commit, with ``commit.force-compact`` or where readers wait for it. Never raises.
 
     Args:
         store: the table that was written.
         writer: its options.
     """
-    is_forced = store.options.commit_force_compact or waits_for_compaction(store)
-    if is_forced and not is_write_only(store, writer):
-        compact_written(store)
+    if not is_write_only(store, writer):
+        compact_written(store, forced=store.options.commit_force_compact)
 
 
 def is_write_only(store: TableStore, writer: WriterOptions) -> bool:

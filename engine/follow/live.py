@@ -17,6 +17,7 @@ from engine.follow.position import FollowPosition
 from engine.follow.stream import StreamedChanges, TableStream
 from engine.request.commit_handle import CommitHandle
 from engine.stream.position.position import Phase
+from filestore.compact.awaited import is_awaited
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.table import FileTable
@@ -142,10 +143,14 @@ class LiveCopy:
     def wait_for(self, handle: CommitHandle | str, timeout_s: float = 60.0) -> None:
         """Return once the copy has a commit: read your writes. Raises: UnavailableError, naming what it has."""
         wanted = CommitHandle.parse(handle) if isinstance(handle, str) else handle
-        wanted.check_history(self._table.store)
+        store = self._table.store
+        wanted.check_history(store)
+        wanted_id = wanted.snapshot_id
+        if is_awaited(store):  # its rows came with the compaction behind it
+            wanted_id = max(wanted_id, store.snapshots.latest_id() or 0)
         until_s = time.monotonic() + timeout_s
         with self._lock:
-            while (found := max(self.position.snapshot_id, self._stream.current_id)) < wanted.snapshot_id:
+            while (found := max(self.position.snapshot_id, self._stream.current_id)) < wanted_id:
                 self._check()
                 if time.monotonic() >= until_s:
                     raise UnavailableError(

@@ -16,6 +16,7 @@ from engine.monitor.topic_state import TopicState, topic_state, topic_symptom
 from engine.runtime.units import age_text, count_text, many_text, size_text
 from engine.table import Table
 from filestore.compact.attempts import Deaths, deaths_of
+from filestore.compact.awaited import emits_by_compaction
 from filestore.evolution.stored_login import StoredLogin, find_logins
 from filestore.iceberg.places import IcebergState, iceberg_state
 from filestore.maintenance.history_repair import read_history
@@ -62,6 +63,7 @@ class Examined:
     logins: tuple[StoredLogin, ...] = ()  # files of the table that hold secrets
     iceberg: IcebergState | None = None  # None: it has no Iceberg metadata
     lineage: LineageSize | None = None  # of the catalog; None: it records none, or its store is elsewhere
+    emits_by_compaction: str | None = None  # the changelog-producer by which followers wait; None: they do not
 
 
 def examine(table: Table) -> Examined:
@@ -97,6 +99,7 @@ def examine(table: Table) -> Examined:
         logins=tuple(find_logins(store, branch_names(store))),
         iceberg=iceberg_state(store),
         lineage=lineage_size(store),
+        emits_by_compaction=options.changelog_producer if emits_by_compaction(store) else None,
     )
 
 
@@ -145,6 +148,21 @@ def _compaction_debt(seen: Examined) -> Symptom:
         fix="fluvial compact pays it now; writers with write-only=false pay it between batches",
         values=values,
     )
+
+
+def _changes(seen: Examined) -> Symptom:
+    producer, rows = seen.emits_by_compaction, seen.health.sum("unemitted_row_count")
+    values = {"changelog_producer": producer, "unemitted_row_count": rows}
+    if producer is None:
+        return Symptom(check="changes", severity=Severity.OK, fact="followers wait for no compaction", values=values)
+    fact = f"followers get changes from compactions (changelog-producer={producer}): {many_text(rows, 'row')} waiting"
+    if not rows and not seen.write_only:
+        return Symptom(check="changes", severity=Severity.OK, fact=fact, values=values)
+    if seen.write_only:
+        fix = "writers do not compact (write-only=true): run fluvial compact --watch, or set write-only=false"
+        return Symptom(check="changes", severity=Severity.WARNING, fact=fact, fix=fix, values=values)
+    fix = f"they come with fluvial compact{' --full' if producer == 'full-compaction' else ''}, or further commits"
+    return Symptom(check="changes", severity=Severity.NOTE, fact=fact, fix=fix, values=values)
 
 
 def _space(seen: Examined) -> Symptom:
@@ -348,6 +366,7 @@ _CHECKS: Final[tuple[Callable[[Examined], Symptom], ...]] = (
     _read_amplification,
     _compaction_debt,
     _dead_compactions,
+    _changes,
     _space,
     _tombstones,
     _small_files,

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from engine.monitor.lag_report import log_lags
 from engine.table import Table
+from filestore.changelog.snapshot_changes import changelog_level
 from filestore.manifest.entries import EntryKind
 from filestore.scan.live_files import BucketKey, LiveFiles
 from filestore.scan.snapshot_files import delta_entries
@@ -34,6 +35,7 @@ class BucketHealth:
     size_bytes: int
     bottom_row_count: int  # rows of the deepest level
     compaction_debt: int  # bytes that the next compaction reads; 0 when none is needed
+    unemitted_row_count: int = 0  # rows that followers get from the next compaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +199,7 @@ class TableProbe:
         rows = [file.row_count for file in files if file.level == max(by_level)]
         level0 = len(by_level.get(0, ()))
         small = store.options.target_file_size_bytes // _SMALL
+        emitted = changelog_level(store)
         health = BucketHealth(
             partition=partition,
             bucket=key.bucket,
@@ -209,6 +212,7 @@ class TableProbe:
             size_bytes=sum(file.size_bytes for file in files),
             bottom_row_count=sum(rows),
             compaction_debt=compaction_debts(store, self._live, [key]).get(key, 0),
+            unemitted_row_count=sum(file.row_count for file in files if file.level < emitted),
         )
         sizes = (LevelSize(level=at, file_count=len(each), size_bytes=sum(each)) for at, each in by_level.items())
         return health, tuple(sizes)

@@ -17,6 +17,7 @@ from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.byte_cache import ByteCache
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit, split_bytes
+from filestore.scan.snapshot_files import live_files
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource, changes_of, known_unlogged, offsets_before
 from filestore.snapshot.lost_files import LostFileError, SnapshotExpiredError
@@ -94,6 +95,17 @@ class TableHistory:
     def reads_by_difference(self) -> bool:
         """True when a snapshot scan returns other rows than the stream starts with, because of level 0."""
         return self._changelog_level > 0 or TableScan(self._store).skips_level0
+
+    def waiting_rows(self, snapshot_id: int) -> int:
+        """Rows of a snapshot that a stream gets only when they are compacted."""
+        least = max(self._changelog_level, int(TableScan(self._store).skips_level0))
+        if self._reads_log or not least:
+            return 0
+        try:
+            entries = live_files(self._store, self._read(snapshot_id))
+        except FileNotFoundError:
+            return 0  # what is lost or has expired is an error where it is read
+        return sum(each.file.row_count for each in entries if each.bucket >= 0 and each.file.level < least)
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether a snapshot can still be read, as a snapshot or through a tag."""

@@ -43,6 +43,12 @@ class TableWatch:
         self._planned: Position | None = None  # the end that was planned last, by this process
         self._instead: tuple[Position, Position] | None = None  # a planned end that was lost, and where the stream is
         self._recorder = Recorder.of(options.table.store)
+        if self._store.options.write_only and self.log is None and self.history.reads_by_difference:
+            logger.warning(
+                "changes come with compactions, which the writers leave to others: table=%s changelog-producer=%s "
+                "write-only=true fix='run fluvial compact --watch, or set write-only=false'",
+                self._store.name, self._store.options.changelog_producer,
+            )  # fmt: skip
         self._place: ConsumerPlace | None = None
         if options.consumer_id is not None:
             ignores = options.ignores_consumer
@@ -328,6 +334,13 @@ class TableWatch:
             return self._behind(0, LogOffsets())
         else:
             snapshot_id = target.snapshot_id
+        waiting = self.history.waiting_rows(snapshot_id)
+        if waiting:
+            logger.warning(
+                "rows of the snapshot are not compacted yet, a stream gets them then: table=%s snapshot=%d rows=%d "
+                "changelog-producer=%s",
+                self._store.name, snapshot_id, waiting, self._store.options.changelog_producer,
+            )  # fmt: skip
         return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self.history)
 
     def _changes_of(self, snapshot_id: int) -> Position:

@@ -85,7 +85,7 @@ class Upkeep(Enum):
     STREAM_ON_DEMAND = "stream-on-demand"
     """The same, but compacts only when the next batch would have to wait for it or readers wait for its result."""
     BATCH = "batch"
-    """Compacts after its commit if ``commit.force-compact`` says so or its rows are not visible before."""
+    """Compacts after its commit if ``commit.force-compact`` says so or readers wait for it."""
     REPLACE = "replace"
     """A commit that replaces rows adds no sorted runs that anyone waits for; its changes go to the log, if wanted."""
 

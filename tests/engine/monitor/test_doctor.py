@@ -273,7 +273,7 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert reported["severity"] == "warning"
     by_check = {each["check"]: each for each in reported["findings"]}
     assert by_check["read amplification"]["values"]["max_sorted_runs"] == 6
-    assert len(by_check) == 18
+    assert len(by_check) == 19
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ def test_without_columns_rows_are_still_counted(files: FormatFiles) -> None:
 @pytest.mark.parametrize("format_name", CODECS)
 @settings(max_examples=25, deadline=None, derandomize=True)
 @example(count=3000, size=1, limit=BatchLimit(rows=300), kept=[False, True], wide=False)
-@example(count=3000, size=2000, limit=BatchLimit(size_bytes=50_000, spills=True), kept=[True, False, True], wide=True)
+@example(count=3000, size=2000, limit=BatchLimit(size_bytes=50_000, spills=True), kept=[True, True, False], wide=True)
+@example(count=3000, size=2000, limit=BatchLimit(), kept=[True, True, False], wide=False)
 @given(
     count=st.integers(0, 2500),
     size=st.sampled_from([1, 30, 2000]),
