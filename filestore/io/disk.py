@@ -13,6 +13,27 @@ T = TypeVar("T")
 _NAME_BYTES: Final = 255  # of one name, on the usual file systems
 
 
+class DirectoryGoneError(UnavailableError, FileNotFoundError):
+    """A directory was renamed or deleted while a file was made in it."""
+
+    def __str__(self) -> str:
+        """The message; an ``OSError`` would make its own."""
+        return str(self.args[0])
+
+
+@contextmanager
+def making(action: str, path: str) -> Iterator[None]:
+    """As ``unavailable``, for what makes a file: nothing is missing but its directory."""
+    try:
+        with unavailable(action, path):
+            yield
+    except FileNotFoundError as error:
+        raise DirectoryGoneError(
+            f"a directory was renamed or deleted meanwhile: action={action} path={path} "
+            "fix='open the table again, by its new name if it was renamed'"
+        ) from error
+
+
 @contextmanager
 def unavailable(action: str, path: str) -> Iterator[None]:
     """Other errors than of a missing file become UnavailableError, or InvalidInputError for a long name."""

@@ -20,6 +20,7 @@ from filestore.io.disk import (
     in_directory,
     link_new,
     make_directories,
+    making,
     sync_directory,
     unavailable,
     write_synced,
@@ -243,13 +244,13 @@ class LocalFileIO:
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents, if missing."""
-        with unavailable("make", path):
+        with making("make", path):
             make_directories(path)
             sync_directory(os.path.dirname(path))
 
     def write_new(self, path: str, body: bytes) -> None:
         """Write and sync a file with an unused name. Raises: ConflictError when the name is taken."""
-        with unavailable("write", path):
+        with making("write", path):
             try:
                 in_directory(path, lambda: write_synced(path, body))
             except FileExistsError as error:
@@ -262,7 +263,7 @@ class LocalFileIO:
         # A leading dot hides it from other Paimon readers, which parse every name in these directories.
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
-            with unavailable("write", temporary):
+            with making("write", temporary):
                 in_directory(temporary, lambda: write_synced(temporary, body))
             return link_new(temporary, path)
         finally:
@@ -285,7 +286,7 @@ class LocalFileIO:
     def replace(self, path: str, body: bytes) -> None:
         """Atomically overwrite a small file."""
         self._replace(path, body, write_synced)
-        with unavailable("replace", path):
+        with making("replace", path):
             sync_directory(os.path.dirname(path))
 
     def replace_hint(self, path: str, body: bytes) -> None:
@@ -296,7 +297,7 @@ class LocalFileIO:
         directory, name = os.path.split(path)
         temporary = os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
         try:
-            with unavailable("replace", path):
+            with making("replace", path):
                 in_directory(temporary, lambda: write(temporary, body))
                 os.replace(temporary, path)
         finally:
@@ -305,7 +306,7 @@ class LocalFileIO:
 
     def sync(self, path: str) -> None:
         """Sync a closed file and its directory entry to disk."""
-        with unavailable("sync", path):
+        with making("sync", path):
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
             sync_directory(os.path.dirname(path))
@@ -366,7 +367,7 @@ class LocalFileIO:
 
     def open_output(self, path: str) -> pa.NativeFile:
         """Writer of a new file; creates parents."""
-        with unavailable("open", path):
+        with making("open", path):
             return in_directory(path, lambda: pa.OSFile(path, "wb"))
 
 

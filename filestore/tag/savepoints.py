@@ -69,7 +69,7 @@ def create_savepoint(
             is no savepoint.
         OutcomeUnknownError: the savepoint may exist; or main was replaced meanwhile, and it does not.
     """
-    _check_savable(store)
+    _newest(store)
     if compact:
         _compact(store)
     snapshot = _self_contained_snapshot(store)
@@ -217,9 +217,12 @@ def is_savepoint_due(*, now_ms: int, last_ms: int | None, interval_ms: int | Non
 _DAY_MS: Final = 86_400_000
 
 
-def _check_savable(store: TableStore) -> None:
-    if store.snapshots.latest() is None:
+def _newest(store: TableStore) -> Snapshot:
+    """The newest snapshot. Raises: InvalidInputError: there is none, or the table has another name by now."""
+    latest = store.snapshots.latest()
+    if latest is None:
         raise InvalidInputError(f"the table has no snapshot to save: table={store.name}")
+    return latest
 
 
 def _compact(store: TableStore) -> None:
@@ -238,8 +241,7 @@ def _self_contained_snapshot(store: TableStore) -> Snapshot:
     The schema of the table is saved too: a newest snapshot of an older one is followed by one of the newest.
     """
     while True:
-        latest = store.snapshots.latest()
-        assert latest is not None
+        latest = _newest(store)
         try:
             delta = store.manifests.read_list(latest.delta_manifest_list, latest.delta_manifest_list_size)
             if not delta and latest.schema_id >= store.schema.id:

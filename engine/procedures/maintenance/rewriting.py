@@ -271,7 +271,8 @@ def rescale(table: Table, bucket_num: int) -> pa.Table:
 def restore_rows(table: Table, wanted: Snapshot) -> pa.Table:
     """Restore the rows of a snapshot, and return the result of ``rollback_to_as_latest``."""
     latest = table.latest_snapshot()
-    assert latest is not None
+    if latest is None:
+        raise InvalidInputError(f"the table has no snapshot: table={table.name}")
     done, partitions = restore(table.store, wanted)
     assert done.snapshot is not None
     follow_overwrite(table.files)

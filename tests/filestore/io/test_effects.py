@@ -226,3 +226,39 @@ def test_a_hint_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert memory.read_bytes("/t/LATEST") == b"1"
     with pytest.raises(UnavailableError, match="action=replace"):
         write_hint(IO, str(tmp_path), b"1")
+
+
+MAKES: dict[str, Callable[[str], object]] = {
+    "write_new": lambda path: IO.write_new(path, b"body"),
+    "create_exclusive": lambda path: IO.create_exclusive(path, b"body"),
+    "replace": lambda path: IO.replace(path, b"body"),
+    "sync": IO.sync,
+}
+
+
+@pytest.mark.parametrize(
+    ("step", "make"),
+    [
+        ("open", "write_new"), ("link", "create_exclusive"), ("open", "create_exclusive"), ("replace", "replace"),
+        ("open", "replace"), ("open", "sync"),
+    ],
+)  # fmt: skip
+def test_a_directory_that_is_renamed_while_a_file_is_made_in_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, make: str
+) -> None:
+    """soak: a tag of a table that was renamed at this moment ended in a bare FileNotFoundError."""
+    directory = tmp_path / "t" / "tag"
+    directory.mkdir(parents=True)
+    path = str(directory / "file")
+    if make == "sync":
+        Path(path).write_bytes(b"body")
+    real = getattr(os, step)
+
+    def renamed(*given: object, **more: object) -> object:
+        if directory.exists():
+            (tmp_path / "t").rename(tmp_path / "u")
+        return real(*given, **more)
+
+    monkeypatch.setattr(os, step, renamed)
+    with pytest.raises((UnavailableError, OutcomeUnknownError), match=path):
+        MAKES[make](path)
