@@ -30,7 +30,7 @@ from filestore.layout.branch_names import split_branch
 from filestore.layout.file_names import check_spelling
 from filestore.options.catalog_options import CatalogOptions, CatalogPlace
 from filestore.options.log_place import SERVERS_KEY, TOPIC_KEY
-from filestore.options.table_options import TableOptions, canonical_options
+from filestore.options.table_options import TableOptions, canonical_options, given_to_table
 from filestore.schema.row_counts import seen_schema
 from filestore.schema.schema_store import given_fields, new_schema
 from filestore.types.data_types import DataField
@@ -192,11 +192,9 @@ class Catalog:
         self._check_not_reserved(name.partition(".")[0])
         CaseRule(case_sensitive).check_fields(given_fields(schema))
         check_spelling("table", name)  # before there is a topic
-        given = {**self._defaults, **canonical_options(options or {})}
-        if given.get("log.system", "kafka") == "none":
-            given = {key: value for key, value in given.items() if not key.startswith("log.") or key == "log.system"}
-        parsed = TableOptions.parse(given, primary_key=primary_key)
         own = canonical_options(options or {})
+        given = given_to_table(own, self._defaults)
+        parsed = TableOptions.parse(given, primary_key=primary_key)
         stored = self._login.stored(given, own)
         if parsed.log_system == "none":
             return self._created(name, schema, primary_key, partition_by, stored, comment, if_not_exists)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from filestore.io.commit_lock import CatalogLockFactory, TableLock, check_commit_lock, table_lock
 from filestore.io.file_io import Clock, FileIO, NameSource
 from filestore.io.object_store import is_object_path, is_remote_path, under_lock
-from filestore.layout.branch_names import split_branch
+from filestore.layout.branch_names import on_branch_name, split_branch
 from filestore.layout.branch_state import creation_id
 from filestore.layout.file_names import external_roots, local_path
 from filestore.layout.former_mains import FormerMain, table_id_on_branch
@@ -35,6 +35,7 @@ from filestore.snapshot.snapshot_store import SnapshotStore
 from filestore.types.binary_columns import decode_columns
 from filestore.types.binary_row import decode_row
 from filestore.types.data_types import DataType
+from lsm.errors import InvalidInputError
 from lsm.keys.keys import KeyTuple, comparable
 from lsm.levels import SortedFile
 from lsm.retry import Backoff
@@ -109,14 +110,28 @@ class TableStore:
             longest_ms=options.commit_max_retry_wait_ms,
         )
 
-    def check_commit_lock(self) -> None:
-        """Refuse commits that another one could overwrite. Raises: InvalidInputError naming ``commit.lock``."""
+    def check_commits(self) -> None:
+        """Refuse commits that another one could overwrite, or of rows that are on another branch.
+
+        Raises: InvalidInputError naming ``commit.lock`` or the branch.
+        """
+        self.check_branch()
         check_commit_lock(
             self.options.commit_lock,
             given=self.lock_factory,
             in_object_store=is_object_path(self.paths.root),
             is_remote=is_remote_path(self.paths.root),
         )
+
+    def check_branch(self) -> None:
+        """Refuse a table whose own option says that its rows are on another branch. Raises: InvalidInputError."""
+        here = {self.paths.branch, *([MAIN_BRANCH] if self.paths.branch == self.main_branch else [])}
+        if self.options.gives(TableOptions.branch) and self.options.branch not in here:
+            raise InvalidInputError(
+                f"the rows of this table are on another branch, as its own option says: table={self.name} "
+                f"option=branch value={self.options.branch} "
+                f"fix='use {on_branch_name(self.name, self.options.branch)}, or ALTER TABLE ... RESET (branch)'"
+            )
 
     @property
     def _lock(self) -> TableLock | None:

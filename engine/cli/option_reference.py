@@ -8,7 +8,8 @@ from engine.request.option_check import CLIENT_PREFIX
 from engine.request.place_options import PlaceOptions, RowOptions
 from engine.request.writer_options import WriterOptions
 from filestore.options.catalog_options import CATALOG_ALIASES, STORE_PREFIX, TABLE_DEFAULT_PREFIX, CatalogOptions
-from filestore.options.effective import UNBUILT, default_text
+from filestore.options.effective import default_text
+from filestore.options.not_built import NOT_BUILT
 from filestore.options.option import At, Option, OptionValues
 from filestore.options.rules import ALIASES
 from filestore.options.table.columns import FieldOptions
@@ -101,10 +102,17 @@ def _rows(options: Iterable[Option[Any]], prefix: str = "") -> Iterator[str]:
             "" if default is None else f"`{default}`",
             ", ".join(_places(option)),
             ", ".join(str(each.name).lower() for each in option.decides),
-            f"{option.doc} No effect: {UNBUILT[option.key]}." if option.key in UNBUILT else option.doc,
+            _line(option),
         )
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
+
+
+def _line(option: Option[Any]) -> str:
+    known = NOT_BUILT.get(option.key)
+    if known is None:
+        return option.doc
+    return f"{option.doc} {'Refused' if known.closed else 'No effect'}: {known.instead}."
 
 
 def _places(option: Option[Any]) -> Iterator[str]:

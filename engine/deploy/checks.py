@@ -14,7 +14,7 @@ from engine.deploy.pipeline.transforms import function_named
 from engine.log.catalog_login import CatalogLogin
 from engine.request.writer_options import SINK_KEYS, WriterOptions
 from filestore.options.catalog_options import CatalogOptions
-from filestore.options.table_options import canonical_options
+from filestore.options.table_options import canonical_options, given_to_table
 from filestore.predicate.sql_problems import problem_of
 from filestore.schema.schema_store import new_schema
 from lsm.errors import InvalidInputError
@@ -55,7 +55,7 @@ def check_table_options(job: JobConfig, name: str) -> dict[str, str]:
         CatalogOptions.parse(job.catalog_options).table_defaults,
         canonical_options(job.tables[name].options),
     )
-    return CatalogLogin(defaults).stored({**defaults, **own}, own)
+    return CatalogLogin(defaults).stored(given_to_table(own, defaults), own)
 
 
 def _table_checks(job: JobConfig) -> Iterator[JobCheck]:
@@ -65,14 +65,11 @@ def _table_checks(job: JobConfig) -> Iterator[JobCheck]:
 
 def _schema_of(job: JobConfig, name: str) -> object:
     table = job.tables[name]
-    options = check_table_options(job, name)
-    if options.get("log.system") == "none":
-        options = {key: value for key, value in options.items() if not key.startswith("log.") or key == "log.system"}
     return new_schema(
         job_fields(table),
         primary_key=table.primary_key,
         partition_by=table.partition_by,
-        options=options,
+        options=check_table_options(job, name),
         comment=table.comment,
         time_ms=0,
     )

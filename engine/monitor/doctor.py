@@ -20,7 +20,7 @@ from filestore.compact.awaited import emits_by_compaction
 from filestore.evolution.stored_login import StoredLogin, find_logins
 from filestore.iceberg.places import IcebergState, iceberg_state
 from filestore.maintenance.history_repair import read_history
-from filestore.options.effective import UNBUILT, unbuilt
+from filestore.options.not_built import NOT_BUILT, not_built_of
 from filestore.options.table.common import DAY_MS
 from filestore.refs.live_references import branch_names
 from filestore.scan.snapshot_files import manifests_of
@@ -89,7 +89,7 @@ def examine(table: Table) -> Examined:
         holders=tuple(holders_of(table.store, health.time_ms)),
         manifest_count=0 if snapshot is None else len(manifests_of(store, snapshot)),
         manifest_merge_count=options.manifest_merge_min_count,
-        options_without_effect=tuple(unbuilt(options)),
+        options_without_effect=tuple(key for key, _ in not_built_of(options) if key in NOT_BUILT),
         fork_ids=tuple(each.id for each in history.forks),
         missing_ids=history.missing_ids,
         has_wrong_hint=history.has_wrong_hint,
@@ -286,7 +286,7 @@ def _options(seen: Examined) -> Symptom:
         return Symptom(
             check="options", severity=Severity.OK, fact="every option that is set has an effect", values=values
         )
-    fact = f"without effect here: {', '.join(f'{key} ({UNBUILT[key]})' for key in keys)}"
+    fact = f"without effect here: {', '.join(f'{key} ({NOT_BUILT[key].instead})' for key in keys)}"
     return Symptom(check="options", severity=Severity.NOTE, fact=fact, fix="reset them, or ignore this", values=values)
 
 

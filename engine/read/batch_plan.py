@@ -52,7 +52,7 @@ def plan_state(
 
     Args:
         state: that was found.
-        fallback: the branch from which partitions come that the state lacks; None: none.
+        fallback: another branch of which partitions are taken; None: none.
         filter: pieces that certainly do not match are left out.
         constants: columns beside the table's.
     """
@@ -63,9 +63,8 @@ def plan_state(
     elif state.ranges:
         pieces = _with_tails(state, filter)
     else:
-        pieces = _of_files(state, filter)
-        if fallback is not None:
-            pieces = [*pieces, *fallback.pieces(state.table.store, state.snapshot, filter)]
+        own = _of_files(state, filter)
+        pieces = own if fallback is None else fallback.beside(own, state.table.store, state.snapshot, filter)
     return BatchPlan(
         table=state.table,
         snapshot=state.snapshot,
@@ -82,7 +81,7 @@ def _scan(state: ReadState, *, cuts_keys: bool) -> TableScan:
     return TableScan(state.table.store, all_levels=all_levels, cuts_keys=cuts_keys)
 
 
-def _of_files(state: ReadState, filter: Predicate | None) -> list[Piece]:
+def _of_files(state: ReadState, filter: Predicate | None) -> list[FilePiece]:
     if state.snapshot is None:
         return []
     splits = _scan(state, cuts_keys=True).plan(snapshot=state.snapshot, filter=filter).splits

@@ -1,17 +1,18 @@
-"""A branch that batch reads fall back to: partitions that the table's own branch lacks come from there.
+"""Another branch of which batch reads take whole partitions: those that the table's own lacks, or all that it has.
 
-So a branch of corrected or of preliminary partitions is read with the rest of the table around it. A partition is
+So a branch of preliminary or of corrected partitions is read with the rest of the table around it. A partition is
 present when the snapshot that is read has a file in it, whatever the filter of the read leaves out. Streams and the
 rows that ``UPDATE``, ``DELETE`` and ``MERGE`` change are of the table's own branch alone. Source: Paimon
 ``FallbackReadFileStoreTable``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.read.pieces import FallbackPiece
+from engine.read.pieces import FallbackPiece, FilePiece, Piece
 from engine.read.read_state import ReadState, StateSource
-from engine.request.read_keys import FALLBACK
 from engine.request.read_request import AtTime, AtVersion, AtWord, ReadRequest
+from filestore.options.table_options import TableOptions
 from filestore.predicate.predicate import Predicate
 from filestore.scan.pruning import Pruner
 from filestore.scan.snapshot_files import live_files
@@ -23,34 +24,41 @@ from lsm.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """The state of the fallback branch."""
+    """The state of the other branch."""
 
     table: FileTable
     snapshot: Snapshot
+    comes_first: bool = False  # ``scan.primary-branch``: the table's own partitions are those that it lacks
 
     def __str__(self) -> str:
-        return f"fallback_branch={self.table.store.paths.branch} fallback_snapshot={self.snapshot.id}"
+        word = "primary" if self.comes_first else "fallback"
+        return f"{word}_branch={self.table.store.paths.branch} {word}_snapshot={self.snapshot.id}"
 
-    def pieces(self, store: TableStore, snapshot: Snapshot | None, filter: Predicate | None) -> list[FallbackPiece]:
-        """What is read instead of partitions that a snapshot lacks.
+    def beside(
+        self, own: Sequence[FilePiece], store: TableStore, snapshot: Snapshot | None, filter: Predicate | None
+    ) -> list[Piece]:
+        """The pieces of both branches, of each partition those of one.
 
         Args:
-            store: the table that is read.
+            own: the pieces of the table that is read.
+            store: that table.
             snapshot: of it; None is the empty table.
-            filter: files that certainly do not match are left out.
+            filter: by which its pieces were planned; files that certainly do not match are left out.
         """
-        keep = Pruner(store, filter).keep_partition
-        entries = [] if snapshot is None else live_files(store, snapshot, keep_partition=keep)
+        found = self.table.new_scan().plan(snapshot=self.snapshot, filter=filter).splits
+        other = [FallbackPiece(table=self.table, split=split) for split in found]
+        first, at = (self.table.store, self.snapshot) if self.comes_first else (store, snapshot)
+        entries = [] if at is None else live_files(first, at, keep_partition=Pruner(first, filter).keep_partition)
         present = {entry.partition for entry in entries}
-        found = self.table.new_scan().plan(snapshot=self.snapshot, filter=filter)
-        splits = [split for split in found.splits if split.partition not in present]
-        return [FallbackPiece(table=self.table, split=split) for split in splits]
+        if self.comes_first:
+            return [*(piece for piece in own if piece.split.partition not in present), *other]
+        return [*own, *(piece for piece in other if piece.split.partition not in present)]
 
 
 def find_fallback(table: FileTable, state: ReadState, request: ReadRequest) -> Fallback | None:
-    """The branch that a read falls back to, at the time of the state; None: it has none, or that branch is empty.
+    """The other branch of a read, at the time of the state; None: it has none, or that branch is empty.
 
-    A state of another branch falls back as that branch's own options say.
+    A state of another branch is read with the branch that its own options name.
 
     Args:
         table: that was opened, with the reader's options in force.
@@ -58,24 +66,33 @@ def find_fallback(table: FileTable, state: ReadState, request: ReadRequest) -> F
         request: what the reader asks for.
 
     Raises:
-        InvalidInputError: there is no such branch, or it has other columns, partitions or keys; the log is read.
+        InvalidInputError: there is no such branch, or it has other columns, partitions or keys; two are named; the log
+            is read.
     """
     read = state.table
     is_own = read.store.paths.branch == table.store.paths.branch
-    name = request.fallback_branch if is_own else read.options.scan_fallback_branch
-    if not name or name == read.store.paths.branch:
+    named = request.read_branches if is_own else read.options.read_branches
+    named = {key: name for key, name in named.items() if name != read.store.paths.branch}
+    if not named:
         return None
+    if len(named) > 1:
+        raise InvalidInputError(
+            f"partitions come from one other branch: table={read.name} "
+            f"{' '.join(f'{key}={name}' for key, name in named.items())} fix=remove one of them"
+        )
+    [(key, name)] = named.items()
     if state.served.source is not StateSource.SNAPSHOT:
         raise InvalidInputError(
             f"a partition that only the log has looks like a missing one: table={read.name} "
-            f"{FALLBACK}={name} fix=read without scan.log.union and scan.max-staleness"
+            f"{key}={name} fix=read without scan.log.union and scan.max-staleness"
         )
     other = read.on_branch(name)
     _check_fits(read, other)
     as_of_ms = _travel_ms(state, request)
     snapshots, now_ms = other.store.snapshots, other.store.clock.now_ms()
     snapshot = snapshots.latest() if as_of_ms is None else snapshots.as_of(as_of_ms, now_ms=now_ms)
-    return None if snapshot is None else Fallback(table=other, snapshot=snapshot)
+    comes_first = key == TableOptions.scan_primary_branch.key
+    return None if snapshot is None else Fallback(table=other, snapshot=snapshot, comes_first=comes_first)
 
 
 def _travel_ms(state: ReadState, request: ReadRequest) -> int | None:

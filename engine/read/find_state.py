@@ -20,10 +20,12 @@ def find_state(table: FileTable, request: ReadRequest) -> ReadState:
         request: what the reader asks for.
 
     Raises:
-        InvalidInputError: there is no such snapshot, tag or log; the log cannot be merged over the files.
+        InvalidInputError: there is no such snapshot, tag or log; the log cannot be merged over the files; the table's
+            own option names another branch.
         UnavailableError: a commit to wait for did not come, or the brokers do not answer.
         CorruptDataError: records that are needed are gone from the log, and ``log.on-offset-lost`` is fail.
     """
+    table.store.check_branch()
     if request.at_least is not None:
         wait_for_commit(table, request.at_least, timeout_s=request.at_least_timeout_s, in_log=request.reads_log)
         found = _found(table, request)

@@ -5,6 +5,7 @@ from typing import Final
 from filestore.options.option import At
 from filestore.options.table_options import TableOptions, keys_at
 
+TIMESTAMP: Final = "log.scan.timestamp-mills"
 PLACES: Final = (
     "scan.snapshot-id",
     "scan.tag-name",
@@ -12,7 +13,7 @@ PLACES: Final = (
     "scan.savepoint-id",
     "scan.watermark",
     "scan.timestamp",
-    "log.scan.timestamp-mills",
+    TIMESTAMP,
 )
 """Options that choose a place in the table's history."""
 SNAPSHOT_PLACES: Final = PLACES[:5]
@@ -24,7 +25,6 @@ TO_TAG: Final = "incremental-to-auto-tag"
 DIFF_MODE: Final = "incremental-between-scan-mode"
 DIFF_KEYS: Final = (BETWEEN, BETWEEN_TIMES, TO_TAG, DIFF_MODE)
 """Options that ask for the difference of two states."""
-FALLBACK: Final = "scan.fallback-branch"
 
 BATCH_KEYS: Final = keys_at(At.BATCH_READ)
 """Options of a batch read."""

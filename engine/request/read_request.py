@@ -1,7 +1,7 @@
 """The options of a batch read as one value: which state, how fresh, what to wait for, which columns are added.
 
-Options that the reader was given come before those of the table. Start options that a table has for its streams
-(``scan.mode``, ``log.scan.timestamp-mills``) say nothing about batch reads, unless the reader itself gives them.
+Options that the reader was given come before those of the table: a state that it names takes the place of the table's.
+``log.scan`` says where streams start, with its time; without it that time is one of batch reads, too, as in Paimon.
 """
 
 from collections.abc import Mapping
@@ -22,17 +22,19 @@ from engine.request.read_keys import (
     OFFSETS,
     PLACES,
     SNAPSHOT_PLACES,
+    TIMESTAMP,
     TO_TAG,
 )
 from engine.request.scan_time import scan_time_ms
 from engine.types.row_changes import MetadataColumn
+from filestore.options.not_built import check_closed
+from filestore.options.option import At
 from filestore.options.references import with_secrets
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.refs.versions import Version
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 
-_STREAMS_ONLY: Final = ("log.scan.timestamp-mills",)
 _UNION: Final = "scan.log.union"
 _STALENESS: Final = "scan.max-staleness"
 _METADATA: Final = "read.metadata-columns"
@@ -107,7 +109,7 @@ class ReadRequest:
     fails_on_lost_log: bool = True  # log.on-offset-lost; False: the files alone, when records of the log are gone
     at_least: CommitHandle | None = None  # a commit that must be visible first
     at_least_timeout_s: float = 60.0
-    fallback_branch: str | None = None  # of which partitions are taken that the table's own branch lacks
+    read_branches: Mapping[str, str] = field(default_factory=dict)  # by option: others of which partitions are taken
     has_row_kinds: bool = False  # read.changelog
     metadata_columns: tuple[MetadataColumn, ...] = ()
 
@@ -124,6 +126,9 @@ class ReadRequest:
                 that are missing or contradict each other.
         """
         check_belongs(given, BATCH_KEYS, "read option")
+        check_closed(options, At.BATCH_READ)
+        if given.keys().isdisjoint({"scan.mode", OFFSETS, *PLACES, *DIFF_KEYS}):
+            _check_stored(options)
         options = options.with_texts(given)
         places = _places(options, given)
         _check_mode(str(options.scan_mode) if "scan.mode" in given else "default", places)
@@ -136,7 +141,7 @@ class ReadRequest:
             fails_on_lost_log=options.log_on_offset_lost == "fail",
             at_least=None if handle is None else CommitHandle.parse(handle),
             at_least_timeout_s=timeout_ms / 1000,
-            fallback_branch=options.scan_fallback_branch,
+            read_branches=options.read_branches,
             has_row_kinds=options.read_changelog,
             metadata_columns=_batch_metadata(options),
         )
@@ -195,9 +200,27 @@ def wanted_difference(options: TableOptions) -> Between | None:
     return Between(before, after)
 
 
+def _check_stored(options: TableOptions) -> None:
+    """Refuse a state that a table has for batch reads and that these do not have. Raises: InvalidInputError."""
+    wanted = {key: options[TableOptions.declared[key]] for key in (BETWEEN, BETWEEN_TIMES, TO_TAG)}
+    wanted = {key: value for key, value in wanted.items() if value is not None}
+    if options.scan_mode not in ("default", *_MODES):
+        wanted["scan.mode"] = options.scan_mode
+    for key, value in wanted.items():
+        raise InvalidInputError(
+            f"the table's own option chooses rows that a read has to ask for itself: option={key} value={value} "
+            "fix='give the read a state, such as scan.mode=latest, or reset it'"
+        )
+
+
 def _places(options: TableOptions, given: Mapping[str, str]) -> dict[str, Any]:
-    """The values of the places that count: the reader's, else the table's."""
-    wanted = [key for key in PLACES if key in given] or [key for key in PLACES if key not in _STREAMS_ONLY]
+    """The values of the places that count: the reader's, else the table's, of which a given mode takes its own."""
+    mode = options.scan_mode if "scan.mode" in given else "default"
+    wanted = [key for key in PLACES if key in given]
+    if not wanted and given.keys().isdisjoint({OFFSETS, *DIFF_KEYS}):
+        starts_streams = options.gives(TableOptions.log_scan) or options.scan_mode not in ("default", "from-timestamp")
+        wanted = [key for key in PLACES if mode == "default" or key in _MODES.get(mode, ())]
+        wanted = [key for key in wanted if key != TIMESTAMP or not starts_streams]
     found = {key: options[TableOptions.declared[key]] for key in wanted}
     return {key: value for key, value in found.items() if value is not None}
 

@@ -13,6 +13,8 @@ from engine.stream.position.plan import Limits
 from engine.stream.position.start import Start, StartKind, parse_start
 from engine.types.row_changes import MetadataColumn
 from engine.types.rows import ROW_KIND_COLUMN
+from filestore.options.not_built import check_closed
+from filestore.options.option import At
 from filestore.options.table_options import TableOptions
 from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.table_schema import TableSchema
@@ -97,6 +99,8 @@ class StreamOptions:
             InvalidInputError: options that contradict each other, or that would lose or repeat rows.
         """
         options, names = table.options, schema.names
+        table.store.check_branch()
+        check_closed(options, At.STREAM_READ)
         log = log_to_read(table, TableLog.of(table), options)
         if table.store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(

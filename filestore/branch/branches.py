@@ -166,7 +166,7 @@ def delete_branch(store: TableStore, name: str, *, dry_run: bool = False) -> Del
     if not branch_entries(store.io, there):
         read_branch(store, name)
     branch = _branch(store, name)
-    _check_no_fallback(store, name)
+    _check_not_read(store, name)
     _check_no_children(store, name)
     if not dry_run:
         _claim_to_delete(store, there)
@@ -209,7 +209,7 @@ def rename_branch(store: TableStore, name: str, target: str) -> Branch:
         return read_branch(store, target)
     if read_work(io, old) != source_work:  # else it has begun before
         read_branch(store, name)
-        _check_no_fallback(store, name)
+        _check_not_read(store, name)
         _check_no_children(store, name)
         _claim_name(store, new, target_work)
         with _ending_on_refusal(io, new):
@@ -386,12 +386,14 @@ def _check_no_children(store: TableStore, name: str) -> None:
         )
 
 
-def _check_no_fallback(store: TableStore, name: str) -> None:
+def _check_not_read(store: TableStore, name: str) -> None:
     """Raises: InvalidInputError when batch reads of another branch take partitions from this one."""
     for branch in [store.main_branch, *(each.name for each in list_branches(store) if each.name != name)]:
         schema = on_branch(store, branch).schemas.latest()
-        if schema is not None and schema.table_options.scan_fallback_branch == name:
+        for key in (
+            [key for key, other in schema.table_options.read_branches.items() if other == name] if schema else ()
+        ):
             raise InvalidInputError(
-                f"batch reads fall back to this branch: table={store.name} branch={name} of={branch} "
-                "option=scan.fallback-branch fix=ALTER TABLE ... RESET ('scan.fallback-branch') first"
+                f"batch reads take partitions from this branch: table={store.name} branch={name} of={branch} "
+                f"option={key} fix=ALTER TABLE ... RESET ('{key}') first"
             )

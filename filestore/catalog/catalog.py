@@ -169,11 +169,10 @@ class FileCatalog:
                     f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
                     "fix='it belongs to another program, or to a table whose drop was interrupted: drop or remove it'"
                 )
-            fallback = first.table_options.scan_fallback_branch
-            if fallback is not None:
+            for key, branch in first.table_options.read_branches.items():
                 raise InvalidInputError(
-                    f"a new table has no branches: table={name} scan.fallback-branch={fallback} "
-                    "fix=create the branch, then ALTER TABLE ... SET ('scan.fallback-branch' = ...)"
+                    f"a new table has no branches: table={name} {key}={branch} "
+                    f"fix=create the branch, then ALTER TABLE ... SET ('{key}' = ...)"
                 )
             database, table = name.split(".")
             self._tables.add_table(database, table, first)

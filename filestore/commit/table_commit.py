@@ -103,7 +103,7 @@ class TableCommit:
             check: called by each attempt once it has read the newest snapshot; what it raises ends the commit.
         """
         check_writable(store.schema)
-        store.check_commit_lock()
+        store.check_commits()
         self._table = store
         self._commit_user = commit_user
         self._check_writer = check

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from filestore.options.secrets import shown_value
-from filestore.options.table_options import TableOptions, canonical_options, check_option
+from filestore.options.table_options import TableOptions, canonical_options, check_option, check_storable
 from filestore.schema.table_schema import TableSchema
 from lsm.errors import InvalidInputError
 
@@ -17,8 +17,6 @@ FIXED_BY_LOG: Final = frozenset(
 _NOT_IN_SCHEMA: Final = {
     "path": "a table's name determines its directory",
     "file.path": "a table's name determines its directory",
-    "branch": "it is an option of readers and writers",
-    "scan.branch": "it is an option of readers",
 }
 
 
@@ -40,6 +38,7 @@ def with_option(schema: TableSchema, given: str, text: str | None, *, has_rows: 
         return schema
     if text is not None:
         check_option(key, value)
+        check_storable({key: value})
         if current == value:
             return schema
     refusal = _refusal(schema, key, current, value if text is not None else None, has_rows=has_rows)

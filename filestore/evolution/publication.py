@@ -54,7 +54,7 @@ def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaC
         return newest
     check_merging(after, after.table_options)
     check_expiry(after, after.table_options)
-    _check_fallback(store, newest, after)
+    _check_branches(store, newest, after)
     try:
         store.schemas.create(after, after=newest)
     except ConflictError as error:
@@ -69,13 +69,12 @@ def _publish(store: TableStore, decide: Callable[[TableSchema], Sequence[SchemaC
     return after
 
 
-def _check_fallback(store: TableStore, before: TableSchema, after: TableSchema) -> None:
-    """Raises: InvalidInputError when batch reads would fall back to a branch that does not exist."""
-    name = after.table_options.scan_fallback_branch
-    if name in (None, MAIN_BRANCH, store.paths.branch, before.table_options.scan_fallback_branch):
-        return
-    there = store.paths.with_branch(name)
-    if is_hidden(store.io, there) or not SchemaStore(store.io, there).ids():
-        raise InvalidInputError(
-            f"no such branch: table={store.name} scan.fallback-branch={name} fix=create the branch first"
-        )
+def _check_branches(store: TableStore, before: TableSchema, after: TableSchema) -> None:
+    """Raises: InvalidInputError when batch reads would take partitions from a branch that does not exist."""
+    old, new = before.table_options.read_branches, after.table_options.read_branches
+    for key, name in new.items():
+        if name in (MAIN_BRANCH, store.paths.branch, old.get(key)):
+            continue
+        there = store.paths.with_branch(name)
+        if is_hidden(store.io, there) or not SchemaStore(store.io, there).ids():
+            raise InvalidInputError(f"no such branch: table={store.name} {key}={name} fix=create the branch first")

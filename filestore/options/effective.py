@@ -5,7 +5,7 @@ configuration file or the command line); the session; the table; the read or wri
 table when it was made is the table's, wherever it came from then: catalog and session set defaults of new tables only.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any, Final
@@ -16,7 +16,6 @@ from filestore.options.parsing import duration_ms, size_bytes
 from filestore.options.secrets import shown_value
 from filestore.options.table.common import MIB
 from filestore.options.table_options import TableOptions, canonical_options
-from lsm.errors import InvalidInputError
 
 
 class OptionOrigin(StrEnum):
@@ -167,35 +166,3 @@ def _derived(options: TableOptions) -> dict[str, str]:
         "target-file-size": _amount(options.target_file_size_bytes, _SIZES),
     }
     return {key: text for key, text in derived.items() if default_text(TableOptions.declared[key]) != text}
-
-
-_FLUSHES: Final = "a full write buffer becomes sorted files of level 0, which compaction merges: nothing is spilled"
-_STREAMS: Final = "merges read a batch of every run at once: nothing is spilled for their number"
-
-UNBUILT: Final[Mapping[str, str]] = {
-    "write-buffer-spillable": _FLUSHES,
-    "write-buffer-spill.max-disk-size": _FLUSHES,
-    "sort-spill-threshold": _STREAMS,
-    "tag.callbacks": "nothing is called after a tag; tag.create-success-file leaves a file for jobs that wait",
-}
-"""What happens instead, by key; the default of each may be given."""
-
-
-def unbuilt(options: TableOptions) -> Sequence[str]:
-    """Keys whose value has no effect."""
-    return [
-        key
-        for key in UNBUILT
-        if options.gives(TableOptions.declared[key])
-        and options[TableOptions.declared[key]] != TableOptions.declared[key].default
-    ]
-
-
-def check_built(options: TableOptions, keys: Collection[str]) -> None:
-    """Refuse values of these keys that would have no effect. Raises: InvalidInputError with what happens instead."""
-    for key in (each for each in unbuilt(options) if each in keys):
-        usual = default_text(TableOptions.declared[key])
-        raise InvalidInputError(
-            f"option has no effect here, {UNBUILT[key]}: option={key} value={options.shown()[key]} "
-            f"fix='{'leave it out' if usual is None else f'leave it at {usual}'}'"
-        )

@@ -8,7 +8,7 @@ of job files, did-you-mean and the hiding of secrets come from these declaration
 
 import difflib
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from enum import Flag, auto
+from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from filestore.options.parsing import Parser, not_valid
@@ -27,6 +27,14 @@ class At(Flag):
     STREAM_WRITE = auto()
     READ = BATCH_READ | STREAM_READ
     WRITE = BATCH_WRITE | STREAM_WRITE
+
+
+class Stored(Enum):
+    """Who gives an option to a table, for all who use it."""
+
+    BY_USERS = auto()
+    BY_ENGINE = auto()  # it follows from what was made with the table
+    NEVER = auto()  # it is of one reader or writer
 
 
 class Decides(Flag):
@@ -59,6 +67,7 @@ class Option(Generic[T]):
         decides: Decides,
         *,
         at: At = At.NOWHERE,
+        stored: Stored = Stored.BY_USERS,
         essential: bool = False,
         immutable: bool = False,
         secret: bool = False,
@@ -73,6 +82,7 @@ class Option(Generic[T]):
             doc: one line for the reference.
             decides: what may be otherwise with another value.
             at: readers and writers that may be given it as well.
+            stored: who may give it to a table, of an option of tables.
             essential: a table whose text for it cannot be read is not opened; else it is refused once it is asked for.
             immutable: it cannot change once the table has rows, or the catalog is made.
             secret: it is never shown.
@@ -80,7 +90,7 @@ class Option(Generic[T]):
                 writers; a table of others that has one can be read.
         """
         self.key, self.parse, self.default, self.doc = key, parse, default, doc
-        self.decides, self.at = decides, at
+        self.decides, self.at, self.stored = decides, at, stored
         self.derive: Callable[[Any], T] | None = None
         self.is_essential, self.is_immutable, self.is_secret = essential, immutable, secret
         self.check = check

@@ -9,7 +9,8 @@ Source: Paimon CoreOptions; ``log.*``, ``compaction.style`` and its three option
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from filestore.options.option import At, Option, check_text, similar
+from filestore.options.not_built import NOT_BUILT, no_effect, not_built
+from filestore.options.option import At, Option, Stored, check_text, similar
 from filestore.options.rules import ALIASES, ELSEWHERE, FREE_PREFIXES
 from filestore.options.table.columns import FieldOptions
 from filestore.options.table.combinations import check_together
@@ -104,9 +105,45 @@ def check_option(key: str, text: str) -> None:
         suffix = FieldOptions.declared[split[1]]
         Option(key, suffix.parse, None, suffix.doc, suffix.decides).read({key: text})
         return
+    if key in NOT_BUILT:
+        if (found := not_built(key, text)) is not None:
+            raise no_effect(key, text, found)
+        return
     if key in ELSEWHERE:
         raise InvalidInputError(f"option is not a table's: option={key} belongs_to='{ELSEWHERE[key]}'")
     raise InvalidInputError(f"unknown option: option={key} did_you_mean={_near(key)}")
+
+
+def given_to_table(own: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """The options of a new table, before a catalog's defaults; none of a log where it is to have none.
+
+    Args:
+        own: by today's keys.
+        defaults: likewise.
+
+    Raises:
+        InvalidInputError: an option that users do not give to a table.
+    """
+    given = {**defaults, **own}
+    check_storable(given)
+    if given.get("log.system") != "none":
+        return given
+    return {key: text for key, text in given.items() if not key.startswith("log.") or key == "log.system"}
+
+
+def check_storable(options: Mapping[str, str]) -> None:
+    """Refuse what users do not give to a table. Raises: InvalidInputError naming the option, and who it is for."""
+    for key, text in options.items():
+        option = TableOptions.declared.get(key)
+        if option is not None and option.stored is not Stored.BY_USERS:
+            value = shown_text(key, text, is_declared=True)
+            raise InvalidInputError(f"{_NOT_GIVEN[option.stored]}: option={key} value={value} fix='leave it out'")
+
+
+_NOT_GIVEN: Final = {
+    Stored.NEVER: "no table has this option, which a reader or writer is given",
+    Stored.BY_ENGINE: "a table has this option from the engine, with what it is about",
+}
 
 
 def _near(key: str) -> list[str]:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from filestore.layout.version_names import check_tag_name
-from filestore.options.effective import check_built
-from filestore.options.option import Option, check_text
+from filestore.options.not_built import ALL, check_built, check_closed
+from filestore.options.option import At, check_text
 from filestore.options.secrets import secrets_of_log
 from filestore.options.table_options import TableOptions
 from filestore.options.tag_schedule import TagSchedule, check_periods
@@ -39,7 +39,10 @@ MICROSECONDS: Final = 6
 
 def check_readable(schema: TableSchema) -> None:
     """Refuse tables that we would read wrongly. Raises: InvalidInputError naming the option or column."""
-    _check_switches(schema.table_options, _UNREADABLE, "read")
+    options = schema.table_options
+    if options.type != "table":
+        raise InvalidInputError(f"table of this kind cannot be read: type={options.type} fix='use type=table'")
+    check_closed(options, ALL)
     _check_types(schema.fields)
 
 
@@ -47,8 +50,8 @@ def check_writable(schema: TableSchema) -> None:
     """Refuse tables that our writes would break. Raises: InvalidInputError naming the option or column."""
     check_readable(schema)
     options = schema.table_options
-    _check_switches(options, _UNWRITABLE, "written")
-    _check_not_built(options)
+    check_closed(options, At.WRITE)
+    _check_values(options)
     if schema.primary_keys and not set(schema.partition_keys) <= set(schema.primary_keys):
         raise InvalidInputError(
             f"a key may move between the partitions of this table, which we cannot follow: "
@@ -145,19 +148,6 @@ def hashable(field: DataField) -> bool:
     return field.type.root not in UNORDERED_ROOTS
 
 
-_UNREADABLE: Final[Mapping[Option[bool], str]] = {
-    TableOptions.data_evolution_enabled: "its files hold parts of rows",
-    TableOptions.pk_clustering_override: "its files are not sorted by the key",
-    TableOptions.chain_table_enabled: "its rows are spread over branches",
-    TableOptions.sequence_snapshot_ordering: "its rows are ordered by snapshot",
-}
-_UNWRITABLE: Final[Mapping[Option[bool], str]] = {
-    TableOptions.row_tracking_enabled: "row ids are not kept",
-    TableOptions.primary_key_nullable: "key columns are never null",
-}
-_DEFAULT_SEQUENCE: Final = "scan"
-
-
 def _check_vectors(schema: TableSchema, options: TableOptions) -> None:
     """Source: Paimon SchemaValidation.validateForDeletionVectors."""
     if not options.deletion_vectors_enabled or not schema.primary_keys:
@@ -174,28 +164,9 @@ def _check_vectors(schema: TableSchema, options: TableOptions) -> None:
         )
 
 
-def _check_switches(options: TableOptions, switches: Mapping[Option[bool], str], verb: str) -> None:
-    if options.type != "table":
-        raise InvalidInputError(f"table of this kind cannot be {verb}: type={options.type} fix='use type=table'")
-    for option, reason in switches.items():
-        if options[option]:
-            raise InvalidInputError(
-                f"table cannot be {verb}, {reason}: option={option.key} value=true fix='leave it out'"
-            )
-
-
-def _check_not_built(options: TableOptions) -> None:
+def _check_values(options: TableOptions) -> None:
     if options.bucket_function == "hive":
         raise InvalidInputError("bucket function is not supported: bucket-function.type=hive fix='use default or mod'")
-    sequence = options.write_sequence_number_init_mode
-    for option, is_built in (
-        (TableOptions.write_sequence_number_init_mode, sequence is None or sequence.lower() == _DEFAULT_SEQUENCE),
-        (TableOptions.data_file_external_paths, options.data_file_external_paths is None),
-    ):
-        if not is_built:
-            raise InvalidInputError(
-                f"table cannot be written: option={option.key} value={options[option]} fix='leave it out'"
-            )
     for key, text in options.texts_by_key().items():
         if key in TableOptions.declared and TableOptions.declared[key].check is not None:
             check_text(TableOptions.declared[key], text)

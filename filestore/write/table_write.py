@@ -70,6 +70,7 @@ class TableWrite:
         self._given = store.schema if takes_stored_rows else table.schema
         self._counts = None if takes_stored_rows else table.row_counts
         check_writable(store.schema)
+        store.check_branch()
         self._max_sequence_numbers = max_sequence_numbers
         self._budget_bytes = store.options.write_buffer_bytes if budget_bytes is None else budget_bytes
         self._writers: dict[BucketKey, BucketWriter] = {}

@@ -28,6 +28,7 @@ from engine.types.spark_types import fields_of_spark
 from filestore.evolution.schema_change import parse_default
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_place import OWN_LOG_KEYS
+from filestore.options.option import Stored
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.types.data_types import DataField
 from lsm.errors import InvalidInputError
@@ -113,7 +114,12 @@ def _options(context: SqlContext, name: str, create: CreateTable) -> dict[str, s
         raise InvalidInputError(
             f"computed columns stand among the columns: option={reserved[0]} fix=name AS expression"
         )
-    options = {**of_session(canonical_options(context.settings), named=MAIN_BRANCH, reads=False), **given}
+    settings = {
+        key: text
+        for key, text in canonical_options(context.settings).items()
+        if key not in TableOptions.declared or TableOptions.declared[key].stored is Stored.BY_USERS
+    }
+    options = {**settings, **given}
     for key in _PLACES:
         _check_place(context, name, key, options.pop(key, None))
     options |= computed_options(create.computed, [field.name for field in create.fields])

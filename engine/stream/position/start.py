@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from engine.request.read_keys import DIFF_KEYS, PLACES
 from engine.request.scan_time import scan_time_ms
 from engine.stream.position.plan import SnapshotFacts
 from filestore.options.option import Option, T
@@ -45,6 +46,7 @@ _KEYS: Final = (
     "log.scan.timestamp-mills",
     "scan.timestamp",
 )
+_OF_BATCH_READS: Final = tuple(key for key in (*PLACES, *DIFF_KEYS[:3]) if key not in _KEYS)
 _MODES: Final[Mapping[str, str]] = {
     "latest-full": "full",
     "full": "full",
@@ -63,9 +65,16 @@ def parse_start(options: TableOptions, given: Mapping[str, str]) -> Start:
         given: the reader's own options: if they define a start, the table's only complete it.
 
     Raises:
-        InvalidInputError: a mode that streams do not support, or a missing or superfluous companion option.
+        InvalidInputError: a mode that streams do not support, or a missing or superfluous companion option; the table
+            has a state of batch reads.
     """
     chosen = _StartOptions(options, given)
+    others = [] if chosen.by_reader else [key for key in _OF_BATCH_READS if options.texts_by_key().get(key) is not None]
+    if others:
+        raise InvalidInputError(
+            f"the table's own option chooses a state that streams do not begin with: option={others[0]} "
+            f"value={options.texts_by_key()[others[0]]} fix='give the stream a start as log.scan=full, or reset it'"
+        )
     snapshot_id, tag, time_ms = (
         chosen.of(TableOptions.scan_snapshot_id),
         chosen.of(TableOptions.scan_tag_name),

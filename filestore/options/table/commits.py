@@ -194,8 +194,21 @@ class VersionOptions(OptionValues):
         ROWS,
         at=At.BATCH_READ,
     )
-    scan_primary_branch = Option("scan.primary-branch", file_name, None, "Branch whose partitions come first.", ROWS)
-    branch_merge_enabled = Option("branch-merge.enabled", boolean, False, "Guard of append-only merges.", NOTHING)
+    scan_primary_branch = Option(
+        "scan.primary-branch",
+        file_name,
+        None,
+        "Branch of which batch reads take the partitions that it has, before the table's own.",
+        ROWS,
+        at=At.BATCH_READ,
+    )
+    branch_merge_enabled = Option(
+        "branch-merge.enabled",
+        boolean,
+        False,
+        "Taken, and not needed: a branch that does not fit is not merged.",
+        NOTHING,
+    )
 
 
 class PartitionOptions(OptionValues):

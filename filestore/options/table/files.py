@@ -110,9 +110,7 @@ class FileOptions(OptionValues):
         immutable=True,
         check=check_directory,
     )
-    data_file_external_paths = Option(
-        "data-file.external-paths", text, None, "Other places for data files (not supported).", STORAGE
-    )
+    data_file_external_paths = Option("data-file.external-paths", text, None, "Other places for data files.", STORAGE)
     file_suffix_include_compression = Option(
         "file.suffix.include.compression", boolean, False, "Compression in file names.", STORAGE
     )

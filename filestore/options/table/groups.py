@@ -59,6 +59,12 @@ class TableValues(
         return (super()._identity(), self.has_key, self.schema_version, self.row_group_rows)
 
     @property
+    def read_branches(self) -> Mapping[str, str]:
+        """By option: the other branches of which batch reads take partitions."""
+        keys = (TableValues.scan_fallback_branch, TableValues.scan_primary_branch)
+        return {option.key: name for option in keys if (name := self[option]) is not None}
+
+    @property
     def sequence_descending(self) -> bool:
         """Whether the row with the smallest ``sequence.field`` is the newest."""
         return self.sequence_field_sort_order == "descending"

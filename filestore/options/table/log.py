@@ -2,7 +2,7 @@
 
 from typing import Any, Final, Literal, cast
 
-from filestore.options.option import CHANGES, NOTHING, ROWS, STORAGE, At, Option, OptionValues, derived
+from filestore.options.option import CHANGES, NOTHING, ROWS, STORAGE, At, Option, OptionValues, Stored, derived
 from filestore.options.parsing import (
     Parser,
     boolean,
@@ -92,7 +92,7 @@ class ChangelogOptions(OptionValues):
         "force-lookup", boolean, False, "Compact as if changelogs were looked up.", STORAGE, immutable=True
     )
     delete_force_produce_changelog = Option(
-        "delete.force-produce-changelog", boolean, False, "DELETE statements emit a changelog.", CHANGES
+        "delete.force-produce-changelog", boolean, False, "Taken, and not needed: a DELETE emits its changes.", NOTHING
     )
 
 
@@ -116,30 +116,38 @@ class LogOptions(OptionValues):
         NOTHING,
     )
     log_topic_id = Option(
-        "log.kafka.topic-id", text, None, "Id of the topic that was made with the table; set by the engine.", NOTHING
+        "log.kafka.topic-id",
+        text,
+        None,
+        "Id of the topic that was made with the table.",
+        NOTHING,
+        stored=Stored.BY_ENGINE,
     )
     log_generation = Option(
         "log.generation",
         integer(0, 2**63 - 1),
         0,
-        "Id of the schema version that gave the table its present log; set by the engine.",
+        "Id of the schema version that gave the table its present log.",
         STORAGE,
+        stored=Stored.BY_ENGINE,
     )
     log_topic_is_adopted = Option(
         "log.kafka.topic-is-adopted",
         boolean,
         False,
-        "The topic was there before the table, and stays when it is dropped; set by the engine.",
+        "The topic was there before the table, and stays when it is dropped.",
         NOTHING,
         essential=True,
         immutable=True,
+        stored=Stored.BY_ENGINE,
     )
     log_marker_key = Option(
         "log.marker-key",
         text,
         None,
-        "Name of the key in the table's directory that signs what the log says of files; set by the engine.",
+        "Name of the key in the table's directory that signs what the log says of files.",
         NOTHING,
+        stored=Stored.BY_ENGINE,
     )
     log_retention_ms = Option(
         "log.retention", duration_ms, None, "Life of the log; default: the cluster's.", STORAGE, essential=True
@@ -238,7 +246,12 @@ class LogOptions(OptionValues):
     )
     log_ignore_delete = Option("log.ignore-delete", boolean, False, "No deletes in the log.", CHANGES)
     log_transactional_id_prefix = Option(
-        "log.transactional-id.prefix", text, None, "Start of the transactional ids; default: the table's id.", NOTHING
+        "log.transactional-id.prefix",
+        text,
+        None,
+        "Start of the transactional ids; default: the table's id.",
+        NOTHING,
+        stored=Stored.BY_ENGINE,
     )
     log_commit_token_topic = Option("log.commit-token.topic", text, None, "Topic of commit tokens.", NOTHING)
     log_turn_lease_ms = Option(

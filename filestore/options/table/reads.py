@@ -1,6 +1,6 @@
 """How a table is read."""
 
-from filestore.options.option import CHANGES, NOTHING, ROWS, STORAGE, At, Option, OptionValues
+from filestore.options.option import CHANGES, NOTHING, ROWS, STORAGE, At, Option, OptionValues, Stored
 from filestore.options.parsing import boolean, choice, duration_ms, file_name, integer, names, size_bytes, text
 from filestore.options.table.common import COUNT, MIB, NUMBER
 
@@ -40,10 +40,22 @@ class ReadingOptions(OptionValues):
         "scan.bounded.watermark", integer(), None, "Watermark at which a stream ends.", CHANGES
     )
     incremental_between = Option(
-        "incremental-between", text, None, "Changes between two snapshots or tags.", ROWS, at=At.BATCH_READ
+        "incremental-between",
+        text,
+        None,
+        "Changes between two snapshots or tags.",
+        ROWS,
+        at=At.BATCH_READ,
+        stored=Stored.NEVER,
     )
     incremental_between_timestamp = Option(
-        "incremental-between-timestamp", text, None, "Changes between two times.", ROWS, at=At.BATCH_READ
+        "incremental-between-timestamp",
+        text,
+        None,
+        "Changes between two times.",
+        ROWS,
+        at=At.BATCH_READ,
+        stored=Stored.NEVER,
     )
     incremental_between_scan_mode = Option(
         "incremental-between-scan-mode",
@@ -54,7 +66,13 @@ class ReadingOptions(OptionValues):
         at=At.BATCH_READ,
     )
     incremental_to_auto_tag = Option(
-        "incremental-to-auto-tag", text, None, "Changes up to an automatic tag.", ROWS, at=At.BATCH_READ
+        "incremental-to-auto-tag",
+        text,
+        None,
+        "Changes up to an automatic tag.",
+        ROWS,
+        at=At.BATCH_READ,
+        stored=Stored.NEVER,
     )
     scan_log_union = Option(
         "scan.log.union", boolean, False, "Batch queries add the tail of the log.", ROWS, at=At.BATCH_READ
@@ -105,10 +123,10 @@ class ReadingOptions(OptionValues):
         at=At.STREAM_READ,
     )
     read_stream_min_rows_per_trigger = Option(
-        "read.stream.minRowsPerTrigger", COUNT, None, "Rows that start a micro-batch.", CHANGES
+        "read.stream.minRowsPerTrigger", COUNT, None, "Rows that start a micro-batch.", NOTHING
     )
     read_stream_max_trigger_delay_ms = Option(
-        "read.stream.maxTriggerDelayMs", NUMBER, None, "Longest wait for them.", CHANGES
+        "read.stream.maxTriggerDelayMs", NUMBER, None, "Longest wait for them.", NOTHING
     )
     read_stream_on_dropped_column = Option(
         "read.stream.on-dropped-column",
@@ -135,10 +153,14 @@ class ReadingOptions(OptionValues):
         at=At.STREAM_READ,
     )
     streaming_read_snapshot_delay_ms = Option(
-        "streaming.read.snapshot.delay", duration_ms, None, "Streams stay behind.", CHANGES
+        "streaming.read.snapshot.delay", duration_ms, None, "Streams stay behind.", NOTHING
     )
     continuous_discovery_interval_ms = Option(
-        "continuous.discovery-interval", duration_ms, 10_000, "Time between looks for snapshots.", NOTHING
+        "continuous.discovery-interval",
+        duration_ms,
+        10_000,
+        "How often Flink looks for snapshots; streams here look at each trigger.",
+        NOTHING,
     )
     source_split_target_size_bytes = Option(
         "source.split.target-size", size_bytes, 128 * MIB, "Size of a read task.", NOTHING
@@ -186,7 +208,7 @@ class ReadingOptions(OptionValues):
         choice("exactly-once", "at-least-once"),
         "exactly-once",
         "Both: kept once a batch is done.",
-        CHANGES,
+        NOTHING,
         at=At.STREAM_READ,
     )
     consumer_expiration_time_ms = Option(

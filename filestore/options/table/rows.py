@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from filestore.options.option import CHANGES, NOTHING, ROWS, STORAGE, At, Option, OptionValues, derived
+from filestore.options.option import CHANGES, NOTHING, ROWS, STORAGE, At, Option, OptionValues, Stored, derived
 from filestore.options.parsing import (
     Parser,
     boolean,
@@ -29,9 +29,7 @@ class ShapeOptions(OptionValues):
     """Keys, partitions, buckets."""
 
     primary_key = Option("primary-key", names, (), "Key columns, as an option.", ROWS, immutable=True)
-    primary_key_nullable = Option(
-        "primary-key.nullable", boolean, False, "Allow nulls in the key (not supported).", ROWS
-    )
+    primary_key_nullable = Option("primary-key.nullable", boolean, False, "Allow nulls in the key.", ROWS)
     partition = Option("partition", names, (), "Partition columns, as an option.", STORAGE, immutable=True)
     partition_default_name = Option(
         "partition.default-name",
@@ -98,7 +96,9 @@ class ShapeOptions(OptionValues):
         "watermark.expression", text, None, "SQL of the watermark: rows older than it are late.", ROWS
     )
     type = Option("type", _KIND, "table", "Kind of table; only 'table' is supported.", ROWS, immutable=True)
-    auto_create = Option("auto-create", boolean, False, "Make the storage on first use.", NOTHING)
+    auto_create = Option(
+        "auto-create", boolean, False, "Taken, and not needed: a table has its storage at once.", NOTHING
+    )
     change_tracking = Option(
         "change-tracking",
         boolean,
@@ -112,9 +112,17 @@ class ShapeOptions(OptionValues):
         "change-tracking.untracked-partitions", text, None, "Partitions without change tracking, a JSON list.", CHANGES
     )
     branch = Option(
-        "branch", file_name, "main", "Branch to read and write, of this reader or writer.", ROWS, at=At.READ | At.WRITE
+        "branch",
+        file_name,
+        "main",
+        "Branch to read and write, of this reader or writer.",
+        ROWS,
+        at=At.READ | At.WRITE,
+        stored=Stored.NEVER,
     )
-    scan_branch = Option("scan.branch", file_name, None, "Branch to read, of this reader.", ROWS, at=At.READ)
+    scan_branch = Option(
+        "scan.branch", file_name, None, "Branch to read, of this reader.", ROWS, at=At.READ, stored=Stored.NEVER
+    )
 
 
 class MergeOptions(OptionValues):
@@ -139,7 +147,7 @@ class MergeOptions(OptionValues):
         essential=True,
     )
     sequence_snapshot_ordering = Option(
-        "sequence.snapshot-ordering", boolean, False, "Later snapshots win (not supported).", ROWS, immutable=True
+        "sequence.snapshot-ordering", boolean, False, "Later snapshots win.", ROWS, immutable=True
     )
     row_counts = Option(
         "row-counts",
@@ -227,18 +235,16 @@ class SchemaOptions(OptionValues):
 class RefusedOptions(OptionValues):
     """Switches of formats that are refused; declared so that the message says so."""
 
-    row_tracking_enabled = Option(
-        "row-tracking.enabled", boolean, False, "Row ids (not supported).", STORAGE, immutable=True
-    )
+    row_tracking_enabled = Option("row-tracking.enabled", boolean, False, "Row ids.", STORAGE, immutable=True)
     data_evolution_enabled = Option(
         "data-evolution.enabled",
         boolean,
         False,
-        "Files with part of the columns (not supported).",
+        "Files with part of the columns.",
         ROWS,
         immutable=True,
     )
     pk_clustering_override = Option(
-        "pk-clustering-override", boolean, False, "Files not sorted by the key (not supported).", ROWS, immutable=True
+        "pk-clustering-override", boolean, False, "Files not sorted by the key.", ROWS, immutable=True
     )
-    chain_table_enabled = Option("chain-table.enabled", boolean, False, "Chain tables (not supported).", ROWS)
+    chain_table_enabled = Option("chain-table.enabled", boolean, False, "Chain tables.", ROWS)

@@ -26,7 +26,7 @@ from lsm.errors import InvalidInputError
 
 
 def parsed(given: Mapping[str, str], stored: Mapping[str, str] | None = None) -> ReadRequest:
-    return ReadRequest.parse(TableOptions.parse({**(stored or {}), **given}, strict=False), given)
+    return ReadRequest.parse(TableOptions.parse(stored or {}, strict=False), given)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def parsed(given: Mapping[str, str], stored: Mapping[str, str] | None = None) ->
             {"scan.at-least": "7:0=12", "scan.at-least.timeout": "1500 ms"},
             ReadRequest(at_least=CommitHandle(snapshot_id=7, log_offsets={0: 12}), at_least_timeout_s=1.5),
         ),
-        ({"scan.fallback-branch": "dev"}, ReadRequest(fallback_branch="dev")),
+        ({"scan.fallback-branch": "dev"}, ReadRequest(read_branches={"scan.fallback-branch": "dev"})),
         (
             {"read.changelog": "true", "read.metadata-columns": "_snapshot_id"},
             ReadRequest(has_row_kinds=True, metadata_columns=(MetadataColumn.SNAPSHOT_ID,)),
@@ -76,7 +76,19 @@ def test_texts_become_one_value(given: Mapping[str, str], wanted: ReadRequest) -
         ({"scan.mode": "latest", "log.scan.timestamp-mills": "1"}, {}, ReadRequest()),
         ({"scan.tag-name": "eod"}, {}, ReadRequest(place=AtVersion(Version(tag="eod")))),
         ({"scan.tag-name": "eod"}, {"scan.timestamp": "1"}, ReadRequest(place=AtTime(1))),
-        ({"incremental-between": "1,2"}, {}, ReadRequest()),
+        ({"log.scan.timestamp-mills": "5"}, {}, ReadRequest(place=AtTime(5))),
+        ({"scan.timestamp-millis": "5", "scan.mode": "from-timestamp"}, {}, ReadRequest(place=AtTime(5))),
+        ({"log.scan.timestamp-mills": "5", "log.scan": "from-timestamp"}, {}, ReadRequest()),
+        ({"log.scan.timestamp-mills": "5"}, {"scan.mode": "latest"}, ReadRequest()),
+        ({"scan.tag-name": "eod"}, {"scan.mode": "default"}, ReadRequest(place=AtVersion(Version(tag="eod")))),
+        ({"scan.tag-name": "eod"}, {"incremental-between": "1,2"}, ReadRequest(place=Between("1", "2"))),
+        (
+            {"scan.snapshot-id": "1", "scan.timestamp": "9"},
+            {"scan.mode": "from-snapshot"},
+            ReadRequest(place=AtVersion(Version(snapshot_id=1))),
+        ),
+        ({"incremental-between": "1,2"}, {"scan.tag-name": "t"}, ReadRequest(place=AtVersion(Version(tag="t")))),
+        ({"scan.mode": "compacted-full"}, {"scan.mode": "latest-full"}, ReadRequest()),
         (
             {"scan.log.union": "true"},
             {"scan.snapshot-id": "1"},

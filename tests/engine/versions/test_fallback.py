@@ -1,4 +1,4 @@
-"""Partitions that a branch lacks come from the branch that it falls back to."""
+"""Partitions that a branch lacks come from the branch that it falls back to, or a primary branch comes first."""
 
 import random
 from pathlib import Path
@@ -11,13 +11,14 @@ from engine import Catalog, Table
 from engine.dialect.scope.context import SqlContext
 from engine.dialect.session import SqlSession
 from engine.procedures import create_tag
-from filestore.branch.branches import create_branch
-from filestore.evolution.schema_change import AddColumn, SetOption
+from filestore.branch.branches import create_branch, delete_branch
+from filestore.evolution.schema_change import AddColumn, RemoveOption, SetOption
 from filestore.types.data_types import DataType
 from lsm.errors import InvalidInputError
 
 SCHEMA = pa.schema([pa.field("dt", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])  # fmt: skip  # noqa: E501
 KEY = "scan.fallback-branch"
+PRIMARY = "scan.primary-branch"
 
 
 @pytest.fixture
@@ -73,8 +74,15 @@ def test_travel_takes_the_branch_as_it_was_then(catalog: Catalog) -> None:
 def test_a_branch_that_does_not_fit_is_refused(catalog: Catalog) -> None:
     """Source: Paimon FallbackReadFileStoreTable.validateSchema."""
     main = catalog.table("db.t")
-    with pytest.raises(InvalidInputError, match=r"no such branch: .*branch=nope branches=\['main', 'raw'\]"):
-        main.read(options={KEY: "nope"})
+    for key in (KEY, PRIMARY):
+        with pytest.raises(InvalidInputError, match=r"no such branch: .*branch=nope branches=\['main', 'raw'\]"):
+            main.read(options={KEY: "main", key: "nope"})
+        with pytest.raises(InvalidInputError, match=f"no such branch: table=db.t {key}=nope fix=create the branch"):
+            catalog.alter_table("db.t", [SetOption(key, "nope")])
+        with pytest.raises(InvalidInputError, match=f"a new table has no branches: table=db.u {key}=raw"):
+            catalog.create_table("db.u", SCHEMA, options={key: "raw"})
+    with pytest.raises(InvalidInputError, match=f"partitions come from one other branch: .*{KEY}=raw {PRIMARY}=raw"):
+        main.read(options={PRIMARY: "raw"})
     catalog.alter_table("db.t$branch_raw", [AddColumn(path=("w",), type=DataType(root="INT"))])
     with pytest.raises(InvalidInputError, match=r"a branch to fall back to has the table's columns: .*branch=raw"):
         main.read()
@@ -82,9 +90,31 @@ def test_a_branch_that_does_not_fit_is_refused(catalog: Catalog) -> None:
     catalog.table("db.t").read()
 
 
+def test_partitions_of_a_primary_branch_come_first(catalog: Catalog) -> None:
+    """Paimon's scan.primary-branch: what the table's own branch has of such a partition is not read."""
+    catalog.alter_table("db.t", [RemoveOption(KEY), SetOption(PRIMARY, "raw")])
+    main, raw = catalog.table("db.t"), catalog.table("db.t$branch_raw")
+    main.write(day_rows("x", 1, 2, v="main"))
+    main.write(day_rows("z", 1, v="main"))
+    assert found(main) == {("x", 1): "main", ("x", 2): "main", ("z", 1): "main"}
+    create_tag(main, "then")
+    raw.write(day_rows("x", 2, v="branch"))
+    assert found(main) == {("x", 2): "branch", ("z", 1): "main"}
+    assert main.read().to_arrow(filter="v = 'main'").num_rows == 1
+    assert main.read().to_arrow(filter="id = 1").to_pylist() == [{"dt": "z", "id": 1, "v": "main"}]
+    assert main.read().describe().endswith("primary_branch=raw primary_snapshot=1")
+    assert found(main, tag="then") == {("x", 1): "main", ("x", 2): "main", ("z", 1): "main"}
+    assert found(main, options={PRIMARY: "main"}) == {("x", 1): "main", ("x", 2): "main", ("z", 1): "main"}
+    assert found(raw) == {("x", 2): "branch"}
+    with pytest.raises(InvalidInputError, match=f"batch reads take partitions from this branch: .*option={PRIMARY}"):
+        delete_branch(main.store, "raw")
+
+
+@pytest.mark.parametrize("key", [KEY, PRIMARY])
 @pytest.mark.sweep
-def test_any_history_reads_as_a_dumb_oracle_says(catalog: Catalog) -> None:
+def test_any_history_reads_as_a_dumb_oracle_says(key: str, catalog: Catalog) -> None:
     """Writes, deletes, overwrites and compactions on both sides; filters on partition, key and value."""
+    catalog.alter_table("db.t", [RemoveOption(KEY), SetOption(key, "raw")])
     world = random.Random(7)
     tables = {"own": catalog.table("db.t"), "raw": catalog.table("db.t$branch_raw")}
     state: dict[str, dict[str, dict[int, str]]] = {"own": {}, "raw": {}}
@@ -101,13 +131,13 @@ def test_any_history_reads_as_a_dumb_oracle_says(catalog: Catalog) -> None:
             case _:
                 table.write(day_rows(dt, *ids, v=f"{side}{step}"))
                 mine.setdefault(dt, {}).update(dict.fromkeys(ids, f"{side}{step}"))
-        merged = {**state["raw"], **state["own"]}
-        expected = {(dt, key): v for dt, part in merged.items() for key, v in part.items()}
+        merged = {**state["raw"], **state["own"]} if key == KEY else {**state["own"], **state["raw"]}
+        expected = {(dt, id): v for dt, part in merged.items() for id, v in part.items()}
         assert found(tables["own"]) == expected
         keys = {
             (row["dt"], row["id"]) for row in tables["own"].read().to_arrow(filter="id > 2 OR dt = 'd1'").to_pylist()
         }
-        assert keys == {(dt, key) for dt, key in expected if key > 2 or dt == "d1"}
+        assert keys == {(dt, id) for dt, id in expected if id > 2 or dt == "d1"}
 
 
 @pytest.mark.spark

@@ -470,7 +470,7 @@ def test_the_branch_that_reads_fall_back_to_stays() -> None:
     create_branch(table.store, "raw")
     catalog.alter_table("db.t", [SetOption(key, "raw")])
     for act in (lambda: delete_branch(table.store, "raw"), lambda: rename_branch(table.store, "raw", "new")):
-        with pytest.raises(InvalidInputError, match=r"batch reads fall back to this branch: .*of=main"):
+        with pytest.raises(InvalidInputError, match=r"batch reads take partitions from this branch: .*of=main"):
             act()
     catalog.alter_table("db.t", [RemoveOption(key)])
     delete_branch(table.store, "raw")

@@ -4,14 +4,11 @@ import pyarrow as pa
 import pytest
 
 from filestore.commit.committable import BATCH_IDENTIFIER, Committable
-from filestore.evolution.schema_change import SetComment, SetOption
-from filestore.options.effective import UNBUILT, unbuilt
-from filestore.options.table_options import TableOptions
 from filestore.scan.live_files import LiveFiles
 from filestore.snapshot.snapshot import CommitKind, SnapshotRef
 from filestore.table import FileTable
 from lsm.errors import ConflictError, InvalidInputError
-from tests.support.tables import committable_of, content, key_table, memory_catalog, rows
+from tests.support.tables import committable_of, content, key_table, rows
 
 
 def with_options(table: FileTable, **options: str) -> FileTable:
@@ -140,23 +137,3 @@ def test_an_overwrite_is_seen_at_once_where_level_0_is_not(kind: dict[str, str],
     assert content(table) == {4: 4}
     table.compact(full=True)
     assert content(table) == {4: 4}
-
-
-@pytest.mark.parametrize("key", sorted(UNBUILT))
-def test_options_without_effect_are_refused_where_they_are_set(key: str) -> None:
-    """Also by ALTER; a table of another engine that has them can be altered otherwise, and the doctor names them."""
-    text = {
-        "write-buffer-spillable": "false",
-        "sort-spill-threshold": "9",
-        "tag.callbacks": "a",
-    }
-    value = text.get(key, "7 mb" if "size" in key else "7 min")
-    with pytest.raises(InvalidInputError, match=f"option has no effect here, .*option={key} value={value}"):
-        key_table(bucket="1", **{key: value})
-    catalog = memory_catalog()
-    table = catalog.create_table("db.t", rows((1, 1)).schema, primary_key=["id"], options={"bucket": "1"})
-    with pytest.raises(InvalidInputError, match="no effect"):
-        catalog.alter_table("db.t", [SetOption(key, value)])
-    assert unbuilt(TableOptions.parse({key: value}, strict=False)) == [key]
-    catalog.alter_table("db.t", [SetComment("fine")])
-    assert unbuilt(table.options) == []

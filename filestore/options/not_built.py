@@ -1,0 +1,148 @@
+"""Options that are known and not built, here or in Paimon: what holds instead, and who refuses a table that has one.
+
+A table that is made or altered here cannot have them. A table of another engine that has one is closed to those readers
+and writers that would get other rows than there; to others it is open, and the doctor names the option.
+Source: Paimon 2.0.0 CoreOptions.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from filestore.options.option import At
+from filestore.options.table.groups import TableValues, split_field_key
+from lsm.errors import InvalidInputError
+from lsm.secret_names import shown_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotBuilt:
+    """An option that has no effect here."""
+
+    instead: str  # what holds instead, or why it matters
+    closed: At = At.NOWHERE  # readers and writers to which a table of others is closed
+    harmless: tuple[str, ...] = ()  # values without effect, in lower case, beside the default
+
+
+ALL: Final = At.READ | At.WRITE
+_FLUSHES: Final = "a full write buffer becomes sorted files of level 0, which compaction merges: nothing is spilled"
+_TRIGGERS: Final = "each trigger of a stream takes what there is"
+_LOST: Final = "a file that is damaged or gone fails the read"
+_INDEX: Final = "its index would not follow what is written"
+_CHAINED: Final = "its rows are spread over branches"
+_PARTLY: Final = "a part of its rows is wanted"
+
+NOT_BUILT: Final[Mapping[str, NotBuilt]] = {
+    "write-buffer-spillable": NotBuilt(instead=_FLUSHES),
+    "write-buffer-spill.max-disk-size": NotBuilt(instead=_FLUSHES),
+    "sort-spill-threshold": NotBuilt(
+        instead="merges read a batch of every run at once: nothing is spilled for their number"
+    ),
+    "tag.callbacks": NotBuilt(
+        instead="nothing is called after a tag; tag.create-success-file leaves a file for jobs that wait"
+    ),
+    "sink.savepoint.auto-tag": NotBuilt(instead="savepoints are made by savepoint.create-interval and by CALL"),
+    "partition.idle-time-to-done": NotBuilt(instead="partitions are marked as done by CALL"),
+    "log.system.auto-register": NotBuilt(instead="a topic is made with its table, or was there before and stays"),
+    "log.commit-token.topic": NotBuilt(instead="commits are in the last record of each batch of the log"),
+    "read.stream.minRowsPerTrigger": NotBuilt(instead=_TRIGGERS),
+    "read.stream.maxTriggerDelayMs": NotBuilt(instead=_TRIGGERS),
+    "streaming.read.snapshot.delay": NotBuilt(instead=_TRIGGERS),
+    "consumer.changelog-only": NotBuilt(instead="the place of a consumer keeps snapshots"),
+    "scan.plan-auto-tag-for-read.time-retained": NotBuilt(
+        instead="a read keeps no files; a tag does, or snapshot.time-retained"
+    ),
+    "scan.ignore-corrupt-files": NotBuilt(instead=_LOST),
+    "scan.ignore-lost-files": NotBuilt(instead=_LOST),
+    "scan.bounded.watermark": NotBuilt(instead="a stream does not end at a watermark", closed=At.STREAM_READ),
+    "data-evolution.enabled": NotBuilt(instead="its files hold parts of rows", closed=ALL),
+    "pk-clustering-override": NotBuilt(instead="its files are not sorted by the key", closed=ALL),
+    "chain-table.enabled": NotBuilt(instead=_CHAINED, closed=ALL),
+    "sequence.snapshot-ordering": NotBuilt(instead="its rows are ordered by snapshot", closed=ALL),
+    "row-tracking.enabled": NotBuilt(instead="row ids are not kept", closed=At.WRITE),
+    "primary-key.nullable": NotBuilt(instead="key columns are never null", closed=At.WRITE),
+    "data-file.external-paths": NotBuilt(instead="files are written below the table only", closed=At.WRITE),
+    "write.sequence-number-init-mode": NotBuilt(
+        instead="sequence numbers follow those of the files", closed=At.WRITE, harmless=("scan",)
+    ),
+    # not declared: options of Paimon that Fluvial has not
+    "manifest.format": NotBuilt(instead="its manifests are not Avro", closed=ALL, harmless=("avro",)),
+    "scan.creation-time-millis": NotBuilt(instead=_PARTLY, closed=At.READ),
+    "scan.file-creation-time-millis": NotBuilt(instead=_PARTLY, closed=At.READ),
+    "scan.bucket": NotBuilt(instead=_PARTLY, closed=At.READ),
+    "scan.fallback-snapshot-branch": NotBuilt(instead=_CHAINED, closed=At.READ),
+    "scan.fallback-delta-branch": NotBuilt(instead=_CHAINED, closed=At.READ),
+    "batch-scan-mode": NotBuilt(instead=_PARTLY, closed=At.BATCH_READ, harmless=("none",)),
+    "stream-scan-mode": NotBuilt(instead=_PARTLY, closed=At.STREAM_READ, harmless=("none",)),
+    "incremental-between-tag-to-snapshot": NotBuilt(instead="a difference is wanted", closed=At.READ),
+    "postpone.merge-on-read": NotBuilt(
+        instead="rows that wait for buckets are not read", closed=At.BATCH_READ, harmless=("false",)
+    ),
+    "query-auth.enabled": NotBuilt(
+        instead="its server says which rows a user may see", closed=At.READ, harmless=("false",)
+    ),
+    "upsert-key": NotBuilt(instead="rows that are written replace others", closed=At.WRITE),
+    "changelog-producer.row-deduplicate-ignore-fields": NotBuilt(
+        instead="its changelog leaves out some updates", closed=At.WRITE
+    ),
+    "pk-btree.index.columns": NotBuilt(instead=_INDEX, closed=At.WRITE),
+    "pk-bitmap.index.columns": NotBuilt(instead=_INDEX, closed=At.WRITE),
+    "pk-vector.index.columns": NotBuilt(instead=_INDEX, closed=At.WRITE),
+    "pk-full-text.index.columns": NotBuilt(instead=_INDEX, closed=At.WRITE),
+}
+"""By key."""
+_OF_COLUMNS: Final = NotBuilt(instead="the option of a column is not known", closed=ALL)
+_VERBS: Final = ((ALL, "read"), (At.WRITE, "written"), (At.BATCH_READ, "read"), (At.STREAM_READ, "streamed"))
+_FIX: Final = "reset it (ALTER TABLE), or use the table with the engine that set it"
+_FIX_OF_ALL: Final = "use the table with the engine that made it, and leave this out of a table that is made here"
+
+
+def not_built(key: str, text: str) -> NotBuilt | None:
+    """What is known of an option that is not declared, with a value that matters; None: nothing."""
+    found = NOT_BUILT.get(key)
+    return None if found is None or text.strip().lower() in found.harmless else found
+
+
+def not_built_of(options: TableValues) -> Iterator[tuple[str, NotBuilt]]:
+    """The options in force that have no effect, by key, in their order.
+
+    Raises: InvalidInputError: the value of one cannot be read.
+    """
+    for key, text in options.texts_by_key().items():
+        option, found = options.declared.get(key), not_built(key, text)
+        if found is not None and (option is None or options[option] != option.default):
+            yield key, found
+        elif option is None and key.startswith("fields.") and split_field_key(key) is None:
+            yield key, _OF_COLUMNS
+
+
+def check_closed(options: TableValues, at: At) -> None:
+    """Refuse a table that has an option for which it is closed. Raises: InvalidInputError naming it.
+
+    Args:
+        options: of the table.
+        at: the readers or writers that want to use it; several: only what is closed to all of them counts.
+    """
+    for key, found in not_built_of(options):
+        if found.closed & at == at:
+            verb = next(verb for places, verb in _VERBS if at == places)
+            raise InvalidInputError(
+                f"table cannot be {verb}, {found.instead}: option={key} "
+                f"value={shown_text(key, options.texts_by_key()[key], is_declared=True)} "
+                f"fix='{_FIX_OF_ALL if at == ALL else _FIX}'"
+            )
+
+
+def check_built(options: TableValues, keys: Collection[str]) -> None:
+    """Refuse values of these keys that would have no effect. Raises: InvalidInputError with what happens instead."""
+    for key, found in not_built_of(options):
+        if key in keys:
+            raise no_effect(key, options.texts_by_key()[key], found)
+
+
+def no_effect(key: str, text: str, found: NotBuilt) -> InvalidInputError:
+    """The error for an option that is set and would have no effect."""
+    return InvalidInputError(
+        f"option has no effect here, {found.instead}: option={key} value={shown_text(key, text, is_declared=True)} "
+        "fix='leave it out'"
+    )
