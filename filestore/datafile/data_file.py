@@ -259,7 +259,7 @@ def open_data_file(
     system = [SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN] if with_system else []
     read_fields = [*read_schema.fields_of(columns), *system]
     mapping = map_schema([*file_schema.fields, *system], read_fields, newer=newer_than(read_schema, file_schema))
-    named = columns if tested is None else tested
+    named = frozenset(columns if tested is None else tested)
     keep_fields = [c.source for c in mapping.columns if c.source is not None and c.target.name in named]
     with _reading(path), io.open_input(path) as source:
         for batch in format_of_file(meta.file_name).reader(

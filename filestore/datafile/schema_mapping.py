@@ -217,10 +217,10 @@ def _variant(array: pa.Array, column: str) -> pa.Array:
 
 def _conform_nested(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
     if data_type.root == "ROW":
-        names = [field.name for field in array.type]
+        places = {field.name: place for place, field in enumerate(array.type)}
         inner = [
-            conform(array.field(names.index(field.name)), field.type, f"{column}.{field.name}")
-            if field.name in names
+            conform(array.field(places[field.name]), field.type, f"{column}.{field.name}")
+            if field.name in places
             else pa.nulls(len(array), arrow_type(field.type))
             for field in data_type.fields
         ]

@@ -3,6 +3,7 @@
 Readers do not check anything again, so a null key or a text that is too long would stay in the table permanently.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
@@ -50,7 +51,8 @@ def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, round
             f"the table has no such column: column={unknown[0]}{near} columns={list(schema.column_names)} "
             "fix='drop the column, add it to the table, or set write.merge-schema=true'"
         )
-    doubled = [name for name in schema.column_names if rows.schema.names.count(name) > 1]
+    counts = Counter(rows.schema.names)
+    doubled = [name for name in schema.column_names if counts[name] > 1]
     if doubled:
         raise InvalidInputError(f"a column is given twice: column={doubled[0]} fix='drop one of them'")
     columns = [_conform_column(rows, field, rounds) for field in schema.fields]
