@@ -225,7 +225,7 @@ def _type_of(arrow: pa.DataType, *, nullable: bool) -> DataType:
         key = _type_of(arrow.key_type, nullable=False)
         value = _type_of(arrow.item_type, nullable=arrow.item_field.nullable)
         return DataType(root="MAP", nullable=nullable, key=key, value=value)
-    if _is_list(arrow):
+    if is_any_list(arrow):
         element = _type_of(arrow.value_type, nullable=arrow.value_field.nullable)
         return DataType(root="ARRAY", nullable=nullable, element=element)
     raise InvalidInputError(f"no table type for this arrow type: type={arrow} fix={_cast_advice(arrow)}")
@@ -375,7 +375,8 @@ def _spark_root(arrow: pa.DataType) -> str | None:
     return next(iter(names & (UNSUPPORTED_ROOTS | {"VARIANT"})), None)
 
 
-def _is_list(arrow: pa.DataType) -> bool:
+def is_any_list(arrow: pa.DataType) -> bool:
+    """Whether an array of the type holds lists, of whatever layout; not maps."""
     types = pa.types
     layouts = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
     return any(layout(arrow) for layout in (*layouts, types.is_large_list_view))
