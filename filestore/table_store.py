@@ -24,6 +24,7 @@ from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.options.catalog_options import CatalogPlace
+from filestore.options.table.common import INT_MAX
 from filestore.options.table.groups import DYNAMIC_BUCKET
 from filestore.options.table_options import TableOptions
 from filestore.schema.column_options import options_at
@@ -296,7 +297,8 @@ class TableStore:
     @property
     def level_count(self) -> int:
         """Levels of each bucket's tree. Source: Paimon, ``num-levels`` defaults to the compaction trigger + 1."""
-        return self.options.level_count or self.options.run_count_trigger + 1
+        levels = self.options.level_count or self.options.run_count_trigger + 1
+        return min(levels, INT_MAX)  # a level is an int in manifests
 
     def schema_of(self, schema_id: int) -> TableSchema:
         """The stored schema that a data file was written with."""

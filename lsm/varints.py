@@ -6,6 +6,7 @@ set. The groups of up to 8 bytes are spread over, and gathered from, one 64-bit 
 Source: Avro 1.12 "Binary Encoding".
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ WORD_BYTES: Final = 8
 _Bytes: TypeAlias = NDArray[np.uint8]
 _Words = NDArray[np.uint64]
 
+_MORE: Final = 0x80  # all bytes but the last are not below it
 _CONTINUED: Final = np.uint64(0x8080808080808080)
 _CONTINUED_BY_LENGTH: Final = np.array(
     [0, *((0x8080808080808080 & ((1 << 8 * (length - 1)) - 1)) for length in range(1, 9)), *2 * [0x8080808080808080]],
@@ -93,6 +95,23 @@ def read_varints(words: NDArray[Any], places: IndexArray) -> tuple[NDArray[np.in
         too_long[longer] = ends_at_tenth & (tenth > 1)
     numbers = (found >> np.uint64(1)).view(np.int64) ^ -(found & np.uint64(1)).view(np.int64)
     return numbers, lengths, too_long
+
+
+def read_varint(data: Sequence[int], at: int) -> tuple[int, int]:
+    """The number that begins at a place of some bytes, and the place behind it.
+
+    Raises: ValueError: it is longer than 10 bytes, or than 64 bits.
+    """
+    number = shift = 0
+    while (byte := data[at]) >= _MORE:
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if shift > 63:
+            raise ValueError("a number has more than 64 bits")
+    number |= byte << shift
+    if number >> 64:
+        raise ValueError("a number has more than 64 bits")
+    return (number >> 1) ^ -(number & 1), at + 1
 
 
 def _next_two(words: NDArray[Any], places: IndexArray) -> tuple[_Words, _Words]:

@@ -1,6 +1,7 @@
 """Names of columns in statements: whether their case counts is what the session says."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,12 +30,21 @@ class CaseRule:
         """What is equal for names that are one."""
         return name if self.is_case_sensitive else name.lower()
 
+    def finder(self, names: Iterable[str]) -> Callable[[str], str | None]:
+        """For each name the one of ``names`` that is meant, as ``found``; for many of them."""
+        alike: dict[str, list[str]] = {}
+        for each in names:
+            alike.setdefault(self.folded(each), []).append(each)
+
+        def found(name: str) -> str | None:
+            near = alike.get(self.folded(name), [])
+            return name if name in near else near[0] if len(near) == 1 else None
+
+        return found
+
     def found(self, name: str, names: Iterable[str]) -> str | None:
         """The one of ``names`` that is meant: the same one, else the only one that differs in case; None: none."""
-        alike = [each for each in names if self.folded(each) == self.folded(name)]
-        if name in alike:
-            return name
-        return alike[0] if len(alike) == 1 else None
+        return self.finder(names)(name)
 
     def meant(self, name: str, names: Iterable[str]) -> str:
         """As ``found``; the name itself if it is none of them."""
@@ -50,14 +60,17 @@ class CaseRule:
         Raises:
             InvalidInputError: two of them are one column.
         """
-        spelled = [self.meant(name, own) for name in given]
-        doubled = next((name for name in spelled if spelled.count(name) > 1), None) if spelled != [*given] else None
+        found = self.finder(own)
+        spelled = [found(name) or name for name in given]
+        counts = Counter(spelled)
+        doubled = next((name for name in spelled if counts[name] > 1), None) if spelled != [*given] else None
         if doubled is not None:
             both = [name for name, meant in zip(given, spelled, strict=True) if meant == doubled]
             raise InvalidInputError(
                 f"two columns of the rows are one of the table: columns={both} column={doubled} fix='drop one of them'"
             )
-        self.check_distinct([name for name in spelled if name not in own], "the rows")
+        known = frozenset(own)
+        self.check_distinct([name for name in spelled if name not in known], "the rows")
         return spelled
 
     def check_distinct(self, names: Sequence[str], what: str) -> None:

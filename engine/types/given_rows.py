@@ -15,6 +15,7 @@ import pyarrow as pa
 from engine.types.column_names import CaseRule
 from engine.types.rows import ROW_KIND_COLUMN, UNAVAILABLE_COLUMN
 from filestore.schema.table_schema import TableSchema
+from filestore.types.data_types import arrow_type
 from lsm.errors import FluvialError, InvalidInputError
 
 _INDEX: Final = re.compile(r"__index_level_\d+__")
@@ -218,10 +219,10 @@ def _table_of_dicts(rows: Sequence[Mapping[str, Any]], schema: TableSchema) -> p
 
 
 def _table_of_columns(columns: Mapping[str, Any], schema: TableSchema) -> pa.Table:
-    known = {name: schema.arrow_field(name).type for name in schema.column_names}
+    known = {field.name: arrow_type(field.type) for field in schema.fields}
     types = {ROW_KIND_COLUMN: pa.string(), UNAVAILABLE_COLUMN: pa.list_(pa.string()), **known}
-    meant = {name: CaseRule().meant(str(name), types) for name in columns}
-    arrays = [_array(name, values, types.get(meant[name])) for name, values in columns.items()]
+    meant = CaseRule().finder(types)
+    arrays = [_array(name, values, types.get(meant(str(name)) or str(name))) for name, values in columns.items()]
     try:
         return pa.Table.from_arrays(arrays, names=[str(name) for name in columns])
     except pa.ArrowInvalid as error:

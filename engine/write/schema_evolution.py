@@ -112,9 +112,12 @@ def _cast(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
         return batch
     own = with_known_ids(schema.fields, [given[field.name] for field in wanted])
     cast = map_schema(own, wanted).apply(batch.select([field.name for field in wanted]))
-    for field in cast.schema:
-        batch = batch.set_column(batch.schema.get_field_index(field.name), field, cast.column(field.name))
-    return batch
+    changed = {field.name: (field, column) for field, column in zip(cast.schema, cast.columns, strict=True)}
+    kept = zip(batch.schema, batch.columns, strict=True)
+    pairs = [changed.get(field.name, (field, column)) for field, column in kept]
+    return pa.RecordBatch.from_arrays(
+        [column for _, column in pairs], schema=pa.schema([field for field, _ in pairs], batch.schema.metadata)
+    )
 
 
 def _check_same_columns(table: TableView, newest: TableSchema, given: Sequence[DataField]) -> None:

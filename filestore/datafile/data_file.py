@@ -27,6 +27,8 @@ from filestore.predicate.predicate import Predicate, columns_of
 from filestore.schema.file_fields import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, file_fields, file_schema
 from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.lost_files import FileRole, missing_file
+from filestore.types.data_types import DataField
+from filestore.types.nested_arrays import with_slots
 from lsm.errors import CorruptDataError, FluvialError, InvalidInputError, UnavailableError
 from lsm.row_kind import KEY_PREFIX
 
@@ -123,7 +125,8 @@ class DataFileWriter:
                 raise InvalidInputError(
                     f"column must not be null: column={field.name} null_count={column.null_count} path={self._path}"
                 )
-            columns.append(column if column.type == arrow.type else self._cast(column, arrow))
+            typed = column if column.type == arrow.type else self._cast(column, arrow)
+            columns.append(_with_slots(typed, field))
         return pa.Table.from_arrays(columns, schema=self._schema)
 
     def _cast(self, column: pa.ChunkedArray, arrow: pa.Field) -> pa.ChunkedArray:
@@ -140,6 +143,14 @@ class DataFileWriter:
         if missing and self._row_count:
             with self._io.open_input(self._path) as source:
                 ranges |= missing_ranges(source, missing)
+
+
+def _with_slots(column: pa.ChunkedArray, field: DataField) -> pa.ChunkedArray:
+    """What comes from a merge, another format or an older schema may have nulls below nulls anywhere."""
+    if not pa.types.is_nested(column.type):
+        return column
+    chunks = [with_slots(chunk, field.type, field.name) for chunk in column.chunks]
+    return pa.chunked_array(chunks, column.type)
 
 
 @contextmanager
@@ -260,7 +271,7 @@ def open_data_file(
     system = [SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN] if with_system else []
     read_fields = [*read_schema.fields_of(columns), *system]
     mapping = map_schema([*file_schema.fields, *system], read_fields, newer=newer_than(read_schema, file_schema))
-    named = columns if tested is None else tested
+    named = frozenset(columns if tested is None else tested)
     keep_fields = [c.source for c in mapping.columns if c.source is not None and c.target.name in named]
     with _reading(path), io.open_input(path) as source:
         for batch in format_of_file(meta.file_name).reader(

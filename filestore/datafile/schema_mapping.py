@@ -18,6 +18,7 @@ from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
 from filestore.types.casts import cast_array, floor_clock, keeps_order, literal_value, narrowed, widens
 from filestore.types.data_types import NESTED_ROOTS, VARIANT_ARROW, DataField, DataType, arrow_field, arrow_type, walk
+from filestore.types.nested_arrays import list_of, list_parts, struct_of
 from filestore.variant.shredded import METADATA_PART, TYPED_PART, VALUE_PART, put_together
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -217,10 +218,10 @@ def _variant(array: pa.Array, column: str) -> pa.Array:
 
 def _conform_nested(array: pa.Array, data_type: DataType, column: str) -> pa.Array:
     if data_type.root == "ROW":
-        names = [field.name for field in array.type]
+        places = {field.name: place for place, field in enumerate(array.type)}
         inner = [
-            conform(array.field(names.index(field.name)), field.type, f"{column}.{field.name}")
-            if field.name in names
+            conform(array.field(places[field.name]), field.type, f"{column}.{field.name}")
+            if field.name in places
             else pa.nulls(len(array), arrow_type(field.type))
             for field in data_type.fields
         ]
@@ -274,17 +275,14 @@ def _evolve(array: pa.Array, source: DataType, target: DataType, column: str, ne
 
 
 def _struct(array: pa.Array, children: Sequence[pa.Array], target: pa.DataType) -> pa.Array:
-    mask = array.is_null() if array.null_count else None
-    if not children:
-        return pc.cast(array, target)
-    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    return struct_of(array, children, target) if children else pc.cast(array, target)
 
 
 def _plain_list(array: pa.Array) -> pa.Array:
-    """Large and fixed-size lists as ordinary ones."""
+    """Lists of another layout as ordinary ones."""
     if pa.types.is_list(array.type):
         return array
-    return pc.cast(array, pa.list_(array.type.value_field))
+    return list_of(array, *list_parts(array), pa.list_(array.type.value_field))
 
 
 def _list(array: pa.Array, values: pa.Array, target: pa.DataType) -> pa.Array:

@@ -4,9 +4,9 @@ A column keeps its id through every change, and ids are never reused: so old fil
 SchemaManager, SchemaChange.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, groupby
 
 from filestore.evolution.option_changes import with_option
 from filestore.options.log_place import GENERATION_KEY, MARKER_KEY_KEY, SYSTEM_KEY, in_other_place
@@ -27,16 +27,9 @@ from filestore.schema.log_names import check_log_names
 from filestore.schema.row_counts import check_change
 from filestore.schema.schema_store import with_new_field_ids
 from filestore.schema.table_schema import TableSchema
-from filestore.schema.validation import check_altered, check_new_names, check_options_set
-from filestore.types.casts import can_cast, keeps_order, literal_value, widens
-from filestore.types.data_types import (
-    INTEGER_ROOTS,
-    NESTED_ROOTS,
-    TEXT_ROOTS,
-    TIMESTAMP_ROOTS,
-    DataField,
-    DataType,
-)
+from filestore.schema.validation import check_altered, check_new_names, check_options_set, check_size
+from filestore.types.casts import can_cast, keeps_order, literal_value, reads_same_json, widens
+from filestore.types.data_types import NESTED_ROOTS, DataField, DataType
 from lsm.errors import InvalidInputError
 
 
@@ -189,15 +182,19 @@ def apply_changes(
     """
     after = _upgraded_version(schema)
     first = after
-    for change in changes:
+    for _, group in groupby(changes, key=_level_of_new):
+        together = list(group)
+        change = together[0]
         if not isinstance(change, ReplaceLog | SignLog | SetOption | RemoveOption | SetComment):
             check_change(after, change.path, keeps_values=not isinstance(change, DropColumn | ChangeType))
-        after = _applied(after, change, has_rows=has_rows)
+        new = [each for each in together if isinstance(each, AddColumn)]
+        after = _added(after, new) if new else _applied(after, change, has_rows=has_rows)
     if after == first:
         return schema
     if after.table_options.log_system != "none" or schema.table_options.log_system != "none":
         check_log_names(schema, after, history)
     check_new_names(name for name in after.column_names if name not in schema.column_names)
+    check_size(after.fields, schema.fields)
     check_altered(after)
     check_options_set(after, [change.key for change in changes if isinstance(change, SetOption)])
     return replace(after, id=schema.id + 1, time_ms=schema.time_ms if time_ms is None else time_ms)
@@ -227,8 +224,15 @@ def _upgraded_version(schema: TableSchema) -> TableSchema:
     return replace(schema, version=SCHEMA_VERSION, options={**defaults, **schema.options})
 
 
+def _level_of_new(change: SchemaChange) -> object:
+    """What is equal for changes that are made together: many new columns cost as their number does, not its square."""
+    return change.path[:-1] if isinstance(change, AddColumn) and change.position is None else object()
+
+
 def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> TableSchema:
     match change:
+        case AddColumn():
+            return _added(schema, [change])
         case ReplaceLog() | SignLog():
             return _with_log(schema, change)
         case SetOption() | RemoveOption():
@@ -236,8 +240,6 @@ def _applied(schema: TableSchema, change: SchemaChange, *, has_rows: bool) -> Ta
             return with_option(schema, change.key, text, has_rows=has_rows)
         case SetComment():
             return replace(schema, comment=change.comment)
-        case AddColumn():
-            return _added(schema, change)
         case DropColumn():
             return _dropped(schema, change.path)
         case RenameColumn():
@@ -261,7 +263,25 @@ def _with_log(schema: TableSchema, change: ReplaceLog | SignLog) -> TableSchema:
     return replace(schema, options=in_other_place(schema.options, {**change.place, **generation}))
 
 
-def _added(schema: TableSchema, change: AddColumn) -> TableSchema:
+def _added(schema: TableSchema, changes: Sequence[AddColumn]) -> TableSchema:
+    """With new columns of one level at its end; or with one, wherever it goes."""
+    ids = count(schema.highest_field_id + 1)
+    fields = [_new_field(schema, change, ids) for change in changes]
+    highest = next(ids) - 1
+    position = changes[0].position
+
+    def insert(level: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        taken = {field.name for field in level}
+        for change in changes:
+            check_free(taken, change.path[-1], change.path)
+            taken.add(change.path[-1])
+        appended = (*level, *fields)
+        return appended if position is None else moved(appended, fields[0].name, position)
+
+    return replace(in_level(schema, changes[0].path, insert), highest_field_id=highest)
+
+
+def _new_field(schema: TableSchema, change: AddColumn, ids: Iterator[int]) -> DataField:
     if not change.type.nullable:
         raise InvalidInputError(
             f"a new column must be nullable, old rows lack it: column={path_text(change.path)} type={change.type} "
@@ -271,8 +291,7 @@ def _added(schema: TableSchema, change: AddColumn) -> TableSchema:
         parse_default(change.default, change.type)
     if change.initial_default is not None:
         _check_initial_default(schema, change, change.initial_default)
-    ids = count(schema.highest_field_id + 1)
-    field = DataField(
+    return DataField(
         id=next(ids),
         name=change.path[-1],
         type=with_new_field_ids(change.type, ids),
@@ -280,14 +299,6 @@ def _added(schema: TableSchema, change: AddColumn) -> TableSchema:
         default_value=change.default,
         initial_default=change.initial_default,
     )
-    highest = next(ids) - 1
-
-    def insert(level: tuple[DataField, ...]) -> tuple[DataField, ...]:
-        check_free(level, change.path[-1], change.path)
-        appended = (*level, field)
-        return appended if change.position is None else moved(appended, field.name, change.position)
-
-    return replace(in_level(schema, change.path, insert), highest_field_id=highest)
 
 
 def _dropped(schema: TableSchema, path: ColumnPath) -> TableSchema:
@@ -311,7 +322,7 @@ def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
     def rename(level: tuple[DataField, ...]) -> tuple[DataField, ...]:
         index = index_of(level, path[-1], path)
         if name != path[-1]:
-            check_free(level, name, (*path[:-1], name))
+            check_free({field.name for field in level}, name, (*path[:-1], name))
         return (*level[:index], replace(level[index], name=name), *level[index + 1 :])
 
     after = in_level(schema, path, rename)
@@ -343,7 +354,7 @@ def _retyped(schema: TableSchema, change: ChangeType) -> TableSchema:
         )
     if name in options.sequence_fields and not keeps_order(field.type, wanted):
         raise InvalidInputError(f"the new type would order rows differently: {facts} used_by=sequence.field")
-    if schema.table_options.log_system != "none" and not _reads_same_json(field.type, wanted):
+    if schema.table_options.log_system != "none" and not reads_same_json(field.type, wanted):
         raise InvalidInputError(
             f"records in the log would be read differently from files: {facts} "
             "fix='use a wider integer, a longer text, more digits of a DECIMAL or TIMESTAMP; or a new column'"
@@ -373,14 +384,6 @@ def _with_default(field: DataField, text: str | None) -> DataField:
     if text is not None:
         parse_default(text, field.type)
     return replace(field, default_value=text)
-
-
-def _reads_same_json(source: DataType, target: DataType) -> bool:
-    """Whether the JSON text of a value means the same in the new type; a FLOAT's shortest text is another DOUBLE."""
-    same = (INTEGER_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS)
-    if source.root == target.root == "DECIMAL" or any(source.root in roots and target.root in roots for roots in same):
-        return widens(source, target) and "CHAR" not in (source.root, target.root) and source.root[:5] != "BYTES"
-    return False
 
 
 def _refuse_if_used(schema: TableSchema, name: str, verb: str) -> None:

@@ -137,15 +137,17 @@ def _with_known_ids(known: DataType, given: DataType) -> DataType:
 def _of_level(
     known: Mapping[str, DataField], given: Sequence[DataField], parent: ColumnPath, rules: MergeRules
 ) -> Iterator[SchemaChange]:
+    spelled: dict[str, str] = {}
+    for name in known:
+        spelled.setdefault(name.lower(), name)
     for field in given:
         path = (*parent, field.name)
         if field.name in known:
             yield from _of_type(known[field.name].type, field.type, path, rules)
             continue
-        alike = [name for name in known if name.lower() == field.name.lower()]
-        if alike:
+        if (alike := spelled.get(field.name.lower())) is not None:
             raise InvalidInputError(
-                f"two columns would differ only in case: column={path_text(path)} existing={alike[0]} "
+                f"two columns would differ only in case: column={path_text(path)} existing={alike} "
                 "fix=use the table's spelling"
             )
         yield AddColumn(

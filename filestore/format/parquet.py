@@ -198,7 +198,8 @@ def group_ranges(source: pa.NativeFile, fields: Sequence[DataField]) -> list[tup
 
 def _trusted(arrow: pa.Schema, fields: Sequence[DataField]) -> list[DataField]:
     """Columns whose statistics are of the type that the schema says."""
-    return [f for f in fields if f.name in arrow.names and arrow.field(f.name).type == arrow_type(f.type)]
+    stored = {each.name: each.type for each in arrow}
+    return [field for field in fields if stored.get(field.name) == arrow_type(field.type)]
 
 
 def read_parquet(
@@ -219,7 +220,8 @@ def read_parquet(
     """
     file = _open(source, fields, verify=verify)
     arrow = file.schema_arrow
-    names = [field.name for field in fields if field.name in arrow.names]
+    stored = frozenset(arrow.names)
+    names = [field.name for field in fields if field.name in stored]
     metadata = file.metadata
     row_groups: Sequence[int] = range(metadata.num_row_groups)
     if keep is not None:

@@ -109,8 +109,7 @@ def _leaves(file: pq.ParquetFile, names: Sequence[str]) -> list[_Leaf]:
     for index in range(len(file.schema)):
         column = file.schema.column(index)
         path = column.path
-        root = path if path in wanted else path.split(".", 1)[0]
-        if root not in wanted and not any(path.startswith(f"{name}.") for name in wanted):
+        if not any(outer in wanted for outer in accumulate(path.split("."), "{}.{}".format)):
             continue
         is_plain = path in wanted and arrow.field(path).type in (pa.string(), pa.binary())
         variable = column.physical_type == _VARIABLE

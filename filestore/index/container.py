@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from filestore.schema.index_options import java_text
 from lsm.errors import CorruptDataError
 
 Indexes = Mapping[str, Mapping[str, bytes | None]]
@@ -128,8 +129,5 @@ def _int(number: int) -> bytes:
 
 
 def _utf(name: str) -> bytes:
-    """Java's modified UTF-8: surrogates are encoded separately, and there is no zero byte."""
-    wide = name.encode("utf-16-be", "surrogatepass")
-    units = "".join(chr(int.from_bytes(wide[at : at + 2], "big")) for at in range(0, len(wide), 2))
-    body = units.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+    body = java_text(name)
     return struct.pack(">H", len(body)) + body

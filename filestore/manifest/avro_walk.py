@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lsm.keys.words import BoolArray, IndexArray
-from lsm.varints import read_varints, word_view
+from lsm.varints import read_varint, read_varints, word_view
 
 PADDING: Final = 24
 """Zero bytes that must follow the records, so that a word can be read at every place."""
 
 EncodedBytes: TypeAlias = NDArray[np.uint8]
 
-_MOST_ITEMS: Final = 4096  # of an array; what has more is no record
+_CONTINUES: Final = 0x80  # bytes of a varint before its last are not below it
+_FEW_LISTS: Final = 64  # for which a loop over items is about as fast as one over positions
+_HAS_VALUE: Final = 2  # the branch of a union, zigzag encoded; null is 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +53,10 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """(n,) counts, and for each position in a list a column of all records; arbitrary behind the end of a list."""
+    """(n,) counts, and the items of all lists, one list after the other; None: the column is not wanted."""
 
     counts: IndexArray
-    items: Sequence["Column"]
+    items: "Numbers | Spans | None"
     valid: BoolArray | None
 
 
@@ -71,7 +73,7 @@ class Records:
 
 
 def flat_fields(schema: Mapping[str, Any], prefix: str = "") -> tuple[Field, ...]:
-    """The fields of a record schema, which consists of int, long, string, bytes, arrays of them, and records."""
+    """The fields of a record schema: int, long, string, bytes, arrays of nullable numbers or of texts, and records."""
     found: list[Field] = []
     for field in schema["fields"]:
         name, kind = prefix + field["name"], field["type"]
@@ -110,8 +112,9 @@ def walk_records(
     walk = _Walk(data, starts)
     columns = {}
     for field in fields:
-        column = walk.read(field, None)
-        if wanted is None or field.name in wanted:
+        is_wanted = wanted is None or field.name in wanted
+        column = walk.read(field, None, keeps_items=is_wanted)
+        if is_wanted:
             columns[field.name] = column
     return Records(columns=columns, ends=walk.places, is_bad=walk.is_bad)
 
@@ -123,28 +126,31 @@ class _Walk:
         self.places = starts
         self.is_bad = np.zeros(len(starts), np.bool_)
 
-    def read(self, field: Field, present: BoolArray | None) -> Column:
+    def read(self, field: Field, present: BoolArray | None, *, keeps_items: bool = True) -> Column:
         valid = self._branches(present) if field.is_nullable else present
         if field.kind == "array":
             assert field.item is not None
-            return self._lists(field.item, valid)
+            return self._lists(field.item, valid, keeps_items=keeps_items)
         numbers = self._numbers(valid)
         if field.kind == "number":
             return Numbers(numbers, valid)
         if valid is not None:
             numbers = numbers * valid
-        self._mark((numbers < 0) | (numbers > self._size))
+        return self._spans(numbers, valid)
+
+    def _spans(self, sizes: IndexArray, valid: BoolArray | None) -> Spans:
+        self._mark((sizes < 0) | (sizes > self._size))
         starts = self.places
-        self._move(np.minimum(np.maximum(numbers, 0), self._size))
+        self._move(np.minimum(np.maximum(sizes, 0), self._size))
         return Spans(starts, self.places, valid)
 
     def _branches(self, present: BoolArray | None) -> BoolArray | None:
         """Which values are not null; None: all."""
         here = self._data[self.places]
-        is_branch = (here | 2) == 2
+        is_branch = (here | _HAS_VALUE) == _HAS_VALUE
         self._mark(~is_branch if present is None else ~is_branch & present)
         self._move(1 if present is None else present.astype(np.int64))
-        valid: BoolArray = here == 2
+        valid: BoolArray = here == _HAS_VALUE
         if present is not None:
             valid &= present
         return None if valid.all() else valid
@@ -152,7 +158,7 @@ class _Walk:
     def _numbers(self, present: BoolArray | None) -> NDArray[np.int64]:
         here = self._data[self.places]
         lengths: Any = 1
-        if len(here) and here.max() < 0x80:
+        if len(here) and here.max() < _CONTINUES:
             unsigned = here.astype(np.int64)
             numbers = (unsigned >> 1) ^ -(unsigned & 1)
         else:
@@ -162,22 +168,52 @@ class _Walk:
         self._move(lengths if present is None else lengths * present)
         return numbers
 
-    def _lists(self, item: Field, present: BoolArray | None) -> Lists:
+    def _lists(self, item: Field, present: BoolArray | None, *, keeps_items: bool) -> Lists:
         counts = self._numbers(present)
         if present is not None:
             counts = counts * present
-        is_odd = (counts < 0) | (counts > _MOST_ITEMS)
+        # an item has a byte, so what is longer than the rest of the bytes is no list
+        is_odd = (counts < 0) | (counts > self._size - self.places)
+        counts[is_odd | self.is_bad] = 0
+        if counts.sum() > self._size:  # nor are all of them, as records do not overlap; likely the longest are none
+            order = np.argsort(counts)
+            is_odd[order[np.cumsum(counts[order]) > self._size]] = True
+            counts[is_odd] = 0
         self._mark(is_odd)
-        counts = np.where(is_odd, 0, counts)
-        items = []
-        for position in range(int(counts.max(initial=0))):
-            here = counts > position
-            items.append(self.read(item, None if here.all() else here))
+        items = self._items(item, counts)
         # an array ends with an empty block; without items it is that block
         here = counts > 0
         ends = self._numbers(None if here.all() else here)
         self._mark((ends != 0) & here)
-        return Lists(counts, items, present)
+        return Lists(counts, items if keeps_items else None, present)
+
+    def _items(self, item: Field, counts: IndexArray) -> Numbers | Spans:
+        """The next item of every list that is not over; where few are left, each of them to its end."""
+        found, valid = np.zeros((2, counts.sum()), np.int64), np.ones(counts.sum(), np.bool_)
+        ends = np.cumsum(counts)
+        at, rows = ends - counts, np.flatnonzero(counts)
+        self.places = self.places.copy()
+        while len(rows) > _FEW_LISTS:
+            walk, here = _Walk(self._data, self.places[rows]), at[rows]
+            column = walk.read(item, None)
+            if isinstance(column, Spans):
+                found[0, here], found[1, here] = column.starts, column.ends
+            elif isinstance(column, Numbers):
+                found[0, here] = column.values
+            if column.valid is not None:
+                valid[here] = column.valid
+            self.places[rows], self.is_bad[rows], at[rows] = walk.places, walk.is_bad, here + 1
+            rows = rows[~walk.is_bad & (here + 1 < ends[rows])]
+        for row in rows.tolist():
+            rest = slice(at[row], ends[row])
+            try:
+                read = _read_items(self._data, item, int(self.places[row]), rest.stop - rest.start)
+            except ValueError:
+                self.is_bad[row] = True
+            else:
+                found[:, rest], valid[rest], self.places[row] = np.array(read[0]).T, read[1], read[2]
+        is_valid = None if valid.all() else valid
+        return Numbers(found[0], is_valid) if item.kind == "number" else Spans(found[0], found[1], is_valid)
 
     def _mark(self, is_bad: BoolArray) -> None:
         self.is_bad |= is_bad
@@ -188,3 +224,29 @@ class _Walk:
             self._mark(places > self._size)
             places = np.minimum(places, self._size)
         self.places = places
+
+
+def _read_items(data: EncodedBytes, item: Field, at: int, count: int) -> tuple[list[tuple[int, int]], list[bool], int]:
+    """The numbers, each with a 0, or the spans of the items from a place on; which are valid; the place behind them.
+
+    Raises: ValueError: there are no such items.
+    """
+    view, size = data.data, len(data) - PADDING
+    found, valid = [], []
+    for _ in range(count):
+        if at >= size or (item.is_nullable and view[at] not in (0, _HAS_VALUE)):
+            raise ValueError("not an item")
+        valid.append(not item.is_nullable or view[at] == _HAS_VALUE)
+        at += item.is_nullable
+        number, end = read_varint(view, at) if valid[-1] else (0, at)
+        if item.kind == "number":
+            found.append((number, 0))
+            at = end
+        elif number < 0:
+            raise ValueError("not a size")
+        else:
+            found.append((end, end + number))
+            at = end + number
+    if at > size:
+        raise ValueError("behind the end")
+    return found, valid, at

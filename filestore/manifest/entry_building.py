@@ -135,13 +135,11 @@ def _values(column: Column, body: Any, *, is_text: bool) -> Iterable[Any]:
 
 
 def _lists(column: Lists, body: Any, *, is_text: bool) -> list[tuple[Any, ...]]:
-    if not column.items:
-        return [()] * len(column.counts)
-    items = [_values(each, body, is_text=is_text) for each in column.items]
-    rows = [*zip(*(each if isinstance(each, list) else [None] * len(column.counts) for each in items), strict=True)]
-    if (column.counts == len(items)).all():
-        return rows
-    return [row[:count] for row, count in zip(rows, column.counts.tolist(), strict=True)]
+    assert column.items is not None, "all columns were wanted"
+    items = _values(column.items, body, is_text=is_text)
+    flat = items if isinstance(items, list) else [None] * int(column.counts.sum())
+    ends = np.cumsum(column.counts)
+    return [tuple(flat[a:b]) for a, b in zip((ends - column.counts).tolist(), ends.tolist(), strict=True)]
 
 
 def _shared(values: Iterable[Any], known: dict[Any, Any] | None = None) -> Iterable[Any]:

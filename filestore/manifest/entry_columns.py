@@ -23,14 +23,13 @@ from filestore.manifest.avro_walk import PADDING, Column, EncodedBytes, Lists, N
 from filestore.manifest.entries import MANIFEST_VERSION, EntryKind, ManifestEntry
 from lsm.keys.words import BoolArray, IndexArray
 
-_Places = NDArray[np.int32]
+_Places = NDArray[np.int32] | NDArray[np.int64]  # wide where the bytes are many
 ROWS_AT_ONCE: Final = 8192  # their cursors stay in the processor's cache
 KEPT_ENTRIES: Final = 512
 """Up to so many, what was decoded of their columns is kept and shared."""
 
 FIELDS: Final = flat_fields(MANIFEST_SCHEMA)
 _PARSED: Final = fastavro.parse_schema(MANIFEST_SCHEMA)
-_MOST_BYTES: Final = (1 << 31) - 1 - PADDING
 _LEAST_RECORD_BYTES: Final = 16
 _LEAST_PARTITION_BYTES: Final = 12  # of a row without columns
 _MOST_STARTS: Final = 16  # places for each entry: with more, looking at all of them would cost more than it saves
@@ -162,7 +161,7 @@ def encoded_of_entries(entries: Sequence[ManifestEntry]) -> Encoded:
 def entry_columns_of(given: Sequence[Encoded]) -> EntryColumns | None:
     """The entries of manifests, one after the other; None: they must be read one by one."""
     count, size = sum(each.count for each in given), sum(len(each.body) for each in given)
-    if not count or size > _MOST_BYTES:
+    if not count:
         return None
     body = np.frombuffer(b"".join([*(each.body for each in given), bytes(PADDING)]), np.uint8)
     starts = _possible_starts(body[:-PADDING])
@@ -188,7 +187,7 @@ def columns_of_entries(entries: Sequence[ManifestEntry]) -> EntryColumns:
     body = np.frombuffer(b"".join([*(each.body for each in encoded), bytes(PADDING)]), np.uint8)
     columns, found_ends, is_bad = _read(body, ends[:-1])
     if is_bad.any() or (found_ends != ends[1:]).any():
-        raise ValueError("entries have lists that are too long")
+        raise ValueError("entries are not read as they were encoded")
     return _made(body, ends, columns)
 
 
@@ -208,7 +207,7 @@ def _joined(parts: Sequence[Any]) -> Column:
     if any(each.valid is not None for each in parts):
         valid = np.concatenate([_validity(each) for each in parts])
     if isinstance(first, Lists):
-        return Lists(np.concatenate([each.counts for each in parts]), (), valid)
+        return Lists(np.concatenate([each.counts for each in parts]), None, valid)
     if isinstance(first, Numbers):
         return Numbers(np.concatenate([each.values for each in parts]), valid)
     return Spans(np.concatenate([each.starts for each in parts]), np.concatenate([each.ends for each in parts]), valid)
@@ -228,7 +227,7 @@ def _length(column: Column) -> int:
 def _taken(column: Column, rows: IndexArray) -> Column:
     valid = None if column.valid is None else column.valid[rows]
     if isinstance(column, Lists):
-        return Lists(column.counts[rows], (), valid)
+        return Lists(column.counts[rows], None, valid)
     if isinstance(column, Numbers):
         return Numbers(column.values[rows], valid)
     return Spans(column.starts[rows], column.ends[rows], valid)
@@ -243,8 +242,9 @@ def _made(body: EncodedBytes, places: IndexArray, columns: dict[str, Any]) -> En
         return narrow
 
     def spans(name: str) -> ByteSpans:
-        return ByteSpans(columns[name].starts.astype(np.int32), columns[name].ends.astype(np.int32))
+        return ByteSpans(columns[name].starts.astype(place), columns[name].ends.astype(place))
 
+    place: Any = np.int32 if len(body) <= np.iinfo(np.int32).max else np.int64
     versions, kinds = columns["_VERSION"].values, columns["_KIND"].values
     if (versions != MANIFEST_VERSION).any() or not np.isin(kinds, list(map(int, EntryKind))).all():
         raise ValueError("not a version or a kind of entries")
@@ -255,7 +255,7 @@ def _made(body: EncodedBytes, places: IndexArray, columns: dict[str, Any]) -> En
         is_plain &= ~_validity(columns[name])
     return EntryColumns(
         body=body,
-        places=places.astype(np.int32),
+        places=places.astype(place),
         kinds=kinds.astype(np.int8),
         partitions=partitions,
         partition_codes=codes,

@@ -97,9 +97,15 @@ class ManifestStore:
         """
         if not entries:
             raise InvalidInputError("a manifest needs at least one entry")
-        records = [entry.to_avro() for entry in entries]
-        name, size_bytes = self._write_records("manifest", MANIFEST_SCHEMA, records, ManifestEntry.from_avro)
-        return describe_manifest(name, size_bytes, entries, self._partition_types)
+        columns = _read_back(entries)
+        encoded = Encoded(len(columns), columns.encoded(np.arange(len(columns))))
+        body = avro_bytes_of(MANIFEST_SCHEMA, encoded.count, encoded.body, compression=self._compression)
+        name = self._write("manifest", body)
+        if len(body) <= _SMALL_BYTES:  # the next commit reads these bytes
+            _SMALL.keep((ManifestEntry.from_avro, body), _kept(entries, body))
+            _SMALL.keep(body, encoded)
+            _SMALL.keep((encoded.body,), columns)
+        return describe_manifest(name, len(body), entries, self._partition_types)
 
     def write_rows(self, rows: Sequence[EntryRow]) -> ManifestFileMeta:
         """Write a manifest with copies of these entries in this order; see ``write_manifest``."""
@@ -317,6 +323,20 @@ def _records(body: bytes, source: str, decode: Callable[[Mapping[str, Any]], T])
         return _kept(avro_records(body, source=source, decode=decode), body)
 
     return list((_SMALL.get((decode, body), decoded) if len(body) <= _SMALL_BYTES else decoded()).records)
+
+
+def _read_back(entries: Sequence[ManifestEntry]) -> EntryColumns:
+    """The entries as a reader has them, before anything is written: what no reader takes is never published.
+
+    Raises: InvalidInputError: a reader would refuse them.
+    """
+    try:
+        return columns_of_entries(entries)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidInputError(
+            f"a manifest cannot hold these files: count={len(entries)} first={entries[0].file.file_name} "
+            f"error={error!r} fix='nothing was committed: write with other options, and report this'"
+        ) from error
 
 
 def _kept(records: Iterable[Any], body: bytes) -> _Records:

@@ -42,7 +42,7 @@ class RowExpiry:
     def of(cls, schema: TableSchema, options: TableOptions) -> Self | None:
         """The rule of the options; None: rows never expire, also for invalid options of other writers."""
         age_ms, name = options.record_level_expire_time_ms, options.record_level_time_field
-        if age_ms is None or not schema.primary_keys or name not in schema.column_names:
+        if age_ms is None or name is None or not schema.primary_keys or name not in schema.column_names:
             return None
         return cls(time_field=name, age_s=age_ms // 1000) if schema.field(name).type.root in _TIME_ROOTS else None
 

@@ -1,7 +1,7 @@
 """Columns and the fields inside them, by the path of their names."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.schema.table_schema import TableSchema
@@ -100,7 +100,7 @@ def moved(level: tuple[DataField, ...], name: str, position: ColumnPosition) -> 
     return (*others[:place], field, *others[place:])
 
 
-def check_free(level: Sequence[DataField], name: str, path: ColumnPath) -> None:
+def check_free(taken: Container[str], name: str, path: ColumnPath) -> None:
     """Refuse a name that is taken. Raises: InvalidInputError."""
-    if any(field.name == name for field in level):
+    if name in taken:
         raise InvalidInputError(f"column exists already: column={path_text(path)} fix='choose another name'")

@@ -13,6 +13,7 @@ BLOOM: Final = "bloom-filter"
 
 _PREFIX: Final = "file-index."
 _COLUMNS_KEY: Final = f"{_PREFIX}{BLOOM}.columns"
+_MOST_NAME_BYTES: Final = 2**16 - 1
 _OWN_KEYS: Final = frozenset({"file-index.in-manifest-threshold", "file-index.read.enabled"})
 
 
@@ -39,6 +40,7 @@ def bloom_columns(schema: TableSchema, options: TableOptions) -> tuple[BloomColu
                 f"columns of this type cannot have a bloom filter: option={key} column={name} type={field.type} "
                 "fix='leave it out'"
             )
+        java_text(name)
         start = f"{_PREFIX}{BLOOM}.{name}."
         columns.append(
             BloomColumn(
@@ -48,6 +50,22 @@ def bloom_columns(schema: TableSchema, options: TableOptions) -> tuple[BloomColu
             )
         )
     return tuple(columns)
+
+
+def java_text(name: str) -> bytes:
+    """A column's name in an index: Java's modified UTF-8, with surrogates one by one and without a zero byte.
+
+    Raises: InvalidInputError: it is too long for the two bytes of its length.
+    """
+    wide = name.encode("utf-16-be", "surrogatepass")
+    units = "".join(chr(int.from_bytes(wide[at : at + 2], "big")) for at in range(0, len(wide), 2))
+    body = units.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+    if len(body) > _MOST_NAME_BYTES:
+        raise InvalidInputError(
+            f"a name is too long for a bloom filter: option={_COLUMNS_KEY} column={name[:40]}... bytes={len(body)} "
+            f"most={_MOST_NAME_BYTES} fix='leave it out, or rename the column'"
+        )
+    return body
 
 
 def check_index_options(schema: TableSchema, options: TableOptions) -> None:

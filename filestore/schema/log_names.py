@@ -6,6 +6,7 @@ record is read by whichever of them it has.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from filestore.schema.table_schema import TableSchema
@@ -17,13 +18,12 @@ _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 def other_names(fields: Sequence[DataField], versions: Sequence[TableSchema]) -> Mapping[str, tuple[str, ...]]:
     """What columns are called in versions of the schema, by their name; only those that were renamed."""
-    found: dict[str, tuple[str, ...]] = {}
-    for field in fields:
-        names = {each.name for version in versions for each in version.fields if each.id == field.id}
-        names -= {each.name for each in fields}
-        if names:
-            found[field.name] = tuple(sorted(names))
-    return found
+    called = {field.id: {field.name} for field in fields}
+    for each in chain.from_iterable(version.fields for version in versions):
+        if each.id in called:
+            called[each.id].add(each.name)
+    now = {field.name for field in fields}
+    return {field.name: tuple(sorted(others)) for field in fields if (others := called[field.id] - now)}
 
 
 def check_log_names(before: TableSchema, after: TableSchema, history: Sequence[TableSchema]) -> None:

@@ -16,7 +16,7 @@ from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions, canonical_options
 from filestore.schema.row_counts import stored_form
 from filestore.schema.table_schema import FIRST_SCHEMA_ID, TableSchema, uuid_of
-from filestore.schema.validation import check_creatable, check_new_names, check_options_set, hashable
+from filestore.schema.validation import check_creatable, check_new_names, check_options_set, check_size, hashable
 from filestore.types.data_types import DataField, DataType, data_type_of, walk
 from lsm.errors import ConflictError, CorruptDataError, InvalidInputError
 
@@ -50,6 +50,7 @@ def new_schema(
     texts.pop("path", None)  # where a table is does not stand inside it
     given = given_fields(columns)
     check_new_names(field.name for field in given)
+    check_size(given)
     if TableOptions.parse(texts, strict=False).row_counts:
         seen = TableOptions.parse(texts)  # what a table without a key cannot have, this one cannot have either
         form = stored_form(given, primary_keys=keys, partitions=partitions, options=seen)

@@ -3,12 +3,12 @@
 Source: Paimon spec "Schema", SchemaSerializer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import orjson
 import pyarrow as pa
@@ -18,6 +18,7 @@ from filestore.options.flink_log import options_for_file, options_of_file
 from filestore.options.table.groups import SCHEMA_VERSION
 from filestore.options.table_options import TableOptions
 from filestore.types.data_types import DataField, arrow_field, arrow_schema, parse_field
+from filestore.types.identity_cache import cached_by_identity
 from lsm.errors import CorruptDataError, InvalidInputError
 
 FIRST_SCHEMA_ID: Final = 0
@@ -25,6 +26,23 @@ TABLE_UUID_KEY: Final = "fluvialTableUuid"
 """Ignored by other engines, whose later versions of a schema are without it: the first one counts."""
 # A file without a version is from before there were any.
 _OLDEST_VERSION: Final = 1
+
+
+class ColumnNames(tuple[str, ...]):
+    """Names of columns in order, no two of them alike; looking for one costs the same whatever their number."""
+
+    def __new__(cls, names: Iterable[str]) -> Self:
+        """Of these names."""
+        made = super().__new__(cls, names)
+        made.places = {name: place for place, name in enumerate(made)}
+        return made
+
+    places: Mapping[str, int]
+    """Where each name is."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a column of the name."""
+        return name in self.places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +67,9 @@ class TableSchema:
         return self.time_ms, self.highest_field_id, self.fields, self.primary_keys, self.partition_keys
 
     @property
-    def column_names(self) -> tuple[str, ...]:
+    def column_names(self) -> "ColumnNames":
         """Names of all columns, in order."""
-        return tuple(field.name for field in self.fields)
+        return _names_of(self.fields)
 
     @property
     def trimmed_primary_keys(self) -> tuple[str, ...]:
@@ -87,10 +105,10 @@ class TableSchema:
 
     def field(self, name: str) -> DataField:
         """Column of a name. Raises: InvalidInputError with the names there are."""
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise InvalidInputError(f"no such column: column={name} columns={list(self.column_names)}")
+        names = self.column_names
+        if name not in names:
+            raise InvalidInputError(f"no such column: column={name} columns={list(names)}")
+        return self.fields[names.places[name]]
 
     def arrow_field(self, name: str) -> pa.Field:
         """A column as Arrow has it. Raises: InvalidInputError listing the columns."""
@@ -149,10 +167,15 @@ class TableSchema:
                 version=version,
                 table_uuid=body.get(TABLE_UUID_KEY),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CorruptDataError(
                 f"schema cannot be decoded: file={source} size_bytes={len(text)} error={error!r}"
             ) from error
+
+
+@cached_by_identity(64)
+def _names_of(fields: tuple[DataField, ...]) -> ColumnNames:
+    return ColumnNames(field.name for field in fields)
 
 
 def uuid_of(schema: TableSchema | None) -> str | None:

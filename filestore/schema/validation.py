@@ -24,6 +24,7 @@ from filestore.types.data_types import (
     UNORDERED_ROOTS,
     UNSUPPORTED_ROOTS,
     DataField,
+    DataType,
     walk,
 )
 from lsm.errors import InvalidInputError
@@ -33,6 +34,11 @@ RESERVED_NAMES: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, "_LEVEL", "rowki
 STREAM_NAMES: Final = frozenset({"_row_kind", "_unavailable", "_log_offset", "_log_timestamp", "_snapshot_id"})
 """Columns of changes beside the table's: the kind of a row, what its source left out, and where it came from."""
 PARTITION_ROOTS: Final = INTEGER_ROOTS | TEXT_ROOTS | {"DATE", "BOOLEAN"}
+MOST_NESTED: Final = 40
+"""Levels of rows, lists and maps in a column. Parquet's readers take 100 groups inside each other, and a list is two;
+the JSON of schemas and the schemas of Avro files have limits of their own."""
+MOST_PARTS: Final = 400_000
+"""Columns with all their parts. Parquet's readers take a million elements in a footer, and a list is two."""
 # Parquet would need INT96 in every timestamp column and Avro cannot at all.
 MICROSECONDS: Final = 6
 
@@ -106,6 +112,30 @@ def check_new_names(names: Iterable[str]) -> None:
             )
 
 
+def check_size(fields: Sequence[DataField], known: Sequence[DataField] = ()) -> None:
+    """Refuse columns that would be written and never read again, because they are too deep or too many.
+
+    Args:
+        fields: all columns of a table.
+        known: those that it has had, which are let through.
+
+    Raises: InvalidInputError naming the limit.
+    """
+    had = {field.id: field.type for field in known}
+    for field in fields:
+        levels = _levels(field.type)
+        if levels > MOST_NESTED and had.get(field.id) != field.type:
+            raise InvalidInputError(
+                f"a column is nested too deeply: column={field.name} levels={levels} most={MOST_NESTED} "
+                "fix='leave out levels, or store it as JSON in a STRING'"
+            )
+    parts = sum(1 for field in fields for _ in walk(field.type))
+    if parts > max(MOST_PARTS, sum(1 for field in known for _ in walk(field.type))):
+        raise InvalidInputError(
+            f"a table has too many columns: with_parts={parts} most={MOST_PARTS} fix='use a MAP, or several tables'"
+        )
+
+
 def check_options_set(schema: TableSchema, keys: Collection[str]) -> None:
     """Refuse options that are set now and would have no effect; those that the table already had are accepted.
 
@@ -170,6 +200,16 @@ def _check_values(options: TableOptions) -> None:
     for key, text in options.texts_by_key().items():
         if key in TableOptions.declared and TableOptions.declared[key].check is not None:
             check_text(TableOptions.declared[key], text)
+
+
+def _levels(data_type: DataType) -> int:
+    """Rows, lists and maps inside each other; 0: it is atomic."""
+    levels, inside = -1, [data_type]
+    while inside:
+        levels += 1
+        parts = [(each.element, each.key, each.value, *(field.type for field in each.fields)) for each in inside]
+        inside = [part for of_one in parts for part in of_one if part is not None]
+    return levels
 
 
 def _check_rows_have_fields(fields: Sequence[DataField]) -> None:

@@ -111,6 +111,14 @@ def floor_clock(array: pa.Array, unit: str) -> pa.Array:
     return pc.floor_temporal(array, unit=_FLOOR_UNIT[unit])
 
 
+def reads_same_json(source: DataType, target: DataType) -> bool:
+    """Whether the JSON text of a value means the same in the new type; a FLOAT's shortest text is another DOUBLE."""
+    same = (INTEGER_ROOTS, TEXT_ROOTS, TIMESTAMP_ROOTS)
+    if source.root == target.root == "DECIMAL" or any(source.root in roots and target.root in roots for roots in same):
+        return widens(source, target) and "CHAR" not in (source.root, target.root) and source.root[:5] != "BYTES"
+    return False
+
+
 def keeps_order(source: DataType, target: DataType) -> bool:
     """Whether a cast preserves internal values, so that bounds remain valid."""
     if source.root in INTEGER_ROOTS and target.root in INTEGER_ROOTS:

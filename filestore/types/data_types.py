@@ -200,26 +200,33 @@ def data_type_of(arrow: pa.DataType, *, nullable: bool = True) -> DataType:
 
     Raises: InvalidInputError for unsupported types, with a suggested cast.
     """
+    try:
+        return _type_of(arrow, nullable=nullable)
+    except RecursionError:
+        raise InvalidInputError("a type is nested too deeply: fix='store it as JSON in a STRING'") from None
+
+
+def _type_of(arrow: pa.DataType, *, nullable: bool) -> DataType:
     atomic = _atomic_of_arrow(arrow)
     if atomic is not None:
         return replace(atomic, nullable=nullable)
     types = pa.types
     if types.is_dictionary(arrow):
-        return data_type_of(arrow.value_type, nullable=nullable)
+        return _type_of(arrow.value_type, nullable=nullable)
     if types.is_struct(arrow):
         if (spark_root := _spark_root(arrow)) is not None:
             return DataType(root=spark_root, nullable=nullable)
         fields = tuple(
-            DataField(id=index, name=field.name, type=data_type_of(field.type, nullable=field.nullable))
+            DataField(id=index, name=field.name, type=_type_of(field.type, nullable=field.nullable))
             for index, field in enumerate(arrow)
         )
         return DataType(root="ROW", nullable=nullable, fields=fields)
     if types.is_map(arrow):
-        key = data_type_of(arrow.key_type, nullable=False)
-        value = data_type_of(arrow.item_type, nullable=arrow.item_field.nullable)
+        key = _type_of(arrow.key_type, nullable=False)
+        value = _type_of(arrow.item_type, nullable=arrow.item_field.nullable)
         return DataType(root="MAP", nullable=nullable, key=key, value=value)
-    if _is_list(arrow):
-        element = data_type_of(arrow.value_type, nullable=arrow.value_field.nullable)
+    if is_any_list(arrow):
+        element = _type_of(arrow.value_type, nullable=arrow.value_field.nullable)
         return DataType(root="ARRAY", nullable=nullable, element=element)
     raise InvalidInputError(f"no table type for this arrow type: type={arrow} fix={_cast_advice(arrow)}")
 
@@ -368,15 +375,11 @@ def _spark_root(arrow: pa.DataType) -> str | None:
     return next(iter(names & (UNSUPPORTED_ROOTS | {"VARIANT"})), None)
 
 
-def _is_list(arrow: pa.DataType) -> bool:
+def is_any_list(arrow: pa.DataType) -> bool:
+    """Whether an array of the type holds lists, of whatever layout; not maps."""
     types = pa.types
-    return bool(
-        types.is_list(arrow)
-        or types.is_large_list(arrow)
-        or types.is_fixed_size_list(arrow)
-        or types.is_list_view(arrow)
-        or types.is_large_list_view(arrow)
-    )
+    layouts = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
+    return any(layout(arrow) for layout in (*layouts, types.is_large_list_view))
 
 
 def _cast_advice(arrow: pa.DataType) -> str:

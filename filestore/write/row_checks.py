@@ -3,7 +3,9 @@
 Readers do not check anything again, so a null key or a text that is too long would stay in the table permanently.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Final
@@ -14,15 +16,25 @@ import pyarrow.compute as pc
 from filestore.datafile.schema_mapping import conform, holds_variant
 from filestore.hashing.buckets import one_nan
 from filestore.options.table_options import TableOptions
+from filestore.schema.file_fields import map_parts
 from filestore.schema.table_schema import TableSchema
 from filestore.types.data_types import (
     BYTES_ROOTS,
     MAX_LENGTH,
     TEXT_ROOTS,
-    VARIANT_ARROW,
     DataField,
     DataType,
     arrow_type,
+    is_any_list,
+)
+from filestore.types.nested_arrays import (
+    check_present,
+    list_of,
+    list_parts,
+    map_of,
+    map_parts_of,
+    struct_of,
+    with_slots,
 )
 from filestore.write.rounding import inexact_floats, rounded
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -51,7 +63,8 @@ def conform_batch(rows: pa.Table | pa.RecordBatch, schema: TableSchema, *, round
             f"the table has no such column: column={unknown[0]}{near} columns={list(schema.column_names)} "
             "fix='drop the column, add it to the table, or set write.merge-schema=true'"
         )
-    doubled = [name for name in schema.column_names if rows.schema.names.count(name) > 1]
+    counts = Counter(rows.schema.names)
+    doubled = [name for name in schema.column_names if counts[name] > 1]
     if doubled:
         raise InvalidInputError(f"a column is given twice: column={doubled[0]} fix='drop one of them'")
     columns = [_conform_column(rows, field, rounds) for field in schema.fields]
@@ -98,38 +111,96 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField, rounds: b
     wanted = arrow_type(field.type)
     if index < 0:
         if not field.type.nullable and rows.num_rows:
-            raise InvalidInputError(
-                f"a NOT NULL column is missing: column={field.name} type={field.type} "
-                "fix='give it a value in every row'"
-            )
-        return pa.nulls(rows.num_rows, wanted)
+            raise InvalidInputError(_missing(field.name, field.type))
+        return with_slots(pa.nulls(rows.num_rows, wanted), field.type, field.name)
     column = rows.column(index)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(column, pa.ChunkedArray):  # combine_chunks keeps two chunks when offsets would overflow
         raise InvalidInputError(f"too many bytes in one write: column={field.name} fix='write smaller batches'")
     if column.type != wanted or holds_variant(field.type):
-        column = _cast(column, wanted, field, rounds)
+        column = _cast(column, field, rounds)
+    check_present(column, field.type, field.name)
+    column = with_slots(column, field.type, field.name)
     _check_values(column, field.type, field.name)
     return column
 
 
-def _cast(column: pa.Array, wanted: pa.DataType, field: DataField, rounds: bool) -> pa.Array:
+def _cast(column: pa.Array, field: DataField, rounds: bool) -> pa.Array:
     given = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    _refuse_other_fields(given, wanted, field.name)
-    if not _is_lossless_kind(given, wanted):
-        raise InvalidInputError(_other_type(field, given, wanted))
     try:
-        decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        exact = rounded(decoded, wanted) if rounds else decoded
-        found = conform(exact, field.type, field.name) if holds_variant(field.type) else exact.cast(wanted)
+        return _stored(column, field.type, field.name, rounds)
     except (pa.ArrowInvalid, CorruptDataError) as error:
         raise InvalidInputError(_inexact(field, given, str(error))) from error
+
+
+def _stored(array: pa.Array, data_type: DataType, name: str, rounds: bool) -> pa.Array:
+    """Values of any Arrow type as those of a column, part by part: nested types differ in more than Arrow casts.
+
+    Raises:
+        InvalidInputError: another type, or fields that the column does not have.
+        pa.ArrowInvalid, CorruptDataError: a value does not fit.
+    """
+    types = pa.types
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    elif types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    given, wanted, root = array.type, arrow_type(data_type), data_type.root
+    if root == "VARIANT":
+        return conform(array, data_type, name)
+    if types.is_null(given):
+        return pa.nulls(len(array), wanted)
+    if root == "ROW" and types.is_struct(given):
+        return struct_of(array, _stored_fields(array, data_type, name, rounds), wanted)
+    if data_type.element is not None and root == "ARRAY" and is_any_list(given):
+        offsets, elements = list_parts(array)
+        return list_of(array, offsets, _stored(elements, data_type.element, f"{name}.element", rounds), wanted)
+    if root in ("MAP", "MULTISET") and types.is_map(given):
+        offsets, keys, values = map_parts_of(array)
+        key, value = map_parts(data_type)
+        keys, values = _stored(keys, key, f"{name}.key", rounds), _stored(values, value, f"{name}.value", rounds)
+        check_present(keys, replace(key, nullable=False), f"{name}.key")
+        return map_of(array, offsets, keys, values, wanted)
+    if not _is_lossless_kind(given, wanted):
+        raise InvalidInputError(_other_type(name, data_type, given, wanted))
+    try:
+        exact = rounded(array, wanted) if rounds else array
+        found = exact.cast(wanted)
     except pa.ArrowNotImplementedError as error:
-        raise InvalidInputError(_other_type(field, given, wanted)) from error
+        raise InvalidInputError(_other_type(name, data_type, given, wanted)) from error
     changed = inexact_floats(exact, found)  # Arrow rounds these unchecked
     if changed is not None:
-        raise InvalidInputError(_inexact(field, given, f"{_shown(changed[0])} is no value of FLOAT"))
+        raise pa.ArrowInvalid(f"{_shown(changed[0])} is no value of FLOAT")
     return found
+
+
+def _stored_fields(array: pa.StructArray, data_type: DataType, name: str, rounds: bool) -> list[pa.Array]:
+    parts = array.flatten()
+    places = {field.name: place for place, field in enumerate(array.type)}
+    names = {field.name for field in data_type.fields}
+    other = next((each for each in places if each not in names), None)
+    if other is not None:
+        raise InvalidInputError(
+            f"the column has no such field: column={name} field={other} "
+            f"fields={[field.name for field in data_type.fields]} "
+            "fix='leave it out, add it to the table, or set write.merge-schema=true'"
+        )
+    if len(places) < len(parts):
+        twice = next(field.name for place, field in enumerate(array.type) if places[field.name] != place)
+        raise InvalidInputError(f"a field is given twice: column={name} field={twice} fix='drop one of them'")
+    found = []
+    for field in data_type.fields:
+        if field.name not in places:
+            if not field.type.nullable and array.null_count < len(array):
+                raise InvalidInputError(_missing(f"{name}.{field.name}", field.type))
+            found.append(pa.nulls(len(array), arrow_type(field.type)))
+        else:
+            found.append(_stored(parts[places[field.name]], field.type, f"{name}.{field.name}", rounds))
+    return found
+
+
+def _missing(name: str, data_type: DataType) -> str:
+    return f"a NOT NULL column is missing: column={name} type={data_type} fix='give it a value in every row'"
 
 
 def _inexact(field: DataField, given: pa.DataType, error: str) -> str:
@@ -139,35 +210,13 @@ def _inexact(field: DataField, given: pa.DataType, error: str) -> str:
     )
 
 
-def _refuse_other_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
-    """Arrow leaves out fields that are not wanted."""
-    types = pa.types
-    if wanted.equals(VARIANT_ARROW, check_metadata=True):
-        return  # a shredded value has other fields, which are put together
-    if types.is_struct(given) and types.is_struct(wanted):
-        names = [each.name for each in wanted]
-        for each in given:
-            if each.name not in names:
-                raise InvalidInputError(
-                    f"the column has no such field: column={path} field={each.name} fields={names} "
-                    "fix='leave it out, add it to the table, or set write.merge-schema=true'"
-                )
-            _refuse_other_fields(each.type, wanted.field(each.name).type, f"{path}.{each.name}")
-    elif types.is_map(given) and types.is_map(wanted):
-        _refuse_other_fields(given.item_type, wanted.item_type, f"{path}.value")
-    elif types.is_nested(given) and types.is_nested(wanted) and not types.is_struct(given) | types.is_struct(wanted):
-        _refuse_other_fields(given.value_type, wanted.value_type, f"{path}.element")
-
-
-def _other_type(field: DataField, given: pa.DataType, wanted: pa.DataType) -> str:
-    return f"a column has another type: column={field.name} given={given} wanted={wanted} fix='cast it to {field.type}'"
+def _other_type(name: str, data_type: DataType, given: pa.DataType, wanted: pa.DataType) -> str:
+    return f"a column has another type: column={name} given={given} wanted={wanted} fix='cast it to {data_type}'"
 
 
 def _is_lossless_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a checked cast keeps the meaning; texts are never parsed, numbers never written out."""
     types = pa.types
-    if types.is_null(given) or types.is_nested(given):
-        return bool(types.is_null(given) or types.is_nested(wanted))
     if types.is_timestamp(given) and types.is_timestamp(wanted):
         return bool((given.tz is None) == (wanted.tz is None))  # local time and a moment are different things
     return any(_is_in(given, family) and _is_in(wanted, family) for family in _FAMILIES)
@@ -199,11 +248,6 @@ _VARIANT_VERSIONS: Final = pa.array([bytes([high << 4 | 1]) for high in range(16
 
 
 def _check_values(column: pa.Array, data_type: DataType, name: str) -> None:
-    if not data_type.nullable and column.null_count:
-        raise InvalidInputError(
-            f"null in a NOT NULL column: column={name} row={_first(pc.is_null(column))} type={data_type} "
-            "fix='fill or filter the nulls'"
-        )
     limit = data_type.length
     if limit is not None and limit < MAX_LENGTH and (data_type.root in TEXT_ROOTS or data_type.root in BYTES_ROOTS):
         lengths = pc.utf8_length(column) if data_type.root in TEXT_ROOTS else pc.binary_length(column)
@@ -213,14 +257,14 @@ def _check_values(column: pa.Array, data_type: DataType, name: str) -> None:
     if data_type.root == "VARIANT":
         _check_variant(column, name)
     if data_type.root == "ROW":
-        for index, inner in enumerate(data_type.fields):
-            valid = column.filter(pc.is_valid(column)) if column.null_count else column
-            _check_values(pc.struct_field(valid, [index]), inner.type, f"{name}.{inner.name}")
+        for part, field in zip(column.flatten(), data_type.fields, strict=True):
+            _check_values(part, field.type, f"{name}.{field.name}")
     if data_type.root == "ARRAY" and data_type.element is not None:
-        _check_values(pc.list_flatten(column), data_type.element, f"{name}.element")
+        _check_values(column.flatten(), data_type.element, f"{name}.element")
     if data_type.root == "MAP" and data_type.key is not None and data_type.value is not None:
-        _check_values(column.keys, data_type.key, f"{name}.key")
-        _check_values(column.items, data_type.value, f"{name}.value")
+        _, keys, values = map_parts_of(column)
+        _check_values(keys, data_type.key, f"{name}.key")
+        _check_values(values, data_type.value, f"{name}.value")
 
 
 def _check_variant(column: pa.Array, name: str) -> None:

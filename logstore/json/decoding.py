@@ -38,6 +38,8 @@ from lsm.keys.words import IndexArray
 _FEW_RECORDS: Final = 64  # up to this many, reading one by one is cheaper than another call of the reader
 _MAX_LINES_BYTES: Final = 1 << 30
 _BLOCK_BYTES: Final = 1 << 20  # parsed by one thread
+_MEMBER: Final = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"\s*:\s*([-0-9"tf])')
+_GUESSED_BYTES: Final = 4 << 20  # of a block, by which columns of numbers are known; else it is read in halves
 _REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowCapacityError, UnscannableError, InvalidInputError)
 
 
@@ -187,9 +189,15 @@ def _lines(texts: pa.Array) -> pa.Buffer:
 
 def _columns_with_numbers(lines: pa.Buffer, reading: Reading) -> frozenset[str]:
     """Lenient columns that hold numbers, judged by their first value; a wrong guess is refused later, not misread."""
-    patterns = {name: b'"' + re.escape(name.encode()) + rb'"\s*:\s*([-0-9"tf])' for name in reading.number_names}
-    first_bytes = {name: re.search(pattern, lines) for name, pattern in patterns.items()}
-    return frozenset(name for name, match in first_bytes.items() if match is not None and match[1] in b"-0123456789")
+    missing = {name.encode(): name for name in reading.number_names}
+    found = []
+    for match in _MEMBER.finditer(lines, 0, _GUESSED_BYTES) if missing else ():
+        name = missing.pop(match[1], None)
+        if name is not None and match[2] in b"-0123456789":
+            found.append(name)
+        if not missing:
+            break
+    return frozenset(found)
 
 
 def _wire_type(reading: Reading, numeric: frozenset[str], name: str = "") -> pa.DataType:

@@ -23,10 +23,8 @@ from engine.dialect.scope.context import SqlContext
 from engine.dialect.scope.names import opened
 from engine.dialect.scope.results import DONE
 from engine.replacement import Replacement
-from engine.request.branch_choice import of_session
 from engine.types.spark_types import fields_of_spark
 from filestore.evolution.schema_change import parse_default
-from filestore.layout.paths import MAIN_BRANCH
 from filestore.options.log_place import OWN_LOG_KEYS
 from filestore.options.option import Stored
 from filestore.options.table_options import TableOptions, canonical_options

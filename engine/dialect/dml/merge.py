@@ -197,7 +197,7 @@ class _Merge:
             raise self._problem(str(error), clause.start, clause.stop) from error
 
     def _old(self, name: str) -> Column:
-        return F.col(f"_o{self._schema.column_names.index(name)}")
+        return F.col(f"_o{self._schema.column_names.places[name]}")
 
     def _each_once(self, rows: DataFrame) -> DataFrame:
         """Refuse two source rows for one row of the table, as Spark does; two deletes are allowed."""

@@ -1,5 +1,6 @@
 """Manifests as columns: the oracle reads entry by entry with fastavro, and folds objects."""
 
+import tracemalloc
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from filestore.format.simple_stats import SimpleStats
 from filestore.layout.paths import TablePaths
 from filestore.manifest.avro_files import avro_bytes, avro_records
 from filestore.manifest.avro_schemas import MANIFEST_SCHEMA
+from filestore.manifest.avro_walk import PADDING, Field, walk_records
 from filestore.manifest.entries import EntryKind, ManifestEntry, live_entries
 from filestore.manifest.entry_building import entries_at
 from filestore.manifest.entry_columns import (
@@ -28,7 +31,7 @@ from filestore.manifest.live_rows import ChosenEntries, chosen_rows, live_rows
 from filestore.manifest.manifest_store import ManifestStore
 from filestore.types.binary_row import encode_row
 from filestore.types.data_types import parse_data_type
-from lsm.errors import CorruptDataError
+from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.entries import add, any_entries, any_files, delete, file
 from tests.support.faults import CountedNames, MemoryFileIO
 from tests.support.vectors import PROPERTY, golden_tables
@@ -121,6 +124,54 @@ def test_bytes_that_look_like_the_start_of_an_entry_are_none() -> None:
         for n in range(9)
     ]
     assert entries_at(columns_in(manifest(written))) == written
+
+
+COUNTS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, -1, 63, 64]))
+
+
+@pytest.mark.sweep
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.lists(COUNTS, max_size=20), min_size=1, max_size=6), st.sampled_from([1, 40, 400]), st.booleans())
+def test_lists_of_any_length_are_read(parts: list[list[int | None]], longer: int, many: bool) -> None:
+    """Null counts and names, beyond 4,096 items, of few entries and of so many that all are read side by side."""
+    written = [
+        add(
+            replace(
+                file(f"f{place}"),
+                value_stats=SimpleStats(min_values=b"", max_values=b"", null_counts=tuple(counts * longer)),
+                value_stats_cols=tuple(f"c{each}" for each in counts * longer),
+            )
+        )
+        for place, counts in enumerate(parts * (30 if many and longer == 1 else 1))
+    ]
+    assert entries_at(columns_in(manifest(written))) == written
+    assert entries_at(columns_of_entries(written)) == written
+
+
+def test_as_many_columns_as_a_table_may_have_are_in_an_entry() -> None:
+    counts = tuple(None if each % 7 else each for each in range(100_000))
+    stats = SimpleStats(min_values=b"", max_values=b"", null_counts=counts)
+    written = [add(replace(file(name), value_stats=stats)) for name in "ab"]
+    assert entries_at(columns_in(manifest(written))) == written
+
+
+@pytest.mark.parametrize("count", [2**62, 2**31, 10**6, 5_000])
+@pytest.mark.parametrize("places", [1, 200])
+def test_what_says_that_it_is_long_costs_no_more_memory_than_its_bytes(count: int, places: int) -> None:
+    """Lists that end with the bytes, or would have all of them each: every place is marked, none is walked twice."""
+    claim = BytesIO()
+    fastavro.schemaless_writer(claim, "long", count)
+    one = claim.getvalue() + b"\x02\x06" * 500
+    data = np.frombuffer(one * places + bytes(PADDING), np.uint8)
+    starts = np.arange(places) * len(one)
+    for item in (Field(name="i", kind="number", is_nullable=True), Field(name="i", kind="bytes", is_nullable=False)):
+        field = Field(name="a", kind="array", is_nullable=False, item=item)
+        tracemalloc.start()
+        read = walk_records(data, starts, [field])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert read.is_bad.any()
+        assert peak < 100 * len(data) + 100_000
 
 
 @pytest.mark.sweep
@@ -250,6 +301,16 @@ def test_a_damaged_manifest_is_never_other_entries(cut: int) -> None:
         return
     found = store_of(disk).read_columns([meta])
     assert [entry for each in found for entry in entries_at(each)] == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"level": 2**31}, {"level": -(2**31) - 1}, {"size_bytes": 2**63}, {"row_count": 2**64}]
+)
+def test_what_no_reader_takes_is_refused_before_it_is_written(wrong: dict[str, Any]) -> None:
+    disk = MemoryFileIO()
+    with pytest.raises(InvalidInputError, match=r"a manifest cannot hold these files: .* fix='nothing was committed"):
+        store_of(disk).write_manifest([add(file("a")), add(replace(file("b"), **wrong))])
+    assert disk.files == {}
 
 
 # ---- the cache
