@@ -19,6 +19,7 @@ from engine.request.commit_handle import CommitHandle
 from engine.request.option_check import unknown_option
 from engine.request.read_keys import STREAM_KEYS
 from engine.stream.options import StreamOptions
+from engine.stream.position.place import share_name
 from engine.stream.position.position import Phase, Position
 from engine.stream.position.start import Start, StartKind
 from engine.types.rows import ROW_KIND_COLUMN
@@ -89,7 +90,7 @@ class FollowRequest:
         consumer = choices.get("consumer")
         share = _checked_share(choices.get("share"))
         if consumer is not None:
-            given["consumer-id"] = consumer if share == (0, 1) else f"{consumer}-{share[0]}-of-{share[1]}"
+            given["consumer-id"] = consumer
         twice = sorted(options.keys() & given.keys())
         if twice:
             raise InvalidInputError(
@@ -102,6 +103,8 @@ class FollowRequest:
         opened = table.with_options(limited)
         schema = _stream_schema(opened, choices.get("columns"))
         found = StreamOptions.parse(opened, given, schema, filter=choices.get("filter"))
+        if found.consumer_id is not None:
+            found = replace(found, consumer_id=share_name(found.consumer_id, share))
         if isinstance(start, CommitHandle) or (isinstance(start, str) and start.startswith("handle.")):
             assert found.at_least is not None
             found = replace(found, start=Start(kind=StartKind.BEHIND, snapshot_id=found.at_least.snapshot_id))

@@ -69,7 +69,8 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
         self._watch = TableWatch(options)
         if not request.follow:
             self._watch.stop_at_now()
-        self._begin = self._watch.with_commit(self._watch.begin()) if request.position is None else None
+        self._begin = self._watch.with_commit(self._watch.begin()) if request.position is None else request.position.at
+        self._watch.record_start(self._begin)
         self._run = self._changes()
 
     @property
@@ -100,6 +101,7 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
         """The next rows; waits for them.
 
         Raises:
+            ConflictError: another program uses the stream's consumer.
             CorruptDataError: needed data is lost, and ``log.on-offset-lost`` does not say how to continue.
             InvalidInputError: there is no such start; the table's schema changed in a way that cannot be followed.
             UnavailableError: the brokers do not answer. Begin again at the last position.
@@ -127,12 +129,9 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
 
     def _changes(self) -> Generator[StreamedChanges]:
         watch, given = self._watch, self._request.position
+        here = watch.pinned(self._begin)
         if given is None:
-            assert self._begin is not None, "a stream without a position has begun"
-            here = self._begin
             yield self._at(here)  # a program that ends now continues here, not at a later start
-        else:
-            here = watch.pinned(given.at)
         if given is not None and given.to is not None:
             here = yield from self._batch(watch, here, given.to, given)
             watch.record_progress(here)
@@ -140,7 +139,7 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
             end = watch.next(here)
             if end == here:
                 self.current_id, self.current_s = watch.newest_id, time.monotonic()
-                watch.wait_at(here)
+                watch.keep_alive(here)
                 if watch.is_bounded or not self._wait_for_more(watch):
                     return
                 continue
@@ -177,6 +176,7 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
                 if waiting is not None:
                     count += waiting.num_rows
                     yield self._within(start, end, waiting, count, reading)
+                    watch.keep_alive(start)
                 waiting = rows
         except (OffsetLostError, SnapshotExpiredError) as loss:
             if waiting is not None:

@@ -110,6 +110,12 @@ class Beginning:
         if next_id is None:
             return None
         newest = self._history.latest()
+        if newest is not None and next_id > newest.id + 1:
+            raise InvalidInputError(
+                f"the table was rolled back below the consumer's place: table={self._store.name} "
+                f"consumer-id={self.options.consumer_id} place={next_id} latest_snapshot={newest.id} "
+                "fix='move it with CALL sys.reset_consumer, or begin again with consumer.ignore-progress=true'"
+            )
         if newest is not None and next_id > newest.id:
             return self._behind(newest.id, self._history.facts(newest.id).offsets)
         return self._changes_of(next_id)

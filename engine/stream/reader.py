@@ -74,7 +74,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._starts(here)
         end = self._watch.next(here)
         if end == here:
-            self._watch.wait_at(here)
+            self._watch.keep_alive(here)
             return start
         return end.to_json()
 

@@ -79,13 +79,20 @@ class TableWatch:
         """The start of a stream without a checkpoint.
 
         Raises:
+            ConflictError: another program uses the stream's consumer.
             InvalidInputError: the snapshot, tag or time is not available.
             UnavailableError: a commit to wait for does not appear.
         """
         self._wait_for_commit()
         self._view = self._views.in_force(self._schemas.check())
         beginning = Beginning(options=self._options, view=self._view, place=self._place, recorder=self._recorder)
-        return beginning.position(self._stop or self._now())
+        here = beginning.position(self._stop or self._now())
+        if self._place is not None and self._place.hold(here) < self._store.snapshots.claimed_up_to():
+            # an expiry did not see the consumer yet: the next one does
+            self._stop = self._stop and self._now()
+            here = beginning.position(self._stop or self._now())
+            self._place.hold(here)
+        return here
 
     def record_start(self, here: Position) -> None:
         """Before a run's first batch: keep what it reads, and record it by ``pipeline.name``. Raises: FluvialError."""
@@ -121,7 +128,7 @@ class TableWatch:
         self._view = self._views.of(here)
         if self._view is not in_force:
             self.history.forget_after_rollback()
-        self._check_table(here, target)
+        self._check_commit(here)
         if in_force.topic_id != here.topic_id:
             return self._cross_over(here, target, in_force)
         if self.log is not None:
@@ -241,7 +248,9 @@ class TableWatch:
 
         Returns: the log of the position.
 
-        Raises: CorruptDataError.
+        Raises:
+            InvalidInputError: it was rolled back.
+            CorruptDataError: the table never had the position's log.
         """
         self._view = self._views.of(here)
         self.history.forget_after_rollback()
@@ -249,8 +258,13 @@ class TableWatch:
         return self._view
 
     def _check_commit(self, here: Position) -> None:
-        known = None if here.commit is None else self.history.commit_of(here.newest_id)
-        if known is not None and known != here.commit:
+        """Refuse a table that is behind the position, or has another commit at its place. Raises: InvalidInputError."""
+        if here.newest_id == 0:
+            return
+        known = self.history.commit_of(here.newest_id)
+        if known is None and (latest_id := self._store.snapshots.latest_id() or 0) < here.newest_id:
+            raise _rolled_back(self._store.name, here, f"latest_snapshot={latest_id}")  # else it has expired
+        if known is not None and here.commit not in (None, known):
             raise _rolled_back(self._store.name, here, "another commit has its number")
 
     def record_progress(self, here: Position) -> None:
@@ -258,8 +272,8 @@ class TableWatch:
         if self._place is not None:
             self._place.record(here)
 
-    def wait_at(self, here: Position) -> None:
-        """Keep the consumer alive while there is nothing to deliver and everything before is processed."""
+    def keep_alive(self, here: Position) -> None:
+        """Keep the consumer while a batch takes long, or there is none; everything before ``here`` is processed."""
         if self._place is not None:
             self._place.refresh(here)
 
@@ -306,17 +320,11 @@ class TableWatch:
             {**here.offsets, **{each.bucket: min(each.start_offset, base.get(each.bucket, 0)) for each in ahead}}
         )
 
-    def _check_table(self, here: Position, target: ReadTarget) -> None:
-        """Refuse a table that is not the one of the position, or that the reader was opened with."""
-        self._check_commit(here)
-        if here.snapshot_id > target.snapshot_id and not self.is_bounded:
-            raise _rolled_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
-
 
 def _rolled_back(table: str, here: Position, facts: str) -> InvalidInputError:
     return InvalidInputError(
         f"the table was rolled back below the stream's position: table={table} {facts} "
         f"delivered_snapshot={here.newest_id} "
         "cause='a rollback, a main branch that was replaced or moved, or the table was recreated' "
-        "fix=start with a new checkpoint"
+        "fix='start with a new checkpoint, or without the position'"
     )
