@@ -14,15 +14,19 @@ import pyarrow as pa
 
 from engine.checkpoint.checkpoint_files import checkpoint_root, offsets_of
 from engine.follow.position import FollowPosition
+from engine.follow.reading import BatchReading, not_repeated
 from engine.request.branch_choice import on_named_branch
 from engine.request.commit_handle import CommitHandle
 from engine.request.option_check import check_belongs
 from engine.request.read_keys import STREAM_KEYS
 from engine.stream.options import StreamOptions
+from engine.stream.position.place import share_name
+from engine.stream.position.position import Phase, Position
 from engine.stream.position.start import Start, StartKind
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.options.references import with_secrets
 from filestore.options.table_options import canonical_options
+from filestore.scan.row_expiry import RowExpiry
 from filestore.table import FileTable
 from lsm.errors import InvalidInputError
 
@@ -63,10 +67,9 @@ class FollowRequest:
     idle_s: float | None = None
 
     @property
-    def asked(self) -> str:
-        """Identifies the rows that are asked for: positions within a batch count these."""
-        wanted = (self.share, self.stream.filter, self.stream.normalizes, self.stream.log is None)
-        return hashlib.blake2s(repr(wanted).encode(), digest_size=6).hexdigest()
+    def reading(self) -> BatchReading:
+        """How this stream reads its batches."""
+        return BatchReading.of(self.stream, self.share)
 
     def at(self, position: FollowPosition | None) -> "FollowRequest":
         """The same stream, continued."""
@@ -87,7 +90,7 @@ class FollowRequest:
         consumer = choices.get("consumer")
         share = _checked_share(choices.get("share"))
         if consumer is not None:
-            given["consumer-id"] = consumer if share == (0, 1) else f"{consumer}-{share[0]}-of-{share[1]}"
+            given["consumer-id"] = consumer
         twice = sorted(options.keys() & given.keys())
         if twice:
             raise InvalidInputError(
@@ -99,6 +102,8 @@ class FollowRequest:
         opened = table.with_options(limited)
         schema = _stream_schema(opened, choices.get("columns"))
         found = StreamOptions.parse(opened, given, schema, filter=choices.get("filter"))
+        if found.consumer_id is not None:
+            found = replace(found, consumer_id=share_name(found.consumer_id, share))
         if isinstance(start, CommitHandle) or (isinstance(start, str) and start.startswith("handle.")):
             assert found.at_least is not None
             found = replace(found, start=Start(kind=StartKind.BEHIND, snapshot_id=found.at_least.snapshot_id))
@@ -115,13 +120,37 @@ class FollowRequest:
             timeout_s=choices.get("timeout_s"),
             idle_s=choices.get("idle_s"),
         )
-        if position is not None and position.to is not None and position.asked != request.asked:
-            raise InvalidInputError(
-                f"the position is of a stream that asked for other rows: table={table.name} "
-                "cause='it lies within a batch, and counts its rows' "
-                "fix='continue with the same filter, share and options until a batch is complete'"
-            )
+        request._check_position()
         return request
+
+    def _check_position(self) -> None:
+        """Refuse a position whose rows this stream would count otherwise. Raises: InvalidInputError."""
+        position = self.position
+        if position is None or position.to is None:
+            return
+        if position.reading is not None:
+            position.reading.check_repeated_by(self.stream, self.share)
+        elif position.asked != _asked_before(self) or not _is_repeated(position.at, position.to, self.stream):
+            raise not_repeated(self.stream.table.name, "cause='it was written by a former version of Fluvial'")
+
+
+def _asked_before(request: FollowRequest) -> str:
+    """What former versions wrote into positions within a batch."""
+    stream = request.stream
+    wanted = (request.share, stream.filter, stream.normalizes, stream.log is None)
+    return hashlib.blake2s(repr(wanted).encode(), digest_size=6).hexdigest()
+
+
+def _is_repeated(start: Position, end: Position, stream: StreamOptions) -> bool:
+    """Whether a batch has the rows that it had for a former version: plain records, or a snapshot of a table as it was.
+
+    Of other batches it is not known which columns and options they were read with.
+    """
+    if end.is_range:
+        return not stream.normalizes
+    is_snapshot = start.phase is Phase.SNAPSHOT and end.newest_id == start.snapshot_id and end.offsets == start.offsets
+    store = stream.table.store
+    return is_snapshot and end.schema_id == store.schema.id and RowExpiry.of(store.schema, store.options) is None
 
 
 def _stream_schema(table: FileTable, columns: Sequence[str] | None) -> pa.Schema:

@@ -1,10 +1,10 @@
 """The position of a program that follows a table: a position of a stream, and how far the next batch is delivered.
 
-A batch lies between two positions of a stream and has the same rows in the same order whenever it is read. So a number
-of rows is enough to continue within it, and a caller who keeps results and position in one transaction gets each row
-once. Between batches the text is that of a position in Spark's checkpoint.
+A batch lies between two positions of a stream, and a position within it counts its rows. It names what it counts, the
+reading, which a later one repeats or is refused. So a caller who keeps results and position in one transaction gets
+each row once. Between batches nothing is counted, and the text is that of a position in Spark's checkpoint.
 
-    {"at": {"version": 1, "phase": "log", ...}, "to": {...}, "rows": 4096, "of": "columns and rows that were asked for"}
+    {"at": {"version": 1, "phase": "log", ...}, "to": {...}, "rows": 4096, "reading": {"schema": 3, "columns": "0-2"}}
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.follow.reading import BatchReading
 from engine.stream.position.position import Position
 from lsm.errors import CorruptDataError, InvalidInputError
 
@@ -23,12 +24,14 @@ class FollowPosition:
     at: Position  # everything before is delivered
     to: Position | None = None  # end of the batch that is being delivered; None: none is
     row_count: int = 0  # delivered of that batch
-    asked: str = ""  # what the rows are counted of
+    reading: BatchReading | None = None  # what the rows are counted of; None: written by a former version, or none are
+    asked: str = ""  # by a former version: a digest of share, filter and options
 
     def __str__(self) -> str:
         body = _json(self.at)
         if self.to is not None:
-            body = {"at": body, "to": _json(self.to), "rows": self.row_count, "of": self.asked}
+            of = {"of": self.asked} if self.reading is None else {"reading": self.reading.to_json()}
+            body = {"at": body, "to": _json(self.to), "rows": self.row_count, **of}
         return json.dumps(body, separators=(",", ":"))
 
     @classmethod
@@ -54,7 +57,8 @@ class FollowPosition:
             at=Position.from_json(body["at"]).place,
             to=Position.from_json(body["to"]),
             row_count=int(body["rows"]),
-            asked=str(body["of"]),
+            reading=BatchReading.from_json(body["reading"]) if "reading" in body else None,
+            asked="" if "reading" in body else str(body["of"]),
         )
 
     @property

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from engine.follow.choices import FollowRequest, StartPlace
 from engine.follow.position import FollowPosition
+from engine.follow.reading import BatchReading
 from engine.log.retention import OffsetLostError
 from engine.stream.partitions import partitions_of
 from engine.stream.position.position import Position
@@ -24,6 +25,7 @@ from engine.stream.watch import TableWatch
 from filestore.io.object_store import is_remote_path
 from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.log.kept_consumers import KeptConsumers
+from lsm.errors import CorruptDataError
 
 _FIRST_LOOK_S: Final = 0.003  # after the newest change
 _LONGEST_S: Final = 0.015  # between two looks at a table on a disk
@@ -51,16 +53,11 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
 
     def __init__(self, request: FollowRequest) -> None:
         """Made by ``Table.stream``, which begins here; no row is read yet."""
-        options = request.stream
+        self._options = options = request.stream
         self._request = request
         self.start: StartPlace = request.start
-        self._rows = StreamRows(
-            table=options.table,
-            schema=options.schema,
-            columns=options.columns,
-            filter=options.filter,
-            filters_values=options.filters_values,
-        )
+        self._rows = StreamRows.of(options)
+        self._reading = request.reading
         self.stopped = threading.Event()  # set: the iteration ends
         self._is_eventual = options.log is not None and options.log.is_eventual
         self._kept = KeptConsumers(waits_for_end=self._is_eventual)
@@ -72,7 +69,8 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
         self._watch = TableWatch(options)
         if not request.follow:
             self._watch.stop_at_now()
-        self._begin = self._watch.with_commit(self._watch.begin()) if request.position is None else None
+        self._begin = self._watch.with_commit(self._watch.begin()) if request.position is None else request.position.at
+        self._watch.record_start(self._begin)
         self._run = self._changes()
 
     @property
@@ -103,6 +101,7 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
         """The next rows; waits for them.
 
         Raises:
+            ConflictError: another program uses the stream's consumer.
             CorruptDataError: needed data is lost, and ``log.on-offset-lost`` does not say how to continue.
             InvalidInputError: there is no such start; the table's schema changed in a way that cannot be followed.
             UnavailableError: the brokers do not answer. Begin again at the last position.
@@ -130,24 +129,21 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
 
     def _changes(self) -> Generator[StreamedChanges]:
         watch, given = self._watch, self._request.position
+        here = watch.pinned(self._begin)
         if given is None:
-            assert self._begin is not None, "a stream without a position has begun"
-            here = self._begin
             yield self._at(here)  # a program that ends now continues here, not at a later start
-        else:
-            here = given.at
         if given is not None and given.to is not None:
-            here = yield from self._batch(watch, here, given.to, given.row_count)
+            here = yield from self._batch(watch, here, given.to, given)
             watch.record_progress(here)
         while not self._is_over():
             end = watch.next(here)
             if end == here:
                 self.current_id, self.current_s = watch.newest_id, time.monotonic()
-                watch.wait_at(here)
+                watch.keep_alive(here)
                 if watch.is_bounded or not self._wait_for_more(watch):
                     return
                 continue
-            here = yield from self._batch(watch, here, end, 0)
+            here = yield from self._batch(watch, here, end)
             self._found_s = time.monotonic()
             watch.record_progress(here)
 
@@ -159,26 +155,33 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
         )
 
     def _batch(
-        self, watch: TableWatch, start: Position, end: Position, skipped: int
+        self, watch: TableWatch, start: Position, end: Position, given: FollowPosition | None = None
     ) -> Generator[StreamedChanges, None, Position]:
-        """Deliver what lies between two positions; returns the position behind it."""
-        count = skipped
+        """Deliver what lies between two positions, or the rest behind a given one; returns the position behind it."""
+        count = skipped = 0 if given is None else given.row_count
         waiting: pa.RecordBatch | None = None
+        reading, read = self._reading, self._rows
         try:
             view = watch.check_history(end)
             steps = watch.planned_steps(start, end)
-            base_of = view.history.base_of if self._request.stream.normalizes else None
-            parts = partitions_of(steps, view.history, view.table_log, base_of)
+            before = None if given is None else given.reading
+            tracking = watch.newest_schema if before is None else before.tracking(self._options.table)
+            reading = reading.of_batch(steps, tracking.id)
+            if before is not None:
+                reading, read = before.repeated(reading, read)
+            base_of = view.history.base_of if self._options.normalizes else None
+            parts = partitions_of(steps, view.history, view.table_log, base_of, tracking)
             pieces = [piece for part in parts for piece in part if self._is_wanted(piece)]
-            for rows in self._sized(self._rows.read(pieces, self._kept), skipped):
+            for rows in self._sized(read.read(pieces, self._kept), skipped):
                 if waiting is not None:
                     count += waiting.num_rows
-                    yield self._within(start, end, waiting, count)
+                    yield self._within(start, end, waiting, count, reading)
+                    watch.keep_alive(start)
                 waiting = rows
         except (OffsetLostError, SnapshotExpiredError) as loss:
             if waiting is not None:
                 count += waiting.num_rows
-                yield self._within(start, end, waiting, count)
+                yield self._within(start, end, waiting, count, reading)
             there = watch.continued(start, loss, is_between=count > 0)
             yield self._at(there.place)
             return there.place
@@ -188,20 +191,31 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
             yield StreamedChanges(rows=waiting, position=FollowPosition(at=end.place), is_complete=True)
         return end.place
 
-    def _within(self, start: Position, end: Position, rows: pa.RecordBatch, count: int) -> StreamedChanges:
-        position = FollowPosition(at=start.place, to=end, row_count=count, asked=self._request.asked)
+    def _within(
+        self, start: Position, end: Position, rows: pa.RecordBatch, count: int, reading: BatchReading
+    ) -> StreamedChanges:
+        position = FollowPosition(at=start.place, to=end, row_count=count, reading=reading)
         return StreamedChanges(rows=rows, position=position, is_complete=False)
 
     def _sized(self, batches: Iterator[pa.RecordBatch], skipped: int) -> Iterator[pa.RecordBatch]:
-        """Batches without the first rows, none longer than asked for."""
+        """Batches without the first rows, none longer than asked for.
+
+        Raises: CorruptDataError: there are fewer rows than were delivered before.
+        """
+        left = skipped
         for rows in batches:
-            if skipped >= rows.num_rows:
-                skipped -= rows.num_rows
+            if left >= rows.num_rows:
+                left -= rows.num_rows
                 continue
-            rows, skipped = rows.slice(skipped), 0
+            rows, left = rows.slice(left), 0
             size = self._request.max_rows or rows.num_rows
             for first in range(0, rows.num_rows, size):
                 yield rows.slice(first, size)
+        if left:
+            raise CorruptDataError(
+                f"a batch has fewer rows than were delivered of it: table={self._options.table.name} "
+                f'delivered={skipped} found={skipped - left} fix=start with the position\'s part "at", or at a snapshot'
+            )
 
     def _is_wanted(self, piece: StreamPiece) -> bool:
         index, count = self._request.share

@@ -126,7 +126,7 @@ def _actors(rng: random.Random, first: Sequence[str], others: Sequence[str]) -> 
 def _overtaken_actors(rng: random.Random, possible: Sequence[str]) -> list[tuple[str, ...]]:
     """A writer, others that free the number of its snapshot, and what deletes files; none: one is not possible."""
     writers = [(each,) for each in _OVERTAKEN if each in possible]
-    found = []
+    found: list[tuple[str, ...]] = []
     for choices in (writers, _FREEING, _DELETING):
         fitting = [names for names in choices if {*names} <= {*possible}]
         if not fitting:

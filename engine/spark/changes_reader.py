@@ -94,8 +94,14 @@ def changes_schema(columns: StructType) -> StructType:
 
 
 def columns_of_changes(table: FileTable, request: ChangesRequest) -> StructType:
-    """The columns of changes: the table's at the last version. Raises: InvalidInputError: no such versions."""
-    return changes_schema(spark_schema(request.range(table).table.schema.fields))
+    """The columns of changes: the table's, or those of the version at the end. Raises: InvalidInputError: no such one.
+
+    Without an end they are the table's own, as its stream and its batch reader have them: an altered table has no
+    snapshot of its new columns before the next commit. Whether a start is there, readers say: a restarted stream may
+    have begun at a version that is gone.
+    """
+    columns = table if request.end is None else request.range(table).table
+    return changes_schema(spark_schema(columns.schema.fields))
 
 
 class _Part(InputPartition):

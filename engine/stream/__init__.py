@@ -3,7 +3,7 @@
 position    what was delivered, as stored in Spark's checkpoint
 plan        where a batch ends, and what lies between two positions: pure
 history     the snapshots that a plan needs
-options     the user's options; start: where a stream begins
+options     the user's options; start, beginning: where a stream begins
 watch       the current table and log; loss: when needed data is gone; lag: how far behind
 schemas     the schema changes that a stream can follow
 place       the progress that the table keeps for a stream with a consumer-id

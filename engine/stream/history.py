@@ -1,10 +1,13 @@
 """The snapshots of a table as a stream needs them, cached, because a snapshot never changes."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
-from engine.stream.position.plan import SnapshotFacts, SplitSize
+from engine.stream.position.plan import SnapshotFacts, SplitPlan, SplitSize
+from engine.stream.position.position import Phase, Position
 from filestore.changelog.snapshot_changes import (
     ChangeSplit,
     changelog_level,
@@ -17,6 +20,7 @@ from filestore.commit.committable import BATCH_IDENTIFIER
 from filestore.io.byte_cache import ByteCache
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit, split_bytes
+from filestore.scan.row_expiry import RowExpiry, moment_of
 from filestore.scan.snapshot_files import live_files
 from filestore.scan.table_scan import TableScan
 from filestore.snapshot.change_tracking import ChangeSource, changes_of, known_unlogged, offsets_before
@@ -28,6 +32,8 @@ from lsm.errors import InvalidInputError
 
 _MOST_BYTES: Final = 16 << 20  # of each cache; of plans the newest is kept in any case
 _BUCKET_BYTES: Final = 120  # of an offset
+
+S = TypeVar("S", DataSplit, ChangeSplit)
 
 
 class TableHistory:
@@ -53,7 +59,7 @@ class TableHistory:
         """
         options = store.options
         self.is_eventual = reads_log and options.log_consistency == "eventual"
-        self._store = store
+        self.store = store
         self._reads_log = reads_log
         self._generation = options.log_generation if log_generation is None else log_generation
         self._is_exact = is_exact
@@ -67,20 +73,20 @@ class TableHistory:
         self._snapshots: ByteCache[Snapshot] = ByteCache(_MOST_BYTES, size_of=_bytes_of_snapshot)
         self._newest: Snapshot | None = None  # of those that were read
         self._offsets: ByteCache[LogOffsets] = ByteCache(_MOST_BYTES, size_of=_bytes_of_offsets)
-        self._snapshot_plans: ByteCache[tuple[DataSplit, ...]] = _plans()
-        self._change_plans: ByteCache[tuple[ChangeSplit, ...]] = _plans()
+        self._snapshot_plans: ByteCache[_Planned[DataSplit]] = _plans()
+        self._change_plans: ByteCache[_Planned[ChangeSplit]] = _plans()
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot; None before the first commit."""
-        latest_id = self._store.snapshots.latest_id()
-        return None if latest_id is None else self._find(latest_id) or self._store.snapshots.latest()
+        latest_id = self.store.snapshots.latest_id()
+        return None if latest_id is None else self._find(latest_id) or self.store.snapshots.latest()
 
     def forget_after_rollback(self) -> None:
         """Clear the caches when the table was rolled back, because snapshot ids are then reused."""
         if self._newest is None:
             return
-        still = self._store.snapshots.find(self._newest.id)
-        has_expired = still is None and (self._store.snapshots.latest_id() or 0) > self._newest.id
+        still = self.store.snapshots.find(self._newest.id)
+        has_expired = still is None and (self.store.snapshots.latest_id() or 0) > self._newest.id
         if not has_expired and (still is None or _commit_of(still) != _commit_of(self._newest)):
             self._newest = None
             for cache in (self._snapshots, self._offsets, self._snapshot_plans, self._change_plans):
@@ -94,22 +100,22 @@ class TableHistory:
     @property
     def reads_by_difference(self) -> bool:
         """True when a snapshot scan returns other rows than the stream starts with, because of level 0."""
-        return self._changelog_level > 0 or TableScan(self._store).skips_level0
+        return self._changelog_level > 0 or TableScan(self.store).skips_level0
 
     def waiting_rows(self, snapshot_id: int) -> int:
         """Rows of a snapshot that a stream gets only when they are compacted."""
-        least = max(self._changelog_level, int(TableScan(self._store).skips_level0))
+        least = max(self._changelog_level, int(TableScan(self.store).skips_level0))
         if self._reads_log or not least:
             return 0
         try:
-            entries = live_files(self._store, self._read(snapshot_id))
+            entries = live_files(self.store, self._read(snapshot_id))
         except FileNotFoundError:
             return 0  # what is lost or has expired is an error where it is read
         return sum(each.file.row_count for each in entries if each.bucket >= 0 and each.file.level < least)
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether a snapshot can still be read, as a snapshot or through a tag."""
-        return self._store.snapshots.exists(snapshot_id) or self._store.snapshots.find_kept(snapshot_id) is not None
+        return self.store.snapshots.exists(snapshot_id) or self.store.snapshots.find_kept(snapshot_id) is not None
 
     def has_changes(self, snapshot_id: int) -> bool:
         """Whether a commit has changes for a stream, in the log or in files."""
@@ -160,31 +166,43 @@ class TableHistory:
                 other_engines.append(snapshot_id)
         return other_engines[-1] if other_engines else None
 
-    def snapshot_splits(self, snapshot_id: int) -> Sequence[SplitSize]:
+    def splits(self, here: Position) -> SplitPlan:
         """See ``History``."""
-        return [
-            SplitSize(rows=split.row_count, size_bytes=split.size_bytes, files=len(split.files))
-            for split in self.planned_snapshot(snapshot_id)
-        ]
+        if here.phase is Phase.SNAPSHOT:
+            return self._planned_snapshot(here.snapshot_id, here.moment_ms).plan
+        return self._planned_changes(here.snapshot_id, here.newest_id).plan
 
-    def change_splits(self, before_id: int, after_id: int) -> Sequence[SplitSize]:
-        """See ``History``."""
-        return [
-            SplitSize(rows=split.row_count, size_bytes=split.size_bytes, files=split.file_count)
-            for split in self.planned_changes(before_id, after_id)
-        ]
-
-    def planned_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
-        """The splits of a snapshot, deterministic. Raises: SnapshotExpiredError."""
-        return self._snapshot_plans.get(snapshot_id, partial(self._plan_snapshot, snapshot_id))
+    def planned_snapshot(self, snapshot_id: int, moment_ms: int | None) -> tuple[DataSplit, ...]:
+        """The splits of a snapshot, deterministic; ``moment_ms``: see ``Position``. Raises: SnapshotExpiredError."""
+        return self._planned_snapshot(snapshot_id, moment_ms).splits
 
     def planned_changes(self, before_id: int, after_id: int) -> tuple[ChangeSplit, ...]:
         """The splits of the changes between two snapshots, deterministic. Raises: SnapshotExpiredError."""
-        return self._change_plans.get((before_id, after_id), partial(self._plan_changes, before_id, after_id))
+        return self._planned_changes(before_id, after_id).splits
 
-    def _plan_snapshot(self, snapshot_id: int) -> tuple[DataSplit, ...]:
+    def moment_of(self, snapshot_id: int) -> int | None:
+        """The moment at which expiry of a snapshot's rows is evaluated, as reads of now do; None: they never expire.
+
+        Raises: SnapshotExpiredError.
+        """
+        if RowExpiry.of(self.store.schema, self.store.options) is None:
+            return None
+        return moment_of(self.store, self._read(snapshot_id))
+
+    def _planned_snapshot(self, snapshot_id: int, moment_ms: int | None) -> "_Planned[DataSplit]":
+        return self._snapshot_plans.get(
+            (snapshot_id, moment_ms), lambda: _Planned.of(self._plan_snapshot(snapshot_id, moment_ms))
+        )
+
+    def _planned_changes(self, before_id: int, after_id: int) -> "_Planned[ChangeSplit]":
+        return self._change_plans.get(
+            (before_id, after_id), lambda: _Planned.of(self._plan_changes(before_id, after_id))
+        )
+
+    def _plan_snapshot(self, snapshot_id: int, moment_ms: int | None) -> tuple[DataSplit, ...]:
+        snapshot = self._read(snapshot_id)
         try:
-            return TableScan(self._store).plan(snapshot=self._read(snapshot_id), filter=self._filter).splits
+            return TableScan(self.store).plan(snapshot=snapshot, filter=self._filter, moment_ms=moment_ms).splits
         except LostFileError:
             raise
         except FileNotFoundError as error:
@@ -196,11 +214,11 @@ class TableHistory:
         try:
             if self._is_exact or after_id != before_id + 1:
                 return plan_diff(
-                    self._store, self._read(before_id) if before_id else None, after, least_level=self._changelog_level
+                    self.store, self._read(before_id) if before_id else None, after, least_level=self._changelog_level
                 )
             if self._changelog_level:
-                return plan_changelog(self._store, before, after)
-            return plan_changes(self._store, before, after)
+                return plan_changelog(self.store, before, after)
+            return plan_changes(self.store, before, after)
         except LostFileError:
             raise
         except FileNotFoundError as error:
@@ -219,7 +237,7 @@ class TableHistory:
     def _is_from_files(self, snapshot: Snapshot) -> bool:
         if self._changelog_level and snapshot.commit_kind is not CommitKind.OVERWRITE:
             return compaction_emits_changes(snapshot)
-        changes = self._location(snapshot, has_log=self._store.has_log)
+        changes = self._location(snapshot, has_log=self.store.has_log)
         if changes is ChangeSource.NONE or (changes is ChangeSource.LOG and self._reads_log):
             return False
         return not (snapshot.commit_kind is CommitKind.OVERWRITE and self._skips_overwrites)
@@ -259,14 +277,14 @@ class TableHistory:
     def _expired(self, snapshot_id: int) -> SnapshotExpiredError:
         self._snapshots.drop(snapshot_id)
         return SnapshotExpiredError(
-            f"a snapshot that the stream needs is gone: table={self._store.name} wanted_snapshot={snapshot_id} "
-            f"earliest_snapshot={self._store.snapshots.earliest_id()} cause=it expired before it was read"
+            f"a snapshot that the stream needs is gone: table={self.store.name} wanted_snapshot={snapshot_id} "
+            f"earliest_snapshot={self.store.snapshots.earliest_id()} cause=it expired before it was read"
         )
 
     def _find(self, snapshot_id: int) -> Snapshot | None:
         snapshot = self._snapshots.find(snapshot_id)
         if snapshot is None:
-            snapshot = self._store.snapshots.find_kept(snapshot_id)
+            snapshot = self.store.snapshots.find_kept(snapshot_id)
             if snapshot is not None:
                 self._snapshots.keep(snapshot_id, snapshot)
                 if self._newest is None or snapshot.id >= self._newest.id:
@@ -278,8 +296,33 @@ def _commit_of(snapshot: Snapshot) -> str:
     return snapshot.delta_manifest_list  # unique per commit, in all engines
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned(Generic[S]):
+    """Splits, and what positions know of them."""
+
+    splits: tuple[S, ...]
+    plan: SplitPlan
+
+    @classmethod
+    def of(cls, splits: Sequence[S]) -> "_Planned[S]":
+        sizes, digest = [], hashlib.blake2s(digest_size=8)
+        for split in splits:
+            sizes.append(SplitSize(rows=split.row_count, size_bytes=split.size_bytes, files=len(split.files)))
+            digest.update(_boundaries(split).encode())
+        return cls(tuple(splits), SplitPlan(sizes=sizes, digest=digest.hexdigest()))
+
+
+def _boundaries(split: DataSplit | ChangeSplit) -> str:
+    """What is in a split and in no other one of its plan, given the snapshots."""
+    files = [file.file_name for file in split.files]
+    if isinstance(split, DataSplit):
+        span = None if split.span is None else (split.span.low, split.span.high)
+        return repr((split.partition, split.bucket, files, split.needs_merge, span))
+    return repr((split.partition, split.bucket, files, len(split.added), split.is_changelog, len(split.before)))
+
+
 def _plans() -> ByteCache[Any]:
-    return ByteCache(_MOST_BYTES, size_of=split_bytes, keeps_newest=True)
+    return ByteCache(_MOST_BYTES, size_of=lambda planned: split_bytes(planned.splits), keeps_newest=True)
 
 
 def _bytes_of_snapshot(snapshot: Snapshot) -> int:

@@ -44,7 +44,7 @@ def lag_of(here: Position, target: ReadTarget, history: TableHistory, *, record_
         now_ms: epoch milliseconds.
     """
     if here.phase is Phase.SNAPSHOT:
-        left = history.snapshot_splits(here.snapshot_id)[here.done :]
+        left = history.splits(here).sizes[here.done :]
         file_rows, file_bytes = sum(each.rows for each in left), sum(each.size_bytes for each in left)
         first_missing = here.snapshot_id
     else:

@@ -12,7 +12,7 @@ from engine.log.retention import OffsetLostError
 from engine.stream.history import TableHistory
 from engine.stream.log import StreamLog
 from engine.stream.options import OnLoss, StreamOptions
-from engine.stream.position.plan import ReadTarget
+from engine.stream.position.plan import ReadTarget, counted
 from engine.stream.position.position import Phase, Position
 from filestore.snapshot.lost_files import SnapshotExpiredError
 from lsm.errors import CorruptDataError
@@ -71,8 +71,7 @@ def _resnapshot(here: Position, history: TableHistory, target: ReadTarget) -> Po
     newest_id = target.snapshot_id
     offsets = history.facts(newest_id).offsets
     if _is_exactly_at_snapshot(here, history) and here.snapshot_id < newest_id:
-        of = len(history.change_splits(here.snapshot_id, newest_id))
-        return replace(here.before_splits(Phase.FILES, here.snapshot_id, offsets, of=of), next_id=newest_id)
+        return counted(here.before_splits(Phase.FILES, here.snapshot_id, offsets, next_id=newest_id), history)
     return at_whole_snapshot(here, newest_id, history)
 
 
@@ -80,12 +79,10 @@ def at_whole_snapshot(here: Position, snapshot_id: int, history: TableHistory) -
     """Before the rows of a whole snapshot; after it when the snapshot has none."""
     offsets = history.facts(snapshot_id).offsets
     if history.reads_by_difference:
-        of = len(history.change_splits(0, snapshot_id))
-        return replace(here.before_splits(Phase.FILES, 0, offsets, of=of), next_id=snapshot_id)
-    of = len(history.snapshot_splits(snapshot_id))
-    if of == 0:
-        return here.behind(snapshot_id, offsets)
-    return here.before_splits(Phase.SNAPSHOT, snapshot_id, offsets, of=of)
+        return counted(here.before_splits(Phase.FILES, 0, offsets, next_id=snapshot_id), history)
+    moment_ms = history.moment_of(snapshot_id)
+    found = counted(here.before_splits(Phase.SNAPSHOT, snapshot_id, offsets, moment_ms=moment_ms), history)
+    return found if found.of else here.behind(snapshot_id, offsets)
 
 
 def _is_exactly_at_snapshot(here: Position, history: TableHistory) -> bool:

@@ -8,9 +8,13 @@ as one that was written twice.
 Cost: every micro-batch reads, in each changed bucket, the files that may have its keys; memory grows with the rows of a
 micro-batch, which ``read.stream.maxRowsPerTrigger`` bounds. FLIP-188 keeps all rows in the consumer's state instead,
 which costs a copy of the table for each stream.
+
+Under a filter on value columns a row that stops matching is deleted, and one that starts to is inserted: that needs
+exact changes, every update as ``-U`` directly followed by its ``+U``, every delete with the deleted row.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +49,7 @@ def normalized(
     base_id: int,
     base_offset: int,
     columns: Sequence[str],
+    compared: Sequence[str] | None = None,
 ) -> Iterator[RowChanges]:
     """The changes of a range of one bucket's log with their exact kinds, in the log's order.
 
@@ -54,12 +59,14 @@ def normalized(
         log_range: bucket and offsets.
         base_id: a snapshot before the range; 0: the empty table.
         base_offset: the bucket's log offset in that snapshot.
-        columns: value columns to return; a change in other columns only is dropped.
+        columns: to return.
+        compared: a change in other columns only is dropped; None: ``columns``.
 
     Raises:
         SnapshotExpiredError: the snapshot has expired.
     """
-    needed = [*columns, *(name for name in log.key_names if name not in columns)]
+    tested = columns if compared is None else compared
+    needed = list(dict.fromkeys([*columns, *tested, *log.key_names]))
     whole = LogRange(
         bucket=log_range.bucket,
         start_offset=min(base_offset, log_range.start_offset),
@@ -71,12 +78,23 @@ def normalized(
     changes = _joined(pieces)
     before = _rows_before(table, log_range.bucket, base_id, changes.rows, needed)
     yield from exact_changes(
-        before, changes, key_names=log.key_names, first_offset=log_range.start_offset, columns=columns
+        before,
+        changes,
+        key_names=log.key_names,
+        first_offset=log_range.start_offset,
+        columns=columns,
+        compared=tested,
     )
 
 
 def exact_changes(
-    before: pa.Table, changes: RowChanges, *, key_names: Sequence[str], first_offset: int, columns: Sequence[str]
+    before: pa.Table,
+    changes: RowChanges,
+    *,
+    key_names: Sequence[str],
+    first_offset: int,
+    columns: Sequence[str],
+    compared: Sequence[str],
 ) -> Iterator[RowChanges]:
     """Adds and retracts as ``+I``, ``-U`` ``+U`` and ``-D``, each with its row.
 
@@ -85,7 +103,8 @@ def exact_changes(
         changes: (n,) in order, with offsets.
         key_names: the key columns.
         first_offset: earlier changes only affect the state.
-        columns: columns to compare and to return.
+        columns: to return.
+        compared: an update that changes none of these is left out.
     """
     rows = pa.concat_tables([before, pa.Table.from_batches([changes.rows])]).combine_chunks()
     count, known = rows.num_rows, before.num_rows
@@ -98,7 +117,7 @@ def exact_changes(
     is_wanted = np.zeros(count, np.bool_)
     is_wanted[known:] = np.asarray(changes.offsets) >= first_offset
     updates = np.flatnonzero(is_wanted & is_add & existed)
-    updates = updates[_differ(rows.select(list(columns)), updates, previous[updates])]
+    updates = updates[_differ(rows.select(list(compared)), updates, previous[updates])]
     inserts = np.flatnonzero(is_wanted & is_add & ~existed)
     deletes = np.flatnonzero(is_wanted & ~is_add & existed)
     # for every output row: the row to show, its change, and its kind; -U sorts before its +U
@@ -119,6 +138,26 @@ def exact_changes(
         offsets=changes.offsets.take(origin),
         timestamps=None if changes.timestamps is None else changes.timestamps.take(origin),
     )
+
+
+def matching_changes(changes: RowChanges, matches: pa.Array) -> RowChanges:
+    """The changes of the rows that match a filter on value columns.
+
+    Args:
+        changes: (n,) exact ones, in order.
+        matches: (n,) boolean; null: no.
+
+    Returns:
+        An update with one side that matches is that side, as ``-D`` or ``+I``; so is one whose other side is in another
+        batch.
+    """
+    kinds, is_wanted = np.array(changes.kinds, np.int8), np.asarray(matches.fill_null(False), np.bool_)
+    is_before, is_after = kinds == RowKind.UPDATE_BEFORE, kinds == RowKind.UPDATE_AFTER
+    is_pair = is_before[:-1] & is_after[1:] & is_wanted[:-1] & is_wanted[1:]
+    stays_before, stays_after = np.append(is_pair, False), np.append(False, is_pair)
+    kinds[is_before & ~stays_before] = RowKind.DELETE
+    kinds[is_after & ~stays_after] = RowKind.INSERT
+    return replace(changes, kinds=pa.array(kinds)).taken(pa.array(is_wanted))
 
 
 def _joined(pieces: Sequence[RowChanges]) -> RowChanges:
@@ -151,7 +190,8 @@ def _rows_before(
     )
     found = []
     for split in plan.splits:
-        for batch in read_split(table, split, columns=list(columns), filter=plan.filter):
+        # expiry is no change: an expired row is what a change replaces, whenever it is looked up
+        for batch in read_split(table, replace(split, expiry_moment_ms=None), columns=columns, filter=plan.filter):
             kept = rows_with_keys(batch, keys)
             if len(kept):
                 found.append(batch.take(pa.array(kept)))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from engine.log.table_log import TableLog
 from engine.request.commit_handle import CommitHandle
+from engine.stream.position.place import check_consumer_name
 from engine.stream.position.plan import Limits
 from engine.stream.position.start import Start, StartKind, parse_start
 from engine.types.row_changes import MetadataColumn
@@ -102,6 +103,8 @@ class StreamOptions:
         table.store.check_branch()
         check_closed(options, At.STREAM_READ)
         log = log_to_read(table, TableLog.of(table), options)
+        if options.consumer_id is not None:
+            check_consumer_name(options.consumer_id)
         if table.store.has_key and ROW_KIND_COLUMN not in names:
             raise InvalidInputError(
                 f"rows of this table are also updated and deleted, so a stream needs their kinds: table={table.name} "

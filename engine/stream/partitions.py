@@ -8,6 +8,8 @@ from engine.log.table_log import TableLog
 from engine.stream.history import TableHistory
 from engine.stream.position.plan import ChangeStep, LogStep, PlanStep, SnapshotStep
 from engine.stream.rows import ChangePiece, LogPiece, SnapshotPiece, StreamPiece
+from filestore.changelog.untracked import is_untracked
+from filestore.schema.table_schema import TableSchema
 
 _TASK_ROWS: Final = 8192
 """Maximum rows of buckets that share a task: starting a task costs more than reading these."""
@@ -18,6 +20,7 @@ def partitions_of(
     history: TableHistory,
     log: TableLog | None,
     base_of: Callable[[int, int], tuple[int, int]] | None,
+    tracking: TableSchema,
 ) -> list[Sequence[StreamPiece]]:
     """The pieces of each task.
 
@@ -28,17 +31,21 @@ def partitions_of(
         history: source of the splits.
         log: source of the ranges; None: there are none.
         base_of: for normalizing: snapshot and offset before a bucket's range, by snapshot id and bucket.
+        tracking: the version of the schema that says of which partitions streams get no changes from files.
     """
+    untracked = tracking.table_options
     parts: list[Sequence[StreamPiece]] = []
     by_bucket: defaultdict[int, list[StreamPiece]] = defaultdict(list)
     rows_of: defaultdict[int, int] = defaultdict(int)
     for step in walked:
         match step:
             case SnapshotStep():
-                splits = history.planned_snapshot(step.snapshot_id)[step.first : step.until]
+                splits = history.planned_snapshot(step.snapshot_id, step.moment_ms)[step.first : step.until]
                 parts.extend([SnapshotPiece(split=split)] for split in splits)
             case ChangeStep():
                 for change in history.planned_changes(step.before_id, step.after_id)[step.first : step.until]:
+                    if is_untracked(history.store, untracked, change.partition):
+                        continue
                     by_bucket[change.bucket].append(ChangePiece(split=change))
                     rows_of[change.bucket] += change.row_count
             case LogStep():

@@ -38,13 +38,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._rows = StreamRows(
-            table=options.table,
-            schema=options.schema,
-            columns=options.columns,
-            filter=options.filter,
-            filters_values=options.filters_values,
-        )
+        self._rows = StreamRows.of(options)
         self._watching: TableWatch | None = None
         self._begin: Position | None = None  # of this run
         self._first: dict[str, Any] | None = None  # start of its first batch with rows
@@ -76,11 +70,11 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = self._watch.with_commit(self._watch.begin())
             self._starts(begin)
             return replace(self._watch.next(begin), begin=begin).to_json()
-        here = Position.from_json(start).place
+        here = self._watch.pinned(Position.from_json(start).place)
         self._starts(here)
         end = self._watch.next(here)
         if end == here:
-            self._watch.wait_at(here)
+            self._watch.keep_alive(here)
             return start
         return end.to_json()
 
@@ -97,7 +91,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         history = view.history
         base_of = history.base_of if self._options.normalizes else None
         planned = self._watch.steps_between(first.place, last)
-        parts = partitions_of(planned, history, view.table_log, base_of)
+        parts = partitions_of(planned, history, view.table_log, base_of, self._watch.newest_schema)
         self._starts(first)
         began = self._began(start, last.read, has_rows=bool(parts))
         return [

@@ -7,18 +7,18 @@ they were written. Rows of a whole snapshot have no order, and each key occurs o
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 
 from engine.log.log_rows import log_rows
 from engine.log.table_log import TableLog
 from engine.runtime.task_host import TaskHost
-from engine.stream.normalizer import normalized
-from engine.stream.value_filter import matching_changes
+from engine.stream.normalizer import matching_changes, normalized
+from engine.stream.options import StreamOptions
 from engine.types.row_changes import MetadataColumn, RowChanges
 from engine.types.rows import ROW_KIND_COLUMN
 from filestore.changelog.snapshot_changes import ChangeSplit, read_changes, read_whole
-from filestore.changelog.untracked import is_untracked
 from filestore.predicate.evaluation import filter_mask
 from filestore.predicate.predicate import Predicate
 from filestore.scan.data_split import DataSplit
@@ -63,8 +63,21 @@ class StreamRows:
     schema: pa.Schema  # of the rows: the table's columns, row kind, metadata
     columns: Sequence[str]  # needed columns of the table
     filter: Predicate | None
-    filters_values: bool = False  # of rows that a change may replace: see `engine.stream.value_filter`
+    filters_values: bool = False  # of rows that a change may replace: see ``matching_changes``
+    compared: Sequence[str] | None = None  # a change of other columns is none; None: ``columns``
+    wider: TableView | None = None  # the table with dropped columns, where these are compared; None: ``table``
     host: TaskHost = dataclasses.field(default_factory=TaskHost.here)
+
+    @classmethod
+    def of(cls, options: StreamOptions) -> Self:
+        """As a stream's options want them."""
+        return cls(
+            table=options.table,
+            schema=options.schema,
+            columns=options.columns,
+            filter=options.filter,
+            filters_values=options.filters_values,
+        )
 
     def read(self, pieces: Sequence[StreamPiece], kept: RangeConsumers | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of pieces, in order, in the stream's types and non-empty batches; ``kept``: see ``log_rows``."""
@@ -80,21 +93,18 @@ class StreamRows:
         return not {MetadataColumn.LOG_OFFSET, MetadataColumn.LOG_TIMESTAMP}.isdisjoint(self.schema.names)
 
     def _changes(self, piece: StreamPiece, kept: RangeConsumers | None) -> Iterator[RowChanges]:
-        columns = self.columns
+        columns, table = self.columns, self.wider or self.table
         match piece:
             case SnapshotPiece():
-                for rows, kinds in read_whole(self.table, piece.split, columns=columns, filter=self.filter):
+                for rows, kinds in read_whole(table, piece.split, columns=columns, filter=self.filter):
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case ChangePiece():
-                newest = self.table.store.schemas.latest() or self.table.schema
-                if is_untracked(self.table.store, newest.table_options, piece.split.partition):
-                    return
-                for rows, kinds in read_changes(self.table, piece.split, columns=columns):
+                for rows, kinds in read_changes(table, piece.split, columns=columns, compared=self.compared):
                     yield RowChanges(rows=rows, kinds=kinds, snapshot_id=piece.split.snapshot_id)
             case LogPiece():
                 if piece.base_id is None:
                     yield from log_rows(
-                        self.table,
+                        table,
                         piece.log,
                         piece.log_range,
                         columns=columns,
@@ -103,12 +113,13 @@ class StreamRows:
                     )
                 else:
                     yield from normalized(
-                        self.table,
+                        table,
                         piece.log,
                         piece.log_range,
                         base_id=piece.base_id,
                         base_offset=piece.base_offset,
                         columns=columns,
+                        compared=self.compared,
                     )
 
     def _matching(self, found: RowChanges) -> RowChanges:

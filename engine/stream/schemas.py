@@ -25,6 +25,11 @@ class SchemaWatch:
         self._drops_as_null = options.drops_as_null
         self._newest = options.table.store.schema  # the newest version that the stream can cross to
 
+    @property
+    def newest(self) -> TableSchema:
+        """The newest version at the last check."""
+        return self._newest
+
     def check(self) -> TableSchema:
         """Check the newest schema version, and return it. A new one is read once, and its changes are logged.
 

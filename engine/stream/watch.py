@@ -1,12 +1,14 @@
 """The current state of a table and its log, for one stream: start, readable end, and what to retain."""
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from engine.lineage.recording import Recorder
 from engine.log.retention import OffsetLostError
 from engine.request.commit_handle import wait_until_visible
+from engine.stream.beginning import Beginning
 from engine.stream.history import TableHistory
 from engine.stream.lag import Lag, lag_of
 from engine.stream.log import StreamLog
@@ -17,8 +19,8 @@ from engine.stream.position.alignment import next_aligned_id, snapshot_read
 from engine.stream.position.place import ConsumerPlace
 from engine.stream.position.plan import Limits, PlanStep, ReadTarget, advance, end_of_log, steps, whole_reading
 from engine.stream.position.position import Phase, Position
-from engine.stream.position.start import Start, StartKind, offsets_of_time
 from engine.stream.schemas import SchemaWatch
+from filestore.schema.table_schema import TableSchema
 from filestore.snapshot.lost_files import SnapshotExpiredError
 from logstore.offsets import LogOffsets
 from lsm.errors import CorruptDataError, InvalidInputError
@@ -65,6 +67,11 @@ class TableWatch:
         return self._view.log
 
     @property
+    def newest_schema(self) -> TableSchema:
+        """The newest version of the schema at the last look."""
+        return self._schemas.newest
+
+    @property
     def is_bounded(self) -> bool:
         """True for a query that ends at the state of the table when it started."""
         return self._stop is not None
@@ -78,30 +85,20 @@ class TableWatch:
         """The start of a stream without a checkpoint.
 
         Raises:
+            ConflictError: another program uses the stream's consumer.
             InvalidInputError: the snapshot, tag or time is not available.
             UnavailableError: a commit to wait for does not appear.
         """
         self._wait_for_commit()
         self._view = self._views.in_force(self._schemas.check())
-        start, target = self._options.start, self._stop or self._now()
-        kept = self._kept_place()
-        if kept is not None:
-            return kept
-        if self._options.from_job is not None:
-            return self._behind_job(self._options.from_job, start)
-        if start.kind is StartKind.FULL:
-            return self._full(start, target)
-        if start.kind is StartKind.LATEST:
-            return self._behind(target.snapshot_id, end_of_log(target, self.history))
-        if target.snapshot_id == 0:
-            return self._behind(0, LogOffsets())
-        if start.kind is StartKind.BEHIND:
-            seen_id = start.snapshot_id or 0
-            return self._behind(seen_id, self.history.facts(seen_id).offsets if seen_id else LogOffsets())
-        if start.kind is StartKind.CHANGES:
-            return self._changes_of(self._existing(start.snapshot_id))
-        assert start.time_ms is not None
-        return self._at_time(start.time_ms)
+        beginning = Beginning(options=self._options, view=self._view, place=self._place, recorder=self._recorder)
+        here = beginning.position(self._stop or self._now())
+        if self._place is not None and self._place.hold(here) < self._store.snapshots.claimed_up_to():
+            # an expiry did not see the consumer yet: the next one does
+            self._stop = self._stop and self._now()
+            here = beginning.position(self._stop or self._now())
+            self._place.hold(here)
+        return here
 
     def record_start(self, here: Position) -> None:
         """Before a run's first batch: keep what it reads, and record it by ``pipeline.name``. Raises: FluvialError."""
@@ -110,6 +107,17 @@ class TableWatch:
         job, read = self._options.job, here.read
         if self._recorder is not None and job is not None and read is not None and read.snapshot_id:
             self._recorder.started(job, (self._recorder.read_here(read.snapshot_id),))
+
+    def pinned(self, here: Position) -> Position:
+        """A position that knows its moment of expiry; one of a former version gets that of now, from here on.
+
+        Raises: CorruptDataError: the table never had the position's log.
+        """
+        if here.phase is not Phase.SNAPSHOT or here.moment_ms is not None:
+            return here
+        with suppress(SnapshotExpiredError):  # found again, and answered, by the plan
+            return replace(here, moment_ms=self._views.of(here).history.moment_of(here.snapshot_id))
+        return here
 
     def next(self, here: Position) -> Position:
         """The end of the next batch; ``here`` itself when there is nothing to deliver.
@@ -126,7 +134,7 @@ class TableWatch:
         self._view = self._views.of(here)
         if self._view is not in_force:
             self.history.forget_after_rollback()
-        self._check_table(here, target)
+        self._check_commit(here)
         if in_force.topic_id != here.topic_id:
             return self._cross_over(here, target, in_force)
         if self.log is not None:
@@ -246,7 +254,9 @@ class TableWatch:
 
         Returns: the log of the position.
 
-        Raises: CorruptDataError.
+        Raises:
+            InvalidInputError: it was rolled back.
+            CorruptDataError: the table never had the position's log.
         """
         self._view = self._views.of(here)
         self.history.forget_after_rollback()
@@ -254,8 +264,13 @@ class TableWatch:
         return self._view
 
     def _check_commit(self, here: Position) -> None:
-        known = None if here.commit is None else self.history.commit_of(here.newest_id)
-        if known is not None and known != here.commit:
+        """Refuse a table that is behind the position, or has another commit at its place. Raises: InvalidInputError."""
+        if here.newest_id == 0:
+            return
+        known = self.history.commit_of(here.newest_id)
+        if known is None and (latest_id := self._store.snapshots.latest_id() or 0) < here.newest_id:
+            raise _rolled_back(self._store.name, here, f"latest_snapshot={latest_id}")  # else it has expired
+        if known is not None and here.commit not in (None, known):
             raise _rolled_back(self._store.name, here, "another commit has its number")
 
     def record_progress(self, here: Position) -> None:
@@ -263,8 +278,8 @@ class TableWatch:
         if self._place is not None:
             self._place.record(here)
 
-    def wait_at(self, here: Position) -> None:
-        """Keep the consumer alive while there is nothing to deliver and everything before is processed."""
+    def keep_alive(self, here: Position) -> None:
+        """Keep the consumer while a batch takes long, or there is none; everything before ``here`` is processed."""
         if self._place is not None:
             self._place.refresh(here)
 
@@ -301,20 +316,6 @@ class TableWatch:
             clock.sleep(min(left_ms, _POLL_MS) / 1000)
             target = self._now()
 
-    def _behind_job(self, other: str, start: Start) -> Position:
-        """The position of another job in the catalog's lineage; recorded as the startup of this one."""
-        recorder, job = self._recorder, self._options.job
-        snapshot_id = None if recorder is None else recorder.read_by(other)
-        if recorder is None or job is None or snapshot_id is None:
-            raise InvalidInputError(
-                f"the catalog's lineage does not know what the job has read: table={self._store.name} "
-                f"scan.start-from-job={other} fix=look at paimon.source_snapshot_lineage, or set scan.snapshot-id"
-            )
-        self._existing(snapshot_id)
-        if start.kind is StartKind.FULL:
-            return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self.history)
-        return self._behind(snapshot_id, self.history.facts(snapshot_id).offsets)
-
     def _needed_from(self, here: Position, goal: LogOffsets) -> LogOffsets:
         """The log start that the stream needs: the previous snapshot's, when it looks up replaced rows."""
         ahead = here.offsets.ranges_until(goal) if self._options.normalizes and here.snapshot_id else ()
@@ -325,89 +326,11 @@ class TableWatch:
             {**here.offsets, **{each.bucket: min(each.start_offset, base.get(each.bucket, 0)) for each in ahead}}
         )
 
-    def _full(self, start: Start, target: ReadTarget) -> Position:
-        if start.tag is not None:
-            snapshot_id = self._store.snapshots.tag(start.tag).id
-        elif start.snapshot_id is not None:
-            snapshot_id = self._existing(start.snapshot_id)
-        elif target.snapshot_id == 0:
-            return self._behind(0, LogOffsets())
-        else:
-            snapshot_id = target.snapshot_id
-        waiting = self.history.waiting_rows(snapshot_id)
-        if waiting:
-            logger.warning(
-                "rows of the snapshot are not compacted yet, a stream gets them then: table=%s snapshot=%d rows=%d "
-                "changelog-producer=%s",
-                self._store.name, snapshot_id, waiting, self._store.options.changelog_producer,
-            )  # fmt: skip
-        return at_whole_snapshot(self._behind(0, LogOffsets()), snapshot_id, self.history)
-
-    def _changes_of(self, snapshot_id: int) -> Position:
-        """Before the changes of a snapshot, even when the previous snapshot is gone."""
-        before_id = snapshot_id - 1
-        if before_id == 0:
-            return self._behind(0, LogOffsets())
-        if self.history.exists(before_id):
-            return self._behind(before_id, self.history.facts(before_id).offsets)
-        if not self.history.has_changes(snapshot_id):
-            return self._behind(snapshot_id, self.history.facts(snapshot_id).offsets)
-        of = len(self.history.change_splits(before_id, snapshot_id))
-        offsets = self.history.facts(snapshot_id).offsets
-        return self._behind(before_id, offsets).before_splits(Phase.FILES, before_id, offsets, of=of)
-
-    def _at_time(self, time_ms: int) -> Position:
-        before = self._store.snapshots.as_of(time_ms - 1, now_ms=self._store.clock.now_ms())
-        facts = None if before is None else self.history.facts(before.id)
-        base_id = 0 if before is None else before.id
-        earliest = self._store.snapshots.earliest_id() or 1
-        if before is None and earliest > 1:
-            raise InvalidInputError(
-                f"the time is before the oldest snapshot: table={self._store.name} time_ms={time_ms} "
-                f"earliest_snapshot={earliest} fix=use a later time, or log.scan=full"
-            )
-        newest = self.history.latest()
-        if self.log is None or newest is None:
-            return self._behind(base_id, LogOffsets())
-        at_newest = self.history.facts(newest.id).offsets
-        then = self.log.offsets_at(time_ms)
-        left = self.log.earliest()  # read last, because retention continues
-        return self._behind(base_id, offsets_of_time(facts, then, at_newest, left))
-
-    def _kept_place(self) -> Position | None:
-        next_id = None if self._place is None else self._place.next_snapshot()
-        if next_id is None:
-            return None
-        newest = self.history.latest()
-        if newest is not None and next_id > newest.id:
-            return self._behind(newest.id, self.history.facts(newest.id).offsets)
-        return self._changes_of(next_id)
-
-    def _existing(self, snapshot_id: int | None) -> int:
-        assert snapshot_id is not None
-        if not self.history.exists(snapshot_id):
-            snapshots = self._store.snapshots
-            raise InvalidInputError(
-                f"no such snapshot: table={self._store.name} scan.snapshot-id={snapshot_id} "
-                f"earliest={snapshots.earliest_id()} latest={snapshots.latest_id()}"
-            )
-        return snapshot_id
-
-    def _behind(self, snapshot_id: int, offsets: LogOffsets) -> Position:
-        topic_id = self._view.topic_id
-        return Position.in_log(snapshot_id, offsets, schema_id=self._store.schema.id, topic_id=topic_id)
-
-    def _check_table(self, here: Position, target: ReadTarget) -> None:
-        """Refuse a table that is not the one of the position, or that the reader was opened with."""
-        self._check_commit(here)
-        if here.snapshot_id > target.snapshot_id and not self.is_bounded:
-            raise _rolled_back(self._store.name, here, f"latest_snapshot={target.snapshot_id}")
-
 
 def _rolled_back(table: str, here: Position, facts: str) -> InvalidInputError:
     return InvalidInputError(
         f"the table was rolled back below the stream's position: table={table} {facts} "
         f"delivered_snapshot={here.newest_id} "
         "cause='a rollback, a main branch that was replaced or moved, or the table was recreated' "
-        "fix=start with a new checkpoint"
+        "fix='start with a new checkpoint, or without the position'"
     )

@@ -156,6 +156,7 @@ def read_changes(
     split: ChangeSplit,
     *,
     columns: Sequence[str] | None = None,
+    compared: Sequence[str] | None = None,
     before_table: TableView | None = None,
 ) -> Changes:
     """Read the changes of a split as users see them.
@@ -163,7 +164,8 @@ def read_changes(
     Args:
         table: the table that the split was planned with.
         split: the split to read.
-        columns: columns to return, in this order; None is all. A difference compares only these.
+        columns: columns to return, in this order; None is all.
+        compared: of a difference by key; a change of others is none. None: ``columns``.
         before_table: for a difference, the table to read the rows before with; None: ``store``.
 
     Yields:
@@ -172,18 +174,21 @@ def read_changes(
     """
     names = list(table.schema.column_names if columns is None else columns)
     before = table.store if before_table is None else before_table.store
+    tested = names if compared is None else compared
     if table.row_counts is None:
-        yield from _stored_changes(table.store, before, split, names)
+        yield from _stored_changes(table.store, before, split, names, tested)
     else:
-        found = _stored_changes(table.store, before, split, with_count(names))
+        found = _stored_changes(table.store, before, split, with_count(names), with_count(tested))
         yield from signed(found, is_difference=not split.added)
 
 
-def _stored_changes(store: TableStore, before: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+def _stored_changes(
+    store: TableStore, before: TableStore, split: ChangeSplit, names: Sequence[str], compared: Sequence[str]
+) -> Changes:
     if split.added:
         changes = _added_rows(store, split, names)
     elif store.has_key:
-        changes = _diff_by_key(store, before, split, names)
+        changes = _diff_by_key(store, before, split, names, compared)
     else:
         changes = _diff_by_file(store, before, split, names)
     schema = pa.schema([store.schema.arrow_field(name) for name in names])
@@ -311,15 +316,18 @@ def _added_rows(store: TableStore, split: ChangeSplit, names: Sequence[str]) -> 
             yield rows, kinds
 
 
-def _diff_by_key(store: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
+def _diff_by_key(
+    store: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str], compared: Sequence[str]
+) -> Changes:
     """Memory is bounded by the merges of both sides, whatever their size."""
     keys = store.schema.trimmed_primary_keys
-    compared = _in_order(store, {*names, *keys})
+    columns = _in_order(store, {*names, *compared, *keys})
 
     def sides(of: TableStore, states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
-        return [partial(rows_by_key, of, split.partition, state, compared) for state in states]
+        return [partial(rows_by_key, of, split.partition, state, columns) for state in states]
 
-    for changes in diff_runs(sides(before_table, split.before), sides(store, split.after), key_names=keys):
+    before, after = sides(before_table, split.before), sides(store, split.after)
+    for changes in diff_runs(before, after, key_names=keys, ignored={*names} - {*compared}):
         for batch in changes.to_batches():
             yield batch, batch.column(VALUE_KIND)
 

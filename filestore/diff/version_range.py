@@ -33,7 +33,7 @@ class Bound:
 class VersionRange:
     """Versions in their order."""
 
-    table: FileTable  # on the branch of the versions, with the schema of the last one
+    table: FileTable  # on the branch of the versions, with the schema of the last one; without an end, with its own
     steps: tuple[VersionStep, ...]  # of commits of rows; compactions change none
 
 
@@ -67,7 +67,8 @@ def find_range(
         return VersionRange(table=here, steps=())
     all_or_behind = history.all_steps if start is None else partial(history.steps, before_id)
     return VersionRange(
-        table=here.at_schema(last.schema_id), steps=tuple(all_or_behind(last, folds_expired=folds_expired))
+        table=here if end is None else here.at_schema(last.schema_id),
+        steps=tuple(all_or_behind(last, folds_expired=folds_expired)),
     )
 
 

@@ -71,6 +71,7 @@ class TableScan:
         filter: Filter = None,
         partitions: Collection[bytes] | None = None,
         buckets: Collection[int] | None = None,
+        moment_ms: int | None = None,
     ) -> Plan:
         """Plan the splits to read.
 
@@ -79,6 +80,7 @@ class TableScan:
             filter: leaves out what does not match, by the columns that users see.
             partitions: only these (BinaryRow bytes).
             buckets: only these.
+            moment_ms: at which expiry of rows is evaluated; None: see ``moment_of``.
         """
         table = self._table
         predicate = predicate_of(filter, seen_schema(table.schema))
@@ -99,11 +101,12 @@ class TableScan:
         )
         parts = [part.where(pruner.keep_rows(part)) for part in parts]
         is_many = sum(map(len, parts)) > BLOCK_FILES
-        if is_many and pruner.keeps_whole_partitions and moment_of(table, snapshot) is None:
+        moment_ms = moment_of(table, snapshot) if moment_ms is None else moment_ms
+        if is_many and pruner.keeps_whole_partitions and moment_ms is None:
             splits = self._splits_of_many(snapshot, parts, pruner)
         else:
-            entries = table.manifests.entries_of(parts)
-            splits = self._splits(snapshot, [entry for entry in entries if pruner.keep_by_key(entry.file)], pruner)
+            entries = [each for each in table.manifests.entries_of(parts) if pruner.keep_by_key(each.file)]
+            splits = self._splits(snapshot, entries, pruner, moment_ms)
         return Plan(snapshot=snapshot, splits=tuple(splits), filter=predicate)
 
     @cached_property
@@ -129,9 +132,10 @@ class TableScan:
         """Files of lower levels are skipped."""
         return 1 if self.skips_level0 else 0
 
-    def _splits(self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner) -> Sequence[DataSplit]:
+    def _splits(
+        self, snapshot: Snapshot, entries: Iterable[ManifestEntry], pruner: Pruner, moment_ms: int | None
+    ) -> Sequence[DataSplit]:
         indexes = deletion_indexes(self._table, snapshot)
-        moment_ms = moment_of(self._table, snapshot)
         by_bucket: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
         for entry in entries:
             by_bucket[entry.partition, entry.bucket].append(entry)

@@ -25,7 +25,12 @@ _AFTER: Final = 1
 
 
 def diff_runs(
-    before: Sequence[Rows], after: Sequence[Rows], *, key_names: Sequence[str], section_rows: int = 131072
+    before: Sequence[Rows],
+    after: Sequence[Rows],
+    *,
+    key_names: Sequence[str],
+    ignored: Collection[str] = (),
+    section_rows: int = 131072,
 ) -> Iterator[pa.Table]:
     """The changes that turn the rows before into the rows after.
 
@@ -33,6 +38,7 @@ def diff_runs(
         before: sorted runs, each opened once; keys are unique across all of them.
         after: runs with the same properties.
         key_names: the key columns, most significant first; all batches share one schema, which includes them.
+        ignored: other columns that are not compared.
         section_rows: approximate number of rows to compare at a time.
 
     Yields:
@@ -42,9 +48,8 @@ def diff_runs(
     """
     sides = [(_BEFORE, rows) for rows in before] + [(_AFTER, rows) for rows in after]
     runs = [RunSource(min_key=None, open=partial(_numbered, rows, side)) for side, rows in sides]
-    merged = merge_runs(
-        runs, key_names=key_names, merge=_RowDiff(frozenset(key_names)), drop_deletes=False, section_rows=section_rows
-    )
+    merge = _RowDiff(frozenset({*key_names, *ignored}))
+    merged = merge_runs(runs, key_names=key_names, merge=merge, drop_deletes=False, section_rows=section_rows)
     for rows in merged:
         yield rows.drop_columns([SEQUENCE_NUMBER])
 
@@ -53,12 +58,12 @@ def diff_runs(
 class _RowDiff:
     """Gets per key the row before, the row after, or both in this order; keeps up to two rows per key."""
 
-    key_names: frozenset[str]
+    ignored: frozenset[str]
 
     def merge(self, rows: pa.Table, order: IndexArray, starts: BoolArray, *, drop_deletes: bool) -> pa.Table:
         """The changes of these keys."""
         later = np.flatnonzero(~starts)  # where a key's second row is
-        is_changed = rows_differ(rows, order[later - 1], order[later], ignored=self.key_names)
+        is_changed = rows_differ(rows, order[later - 1], order[later], ignored=self.ignored)
         kinds = _one_sided_kinds(rows)[order]
         kinds[later - 1] = RowKind.UPDATE_BEFORE
         kinds[later] = RowKind.UPDATE_AFTER

@@ -32,6 +32,14 @@ class SplitSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPlan:
+    """The splits of a snapshot, or of the changes between two: positions count them."""
+
+    sizes: Sequence[SplitSize]  # in a stable order
+    digest: str  # of which files and keys are in which split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFacts:
     """The facts of a snapshot that a plan needs."""
 
@@ -57,11 +65,8 @@ class History(Protocol):
         Raises: SnapshotExpiredError when a needed snapshot has expired.
         """
 
-    def snapshot_splits(self, snapshot_id: int) -> Sequence[SplitSize]:
-        """The splits of a whole snapshot, in a stable order. Raises: SnapshotExpiredError."""
-
-    def change_splits(self, before_id: int, after_id: int) -> Sequence[SplitSize]:
-        """The splits of the changes between two snapshots, in a stable order. Raises: SnapshotExpiredError."""
+    def splits(self, here: Position) -> SplitPlan:
+        """The splits that a position in phase SNAPSHOT or FILES counts. Raises: SnapshotExpiredError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,8 @@ class SnapshotStep:
     snapshot_id: int
     first: int
     until: int
+    plan: str  # digest
+    moment_ms: int | None  # see ``Position``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +114,7 @@ class ChangeStep:
     after_id: int
     first: int
     until: int
+    plan: str  # digest
 
 
 PlanStep = SnapshotStep | LogStep | ChangeStep
@@ -130,13 +138,13 @@ def advance(start: Position, target: ReadTarget, history: History, limits: Limit
     budget = _Budget(limits)
     here, is_range = start, start.phase is Phase.LOG
     if start.phase is Phase.SNAPSHOT:
-        here = _through_splits(start, history.snapshot_splits(start.snapshot_id), budget)
+        here = _through_splits(start, history.splits(start), budget)
         if here.done < here.of or budget.is_touched:
             return _behind_snapshot(here, history) if here.done == here.of else here
         here = _behind_snapshot(here, history)
     while True:
         if here.phase is Phase.FILES:
-            here = _through_splits(here, _change_splits(here, history), budget)
+            here = _through_splits(here, history.splits(here), budget)
             if here.done < here.of:
                 return here
             here = _behind_files(here, history)
@@ -178,18 +186,18 @@ def _walked(start: Position, end: Position, history: History) -> Iterator[PlanSt
     here = start
     if here.phase is Phase.SNAPSHOT:
         until = end.done if _is_same_reading(here, end) else here.of
-        _check_count(here, len(history.snapshot_splits(here.snapshot_id)))
+        _check_plan(here, history.splits(here))
         if until > here.done:
-            yield SnapshotStep(snapshot_id=here.snapshot_id, first=here.done, until=until)
+            yield _snapshot_step(here, until, history)
         if _is_same_reading(here, end):
             return
         here = _behind_snapshot(here, history)
     while True:
         if here.phase is Phase.FILES:
             until = end.done if _is_same_reading(here, end) else here.of
-            _check_count(here, len(_change_splits(here, history)))
+            _check_plan(here, history.splits(here))
             if until > here.done:
-                yield ChangeStep(before_id=here.snapshot_id, after_id=_next_of(here), first=here.done, until=until)
+                yield _change_step(here, until, history)
             if _is_same_reading(here, end):
                 return
             here = _behind_files(here, history)
@@ -210,13 +218,16 @@ def whole_reading(here: Position, history: History) -> tuple[PlanStep | None, Po
     Raises: SnapshotExpiredError when that snapshot has expired.
     """
     if here.phase is Phase.SNAPSHOT:
-        step: PlanStep = SnapshotStep(snapshot_id=here.snapshot_id, first=here.done, until=here.of)
-        return step, _behind_snapshot(here, history)
+        return _snapshot_step(here, here.of, history), _behind_snapshot(here, history)
     if here.phase is Phase.FILES:
-        after_id = _next_of(here)
-        step = ChangeStep(before_id=here.snapshot_id, after_id=after_id, first=here.done, until=here.of)
-        return step, _behind_files(here, history)
+        return _change_step(here, here.of, history), _behind_files(here, history)
     return None, here.place
+
+
+def counted(here: Position, history: History) -> Position:
+    """A position at the first split, which knows how many there are, and which. Raises: SnapshotExpiredError."""
+    plan = history.splits(here)
+    return replace(here, of=len(plan.sizes), plan=plan.digest)
 
 
 class _Budget:
@@ -283,18 +294,28 @@ def _start_of(log_range: LogRange, count: int) -> LogRange:
     return LogRange(bucket=log_range.bucket, start_offset=log_range.start_offset, end_offset=end)
 
 
-def _through_splits(here: Position, sizes: Sequence[SplitSize], budget: _Budget) -> Position:
-    _check_count(here, len(sizes))
-    return here.at_split(here.done + budget.take_splits(sizes[here.done :]))
+def _through_splits(here: Position, plan: SplitPlan, budget: _Budget) -> Position:
+    _check_plan(here, plan)
+    return replace(here.at_split(here.done + budget.take_splits(plan.sizes[here.done :])), plan=plan.digest)
 
 
-def _check_count(here: Position, count: int) -> None:
-    if count != here.of:
+def _check_plan(here: Position, plan: SplitPlan) -> None:
+    if len(plan.sizes) != here.of or here.plan not in (None, plan.digest):
         raise CorruptDataError(
             f"the splits of a snapshot differ from an earlier plan: snapshot={here.next_id or here.snapshot_id} "
-            f"splits={count} before={here.of} fix=read with the same source.split.* options and filter, or start with "
-            "a new checkpoint"
+            f"splits={len(plan.sizes)} before={here.of} plan={plan.digest} plan_before={here.plan} "
+            "fix=read with the same source.split.* options and filter, or start with a new checkpoint"
         )
+
+
+def _snapshot_step(here: Position, until: int, history: History) -> SnapshotStep:
+    plan = history.splits(here).digest
+    return SnapshotStep(snapshot_id=here.snapshot_id, first=here.done, until=until, plan=plan, moment_ms=here.moment_ms)
+
+
+def _change_step(here: Position, until: int, history: History) -> ChangeStep:
+    plan = history.splits(here).digest
+    return ChangeStep(before_id=here.snapshot_id, after_id=_next_of(here), first=here.done, until=until, plan=plan)
 
 
 def _behind_snapshot(here: Position, history: History) -> Position:
@@ -312,8 +333,7 @@ def _behind_files(here: Position, history: History) -> Position:
 
 
 def _at_files(here: Position, after_id: int, offsets: Mapping[int, int], history: History) -> Position:
-    of = len(history.change_splits(after_id - 1, after_id))
-    return here.before_splits(Phase.FILES, after_id - 1, offsets, of=of)
+    return counted(here.before_splits(Phase.FILES, after_id - 1, offsets), history)
 
 
 def _goal(here: Position, snapshot_id: int, target: ReadTarget | None, history: History) -> LogOffsets:
@@ -324,10 +344,6 @@ def _goal(here: Position, snapshot_id: int, target: ReadTarget | None, history: 
         then = facts.offsets if target is not None or facts.log_before is None else facts.log_before
     ends: Mapping[int, int] = target.log_end if target is not None and history.is_eventual else {}
     return here.offsets.joined(then).joined(ends)
-
-
-def _change_splits(here: Position, history: History) -> Sequence[SplitSize]:
-    return history.change_splits(here.snapshot_id, _next_of(here))
 
 
 def _is_same_reading(here: Position, end: Position) -> bool:

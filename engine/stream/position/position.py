@@ -1,10 +1,11 @@
 """The position of a stream in a table's history, which Spark stores in its checkpoint.
 
 A position defines what was delivered: every change up to a snapshot, and the log up to the next offset of each bucket.
-While a snapshot's own files are being delivered, it also counts the finished splits. So the switch from a snapshot to
-the log is just the next position, and a kill at any point neither repeats nor skips rows.
+While a snapshot's own files are being delivered, it also counts the finished splits, and names what it counts: the
+plan that they are of, and the moment at which expiry of rows is evaluated. So the switch from a snapshot to the log is
+just the next position, and a kill at any point neither repeats nor skips rows.
 
-    {"version": 1, "phase": "snapshot", "snapshot": 7, "done": 3, "of": 12, "schema": 0, "offsets": {"0": 4100}}
+    {"version": 1, "phase": "snapshot", "snapshot": 7, "done": 3, "of": 12, "plan": "5c…", "schema": 0, "offsets": {…}}
     {"version": 1, "phase": "log", "snapshot": 8, "schema": 0, "offsets": {"0": 4200}, "range": true}
     {"version": 1, "phase": "files", "snapshot": 8, "next": 9, "done": 0, "of": 2, "schema": 0, "offsets": {"0": 4250}}
 """
@@ -43,6 +44,8 @@ class Position:
     next_id: int | None = None  # phase FILES: the snapshot with the changes being delivered
     done: int = 0  # splits delivered of the snapshot or of the changes
     of: int = 0  # total number of splits
+    plan: str | None = None  # digest of the splits that are counted; None: of a former version, which counted only
+    moment_ms: int | None = None  # phase SNAPSHOT: rows that have expired then are not delivered; None: none expire
     is_jump: bool = False  # nothing is delivered between the previous position and this one
     is_range: bool = False  # between the previous position and this one lie records of the log and nothing else
     commit: str | None = None  # of the snapshot: ids are reused after a rollback
@@ -86,12 +89,31 @@ class Position:
             next_id=None,
             done=0,
             of=0,
+            plan=None,
+            moment_ms=None,
         )
 
-    def before_splits(self, phase: Phase, snapshot_id: int, offsets: Mapping[int, int], *, of: int) -> "Position":
-        """At the first split of a snapshot, or of the changes between ``snapshot_id`` and the next one."""
-        next_id = snapshot_id + 1 if phase is Phase.FILES else None
-        return replace(self.behind(snapshot_id, offsets), phase=phase, next_id=next_id, of=of)
+    def before_splits(
+        self,
+        phase: Phase,
+        snapshot_id: int,
+        offsets: Mapping[int, int],
+        *,
+        next_id: int | None = None,
+        moment_ms: int | None = None,
+    ) -> "Position":
+        """At the first split of a snapshot, or of the changes between ``snapshot_id`` and another one.
+
+        Args:
+            phase: SNAPSHOT or FILES.
+            snapshot_id: to deliver, or delivered.
+            offsets: of the log.
+            next_id: phase FILES: the snapshot with the changes; None: the next one.
+            moment_ms: phase SNAPSHOT: at which expiry of rows is evaluated.
+        """
+        if phase is Phase.FILES and next_id is None:
+            next_id = snapshot_id + 1
+        return replace(self.behind(snapshot_id, offsets), phase=phase, next_id=next_id, moment_ms=moment_ms)
 
     def in_other_log(self, topic_id: str | None, offsets: Mapping[int, int]) -> "Position":
         """The same place of a table that has another log now, at these offsets of it."""
@@ -108,6 +130,10 @@ class Position:
         }
         if self.phase is not Phase.LOG:
             body |= {"done": self.done, "of": self.of}
+        if self.plan is not None:
+            body["plan"] = self.plan
+        if self.moment_ms is not None:
+            body["moment"] = self.moment_ms
         if self.topic_id is not None:
             body["topic"] = self.topic_id
         if self.next_id is not None:
@@ -146,6 +172,8 @@ class Position:
                 next_id=None if body.get("next") is None else int(body["next"]),
                 done=int(body.get("done", 0)),
                 of=int(body.get("of", 0)),
+                plan=None if body.get("plan") is None else str(body["plan"]),
+                moment_ms=None if body.get("moment") is None else int(body["moment"]),
                 is_jump=bool(body.get("jump", False)),
                 is_range=bool(body.get("range", False)),
                 commit=body.get("commit"),

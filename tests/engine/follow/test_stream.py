@@ -19,7 +19,7 @@ from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.follow.position import FollowPosition
 from engine.follow.stream import StreamedChanges
-from engine.procedures import create_tag
+from engine.procedures import create_tag, rollback
 from engine.stream.rows import StreamRows
 from filestore.evolution.schema_change import AddColumn
 from filestore.types.data_types import parse_data_type
@@ -269,6 +269,44 @@ def test_a_running_stream_follows_new_columns(table: Table, catalog: Catalog) ->
     assert delivered(found)[-1] == {"id": 8, "v": "x", "_row_kind": "+I"}
     again = delivered(available(catalog.table("db.t"), "snapshot.1"))
     assert [row["n"] for row in again if row["id"] == 8] == [7]
+
+
+@pytest.mark.parametrize("commits", [0, 1, 2])
+@pytest.mark.parametrize("choices", [{}, {"consumer": "c"}, {"follow": True, "timeout_s": 20}], ids=str)
+@pytest.mark.parametrize("where", ["behind", "within", "between splits", "differences"])
+def test_a_position_of_what_was_rolled_back_is_refused_while_there_is_nothing_new_too(
+    catalog: Catalog, where: str, choices: dict[str, Any], commits: int
+) -> None:
+    """Not to be up to date: the reader has rows that the table does not have. By the commit, and not by its number."""
+    options = {"bucket": "2", "source.split.target-size": "1 b", "source.split.open-file-cost": "1 b"}
+    made = catalog.create_table("db.rolled", ID_SCHEMA, primary_key=["id"], options=options)
+    made.write(rows([1, 2, 3]))
+    create_tag(made, "first")
+    made.write(rows([4, 5, 6]))
+    if where == "differences":
+        made.overwrite(rows([7, 8, 9]).drop_columns(["_row_kind"]))
+        made.overwrite(rows([1, 2]).drop_columns(["_row_kind"]))
+    given: dict[str, Any] = {"max_rows": 1, "options": {"read.stream.maxRowsPerTrigger": "1"}}
+    places = [str(each.position) for each in available(made, "snapshot.2", **given)]
+    index = {"behind": -1, "within": 1, "between splits": 3, "differences": -2}[where]
+    rollback(made, tag="first", force=True)
+    for number in range(commits):
+        made.write(rows([10 + number]))
+    with pytest.raises(InvalidInputError, match=r"rolled back below the stream's position: .* fix="):
+        list(made.stream(places[index], **{"follow": False, **choices}))
+
+
+def test_a_consumers_place_behind_the_tables_end_is_no_place(table: Table) -> None:
+    """Another engine has rolled the table back, and left the place where it was."""
+    available(table, consumer="job")
+    for name in ("job", "job.base"):
+        assert table.store.consumers.next_snapshots()[name] in (3, 4)
+    rollback(table, snapshot=1, force=True)
+    assert table.store.consumers.next_snapshots()["job"] == 2
+    assert available(table, consumer="job")  # ours moves it
+    table.store.consumers.write("job", 4)
+    with pytest.raises(InvalidInputError, match=r"consumer-id=job place=4 latest_snapshot=1 fix='move it with CALL"):
+        table.stream(consumer="job")
 
 
 def test_a_table_without_a_key(catalog: Catalog) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from engine import Table
 from engine.stream.position.place import BASE_SUFFIX
-from lsm.errors import InvalidInputError
+from lsm.errors import ConflictError, InvalidInputError
 from tests.engine.stream.conftest import NewTable
 from tests.support.streams import content, expire, fold, ids, query, rows
 
@@ -47,6 +47,7 @@ def test_either_mode_keeps_a_place_once_its_batch_is_done(table: Table, mode: st
     first = ids(stream.batch())
     assert 0 < len(first) < 4
     assert ids(query(table, consumer__id="job", consumer_mode=mode).available()) == [3, 4, 5, 6]
+    stream.start()
     assert sorted(first + ids(stream.available())) == [3, 4, 5, 6]
     with pytest.raises(InvalidInputError, match=r"consumer\.mode"):
         query(table, consumer__id="job", consumer_mode="at-most-once")
@@ -95,6 +96,25 @@ def test_snapshots_before_a_place_may_expire(table: Table) -> None:
     again = query(table, consumer__id="job").available()
     assert fold(found + again) == fold(found + stream.available()) == content(table)
     assert (2, "-D") in [(row["id"], row["_row_kind"]) for row in again]
+
+
+def test_a_query_whose_place_another_one_moves_is_stopped(table: Table) -> None:
+    """Two queries of one name: expiry would take what the slower one needs."""
+    slow, fast = query(table, consumer__id="job"), query(table, consumer__id="job")
+    slow.available()
+    fast.available()
+    table.write(rows([3]))
+    assert slow.plan()
+    assert ids(fast.available()) == [3]
+    with pytest.raises(ConflictError, match=r"consumer-id=job file=job place=4 written=3 .* fix="):
+        slow.commit()
+    assert table.store.consumers.next_snapshots() == {"job": 4, "job" + BASE_SUFFIX: 3}
+
+
+@pytest.mark.parametrize("name", ["job.base", "job-0-of-2", "a-10-of-2"])
+def test_a_name_that_another_consumers_files_have_is_refused(table: Table, name: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"consumer-id={name}"):
+        query(table, consumer__id=name)
 
 
 def test_places_that_nobody_keeps_are_forgotten(table: Table) -> None:

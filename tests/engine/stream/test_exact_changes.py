@@ -70,7 +70,9 @@ def test_every_change_gets_its_kind_and_the_row_that_it_replaces(
 
     found = [
         (offset, kind, text(shown))
-        for piece in exact_changes(known, given_changes, key_names=KEYS, first_offset=first, columns=SCHEMA.names)
+        for piece in exact_changes(
+            known, given_changes, key_names=KEYS, first_offset=first, columns=SCHEMA.names, compared=SCHEMA.names
+        )
         for offset, kind, shown in zip(
             piece.offsets.to_pylist(), piece.kind_texts().to_pylist(), piece.rows.to_pylist(), strict=True
         )

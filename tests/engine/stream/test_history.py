@@ -24,7 +24,7 @@ def test_a_planner_keeps_few_bytes_of_snapshots_offsets_and_plans(
     for snapshot_id in table.store.snapshots.ids():
         assert planner.facts(snapshot_id).id == snapshot_id
         assert planner.planned_changes(snapshot_id - 1, snapshot_id)
-        assert planner.planned_snapshot(snapshot_id)
+        assert planner.planned_snapshot(snapshot_id, None)
         assert [each.size_bytes <= MOST_BYTES or len(each) == 1 for each in caches] == [True] * 4
         kept.append([len(each) for each in caches])
     snapshots, offsets, *plans = (max(counts) for counts in zip(*kept, strict=True))

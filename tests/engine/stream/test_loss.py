@@ -349,9 +349,10 @@ def test_a_table_with_another_log_or_another_past_stops_every_stream(new_table: 
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("is_bounded", [False, True], ids=["following", "available now"])
 @pytest.mark.parametrize("commits", [0, 1, 2, 4])
 def test_a_stream_notices_a_rollback_however_many_snapshots_there_are_again(
-    new_table: NewTable, commits: int, restarts: bool
+    new_table: NewTable, commits: int, is_bounded: bool, restarts: bool
 ) -> None:
     """FL-72, FL-30: numbers are used again after a rollback: a stream that was further never skips, it fails."""
     table = new_table(log=False)
@@ -367,6 +368,8 @@ def test_a_stream_notices_a_rollback_however_many_snapshots_there_are_again(
     if restarts:
         stream.start()
         early.start()
+    if is_bounded:
+        stream.reader.prepareForTriggerAvailableNow()
     with pytest.raises(InvalidInputError, match=r"rolled back below .*delivered_snapshot=3 cause='a rollback"):
         stream.available()
     assert ids(early.available()) == [10 + number for number in range(commits)]

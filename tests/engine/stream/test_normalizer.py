@@ -98,6 +98,7 @@ def test_every_change_gets_its_kind_and_what_it_replaces(
             key_names=["a", "b"],
             first_offset=int(offsets[first]) if first < len(changes) else int(offsets[-1]) + 1,
             columns=SCHEMA.names,
+            compared=SCHEMA.names,
         )
     )
     found = [
@@ -120,11 +121,15 @@ def test_columns_that_are_not_asked_for_make_no_difference() -> None:
     known = pa.Table.from_pylist([{"a": 1, "b": "p", "x": 1.0, "y": None}], schema=SCHEMA)
     news = columns([((1, "p"), (1.0, (9,))), ((1, "p"), (2.0, (9,)))])
     changes = RowChanges(rows=news, kinds=pa.array([0, 0], pa.int8()), offsets=pa.array([4, 5]))
-    [found] = exact_changes(known, changes, key_names=["a", "b"], first_offset=0, columns=["x"])
+    [found] = exact_changes(known, changes, key_names=["a", "b"], first_offset=0, columns=["x"], compared=["x"])
     assert found.rows.to_pydict() == {"x": [1.0, 2.0]}
     assert found.kind_texts().to_pylist() == ["-U", "+U"]
     assert found.offsets is not None
     assert found.offsets.to_pylist() == [5, 5]
+    [all_of] = exact_changes(known, changes, key_names=["a", "b"], first_offset=0, columns=["x"], compared=["x", "y"])
+    assert all_of.rows.to_pydict() == {"x": [1.0, 1.0, 1.0, 2.0]}, "a column may be compared and not shown"
+    [one] = exact_changes(known, changes, key_names=["a", "b"], first_offset=0, columns=["x", "y"], compared=["x"])
+    assert one.rows.to_pydict() == {"x": [1.0, 2.0], "y": [[9], [9]]}, "and shown and not compared"
 
 
 # ---- end to end

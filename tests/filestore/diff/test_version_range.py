@@ -364,6 +364,7 @@ def test_rows_have_the_columns_of_the_last_version() -> None:
         3: [("-U", 2, 2, None), ("+U", 2, 2, "new")],
     }
     table = altered(table, DropColumn(path=("w",)))
+    assert range_changes(table, at_version(2)) == {3: [("-U", 2, None), ("+U", 2, "new")]}, "before the next commit too"
     row(table, id=3, x="last")
     assert range_changes(table, at_version(2)) == {
         3: [("-U", 2, None), ("+U", 2, "new")],

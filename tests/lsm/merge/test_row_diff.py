@@ -159,6 +159,17 @@ def test_not_a_number_is_one_value_whatever_its_bits() -> None:
     assert differs(left, right).tolist() == [True, False, True]
 
 
+def test_a_column_that_is_ignored_is_shown_and_makes_no_difference() -> None:
+    before: Rows = {1: (1, ["x"]), 2: (2, ["x"]), 3: (3, [])}
+    after: Rows = {1: (1, ["y"]), 2: (7, ["y"]), 4: (4, [])}
+    assert diff([before], [after], ignored=["b"]) == [
+        ("-U", 2, 2, ["x"]),
+        ("+U", 2, 7, ["y"]),
+        ("-D", 3, 3, []),
+        ("+I", 4, 4, []),
+    ]
+
+
 @pytest.mark.sweep
 def test_memory_does_not_grow_with_the_rows() -> None:
     """Batches are taken from both sides in step."""

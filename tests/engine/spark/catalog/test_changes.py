@@ -190,3 +190,52 @@ def test_a_stream_of_changes_goes_on_where_it_ended(spark: SparkSession, shop: C
     sixth = datetime.fromtimestamp(table.files.store.snapshots.read(6).time_ms / 1000, UTC).isoformat()
     by_time = spark.sql(f"SELECT * FROM STREAM fluvial.shop.s CHANGES FROM TIMESTAMP '{sixth}'")
     assert streamed_counts(spark, by_time, tmp_path / "time") == added
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("alter", "columns", "row"),
+    [
+        ("RENAME COLUMN v TO vv", ["id", "vv", "w"], {"id": 2, "vv": 20, "w": 200}),
+        ("DROP COLUMN v", ["id", "w"], {"id": 2, "w": 200}),
+        ("ADD COLUMN x INT", ["id", "v", "w", "x"], {"id": 2, "v": 20, "w": 200, "x": None}),
+    ],
+)
+def test_a_stream_of_changes_has_the_tables_columns_before_the_next_commit_too(
+    spark: SparkSession, shop: Catalog, tmp_path: Path, alter: str, columns: list[str], row: dict[str, Any]
+) -> None:
+    """Started or restarted by the deployment that altered the table, from every start, also one that has expired."""
+    name = f"shop.s{alter.split()[0].lower()}"
+    spark.sql(f"CREATE TABLE fluvial.{name} (id BIGINT PRIMARY KEY NOT ENFORCED, v INT, w INT) WITH ('bucket' = '1')")
+    write_rows(shop.table(name), (1, 10, 100))
+
+    def run(checkpoint: str, start: str | None = None) -> list[dict[str, Any]]:
+        reader = spark.readStream if start is None else spark.readStream.option("startingVersion", start)
+        frame = reader.changes(f"fluvial.{name}")
+        assert frame.columns == [*asked, "_change_type", "_commit_version", "_commit_timestamp"]
+        rows: list[dict[str, Any]] = []
+        (
+            frame.writeStream.foreachBatch(lambda batch, _: rows.extend(each.asDict() for each in batch.collect()))
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+        return [{key: value for key, value in each.items() if key in asked} for each in rows]
+
+    asked = ["id", "v", "w"]
+    assert run("newest") == run("first", "1") == [{"id": 1, "v": 10, "w": 100}]
+    spark.sql(f"ALTER TABLE fluvial.{name} {alter}")
+    asked = columns
+    assert run("newest") == run("first", "1") == []
+    assert run("new") == [{key: value and value // 2 for key, value in row.items()}]
+    assert spark.sql(f"SELECT * FROM fluvial.{name} CHANGES FROM VERSION 1").columns[: len(columns)] == columns
+    assert spark.sql(f"SELECT * FROM fluvial.{name} CHANGES FROM VERSION 1 TO VERSION 1").columns[:3] == [
+        "id",
+        "v",
+        "w",
+    ]
+    write_rows(shop.table(name), tuple(row.values()))
+    assert run("first", "1") == run("new") == [row]
+    expire_all_but(shop.table(name).files, 1)
+    assert run("first", "1") == []

@@ -16,8 +16,10 @@ from engine.stream.position.plan import (
     ReadTarget,
     SnapshotFacts,
     SnapshotStep,
+    SplitPlan,
     SplitSize,
     advance,
+    counted,
     steps,
 )
 from engine.stream.position.position import UNSTARTED, Phase, Position
@@ -63,13 +65,11 @@ class OracleHistory:
                 return snapshot_id
         return None
 
-    def snapshot_splits(self, snapshot_id: int) -> list[SplitSize]:
-        self._check(snapshot_id)
-        return [SplitSize(rows=rows, size_bytes=rows * 10, files=1) for rows in self.commits[snapshot_id - 1].content]
-
-    def change_splits(self, before_id: int, after_id: int) -> list[SplitSize]:
-        self._check(after_id)
-        return [SplitSize(rows=rows, size_bytes=rows * 10, files=1) for rows in self.commits[after_id - 1].changed]
+    def splits(self, here: Position) -> SplitPlan:
+        self._check(here.newest_id)
+        commit = self.commits[here.newest_id - 1]
+        rows = commit.content if here.phase is Phase.SNAPSHOT else commit.changed
+        return SplitPlan(sizes=[SplitSize(rows=each, size_bytes=each * 10, files=1) for each in rows], digest=str(rows))
 
     def _check(self, snapshot_id: int) -> None:
         if not self.expired < snapshot_id <= len(self.commits):
@@ -87,8 +87,8 @@ limits = st.builds(
 
 def begin_at(history: OracleHistory, snapshot_id: int) -> Position:
     here = Position.in_log(snapshot_id, history.offsets(snapshot_id), schema_id=0, topic_id="t")
-    of = len(history.commits[snapshot_id - 1].content) if snapshot_id else 0
-    return here.before_splits(Phase.SNAPSHOT, snapshot_id, here.offsets, of=of) if of else here
+    found = here.before_splits(Phase.SNAPSHOT, snapshot_id, here.offsets)
+    return counted(found, history) if snapshot_id and history.commits[snapshot_id - 1].content else here
 
 
 def units(walked: Sequence[PlanStep]) -> list[tuple[object, ...]]:
