@@ -33,6 +33,7 @@ class KeptConsumer:
     notes: ErrorNotes
     end_offset: int | None = None  # of the range that it has read; None: it has read nothing
     ahead: list[Any] = field(default_factory=list)  # messages behind that range which it has returned already
+    known_end: int = 0  # the last end of the log that it returned, with all before it; it says each once
     topics: set[str] = field(default_factory=set)  # that it has read
 
 
@@ -116,7 +117,7 @@ class IdleConsumers:
         """Keep a consumer that has read a range, without what it has fetched behind it."""
         kept.topics.add(topic)
         kept.consumer.unassign()
-        kept.end_offset, kept.ahead = None, []
+        kept.end_offset, kept.ahead, kept.known_end = None, [], 0
         with self._lock:
             is_kept = len(self._idle) < self._most
             if is_kept:

@@ -124,7 +124,7 @@ class _Reading:
         self._range = log_range
         self._notes = standing.notes
         self._timeout_s = timeout_s
-        self._next_offset = log_range.start_offset
+        self._next_offset = max(log_range.start_offset, standing.known_end)
 
     def records(self) -> Iterator[list[Any]]:
         """Messages of the range as the client returns them: some hundreds at a time."""
@@ -178,6 +178,7 @@ class _Reading:
                 taken.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 # the current last stable offset; if below the range's end it will advance as commit markers are written
+                self._standing.known_end = message.offset()
                 self._next_offset = max(self._next_offset, message.offset())
             elif not is_of_group(error):
                 raise KafkaException(error)
