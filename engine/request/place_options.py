@@ -11,6 +11,10 @@ class PlaceOptions(OptionValues):
 
     warehouse = Option("warehouse", text, None, "Directory or URL of the tables.", at=At.READ | At.WRITE)
     table = Option("table", text, None, "database.table, or database.table$branch_b.", at=At.READ | At.WRITE)
+    table_id = Option(
+        "table.id", text, None, "The table is that of this id; a frame keeps it, so one made again is refused.",
+        at=At.READ | At.WRITE,
+    )  # fmt: skip
     path = Option("path", text, None, "Taken, and not needed: Spark passes it on.", at=At.READ | At.WRITE)
 
 
@@ -21,5 +25,6 @@ class RowOptions(OptionValues):
     filter = Option("filter", text, None, "SQL condition that the rows meet.", at=At.READ)
 
 
+TABLE_ID: Final = PlaceOptions.table_id.key
 TABLE_PLACE_KEYS: Final = tuple(PlaceOptions.declared)
 ROW_KEYS: Final = tuple(RowOptions.declared)

@@ -128,7 +128,7 @@ def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = N
         OutcomeUnknownError: the table was dropped or renamed meanwhile: plan again under its new name.
         UnavailableError: a file system error: plan again, or run repair where the message says so.
     """
-    mine = RollbackRun(run=store.names.uuid(), target_id=plan.target.id)
+    store, mine = store.as_found, RollbackRun(run=store.names.uuid(), target_id=plan.target.id)
     try:
         run = begin_run(store, mine.run, plan.target.id, dead_run=dead_run)
         if run.is_decided:

@@ -124,6 +124,7 @@ def expire_snapshots(
     span = _span(store, retention, before_ms)
     if not span:
         return
+    store = store.as_found
     claimed: SnapshotRef | None = None
     commits, notes = ExpiredCommits(store), dict[str, bytes]()
     if not dry_run:
