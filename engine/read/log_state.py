@@ -71,7 +71,7 @@ def newest_with_log(table: FileTable, *, fails_on_loss: bool, reason: str = "the
     stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
     snapshot = table.store.snapshots.latest()
     try:
-        start = log.position(_position_after(table, snapshot))
+        start = log.position(_position_after(table, log, snapshot, stable_ends))
         log.check_owner(start, stable_ends)
         ranges = tail_ranges(table.store, log, topics, start=start, ends=stable_ends)
     except OffsetLostError as error:
@@ -132,7 +132,7 @@ def at_time_with_log(table: FileTable, time_ms: int) -> ReadState:
     if not table.store.snapshots.exists(found.snapshot.id):  # a tag has it: what was committed after it may be gone
         return ReadState.of_files(read.table, read.snapshot, found.how)
     try:
-        start = log.position(_position_after(table, read.snapshot))
+        start = log.position(_position_after(table, log, read.snapshot, stable_ends))
         log.check_owner(start, stable_ends)
         ranges = tail_ranges(table.store, log, topics, start=start, ends=ends, fix=_LONGER)
     except OffsetLostError as error:
@@ -240,9 +240,11 @@ def _check_buckets(table: FileTable, log: TableLog, offsets: Mapping[int, int], 
         )
 
 
-def _position_after(table: FileTable, snapshot: Snapshot | None) -> LogOffsets:
-    """Where the log continues behind a snapshot. Raises: OffsetLostError."""
+def _position_after(table: FileTable, log: TableLog, snapshot: Snapshot | None, ends: Mapping[int, int]) -> LogOffsets:
+    """Where the log continues behind a snapshot; ``ends``: the committed ones now. Raises: OffsetLostError."""
     start = log_position(table.store, snapshot)
+    if start is None and max(ends.values()) <= log.first_offset:
+        return LogOffsets()  # nothing was ever in it, whatever was committed beside it and has expired
     if start is None:
         raise OffsetLostError(
             f"where the log continues is not known: table={table.name} "
