@@ -1,8 +1,12 @@
 """How a table is read."""
 
+from typing import Final
+
 from filestore.options.option import At, Option, OptionValues
 from filestore.options.parsing import boolean, choice, duration_ms, file_name, integer, names, size_bytes, text
 from filestore.options.table.common import COUNT, MIB, NUMBER
+
+_NET: Final = "the difference is always the net one; what each commit changed is read by a stream"
 
 
 class ReadingOptions(OptionValues):
@@ -35,16 +39,16 @@ class ReadingOptions(OptionValues):
     )
     scan_bounded_watermark = Option("scan.bounded.watermark", integer(), None, "Watermark at which a stream ends.")
     incremental_between = Option(
-        "incremental-between", text, None, "Changes between two snapshots or tags.", at=At.BATCH_READ
+        "incremental-between", text, None, "Net difference of two snapshots or tags.", at=At.BATCH_READ
     )
     incremental_between_timestamp = Option(
-        "incremental-between-timestamp", text, None, "Changes between two times.", at=At.BATCH_READ
+        "incremental-between-timestamp", text, None, "Net difference of two times.", at=At.BATCH_READ
     )
     incremental_between_scan_mode = Option(
         "incremental-between-scan-mode",
-        choice("auto", "delta", "changelog", "diff"),
+        choice("auto", "diff", refused=dict.fromkeys(("delta", "changelog"), _NET)),
         "auto",
-        "How changes are found.",
+        "How changes are found: both words mean the net difference.",
         at=At.BATCH_READ,
     )
     incremental_to_auto_tag = Option(
