@@ -16,11 +16,12 @@ from filestore.io.commit_lock import CatalogLockFactory
 from filestore.io.file_io import Clock, FileIO, LocalFileIO, NameSource, RandomNames, SystemClock
 from filestore.layout.branch_log import branch_options
 from filestore.layout.branch_names import on_branch_name
-from filestore.layout.branch_state import is_hidden, main_branch
+from filestore.layout.branch_state import creation_id, is_hidden, main_branch
 from filestore.layout.nearest_names import names_text
 from filestore.layout.paths import BRANCH_PREFIX, MAIN_BRANCH, TablePaths
 from filestore.manifest.commit_message import CommitMessage
 from filestore.manifest.lists import IndexManifestEntry
+from filestore.opened_as import OpenedAs
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.log_login import login_for
 from filestore.options.table.groups import POSTPONE_BUCKET
@@ -86,6 +87,8 @@ class FileTable(TableView):
         if schema is None or (paths.branch != main and is_hidden(io, paths)):
             raise InvalidInputError(_no_table(io, name, paths, main))
         check_readable(schema)
+        created = "" if paths.branch == MAIN_BRANCH else creation_id(io, paths)
+        opened = OpenedAs(name=on_branch_name(name, branch), paths=paths, schema=schema, creation_id=created)
         schema = replace(schema, options={**branch_options(io, paths, schema.options), **(options or {})})
         return cls(
             TableStore(
@@ -100,6 +103,7 @@ class FileTable(TableView):
                 registry=registry,
                 catalog=catalog,
                 main_branch=main,
+                opened=opened,
                 after_commit=(publish_after_commit, *(() if registry is None else (registry.committed,))),
                 after_refs=(publish_refs,),
             )

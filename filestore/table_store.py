@@ -23,6 +23,7 @@ from filestore.layout.paths import MAIN_BRANCH, TablePaths
 from filestore.manifest.entries import DataFileMeta
 from filestore.manifest.lists import IndexManifestEntry
 from filestore.manifest.manifest_store import ManifestStore
+from filestore.opened_as import OpenedAs, OpenedSnapshots
 from filestore.options.catalog_options import CatalogPlace
 from filestore.options.table.common import INT_MAX
 from filestore.options.table.groups import DYNAMIC_BUCKET
@@ -70,6 +71,8 @@ class TableStore:
     registry: TableRegistry | None = field(default=None, compare=False)
     catalog: CatalogPlace | None = field(default=None, compare=False)  # None: opened without one, by its path
     main_branch: str = MAIN_BRANCH  # when the table was opened; ``paths.branch`` is the opened one
+    opened: OpenedAs | None = field(default=None, compare=False)  # None: by no user, as on another branch
+    is_watched: bool = field(default=True, compare=False)  # looks at snapshots say that what was opened is gone
     after_commit: "tuple[Callable[[TableStore, Snapshot], None], ...]" = field(default=(), compare=False)  # never raise
     after_refs: "tuple[Callable[[TableStore], None], ...]" = field(default=(), compare=False)  # never raise
     _schemas: dict[int, TableSchema] = field(default_factory=dict, repr=False, compare=False)
@@ -93,13 +96,19 @@ class TableStore:
         """The snapshots."""
         lock = self._lock
         io = self.io if lock is None else under_lock(self.io)
-        return SnapshotStore(
+        files = SnapshotStore(
             io,
             self.paths,
             lock=lock,
             table_uuid=lambda: uuid_of(self.schemas.find(FIRST_SCHEMA_ID)),
             extends=lambda snapshot, before: self.manifests.extends(snapshot, before),
         )
+        return OpenedSnapshots(files, self.check_is_there) if self.opened is not None and self.is_watched else files
+
+    @cached_property
+    def as_found(self) -> Self:
+        """The same, where what is in the directory counts: for what decides and cleans up behind an act."""
+        return replace(self, is_watched=False) if self.is_watched else self
 
     @property
     def commit_backoff(self) -> Backoff:
@@ -180,12 +189,19 @@ class TableStore:
         paths = self.paths.with_layout(schema.partition_fields, options)
         return replace(self, schema=schema, options=options, paths=paths)
 
+    @property
+    def as_opened(self) -> OpenedAs:
+        """What was opened, whatever the directory is by now."""
+        return self.opened or OpenedAs(name=self.name, paths=self.paths, schema=self.schema, creation_id=None)
+
     def is_as_opened(self) -> bool:
         """Whether the directory still is the table that was opened: not dropped, renamed or made again."""
-        found = self.schemas.find(self.schema.id)
-        if found is None or found.identity != self.schema.identity:
-            return False
-        return uuid_of(found) == self.table_uuid  # two may be made at the same time
+        return self.as_opened.is_there(self.io)
+
+    def check_is_there(self, found: Snapshot | None = None) -> None:
+        """See ``OpenedAs.check``; not where what is found counts. Raises: InvalidInputError."""
+        if self.opened is not None and self.is_watched:
+            self.opened.check(self.io, found)
 
     def refs_changed(self) -> None:
         """Tell those who follow the table that tags or branches are others, or that snapshots were taken back."""

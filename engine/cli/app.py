@@ -4,6 +4,7 @@ Exit codes: 0 success, 1 failure, 2 invalid request (change it), 130 interrupted
 """
 
 import difflib
+import errno
 import json
 import logging
 import sys
@@ -24,6 +25,7 @@ from engine.runtime.logs import Form, configure_logging, fields_of
 from lsm.errors import FluvialError, InvalidInputError, printable
 from lsm.secret_names import shown_line
 
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -41,6 +43,7 @@ def run_command(arguments: Sequence[str]) -> int:
     is_debug = "--debug" in arguments
     try:
         code = cli.main(args=list(arguments), prog_name="fluvial", standalone_mode=False)
+        sys.stdout.flush()  # what could not be written fails here, not when the interpreter ends
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return EXIT_INVALID
@@ -61,6 +64,10 @@ def run_command(arguments: Sequence[str]) -> int:
         )
         return EXIT_INVALID if isinstance(error, InvalidInputError) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001  (the edge of the process: an unexpected error is a bug)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:  # no fault of the program
+            fix = "fix='make room where the output goes, or for temporary files'"
+            _report(arguments, f"something cannot be written: reason={error} {fix}", "UnavailableError")
+            return EXIT_FAILED
         if is_debug:
             sys.stderr.write(shown_line(printable(traceback.format_exc())))
         if _is_caused_by_interrupt(error):

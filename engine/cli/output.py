@@ -20,9 +20,11 @@ from engine.monitor.inspection import BucketTree, TableState
 from engine.runtime.times import time_text
 from engine.runtime.units import many_text, size_text
 from logstore.json.text import json_texts, object_texts
+from lsm.errors import printable
 
 _PIPED_WIDTH: Final = 160
 _LONGEST_CELL: Final = 40
+_ESCAPES: Final = str.maketrans({"\n": r"\n", "\t": r"\t", "\u2028": r"\u2028", "\u2029": r"\u2029"})
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
@@ -129,9 +131,14 @@ def first_rows(batches: Iterator[pa.RecordBatch], count: int | None) -> Iterator
 
 
 def _shown(column: pa.ChunkedArray) -> list[str | None]:
+    """Values on one line each, with control characters as escapes: a terminal would obey them."""
     if pa.types.is_string(column.type):
-        return [None if value is None else str(value) for value in column.to_pylist()]
-    return [None if value is None else str(value).strip('"') for value in json_texts(column).to_pylist()]
+        return [None if value is None else _escaped(value) for value in column.to_pylist()]
+    return [None if value is None else _escaped(value.strip('"')) for value in json_texts(column).to_pylist()]
+
+
+def _escaped(text: str) -> str:
+    return text if text.isprintable() else printable(text).translate(_ESCAPES)
 
 
 def _print_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:

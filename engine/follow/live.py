@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self, TypedDict
 
 import numpy as np
@@ -283,7 +283,9 @@ def _understood(table: FileTable, choices: LiveChoices) -> tuple[_Wanted, Follow
     }
     if predicate is not None and columns_of(predicate) <= {*keys}:
         wanted["filter"], predicate = text, None
-    return _Wanted(names, predicate), FollowRequest.parse(table, None, wanted)
+    request = FollowRequest.parse(table, None, wanted)
+    stream = replace(request.stream, waits_for_commits=True)  # the copy has whole commits only
+    return _Wanted(names, predicate), replace(request, stream=stream)
 
 
 def _begins_whole(changes: StreamedChanges) -> bool:

@@ -121,6 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"GET /changes is the stream\n")
 
+    def do_HEAD(self) -> None:
+        """The head of what ``GET`` answers; a stream is opened, and nothing of it is sent."""
+        self.do_GET()
+
     def _host(self) -> str:
         host = self.headers.get("Host", "")
         return host.rsplit(":", 1)[0] if not host.endswith("]") else host
@@ -130,7 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _changes(self, given: str | None) -> None:
         if not self.owner.clients.acquire(blocking=False):
@@ -150,6 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Cache-Control", "no-store")
             self.send_header("Connection", "close")
             self.end_headers()
+            if self.command == "HEAD":
+                self.owner.closed(stream)
+                return
             self.wfile.write(b"retry: 1000\n\n")
             self._follow(stream)
         except OSError:

@@ -59,7 +59,7 @@ class TableStream(Iterator[StreamedChanges], AsyncIterator[StreamedChanges]):
         self._rows = StreamRows.of(options)
         self._reading = request.reading
         self.stopped = threading.Event()  # set: the iteration ends
-        self._is_eventual = options.log is not None and options.log.is_eventual
+        self._is_eventual = options.log is not None and options.log.is_eventual and not options.waits_for_commits
         self._kept = KeptConsumers(waits_for_end=self._is_eventual)
         self._looks_again_s = _LONGEST_REMOTE_S if is_remote_path(options.table.store.paths.root) else _LONGEST_S
         self._found_s = time.monotonic()  # when something came last

@@ -177,7 +177,7 @@ def _scratch(store: TableStore, directory: str, *, is_exact: bool) -> TableStore
     schema = replace(stored, fields=fields, options={**given, **_SCRATCH_OPTIONS})
     options = schema.table_options
     paths = TablePaths(directory).with_layout(stored.partition_fields, options)
-    return replace(store, schema=schema, options=options, paths=paths, io=_ScratchIO())
+    return replace(store, schema=schema, options=options, paths=paths, opened=None, io=_ScratchIO())
 
 
 def _with_tail(

@@ -36,6 +36,7 @@ def reset_consumer(table: Table, consumer_id: str, next_snapshot_id: int | None 
     Raises:
         InvalidInputError: the reader to delete does not exist, or the snapshot is out of range.
     """
+    table.store.check_is_there()
     consumers = table.store.consumers
     known = consumers.next_snapshots()
     rows = [(consumer_id, known.get(consumer_id), next_snapshot_id)]
@@ -75,6 +76,7 @@ def clear_consumers(
     Returns:
         One row for each deleted reader.
     """
+    table.store.check_is_there()
     wanted = pattern("including_consumers", including_consumers)
     unwanted = None if excluding_consumers is None else pattern("excluding_consumers", excluding_consumers)
     rows: list[tuple[str, int | None, int | None]] = []

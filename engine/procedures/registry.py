@@ -104,10 +104,12 @@ class Procedure(Generic[P]):
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> pa.Table:
         """Run it on a table or a catalog; see the function's docstring. A number may be given as its text.
 
-        Raises: InvalidInputError naming an argument that is of another type.
+        Raises: InvalidInputError naming an argument that is of another type; or the table that was opened is gone.
         """
         run: Callable[..., pa.Table] = self.function
         given = inspect.signature(run).bind_partial(*arguments, **named)
+        if isinstance(table := given.arguments.get(TABLE_ARGUMENT), Table):
+            table.store.as_opened.check_table(table.store.io)
         for each in self.parameters:
             if each.name in given.arguments:
                 given.arguments[each.name] = each.of_program(given.arguments[each.name])

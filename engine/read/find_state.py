@@ -89,7 +89,7 @@ def difference(table: FileTable, place: Between) -> ReadState:
     """What differs between two states. Raises: InvalidInputError."""
     diff = open_difference(table, place)
     then = diff.before
-    before = "the empty table" if then is None else f"snapshot {then.id} of {diff.before_table.store.paths.branch}"
+    before = "the empty table" if then is None else f"snapshot {then.id} of {diff.shown.before.store.paths.branch}"
     served = Served(
         table=diff.table.name,
         source=StateSource.DIFFERENCE,

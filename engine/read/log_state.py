@@ -23,8 +23,10 @@ from filestore.snapshot.change_tracking import ChangeSource
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table import FileTable
 from filestore.table_store import TableStore
+from logstore.kafka.clients import OPERATION_TIMEOUT_S
+from logstore.kafka.topics import LogTopics
 from logstore.offsets import LogOffsets, LogRange
-from lsm.errors import InvalidInputError, UnavailableError
+from lsm.errors import CorruptDataError, InvalidInputError, UnavailableError
 
 _WRITES: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 _MOST_SNAPSHOTS_BACK: Final = 100
@@ -40,7 +42,7 @@ def wait_for_commit(table: FileTable, handle: CommitHandle, *, timeout_s: float,
         return
     log = _usable_log(table)
     _check_buckets(table, log, handle.log_offsets, "scan.at-least")
-    topics = log.checked_topics(deadline - time.monotonic())
+    topics = _checked_topics(table, log, deadline - time.monotonic())
     short = missing_after_wait(topics, log, handle.log_offsets, patience_s=deadline - time.monotonic())
     if short is not None:
         raise UnavailableError(
@@ -65,11 +67,11 @@ def newest_with_log(table: FileTable, *, fails_on_loss: bool, reason: str = "the
     log, now_ms = _usable_log(table), table.store.clock.now_ms()
     # The end of the log first: what is committed between the two looks is then in the snapshot, also what the log does
     # not hold, as an overwrite.
-    topics = log.checked_topics()
+    topics = _checked_topics(table, log)
     stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
     snapshot = table.store.snapshots.latest()
     try:
-        start = log.position(_position_after(table, snapshot))
+        start = log.position(_position_after(table, log, snapshot, stable_ends))
         log.check_owner(start, stable_ends)
         ranges = tail_ranges(table.store, log, topics, start=start, ends=stable_ends)
     except OffsetLostError as error:
@@ -120,7 +122,7 @@ def at_time_with_log(table: FileTable, time_ms: int) -> ReadState:
         UnavailableError: the brokers do not answer.
     """
     log = _usable_log(table)
-    topics = log.checked_topics()
+    topics = _checked_topics(table, log)
     stable_ends = topics.end_offsets(log.topic, range(log.bucket_count))
     # the first record that is later ends the replay: what is before it is what the log held then
     later = topics.offsets_at(log.topic, range(log.bucket_count), time_ms + 1)
@@ -130,7 +132,7 @@ def at_time_with_log(table: FileTable, time_ms: int) -> ReadState:
     if not table.store.snapshots.exists(found.snapshot.id):  # a tag has it: what was committed after it may be gone
         return ReadState.of_files(read.table, read.snapshot, found.how)
     try:
-        start = log.position(_position_after(table, read.snapshot))
+        start = log.position(_position_after(table, log, read.snapshot, stable_ends))
         log.check_owner(start, stable_ends)
         ranges = tail_ranges(table.store, log, topics, start=start, ends=ends, fix=_LONGER)
     except OffsetLostError as error:
@@ -155,7 +157,7 @@ def at_offsets(table: FileTable, ends: Mapping[int, int]) -> ReadState:
     """
     log = _usable_log(table)
     _check_buckets(table, log, ends, "scan.log.offsets")
-    topics = log.checked_topics()
+    topics = _checked_topics(table, log)
     short = missing_after_wait(topics, log, ends, patience_s=_PATIENCE_S)
     if short is not None:
         raise InvalidInputError(f"the log is not that long: {short} fix=ask for earlier offsets")
@@ -221,6 +223,15 @@ def _usable_log(table: FileTable) -> TableLog:
     return log
 
 
+def _checked_topics(table: FileTable, log: TableLog, within_s: float = OPERATION_TIMEOUT_S) -> LogTopics:
+    """See ``TableLog.checked_topics``. Raises: InvalidInputError: the topic is gone with its table."""
+    try:
+        return log.checked_topics(within_s)
+    except CorruptDataError:
+        table.store.check_is_there()
+        raise
+
+
 def _check_buckets(table: FileTable, log: TableLog, offsets: Mapping[int, int], option: str) -> None:
     unknown = [bucket for bucket in offsets if bucket >= log.bucket_count]
     if unknown:
@@ -229,9 +240,11 @@ def _check_buckets(table: FileTable, log: TableLog, offsets: Mapping[int, int], 
         )
 
 
-def _position_after(table: FileTable, snapshot: Snapshot | None) -> LogOffsets:
-    """Where the log continues behind a snapshot. Raises: OffsetLostError."""
+def _position_after(table: FileTable, log: TableLog, snapshot: Snapshot | None, ends: Mapping[int, int]) -> LogOffsets:
+    """Where the log continues behind a snapshot; ``ends``: the committed ones now. Raises: OffsetLostError."""
     start = log_position(table.store, snapshot)
+    if start is None and max(ends.values()) <= log.first_offset:
+        return LogOffsets()  # nothing was ever in it, whatever was committed beside it and has expired
     if start is None:
         raise OffsetLostError(
             f"where the log continues is not known: table={table.name} "

@@ -11,12 +11,18 @@ def deletes_positions(table: TableView) -> bool:
     return not table.store.has_key and table.options.deletion_vectors_enabled
 
 
-def check_changes_rows(table: TableView, statement: str) -> None:
+def ignores_deletes(table: TableView, statement: str) -> str:
+    """Why a statement cannot delete rows of a table with ``ignore-delete``."""
+    return f"the table ignores deletes: statement={statement} table={table.name} ignore-delete=true"
+
+
+def check_changes_rows(table: TableView, statement: str, *, deletes: bool) -> None:
     """Refuse row changes that a table does not support.
 
     Args:
         table: to change.
         statement: DELETE, UPDATE or MERGE.
+        deletes: whether it deletes rows, as far as it says so.
 
     Raises:
         InvalidInputError: with the reason.
@@ -43,10 +49,8 @@ def check_changes_rows(table: TableView, statement: str) -> None:
             f"rows of this table are merged from what was written, and not replaced by it: statement={statement} "
             f"table={table.name} merge-engine={options.merge_engine} fix=INSERT the rows to merge"
         )
-    if options.ignore_delete and statement != "UPDATE":
-        raise InvalidInputError(
-            f"the table ignores deletes: statement={statement} table={table.name} ignore-delete=true"
-        )
+    if options.ignore_delete and deletes:
+        raise InvalidInputError(ignores_deletes(table, statement))
 
 
 def _check_exact(table: TableView, statement: str) -> None:

@@ -11,6 +11,10 @@ class PlaceOptions(OptionValues):
 
     warehouse = Option("warehouse", text, None, "Directory or URL of the tables.", NOTHING, at=At.READ | At.WRITE)
     table = Option("table", text, None, "database.table, or database.table$branch_b.", NOTHING, at=At.READ | At.WRITE)
+    table_id = Option(
+        "table.id", text, None, "The table is that of this id; a frame keeps it, so one made again is refused.",
+        NOTHING, at=At.READ | At.WRITE,
+    )  # fmt: skip
     path = Option("path", text, None, "Taken, and not needed: Spark passes it on.", NOTHING, at=At.READ | At.WRITE)
 
 
@@ -23,5 +27,6 @@ class RowOptions(OptionValues):
     filter = Option("filter", text, None, "SQL condition that the rows meet.", ROWS, at=At.READ)
 
 
+TABLE_ID: Final = PlaceOptions.table_id.key
 TABLE_PLACE_KEYS: Final = tuple(PlaceOptions.declared)
 ROW_KEYS: Final = tuple(RowOptions.declared)

@@ -18,7 +18,6 @@ from engine.request.read_keys import (
     BETWEEN,
     BETWEEN_TIMES,
     DIFF_KEYS,
-    DIFF_MODE,
     OFFSETS,
     PLACES,
     SNAPSHOT_PLACES,
@@ -184,12 +183,7 @@ def wanted_difference(options: TableOptions) -> Between | None:
         return None
     if len(asked) > 1:
         raise InvalidInputError(f"only one difference can be read: {asked} fix=remove the others")
-    mode = options.incremental_between_scan_mode
-    if mode not in ("auto", "diff"):
-        raise InvalidInputError(
-            f"the difference is always the net one: {DIFF_MODE}={mode} "
-            "fix=set it to diff; what each commit changed is read by a stream"
-        )
+    assert options.incremental_between_scan_mode in ("auto", "diff"), "others are refused where the text is read"
     [(key, text)] = asked.items()
     if key == TO_TAG:
         return Between("", text)

@@ -26,13 +26,19 @@ class FluvialDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The chosen columns, in their order, then the row kind and metadata if these are asked for."""
+        from engine.request.place_options import TABLE_ID
         from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
         from engine.spark.read_options import ReadOptions
         from engine.spark.system_reader import names_system_table, system_schema
 
         if names_system_table(self.options):
-            return system_schema(self.options)
-        return ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS)).spark_schema()
+            schema, table_id = system_schema(self.options)
+        else:
+            read = ReadOptions.parse(self.options, (*BATCH_KEYS, *STREAM_KEYS))
+            schema, table_id = read.spark_schema(), read.table.store.table_id()
+        if table_id and TABLE_ID not in self.options:
+            self.options[TABLE_ID] = table_id  # Spark keeps this object with the frame
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reader of the columns that ``schema`` names: Spark passes on what the user gave to ``.schema(…)``."""

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from engine.catalog import Catalog
 from engine.request.branch_choice import branch_named
-from engine.request.place_options import TABLE_PLACE_KEYS
+from engine.request.place_options import TABLE_ID, TABLE_PLACE_KEYS
 from engine.table import Table
 from filestore.options.catalog_options import is_catalog_option
+from filestore.table_store import TableStore
 from lsm.errors import InvalidInputError
 
 
@@ -19,7 +20,8 @@ def named_table(options: Mapping[str, str]) -> Table:
     """Open the table that ``warehouse``, ``table`` and ``branch`` name, in the catalog that the others describe.
 
     Raises:
-        InvalidInputError: an option is missing, two branches are named, or there is no such table or branch.
+        InvalidInputError: an option is missing, two branches are named, there is no such table or branch, or it has
+            another ``table.id``.
     """
     name, warehouse = options.get("table"), options.get("warehouse")
     if not name or not warehouse:
@@ -27,7 +29,19 @@ def named_table(options: Mapping[str, str]) -> Table:
             'a table is named by two options: fix=.option("warehouse", "/data/warehouse").option("table", "db.t")'
         )
     base, branch = branch_named(name, options)
-    return named_catalog(warehouse, options).table(base, branch=branch)
+    table = named_catalog(warehouse, options).table(base, branch=branch)
+    check_table_id(table.store, options)
+    return table
+
+
+def check_table_id(store: TableStore, options: Mapping[str, str]) -> None:
+    """Look whether a name leads to the table that it led to before, on whichever branch.
+
+    Raises: InvalidInputError: the table was made again since.
+    """
+    wanted = options.get(TABLE_ID)
+    if wanted is not None and wanted not in (store.table_id(), store.table_id_of(None)):
+        raise store.as_opened.gone(store.io)
 
 
 def named_catalog(warehouse: str, options: Mapping[str, str]) -> Catalog:

@@ -12,7 +12,7 @@ from engine.request.branch_choice import READ_BRANCH_KEYS, branch_named
 from engine.request.option_check import check_belongs
 from engine.request.place_options import ROW_KEYS
 from engine.request.read_keys import BATCH_KEYS, STREAM_KEYS
-from engine.spark.named_table import is_place_key, named_catalog
+from engine.spark.named_table import check_table_id, is_place_key, named_catalog
 from engine.spark.read_options import ReadOptions, chosen_columns, spelled_options, stream_options
 from engine.spark.snapshot_reader import as_declared
 from engine.stream.reader import HybridStreamReader
@@ -45,11 +45,12 @@ def names_system_table(options: Mapping[str, str]) -> bool:
     return is_system_table(named_catalog(warehouse, named), name)
 
 
-def system_schema(options: Mapping[str, str]) -> StructType:
-    """The chosen columns of the system table that options name."""
+def system_schema(options: Mapping[str, str]) -> tuple[StructType, str]:
+    """The chosen columns of the system table that options name, and the id of the table that it is of, or ""."""
     read, columns, _ = _opened(options, may_stream=True)
     schema = read.table_schema
-    return spark_schema(schema.fields_of(columns) if columns else schema.fields)
+    table_id = "" if read.name.table is None else read.files.store.table_id()
+    return spark_schema(schema.fields_of(columns) if columns else schema.fields), table_id
 
 
 class _Part(InputPartition):
@@ -148,6 +149,8 @@ def _opened(options: Mapping[str, str], *, may_stream: bool = False) -> tuple[Sy
         check_belongs(given, (*BATCH_KEYS, *STREAM_KEYS), "read option")
         given = {key: value for key, value in given.items() if key in AUDIT_KEYS}
     read = open_system(named_catalog(warehouse, named), name, given)
+    if name.table is not None:
+        check_table_id(read.files.store, named)
     columns = chosen_columns(named)
     read.table_schema.fields_of(columns)
     return read, columns, named.get("filter")

@@ -69,6 +69,7 @@ class StreamOptions:
     job: str | None  # name in the catalog's lineage, if set
     from_job: str | None  # start at the position of that job
     aligned: Alignment | None  # batches end at snapshots
+    waits_for_commits: bool = False  # rows of an eventual log come when a snapshot has them, not before
 
     @property
     def columns(self) -> list[str]:

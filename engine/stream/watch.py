@@ -285,7 +285,13 @@ class TableWatch:
 
     def has_news(self) -> bool:
         """Whether there may be more than at the last look; always, where records come before their snapshot."""
-        return self.history.is_eventual or (self._store.snapshots.latest_id() or 0) != self.newest_id
+        return self._reads_to_end or (self._store.snapshots.latest_id() or 0) != self.newest_id
+
+    @property
+    def _reads_to_end(self) -> bool:
+        """Whether rows are delivered before there is a snapshot of them."""
+        waits = self._options.aligned is not None or self._options.waits_for_commits
+        return self.log is not None and self.history.is_eventual and not waits
 
     def _wait_for_commit(self) -> None:
         handle = self._options.at_least
@@ -294,8 +300,7 @@ class TableWatch:
 
     def _now(self) -> ReadTarget:
         newest = self.history.latest()
-        reads_to_end = self.log is not None and self.history.is_eventual and self._options.aligned is None
-        log_end = self.log.ends() if self.log is not None and reads_to_end else LogOffsets()
+        log_end = self.log.ends() if self.log is not None and self._reads_to_end else LogOffsets()
         self.newest_id = 0 if newest is None else newest.id
         return ReadTarget(snapshot_id=self.newest_id, log_end=log_end)
 

@@ -26,7 +26,7 @@ from engine.runtime.metrics import record_batch
 from engine.runtime.steps import Observer, Step, StepEvent, ignore
 from engine.write.batch_part import BatchSpec, BucketResult, committable, warn_of_kept_updates
 from engine.write.event_time import watermark_of
-from engine.write.renumber import renumbered, superseded
+from engine.write.renumber import headrooms, renumbered, superseded
 from engine.write.turns.repeating import AwaitedWriterError, buckets_of, check_not_stale, published_before
 from engine.write.turns.ticket_queue import Turn
 from engine.write.unlogged.log_sync import LogSync, of_lost_snapshot
@@ -355,7 +355,7 @@ class BatchWriter:
             return replace(made, watermark=watermark_of(self._store, made.messages))
 
         wanted = publishing(results, base)
-        pauses_ms = self._store.commit_backoff.pauses_ms()
+        pauses_ms, rooms = self._store.commit_backoff.pauses_ms(), headrooms()
         self.live.check_bucket_counts(wanted.messages)
 
         def replan(conflict: ConflictError) -> None:
@@ -373,7 +373,8 @@ class BatchWriter:
                 raise conflict
             starts = {each.bucket: each.log_slice.start_offset for each in results if each.log_slice is not None}
             self._store.clock.sleep(next(pauses_ms) / 1000)  # before: behind it the numbers would be old again
-            lost, wanted = wanted, renumbered(self._store, self.live, wanted, starts, conflict)
+            lost = wanted
+            wanted = renumbered(self._store, self.live, wanted, starts, conflict, headroom=next(rooms))
             if self._log is None:  # else the log has these files
                 discard(self._store, superseded(lost.messages, wanted.messages))
 

@@ -6,8 +6,10 @@ them, they are left for orphan cleaning.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,9 +28,24 @@ from lsm.undo import undoing
 
 logger = logging.getLogger("fluvial.batch")
 
+_FIRST_ROOM: Final = 1000
+
+
+def headrooms() -> Iterator[int]:
+    """How many numbers are left to others at each try: soon more than they use until the batch is committed."""
+    yield 0
+    for tries in count():
+        yield _FIRST_ROOM * 4**tries
+
 
 def renumbered(
-    store: TableStore, live: LiveFiles, lost: Committable, starts: Mapping[int, int], conflict: ConflictError
+    store: TableStore,
+    live: LiveFiles,
+    lost: Committable,
+    starts: Mapping[int, int],
+    conflict: ConflictError,
+    *,
+    headroom: int = 0,
 ) -> Committable:
     """The same rows, numbered to follow the newest snapshot, to which the live files are advanced.
 
@@ -41,6 +58,7 @@ def renumbered(
         lost: what could not be committed.
         starts: offsets of the first records of the batch in the log, by bucket.
         conflict: the reason.
+        headroom: numbers that are left free, for rows that others commit meanwhile.
 
     Raises: the conflict, when other numbers do not resolve it; OutcomeUnknownError: files of the batch are gone.
     """
@@ -48,7 +66,7 @@ def renumbered(
     moved = []
     for message in lost.messages:
         highest = live.max_sequence_number(BucketKey(message.partition, message.bucket))
-        moved.append(rewrite_with_higher_numbers(store, message, above=highest))
+        moved.append(rewrite_with_higher_numbers(store, message, above=highest, headroom=headroom))
     if moved == lost.messages and not lost.changelog_base_snapshot:
         raise conflict
     following = replace(lost, messages=moved, base=live.ref)
@@ -66,8 +84,12 @@ def renumbered(
     )
 
 
-def rewrite_with_higher_numbers(store: TableStore, message: CommitMessage, *, above: int) -> CommitMessage:
+def rewrite_with_higher_numbers(
+    store: TableStore, message: CommitMessage, *, above: int, headroom: int = 0
+) -> CommitMessage:
     """The message with every sequence number greater than ``above``; the same message when they are already.
+
+    Those that are moved leave ``headroom`` numbers free.
 
     Raises: OutcomeUnknownError: its files are gone.
     """
@@ -76,7 +98,7 @@ def rewrite_with_higher_numbers(store: TableStore, message: CommitMessage, *, ab
     first = min(file.min_sequence_number for file in message.new_files)
     if first > above:
         return message
-    shift = above + 1 - first
+    shift = above + 1 + headroom - first
     for file in message.new_files:
         path = store.file_path(message.partition, message.bucket, file)
         if not store.io.exists(path):

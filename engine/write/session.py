@@ -44,6 +44,8 @@ from filestore.table import FileTable
 from filestore.table_store import TableStore
 from filestore.write.row_deletion import DeletedPositions, replace_rows
 from logstore.log.kept_writers import KeptWriters
+from lsm.errors import ConflictError, TakenOverError
+from lsm.retry import retrying
 from lsm.undo import undoing_unless_visible
 
 RowsT = TypeVar("RowsT")
@@ -198,7 +200,13 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
                 )
 
             if self._log is None and self._follow_log() is None:
-                return attempt(None)
+                is_only_try = isinstance(rows, Iterator) or read_snapshot_id is not None
+                return retrying(
+                    partial(attempt, None),
+                    attempts=1 if is_only_try else self._store.options.commit_max_retries + 1,
+                    replan=partial(self._begin_again_unless, batch_id),
+                    backoff=self._store.commit_backoff,
+                )
             return write_in_turn(
                 TicketQueue(self._store, self._commit_user),
                 attempt,
@@ -318,6 +326,12 @@ class WriteSession(Generic[RowsT], AbstractContextManager["WriteSession[RowsT]"]
         if self._run is not None:
             self._run.check(f"batch={batch_id}")
         self._writer = self._new_writer(self._table, self._writer.began_at)
+
+    def _begin_again_unless(self, batch_id: int, conflict: ConflictError) -> None:
+        """After a conflict of a table without a log, of which nothing is visible. Raises: TakenOverError."""
+        if isinstance(conflict, TakenOverError):
+            raise conflict
+        self._begin_again(batch_id)
 
     def check_run(self, what: str) -> None:
         """Refuse to work for a query that another run has taken over. Raises: TakenOverError."""

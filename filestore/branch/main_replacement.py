@@ -83,7 +83,7 @@ def replace_main(store: TableStore, name: str, *, force: bool = False) -> MainRe
             a savepoint of a later commit, that would be lost.
         ConflictError: another operation on the branch is in progress.
     """
-    main = main_branch(store.io, store.paths.root)
+    store, main = store.as_found, main_branch(store.io, store.paths.root)
     now = replace(store, main_branch=main)
     if name == main:
         return _complete(now, main)

@@ -6,35 +6,29 @@ Applying the changes of consecutive snapshots gives, at each snapshot, the rows 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.changelog.compared_states import Changes, ComparedStates, diff_by_file, diff_by_key
 from filestore.commit.conflicts import sequence_conflict
-from filestore.index.deletion_vectors import NO_POSITIONS, read_deletion_vectors
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.predicate.predicate import Predicate
 from filestore.read.split_read import BucketFiles, read_stored
 from filestore.scan.bucket_states import BucketState, differing_buckets
 from filestore.scan.data_split import DataSplit
 from filestore.scan.snapshot_files import deletion_indexes, delta_entries, live_files_of_partitions
-from filestore.schema.merge_engine import columns_to_merge
 from filestore.schema.row_counts import signed, with_count
 from filestore.snapshot.lost_files import naming_missing_files
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, CommitKind, Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.errors import InvalidInputError
-from lsm.merge.row_diff import diff_runs
 from lsm.row_kind import VALUE_KIND, RowKind, repeated_kind
-
-Changes = Iterator[tuple[pa.RecordBatch, pa.Array]]
 
 _DELETE: Final = pa.scalar(int(RowKind.DELETE), pa.int8())
 _DATA_KINDS: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
@@ -135,7 +129,12 @@ def plan_changelog(store: TableStore, previous: Snapshot | None, snapshot: Snaps
 
 
 def plan_diff(
-    store: TableStore, before: Snapshot | None, after: Snapshot, *, least_level: int = 0
+    store: TableStore,
+    before: Snapshot | None,
+    after: Snapshot,
+    *,
+    least_level: int = 0,
+    shows_same: Callable[[DataFileMeta], bool] | None = None,
 ) -> tuple[ChangeSplit, ...]:
     """Plan the exact difference of any two snapshots, in either order.
 
@@ -144,11 +143,12 @@ def plan_diff(
         before: None is the empty table.
         after: the state that the changes lead to.
         least_level: files of lower levels are ignored.
+        shows_same: see ``differing_buckets``.
 
     Returns:
         Splits by partition bytes and bucket, only of buckets with different files.
     """
-    return _diff_splits(store, before, after, None, least_level=least_level)
+    return _diff_splits(store, before, after, None, least_level=least_level, shows_same=shows_same)
 
 
 def read_changes(
@@ -157,7 +157,7 @@ def read_changes(
     *,
     columns: Sequence[str] | None = None,
     compared: Sequence[str] | None = None,
-    before_table: TableView | None = None,
+    states: ComparedStates | None = None,
 ) -> Changes:
     """Read the changes of a split as users see them.
 
@@ -166,31 +166,34 @@ def read_changes(
         split: the split to read.
         columns: columns to return, in this order; None is all.
         compared: of a difference by key; a change of others is none. None: ``columns``.
-        before_table: for a difference, the table to read the rows before with; None: ``store``.
+        states: of a difference, how both states are read; None: with the table's columns.
 
     Yields:
         Non-empty batches and their (n,) int8 row kinds; rows of one key in order. With a primary key: upserts (+I +U
         -D) from ``added`` files that are no changelog, else all kinds. Without one: added (+I) and removed (-D) rows.
     """
     names = list(table.schema.column_names if columns is None else columns)
-    before = table.store if before_table is None else before_table.store
     tested = names if compared is None else compared
+    both = ComparedStates.alike(table.store) if states is None else states
     if table.row_counts is None:
-        yield from _stored_changes(table.store, before, split, names, tested)
+        yield from _stored_changes(table.store, both, split, names, tested)
     else:
-        found = _stored_changes(table.store, before, split, with_count(names), with_count(tested))
+        found = _stored_changes(table.store, both, split, with_count(names), with_count(tested))
         yield from signed(found, is_difference=not split.added)
 
 
 def _stored_changes(
-    store: TableStore, before: TableStore, split: ChangeSplit, names: Sequence[str], compared: Sequence[str]
+    store: TableStore, states: ComparedStates, split: ChangeSplit, names: Sequence[str], compared: Sequence[str]
 ) -> Changes:
     if split.added:
         changes = _added_rows(store, split, names)
     elif store.has_key:
-        changes = _diff_by_key(store, before, split, names, compared)
+        keys = store.schema.trimmed_primary_keys
+        columns, ignored = _in_order(store, {*names, *compared, *keys}), {*names} - {*compared}
+        sides = (split.before, split.after)
+        changes = diff_by_key(states, split.partition, sides, columns, keys=keys, ignored=ignored)
     else:
-        changes = _diff_by_file(store, before, split, names)
+        changes = diff_by_file(states, split.partition, (split.before, split.after), _in_order(store, names))
     schema = pa.schema([store.schema.arrow_field(name) for name in names])
     # A difference also reads files of an earlier snapshot, so a missing file may belong to either.
     of_one = nullcontext() if split.before else naming_missing_files(store.snapshots, store.name, split.snapshot_id)
@@ -286,8 +289,11 @@ def _diff_splits(
     partitions: Collection[bytes] | None,
     *,
     least_level: int = 0,
+    shows_same: Callable[[DataFileMeta], bool] | None = None,
 ) -> tuple[ChangeSplit, ...]:
-    differing = differing_buckets(store, before, after, partitions=partitions, least_level=least_level)
+    differing = differing_buckets(
+        store, before, after, partitions=partitions, least_level=least_level, shows_same=shows_same
+    )
     return tuple(
         ChangeSplit(
             snapshot_id=after.id,
@@ -314,60 +320,6 @@ def _added_rows(store: TableStore, split: ChangeSplit, names: Sequence[str]) -> 
             if not split.is_changelog:  # a -U as the newest row of its key is a delete
                 kinds = pc.if_else(pc.equal(kinds, int(RowKind.UPDATE_BEFORE)), _DELETE, kinds)
             yield rows, kinds
-
-
-def _diff_by_key(
-    store: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str], compared: Sequence[str]
-) -> Changes:
-    """Memory is bounded by the merges of both sides, whatever their size."""
-    keys = store.schema.trimmed_primary_keys
-    columns = _in_order(store, {*names, *compared, *keys})
-
-    def sides(of: TableStore, states: Iterable[BucketState]) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
-        return [partial(rows_by_key, of, split.partition, state, columns) for state in states]
-
-    before, after = sides(before_table, split.before), sides(store, split.after)
-    for changes in diff_runs(before, after, key_names=keys, ignored={*names} - {*compared}):
-        for batch in changes.to_batches():
-            yield batch, batch.column(VALUE_KIND)
-
-
-def rows_by_key(
-    store: TableStore, partition: bytes, state: BucketState, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket in key order, always including level 0."""
-    files = _bucket_files(store, partition, state)
-    to_merge = _in_order(store, columns_to_merge(store.schema, store.options, columns))
-    for runs in files.sections():
-        for rows in files.merged(runs, to_merge, drop_deletes=True):
-            yield from rows.select(columns).to_batches()
-
-
-def _diff_by_file(store: TableStore, before_table: TableStore, split: ChangeSplit, names: Sequence[str]) -> Changes:
-    """Removed rows, then added rows. A file on both sides differs in its deleted rows."""
-    columns = _in_order(store, names)
-    old = {state.bucket: _bucket_files(before_table, split.partition, state) for state in split.before}
-    new = {state.bucket: _bucket_files(store, split.partition, state) for state in split.after}
-    for here, there, kind in ((old, new, RowKind.DELETE), (new, old, RowKind.INSERT)):
-        for bucket, files in here.items():
-            other = there.get(bucket)
-            for file in files.files:
-                for rows in _without_rows_of(files, other, file).read(file, columns, with_system=False):
-                    yield rows, repeated_kind(kind, rows.num_rows)
-
-
-def _without_rows_of(files: BucketFiles, other: BucketFiles | None, file: DataFileMeta) -> BucketFiles:
-    """The files with the rows of one file hidden that the other side also has: the rest is deleted there."""
-    if other is None or all(each.file_name != file.file_name for each in other.files):
-        return files
-    here, there = (side.deleted.get(file.file_name, NO_POSITIONS) for side in (files, other))
-    return replace(files, chosen={file.file_name: np.setdiff1d(there, here, assume_unique=True)})
-
-
-def _bucket_files(store: TableStore, partition: bytes, state: BucketState) -> BucketFiles:
-    deleted = read_deletion_vectors(store, state.deletion_vectors)
-    files = state.files if store.has_key else sorted(state.files, key=lambda file: file.min_sequence_number)
-    return BucketFiles(table=store, partition=partition, bucket=state.bucket, files=files, deleted=deleted)
 
 
 def _in_order(store: TableStore, names: Iterable[str]) -> list[str]:

@@ -14,15 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from filestore.changelog.equal_rows import without_equal_rows
 from filestore.changelog.snapshot_changes import (
-    Changes,
     ChangeSplit,
     numbers_follow,
     plan_changes,
     plan_diff,
     read_changes,
 )
-from filestore.hashing.row_hash import row_hashes
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.manifest.entries import DataFileMeta, EntryKind, ManifestEntry
 from filestore.read.split_read import BucketFiles
@@ -35,7 +34,7 @@ from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
 from lsm.merge.version_diff import BEFORE_ALL, VersionDiff, with_age
-from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND, RowKind
+from lsm.row_kind import SEQUENCE_NUMBER, SEQUENCE_NUMBER_FIELD, VALUE_KIND
 
 _MOST_TOGETHER: Final = 128  # versions whose files are open at a time
 
@@ -132,7 +131,7 @@ def read_versions(
         table: the table that the split was planned with.
         split: the split to read.
         drops_carryovers: without a key, leave out pairs of a removed and an added row that are equal: a commit that
-            rewrites a file removes and adds again what it keeps. Holds what the commit rewrote in a bucket in memory.
+            rewrites a file removes and adds again what it keeps.
 
     Yields:
         Non-empty batches; the changes of a key in order, each key at most once in a version.
@@ -140,9 +139,15 @@ def read_versions(
     if split.step is None:
         yield from _read_together(table.store, split)
         return
-    changes = read_changes(table, split.step)
-    if drops_carryovers and not table.store.has_key and not split.step.added:
-        changes = _without_carryovers(table, changes)
+    step = split.step
+    changes = read_changes(table, step)
+    if drops_carryovers and not table.store.has_key and step.before and step.after:
+        changes = without_equal_rows(
+            lambda: read_changes(table, step),
+            table.schema.fields,
+            row_count=step.row_count,
+            budget_bytes=table.options.sort_spill_buffer_size_bytes,
+        )
     for rows, kinds in changes:
         versions = pa.array(np.full(rows.num_rows, split.last_version, np.int64))
         yield VersionedChanges(rows=rows, kinds=kinds, versions=versions)
@@ -275,31 +280,3 @@ def _read_together(store: TableStore, split: VersionSplit) -> Iterator[Versioned
                         kinds=batch.column(VALUE_KIND),
                         versions=batch.column(SEQUENCE_NUMBER),
                     )
-
-
-def _without_carryovers(table: TableView, changes: Changes) -> Changes:
-    """As many of each removed and added row as do not cancel out, by the hash that identifies rows without a key."""
-    found = [*changes]
-    if len({kind for _, kinds in found for kind in kinds.unique().to_pylist()}) < 2:
-        yield from found
-        return
-    halves = [row_hashes(rows.columns, table.schema.fields) for rows, _ in found]
-    rows = pa.Table.from_batches([rows for rows, _ in found]).combine_chunks()
-    kinds = np.concatenate([np.asarray(each) for _, each in found])
-    _, same = np.unique(
-        np.stack([np.concatenate([np.asarray(half[side]) for half in halves]) for side in (0, 1)]),
-        axis=1,
-        return_inverse=True,
-    )
-    is_new = kinds == RowKind.INSERT
-    fewer = np.minimum(np.bincount(same, is_new), np.bincount(same, ~is_new))
-    kept = np.ones(len(kinds), np.bool_)
-    for side in (is_new, ~is_new):
-        at = np.flatnonzero(side)
-        order = at[np.argsort(same[at], kind="stable")]
-        firsts = np.searchsorted(same[order], same[order])  # where its equals begin
-        kept[order] = np.arange(len(order)) - firsts >= fewer[same[order]]
-    chosen = np.flatnonzero(kept)
-    if len(chosen):
-        for batch in rows.take(pa.array(chosen)).combine_chunks().to_batches():
-            yield batch, pa.array(kinds[chosen])

@@ -40,6 +40,7 @@ def confirm(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, commi
         GoneError: it was visible, and is gone with its branch or table, or by a rollback.
         OutcomeUnknownError, UnavailableError: it may be visible.
     """
+    store = store.as_found
     snapshots = store.snapshots
     if is_gone(store.io, store.paths, schema_id=snapshot.schema_id):
         # a rename of the branch may have copied the snapshot; only this one is deleted
@@ -178,6 +179,7 @@ def take_back_unless_followed(store: TableStore, snapshot: Snapshot) -> bool:
     A commit that comes between the look and the deletion is seen behind it, as in a rollback. What has the next number
     and was made on top of another snapshot does not follow: this one's number was taken meanwhile, or it is a fork.
     """
+    store = store.as_found
     if _is_followed(store, snapshot):
         return False
     if not store.delete_snapshot(snapshot):  # it went since the look: with a rollback, or it and its followers expired

@@ -24,7 +24,7 @@ from filestore.snapshot.snapshot import (
     Snapshot,
 )
 from filestore.table_store import TableStore
-from lsm.errors import ConflictError, InvalidInputError
+from lsm.errors import ConflictError
 from lsm.retry import LostRaceError
 
 _ENTRIES_PER_MANIFEST = 20_000  # about 8 MB
@@ -101,10 +101,7 @@ def write_snapshot(
     changelog_list = _write_entries(store, changelog, new_files) if changelog else _NO_LIST
     schema = store.schemas.latest()
     if schema is None:
-        raise InvalidInputError(
-            f"table is gone, it was dropped or renamed meanwhile: table={store.name} path={store.paths.root} "
-            "fix='open it under its new name'"
-        )
+        raise store.as_opened.gone(store.io)
     check_bucket_count(store, schema, committable)
     schema_id, statistics = schema.id, committable.statistics
     if statistics is not None and statistics.schema_id != schema_id:

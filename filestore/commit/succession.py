@@ -15,7 +15,6 @@ from enum import Enum
 
 from filestore.snapshot.snapshot import Snapshot, SnapshotRef
 from filestore.table_store import TableStore
-from lsm.errors import InvalidInputError
 
 
 class Standing(Enum):
@@ -107,10 +106,7 @@ def surroundings(store: TableStore, snapshot: Snapshot, parent: SnapshotRef, *, 
 def check_is_same_table(store: TableStore) -> None:
     """Raises: InvalidInputError when the table was dropped, renamed or made again since it was opened."""
     if not store.is_as_opened():
-        raise InvalidInputError(
-            f"table was dropped, renamed or made again since it was opened, nothing was committed: table={store.name} "
-            f"path={store.paths.root} fix='open it again, under its new name'"
-        )
+        raise store.as_opened.gone(store.io, ", nothing was committed")
 
 
 def remove_strays(store: TableStore, ids: Iterable[int]) -> int:

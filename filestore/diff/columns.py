@@ -4,10 +4,15 @@ A column is identified by its field id. Branches assign ids independently after 
 by name and type instead.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
+from filestore.changelog.compared_states import DiffSide
+from filestore.manifest.entries import DataFileMeta
 from filestore.table import FileTable
-from filestore.types.data_types import DataField
+from filestore.types.casts import widens
+from filestore.types.data_types import NESTED_ROOTS, DataField, DataType
 from lsm.errors import InvalidInputError
 
 
@@ -44,8 +49,28 @@ def column_changes(before: FileTable, after: FileTable) -> tuple[ColumnChange, .
     return tuple(each for each in changes if str(each))
 
 
-def read_as(before: FileTable, after: FileTable) -> FileTable:
-    """The earlier state's table, reading rows with the columns of the later one; new columns are null.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownStates:
+    """How two states are shown in the same columns: those of the later one, of types that hold the values of both.
+
+    A column that the earlier state does not have shows as its initial default there, else as null. Picklable.
+    """
+
+    table: FileTable  # with the schema of the difference
+    before: DiffSide
+    after: DiffSide
+    changed: tuple[tuple[DataField | None, DataField], ...]  # columns that need not show the same on both sides
+
+    def shows_same(self, file: DataFileMeta) -> bool:
+        """Whether a file that both states have gives equal rows in both."""
+        if not self.changed:
+            return True
+        known = {field.id: field for field in self.after.store.schema_of(file.schema_id).fields}
+        return all(_shows_same(before, after, known) for before, after in self.changed)
+
+
+def shown_together(before: FileTable, after: FileTable) -> ShownStates:
+    """Match the columns of two states.
 
     Raises: InvalidInputError: the keys differ, so rows cannot be compared.
     """
@@ -56,33 +81,109 @@ def read_as(before: FileTable, after: FileTable) -> FileTable:
             f"states with different keys cannot be compared: table={after.name} "
             f"before={list(before.schema.primary_keys)} after={list(after.schema.primary_keys)}"
         )
-    ids = {field.id: own.id for own, field in _pairs(before, after)}
-    unused = -1
-    fields: list[DataField] = []
+    shared = _shared_ids(before, after)
+    own = {field.id: known for known, field in _pairs(before, after)}
+    shown, there, changed = [], dict[str, DataField](), list[tuple[DataField | None, DataField]]()
+    unused = count(-1, -1)  # ids that no file has
     for field in after.store.schema.fields:
-        known = ids.get(field.id)
+        known = own.get(field.id)
         if known is None:
-            known, unused = unused, unused - 1  # an id that no file of that side has
-        fields.append(replace(field, id=known))
-    # not an existing schema id, so that files resolve their schemas in their own branch
-    return FileTable(before.store.with_schema(replace(after.store.schema, id=-1, fields=tuple(fields))))
+            shown.append(replace(field, type=replace(field.type, nullable=True)))
+            there[field.name] = replace(shown[-1], id=next(unused))
+            changed.append((None, field))
+            continue
+        data_type = _of_both(known.type, field.type, shared)
+        shown.append(replace(field, type=data_type))
+        there[field.name] = replace(shown[-1], id=known.id, type=_on_side(data_type, known.type, shared, unused))
+        if known.id != field.id or known.type != field.type or known.initial_default != field.initial_default:
+            changed.append((known, field))
+    if not changed and {field.name for field in before.store.schema.fields} == {*there}:
+        there = {}
+    schema = after.store.schema
+    if (fields := tuple(shown)) != schema.fields:  # no existing version: files have their own
+        schema = replace(schema, id=-1, fields=fields)
+    return ShownStates(
+        table=FileTable(after.store.with_schema(schema)),
+        before=DiffSide(store=before.store, fields=there),
+        after=DiffSide(store=after.store, fields={} if schema.id >= 0 else {field.name: field for field in fields}),
+        changed=tuple(changed),
+    )
+
+
+def _shows_same(before: DataField | None, after: DataField, known: Mapping[int, DataField]) -> bool:
+    """Whether a column shows the same of a file with these columns, by id."""
+    new = known.get(after.id)
+    if before is None:
+        return new is None
+    old = known.get(before.id)
+    if old is None or new is None:
+        return old is new and before.initial_default == after.initial_default
+    is_plain = {old.type.root, before.type.root, after.type.root}.isdisjoint(NESTED_ROOTS)
+    return old is new and is_plain and _holds(before.type, old.type) and _holds(after.type, old.type)
+
+
+def _holds(wide: DataType, narrow: DataType) -> bool:
+    """Whether an atomic type shows each value of another unchanged."""
+    return replace(wide, nullable=True) == replace(narrow, nullable=True) or widens(narrow, wide)
+
+
+def _of_both(before: DataType, after: DataType, shared: int | None) -> DataType:
+    """A type for the values of both: the wider one, else the later one."""
+    nullable = before.nullable or after.nullable
+    if before.root != after.root or after.root not in NESTED_ROOTS:
+        is_plain = {before.root, after.root}.isdisjoint(NESTED_ROOTS)
+        is_wider = is_plain and widens(after, before) and not _holds(after, before)
+        return replace(before if is_wider else after, nullable=nullable)
+
+    def part(one: DataType | None, two: DataType | None) -> DataType | None:
+        return two if one is None or two is None else _of_both(one, two, shared)
+
+    inner = []
+    for field in after.fields:
+        known = _match(before.fields, field, shared)
+        data_type = _nullable(field.type) if known is None else _of_both(known.type, field.type, shared)
+        inner.append(replace(field, type=data_type))
+    element, value = part(before.element, after.element), part(before.value, after.value)
+    return replace(after, nullable=nullable, fields=tuple(inner), element=element, value=value)
+
+
+def _on_side(shown: DataType, own: DataType, shared: int | None, unused: Iterator[int]) -> DataType:
+    """A type of the difference with the ids that the fields inside it have on a side."""
+    if shown.root != own.root or shown.root not in NESTED_ROOTS:
+        return shown
+
+    def part(one: DataType | None, two: DataType | None) -> DataType | None:
+        return one if one is None or two is None else _on_side(one, two, shared, unused)
+
+    inner = []
+    for field in shown.fields:
+        known = _match(own.fields, field, shared)
+        if known is None:
+            inner.append(replace(field, id=next(unused)))
+        else:
+            inner.append(replace(field, id=known.id, type=_on_side(field.type, known.type, shared, unused)))
+    element, key, value = (
+        part(one, two) for one, two in ((shown.element, own.element), (shown.key, own.key), (shown.value, own.value))
+    )
+    return replace(shown, fields=tuple(inner), element=element, key=key, value=value)
+
+
+def _match(fields: Sequence[DataField], field: DataField, shared: int | None) -> DataField | None:
+    """The field of the earlier state that a field of the later one is, both on one level."""
+    if shared is None or field.id <= shared:
+        return next((each for each in fields if each.id == field.id), None)
+    found = next((each for each in fields if each.name == field.name), None)
+    return found if found is not None and found.type == field.type and found.id > shared else None
+
+
+def _nullable(data_type: DataType) -> DataType:
+    return replace(data_type, nullable=True)
 
 
 def _pairs(before: FileTable, after: FileTable) -> list[tuple[DataField, DataField]]:
     shared = _shared_ids(before, after)
-    by_id = {field.id: field for field in before.store.schema.fields}
-    by_name = {field.name: field for field in before.store.schema.fields}
-    pairs = []
-    for field in after.store.schema.fields:
-        if shared is None or field.id <= shared:
-            own = by_id.get(field.id)
-        else:
-            own = by_name.get(field.name)
-            if own is not None and (own.type != field.type or own.id <= shared):
-                own = None
-        if own is not None:
-            pairs.append((own, field))
-    return pairs
+    found = ((_match(before.store.schema.fields, field, shared), field) for field in after.store.schema.fields)
+    return [(own, field) for own, field in found if own is not None]
 
 
 def _shared_ids(before: FileTable, after: FileTable) -> int | None:

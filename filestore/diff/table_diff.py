@@ -9,12 +9,15 @@ Source: Paimon's ``incremental-between`` with scan mode diff.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from filestore.changelog.snapshot_changes import Changes, ChangeSplit, plan_diff, read_changes
-from filestore.diff.columns import ColumnChange, column_changes, read_as
+from filestore.changelog.compared_states import Changes, ComparedStates
+from filestore.changelog.equal_rows import without_equal_rows
+from filestore.changelog.snapshot_changes import ChangeSplit, plan_diff, read_changes
+from filestore.diff.columns import ColumnChange, ShownStates, column_changes, shown_together
 from filestore.refs.versions import Version, as_of, find_version, parse_version
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table import FileTable, TableRead
@@ -27,19 +30,37 @@ from lsm.row_kind import RowKind
 class TableDiff:
     """Two fixed states, which can be compared repeatedly. Concurrent writes do not affect it."""
 
-    before_table: FileTable  # reads rows of the earlier state with the columns of the later one
-    table: FileTable  # with the schema of the later state
+    shown: ShownStates  # how both are shown
     before: Snapshot | None  # None: the empty table
     after: Snapshot
     columns: tuple[ColumnChange, ...]  # columns that differ
 
+    @property
+    def table(self) -> FileTable:
+        """With the schema of the rows: the columns of the later state, of types that hold the values of both."""
+        return self.shown.table
+
     def plan(self) -> tuple[ChangeSplit, ...]:
         """Independent splits to read. Raises: FileNotFoundError when a state has expired in the meantime."""
-        return plan_diff(self.table.store, self.before, self.after)
+        store = self.shown.after.store
+        return plan_diff(store, self.before, self.after, shows_same=self.shown.shows_same)
 
     def read(self, split: ChangeSplit) -> Changes:
-        """The changes of a split, see ``filestore.changelog.snapshot_changes.read_changes``."""
-        return read_changes(self.table, split, before_table=self.before_table)
+        """The changes of a split, see ``filestore.changelog.snapshot_changes.read_changes``; equal rows cancel out."""
+        if self.table.store.has_key or not (split.before and split.after):
+            yield from self._changes(split)
+            return
+        yield from without_equal_rows(
+            partial(self._changes, split),
+            self.table.schema.fields,
+            row_count=split.row_count,
+            budget_bytes=self.table.options.sort_spill_buffer_size_bytes,
+        )
+
+    def _changes(self, split: ChangeSplit) -> Changes:
+        shown = self.shown
+        compared = ComparedStates(before=shown.before, after=shown.after, shows_same=shown.shows_same)
+        return read_changes(self.table, split, states=compared)
 
     def changes(self) -> Changes:
         """All changes: rows with the columns of the later state, and their (n,) int8 kinds."""
@@ -76,8 +97,7 @@ def open_diff(table: FileTable, before: Version | str, after: Version | str) -> 
         )
     then = found.table if start is None else start.table
     return TableDiff(
-        before_table=read_as(then, found.table),
-        table=found.table,
+        shown=shown_together(then, found.table),
         before=None if start is None else start.snapshot,
         after=found.snapshot,
         columns=column_changes(then, found.table),

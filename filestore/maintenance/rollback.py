@@ -129,6 +129,7 @@ def roll_back(store: TableStore, plan: RollbackPlan, *, dead_run: str | None = N
         OutcomeUnknownError: the table was dropped or renamed meanwhile: plan again under its new name.
         UnavailableError: a file system error: plan again, or run repair where the message says so.
     """
+    store = store.as_found
     mine = RollbackRun(run=store.names.uuid(), target=plan.target.ref)
     try:
         run = begin_run(store, mine, dead_run=dead_run)

@@ -128,6 +128,7 @@ def expire_snapshots(
     first_kept = None if end_id is None else _first_kept(store, end_id, dry_run=dry_run)
     if first_kept is None:
         return
+    store = store.as_found
     members = list(store.snapshots.back_from(first_kept, is_exact=True))[::-1]  # others may have put older ones there
     remaining = DecidingReferences.of(store, _remaining(store, members), line=line)
     steps = list(_candidates(store, members))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from lsm.errors import InvalidInputError
@@ -157,13 +158,14 @@ def fraction(value: str) -> float:
     return number
 
 
-def choice(*words: str) -> Parser[str]:
-    """One of a few words, any case, given back in lower case."""
+def choice(*words: str, refused: Mapping[str, str] = MappingProxyType({})) -> Parser[str]:
+    """One of a few words, any case, given back in lower case; ``refused``: why others are not taken, for messages."""
 
     def parse(value: str) -> str:
         word = value.strip().lower()
         if word not in words:
-            raise ValueError(f"expected='{' | '.join(words)}'")
+            cause = f" cause='{refused[word]}'" if word in refused else ""
+            raise ValueError(f"expected='{' | '.join(words)}'{cause}")
         return word
 
     return Parser(parse, " | ".join(words))

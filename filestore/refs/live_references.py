@@ -60,7 +60,7 @@ def on_branch(store: TableStore, branch: str) -> TableStore:
     """The same table with the snapshots and tags of another branch, but the schema of the opened one."""
     if branch == store.paths.branch:
         return store
-    return replace(store, paths=store.paths.with_branch(branch), _schemas={})
+    return replace(store, paths=store.paths.with_branch(branch), opened=None, _schemas={})
 
 
 def snapshot_references(store: TableStore) -> list[LiveReference]:

@@ -216,7 +216,10 @@ def latest_savepoint_id(store: TableStore) -> int | None:
 
 def list_savepoints(store: TableStore) -> list[Savepoint]:
     """The savepoints of the table's branch, oldest first. Raises: CorruptDataError for one that cannot be read."""
-    found = (find_savepoint(store, each) for each in savepoint_ids(store))
+    ids = savepoint_ids(store)
+    if not ids:
+        store.check_is_there()
+    found = (find_savepoint(store, each) for each in ids)
     return [each for each in found if each is not None]  # else it was deleted since the listing
 
 

@@ -80,6 +80,7 @@ def parse_version(store: TableStore, text: str) -> Version:
         if rest != text and rest:
             there = main_branch(store.io, store.paths.root) if branch == MAIN_BRANCH else branch
             return replace(parse_version(on_branch(store, there), rest), branch=branch)
+    store.check_is_there()
     tags = names_text("tags", text, store.snapshots.tag_names())
     raise InvalidInputError(
         f"no such version: table={store.name} version={text!r} {tags} {names_text('branches', text, branches)} "
@@ -92,8 +93,8 @@ def find_version(store: TableStore, version: Version) -> FoundVersion:
 
     Raises: InvalidInputError naming the existing ones when there is no such snapshot.
     """
-    branch = version.branch or store.paths.branch
-    if branch == MAIN_BRANCH:  # whatever its name is by now
+    branch = store.paths.branch if version.branch is None else version.branch
+    if version.branch == MAIN_BRANCH:  # whatever its name is by now
         branch = main_branch(store.io, store.paths.root)
     there = on_branch(store, branch)
     snapshot, how = _find(there, version)

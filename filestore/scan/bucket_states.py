@@ -1,7 +1,7 @@
 """Compares the buckets of two snapshots: finds the files that can differ between them."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from filestore.manifest.entries import DataFileMeta, ManifestEntry
@@ -38,6 +38,7 @@ def differing_buckets(
     *,
     partitions: Collection[bytes] | None,
     least_level: int = 0,
+    shows_same: Callable[[DataFileMeta], bool] | None = None,
 ) -> Iterator[DifferingBuckets]:
     """The buckets that may differ between two snapshots, by partition and bucket.
 
@@ -47,12 +48,16 @@ def differing_buckets(
         after: the other snapshot.
         partitions: partitions to compare; None is all.
         least_level: files of lower levels are ignored.
+        shows_same: of two states that are shown in other columns than their own, whether a file that both have gives
+            equal rows. Rows without a key are equal wherever they are then. None: all files do.
     """
     old = _states(store, before, partitions, least_level)
     new = _states(store, after, partitions, least_level)
     for partition in sorted({*old, *new}):
-        for one, two in _groups(old.get(partition, {}), new.get(partition, {}), has_key=store.has_key):
-            removed, added = _differing(store, one, two)
+        for one, two in _groups(
+            old.get(partition, {}), new.get(partition, {}), moves=store.has_key or shows_same is not None
+        ):
+            removed, added = _differing(store, one, two, shows_same)
             if removed or added:
                 yield DifferingBuckets(partition=partition, before=removed, after=added)
 
@@ -115,10 +120,10 @@ def _states(
     return states
 
 
-def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
-    """The buckets to compare together: one by one, or all if keys may have moved between buckets."""
+def _groups(old: _States, new: _States, *, moves: bool) -> Iterator[_Group]:
+    """The buckets to compare together: one by one, or all if rows may have moved between buckets."""
     totals = {state.total_buckets for state in (*old.values(), *new.values())}
-    if has_key and len(totals) > 1:
+    if moves and len(totals) > 1:
         yield [old[bucket] for bucket in sorted(old)], [new[bucket] for bucket in sorted(new)]
         return
     for bucket in sorted({*old, *new}):
@@ -126,7 +131,10 @@ def _groups(old: _States, new: _States, *, has_key: bool) -> Iterator[_Group]:
 
 
 def _differing(
-    store: TableStore, old: Sequence[BucketState], new: Sequence[BucketState]
+    store: TableStore,
+    old: Sequence[BucketState],
+    new: Sequence[BucketState],
+    shows_same: Callable[[DataFileMeta], bool] | None,
 ) -> tuple[tuple[BucketState, ...], tuple[BucketState, ...]]:
     """The states without files that cannot differ.
 
@@ -134,9 +142,11 @@ def _differing(
     rows.
     """
     one, two = _versions(old), _versions(new)
-    different = {name for name in {*one, *two} if one.get(name) != two.get(name)}
+    files = {file.file_name: file for state in (*old, *new) for file in state.files}
+    different = {name for name in files if one.get(name) != two.get(name)}
+    if shows_same is not None:
+        different |= {name for name, file in files.items() if not shows_same(file)}
     if store.has_key and different:
-        files = {file.file_name: file for state in (*old, *new) for file in state.files}
         for runs in sections(store.sorted_file(file) for file in files.values()):
             names = {file.file_name for run in runs for file in run.files}
             if names & different:

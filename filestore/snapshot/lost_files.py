@@ -19,8 +19,8 @@ ErrorT = TypeVar("ErrorT", bound="MissingFileError")
 class Snapshots(Protocol):
     """What is asked of a table's snapshots."""
 
-    def exists(self, snapshot_id: int) -> bool:
-        """Whether a snapshot's file is there."""
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        """One snapshot."""
 
     def claimed_up_to(self) -> int:
         """Snapshots before this id are deleted, or claimed for deletion."""
@@ -129,7 +129,7 @@ def lost_file(path: str, role: FileRole, *, table: str, needed_by: str) -> LostF
 
 def _holder(snapshots: Snapshots, snapshot_id: int) -> str | None:
     """What needs a snapshot's files; None: it expired and no tag holds it."""
-    if snapshots.claimed_up_to() <= snapshot_id and snapshots.exists(snapshot_id):
+    if snapshots.claimed_up_to() <= snapshot_id and snapshots.find(snapshot_id) is not None:
         return f"snapshot {snapshot_id}"
     for name in snapshots.tag_names():
         found = snapshots.find_tag(name)

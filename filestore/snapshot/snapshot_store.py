@@ -39,7 +39,8 @@ _PARSED: Final[ByteCache[_Parsed]] = ByteCache(_PARSED_BYTES, size_of=lambda eac
 class SnapshotStore:
     """The snapshot files of one branch of a table.
 
-    A missing file is ``FileNotFoundError``, as in ``FileIO``: a snapshot may expire between two reads.
+    A missing file is ``FileNotFoundError``, as in ``FileIO``: a snapshot may expire between two reads. Of a table that
+    a user opened it is an ``OpenedSnapshots``, which says that the table is gone.
     """
 
     def __init__(
@@ -198,6 +199,10 @@ class SnapshotStore:
         """The snapshot of this name; None when it expired, or a rollback gave its id to another one."""
         found = self.find(ref.id)
         return found if found is not None and found.ref == ref else None
+
+    def checked(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot that a file of another kind holds; raises where a look at snapshots does."""
+        return snapshot
 
     def back_from(self, snapshot: Snapshot | None, *, is_exact: bool = False) -> Iterator[Snapshot]:
         """A snapshot and those before it, newest first, until one has expired; read lazily.

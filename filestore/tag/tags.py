@@ -146,6 +146,7 @@ def replace_tag(
         The old tag.
     """
     old, path = read_tag(store, name), store.paths.tag(name)
+    store = store.as_found
     check_not_of_savepoint(store, name)
     check_not_of_merge(store, name)
     check_no_branch(store, old.name, old.snapshot)
@@ -219,7 +220,7 @@ def delete_tag(store: TableStore, name: str, *, dry_run: bool = False) -> Delete
 
 def release_tag(store: TableStore, name: str, *, dry_run: bool = False) -> DeletedTag:
     """Delete a tag, be it one that kept what was merged: see ``delete_tag``."""
-    tag = read_tag(store, name)
+    tag, store = read_tag(store, name), store.as_found
     check_open(store, name, "deleted")
     check_not_of_savepoint(store, name)
     check_no_branch(store, tag.name, tag.snapshot)
@@ -338,7 +339,7 @@ def _find(store: TableStore, name: str) -> Tag | None:
         body = store.io.read_bytes(path)
     except FileNotFoundError:
         return None
-    snapshot = Snapshot.from_json(body, source=path)
+    snapshot = store.snapshots.checked(Snapshot.from_json(body, source=path))
     try:
         more: dict[str, Any] = orjson.loads(body)
         created_ms, retained_ms = _moment_ms(more.get(_CREATED)), _seconds_ms(more.get(_RETAINED))

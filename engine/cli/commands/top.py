@@ -19,6 +19,7 @@ from engine.runtime.units import count_text, many_text, size_text
 from engine.stream.position.place import BASE_SUFFIX
 from engine.table import Table
 from filestore.snapshot.snapshot import CommitKind
+from lsm.errors import InvalidInputError
 
 _BUCKETS: Final = 12
 _COMMITS: Final = 8
@@ -41,18 +42,18 @@ def top(place: WarehousePlace, tables: tuple[str, ...], interval: float, once: b
     minutes. A refresh reads only new metadata. "streams behind" counts snapshots for each consumer-id.
     """
     opened = [place.table(name) for name in tables] if tables else list(_all(place))
-    probes = [TableProbe(table) for table in opened]
+    watched = [(table, TableProbe(table)) for table in opened]
     if as_json:
-        print_json([probe.look().as_json() for probe in probes])
+        print_json([health.as_json() for health, _ in seen(watched, leaves_out_gone=not tables)])
         return
     out = console()
     if once or not out.is_terminal:
-        out.print(screen([probe.look() for probe in probes], opened))
+        out.print(screen([*seen(watched, leaves_out_gone=not tables)]))
         return
     try:
         with Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(screen([probe.look() for probe in probes], opened), refresh=True)
+                live.update(screen([*seen(watched, leaves_out_gone=not tables)]), refresh=True)
                 time.sleep(interval)
     except KeyboardInterrupt:
         return
@@ -65,17 +66,27 @@ def _all(place: WarehousePlace) -> Iterator[Table]:
             yield catalog.table(f"{database}.{name}")
 
 
-def screen(healths: Sequence[TableHealth], tables: Sequence[Table]) -> RenderableType:
+def seen(watched: Sequence[tuple[Table, TableProbe]], *, leaves_out_gone: bool) -> Iterator[tuple[TableHealth, Table]]:
+    """How the tables are; of all tables of a warehouse without those that were dropped since."""
+    for table, probe in watched:
+        try:
+            yield probe.look(), table
+        except InvalidInputError:
+            if not leaves_out_gone or table.store.is_as_opened():
+                raise
+
+
+def screen(found: Sequence[tuple[TableHealth, Table]]) -> RenderableType:
     """The whole screen: a line per table; for a single table also its worst buckets and newest commits."""
-    parts: list[RenderableType] = [_overview(healths, tables)]
-    if len(healths) == 1:
-        [health], [table] = healths, tables
+    parts: list[RenderableType] = [_overview(found)]
+    if len(found) == 1:
+        [(health, table)] = found
         parts += [_buckets(health, table), _commits(health)]
-    parts += [Text(f"{each.table}: {each.log_problem}", style="red") for each in healths if each.log_problem]
+    parts += [Text(f"{each.table}: {each.log_problem}", style="red") for each, _ in found if each.log_problem]
     return Group(*parts)
 
 
-def _overview(healths: Sequence[TableHealth], tables: Sequence[Table]) -> RenderableType:
+def _overview(found: Sequence[tuple[TableHealth, Table]]) -> RenderableType:
     """A line for each table that is written, that stands out, or that was named alone; the others in one sentence."""
     columns = (
         "table",
@@ -96,14 +107,14 @@ def _overview(healths: Sequence[TableHealth], tables: Sequence[Table]) -> Render
     for name in columns:
         made.add_column(name, justify="left" if name in ("table", "written by") else "right", overflow="fold")
     idle: list[str] = []
-    for health, table in zip(healths, tables, strict=True):
+    for health, table in found:
         cells = _cells(health, table)
-        if len(healths) > 1 and not health.rates(_WINDOW_S).commits_per_minute and not any(map(_hurts, cells)):
+        if len(found) > 1 and not health.rates(_WINDOW_S).commits_per_minute and not any(map(_hurts, cells)):
             idle.append(health.table)
         else:
             made.add_row(*cells)
     words = Text(f"{many_text(len(idle), 'table')} without writes in five minutes: ", style="dim")
-    parts: list[RenderableType] = [made] if len(idle) < len(healths) or not healths else []
+    parts: list[RenderableType] = [made] if len(idle) < len(found) or not found else []
     return Group(*parts, words.append(", ".join(idle))) if idle else Group(*parts)
 
 

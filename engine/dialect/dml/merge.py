@@ -40,29 +40,37 @@ def run_merge(context: SqlContext, statement: Statement) -> pa.Table | None:
     target = find_target(context, statement, tree.this)
     if target is None:
         return None
+    parts = read_merge(StatementText(statement), _alias_of(tree).lower(), target.names)
     try:
-        target.check_changes_rows("MERGE")
+        target.check_changes_rows("MERGE", deletes=any(each.action is MergeAction.DELETE for each in parts.clauses))
     except InvalidInputError as error:
         raise statement.source.problem(str(error), 0, len(statement.text)) from error
     start: int = tree.this.meta["span"][0]
     rows = QueryTarget(start, TargetUse.ROWS)
     with target.turn(), BoundText.bind(context, statement, StatementReads(context), target=rows) as bound:
-        changes = _Merge(statement, tree, target, bound).changes()
+        changes = _Merge(statement, tree, target, bound, parts).changes()
         return target.append(changes, read_snapshot_id=read_snapshot_id(bound, start))
+
+
+def _alias_of(tree: exp.Merge) -> str:
+    alias: str = tree.this.alias or tree.this.name
+    return alias
 
 
 class _Merge:
     """One MERGE over bound tables."""
 
-    def __init__(self, statement: Statement, tree: exp.Merge, target: WriteTarget, bound: BoundText) -> None:
+    def __init__(
+        self, statement: Statement, tree: exp.Merge, target: WriteTarget, bound: BoundText, parts: MergeText
+    ) -> None:
         self._statement = statement
         self._target = target
         self._bound = bound
         self._schema = target.schema
-        self._alias = tree.this.alias or tree.this.name
+        self._alias = _alias_of(tree)
         self._source_alias = tree.args["using"].alias_or_name or "_fluvial_rows"
         self._is_named = bool(tree.args["using"].alias_or_name)
-        self._parts: MergeText = read_merge(StatementText(statement), self._alias.lower(), target.names)
+        self._parts = parts
         self._fields = self._schema.fields
         self._keys = self._schema.primary_keys
         self._fold = target.names.folded

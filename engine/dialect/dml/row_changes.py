@@ -258,7 +258,7 @@ def _with_field(
 
 def _check(target: WriteTarget, statement: Statement, what: str) -> None:
     try:
-        target.check_changes_rows(what)
+        target.check_changes_rows(what, deletes=what == "DELETE")
     except InvalidInputError as error:
         raise statement.source.problem(str(error), 0, len(statement.text)) from error
 

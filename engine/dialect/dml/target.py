@@ -133,9 +133,9 @@ class WriteTarget:
         """Whether rows, which have no key, are deleted by their places."""
         return deletes_positions(self.table.files)
 
-    def check_changes_rows(self, statement: str) -> None:
+    def check_changes_rows(self, statement: str, *, deletes: bool) -> None:
         """Refuse row changes that the table does not support. Raises: InvalidInputError, with the reason."""
-        check_changes_rows(self.table.files, statement)
+        check_changes_rows(self.table.files, statement, deletes=deletes)
 
     def append(self, frame: DataFrame, *, read_snapshot_id: int | None = None) -> pa.Table:
         """Write rows with their kinds, and return their counts."""

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from engine.catalog import Catalog
 from engine.replacement import Replacement
 from engine.request.option_check import is_client_property
-from engine.request.place_options import TABLE_PLACE_KEYS
+from engine.request.place_options import TABLE_ID, TABLE_PLACE_KEYS
 from engine.request.read_keys import BATCH_KEYS, NEWEST_ROWS, STREAM_KEYS
 from engine.spark.catalog.planned.operation import RowLevelBuilder, RowLevelChange
 from engine.spark.catalog.proxy import Proxy, called
@@ -51,8 +51,21 @@ class TableProxy(Proxy):
     @cached_property
     def place(self) -> dict[str, str]:
         """The options by which ``format("fluvial")`` finds the table."""
+        if self._table is None:
+            return {**self._named, **self._source.options}
+        return {**self._named, TABLE_ID: self._table.store.table_id()}
+
+    @property
+    def _named(self) -> dict[str, str]:
         own = {key: value for key, value in self._catalog.options.items() if is_catalog_option(key)}
         return {**own, **self._login, _WAREHOUSE: self._catalog.warehouse, _TABLE: self._name, **self._state}
+
+    @cached_property
+    def _source(self) -> FluvialDataSource:
+        """Of a system table; that it has given its columns leaves the id of the table in its options."""
+        source = FluvialDataSource(self._named)
+        source.schema()
+        return source
 
     @property
     def _login(self) -> dict[str, str]:
@@ -65,7 +78,7 @@ class TableProxy(Proxy):
     @cached_property
     def _columns(self) -> StructType:
         if self._table is None:
-            return FluvialDataSource(self.place).schema()
+            return self._source.schema()
         return ReadOptions.parse(self.place, (*BATCH_KEYS, *STREAM_KEYS), opened=self._table).spark_schema()
 
     @cached_property

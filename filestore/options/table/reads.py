@@ -1,8 +1,12 @@
 """How a table is read."""
 
+from typing import Final
+
 from filestore.options.option import CHANGES, NOTHING, ROWS, STORAGE, At, Option, OptionValues, Stored
 from filestore.options.parsing import boolean, choice, duration_ms, file_name, integer, names, size_bytes, text
 from filestore.options.table.common import COUNT, MIB, NUMBER
+
+_NET: Final = "the difference is always the net one; what each commit changed is read by a stream"
 
 
 class ReadingOptions(OptionValues):
@@ -43,7 +47,7 @@ class ReadingOptions(OptionValues):
         "incremental-between",
         text,
         None,
-        "Changes between two snapshots or tags.",
+        "Net difference of two snapshots or tags.",
         ROWS,
         at=At.BATCH_READ,
         stored=Stored.NEVER,
@@ -52,16 +56,16 @@ class ReadingOptions(OptionValues):
         "incremental-between-timestamp",
         text,
         None,
-        "Changes between two times.",
+        "Net difference of two times.",
         ROWS,
         at=At.BATCH_READ,
         stored=Stored.NEVER,
     )
     incremental_between_scan_mode = Option(
         "incremental-between-scan-mode",
-        choice("auto", "delta", "changelog", "diff"),
+        choice("auto", "diff", refused=dict.fromkeys(("delta", "changelog"), _NET)),
         "auto",
-        "How changes are found.",
+        "How changes are found: both words mean the net difference.",
         ROWS,
         at=At.BATCH_READ,
     )

@@ -1,6 +1,7 @@
 """``fluvial tail``: the changes of a table as lines, ended cleanly by Ctrl-C, by a closed pipe, by a limit."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +69,29 @@ def test_wrong_requests(table: Table, fluvial: Run, tmp_path: Path, arguments: t
     code, _, err = fluvial("tail", "db.t", "--warehouse", str(tmp_path / "warehouse"), *arguments)
     assert code == 2
     assert said in err
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("form", ["json", "csv", "table"])
+@pytest.mark.parametrize("command", ["tail", "read"])
+def test_an_output_that_is_full_is_an_error_as_any_other(table: Table, tmp_path: Path, command: str, form: str) -> None:
+    """It asked to be reported. Also where all rows fit the buffer, which is written at the end."""
+    given = [sys.executable, "-m", "engine.cli", command, "db.t", "--warehouse", str(tmp_path / "warehouse")]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*given, "--format", form], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: something cannot be written: reason=.*No space left on device fix=.*\n", done.stderr)
+
+
+@pytest.mark.parametrize("command", ["tail", "read"])
+def test_control_characters_of_a_value_do_not_reach_the_terminal(
+    table: Table, fluvial: Run, tmp_path: Path, command: str
+) -> None:
+    """A terminal would obey them, and a row would take three lines."""
+    table.write(rows([2], "a\nb\tc\x1b[31m\x9bd\u2028e"))
+    _, out, _ = fluvial(command, "db.t", "--warehouse", str(tmp_path / "warehouse"), "--format", "table")
+    (line,) = [line for line in out.split("\n") if r"a\nb" in line]
+    assert r"a\nb\tc\x1b[31m\x9bd\u2028e" in line
 
 
 @pytest.mark.sweep

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,9 @@ import pytest
 from engine import Catalog, Table
 from engine.broker.broker import Broker
 from engine.follow.stream import StreamedChanges
+from engine.write.batch_writer import BatchWriter
 from lsm.errors import InvalidInputError, UnavailableError
+from tests.support.logs import write_batch, write_without_commit
 from tests.support.streams import content, expire, rows
 from tests.support.waiting import wait_until
 from tests.support.warehouses import ID_SCHEMA
@@ -87,6 +90,24 @@ def test_all_changes_of_a_commit_are_seen_at_once(table: Table) -> None:
 
 
 @pytest.mark.sweep
+def test_a_copy_of_an_eventual_table_has_whole_commits_only(broker: Broker, catalog: Catalog) -> None:
+    """Streams get the rows of a batch before its snapshot; the copy showed a commit bucket by bucket."""
+    options = {"bucket": "3", "log.kafka.bootstrap.servers": broker.bootstrap_servers, "log.consistency": "eventual"}
+    table = catalog.create_table("db.t", ID_SCHEMA, primary_key=["id"], options=options)
+    table.write(rows(range(9), "old"))
+    with table.live() as live, table.stream("latest", timeout_s=60) as stream:
+        write_without_commit(table, 1, rows(range(9), "new"))
+        seen = 0
+        while seen < 9:
+            seen += next(stream).rows.num_rows
+        looked_s = time.monotonic()
+        wait_until(lambda: time.monotonic() - live.age_s > looked_s, "the copy looks again")
+        assert {row["v"] for row in live.rows()} == {"old"}
+        again = BatchWriter(table.files, table.log, commit_user="eventual")
+        live.wait_for(table.handle_of(write_batch(again, 1, rows(range(9), "new"))))
+        assert {row["v"] for row in live.rows()} == {"new"}
+
+
 def test_a_copy_is_filled_again_when_changes_are_lost(catalog: Catalog) -> None:
     """Deleted rows do not stay. Without that choice every method says what happened."""
     table = catalog.create_table("db.lost", ID_SCHEMA, primary_key=["id"])

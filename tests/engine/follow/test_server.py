@@ -128,6 +128,20 @@ def test_answers(server: ChangeServer, path: str, headers: dict[str, str], statu
         answer = connection.getresponse()
         assert answer.status == status
         assert said in answer.read().decode()
+        length = answer.headers["Content-Length"]
+        connection.request("HEAD", path, headers=headers)
+        head = connection.getresponse()
+        assert (head.status, head.headers["Content-Length"], head.read()) == (status, length, b"")
+
+
+def test_a_look_at_the_head_of_the_stream_is_answered_and_holds_no_place(server: ChangeServer) -> None:
+    """It was 501; more of them than there are places for clients."""
+    for _ in range(105):
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)) as connection:
+            connection.request("HEAD", "/changes")
+            answer = connection.getresponse()
+            assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
+            assert answer.read() == b""
 
 
 def test_the_page_is_short() -> None:

@@ -11,10 +11,11 @@ from rich.console import Console
 
 from engine import Catalog, Table
 from engine.cli.app import run_command
-from engine.cli.commands.top import screen
+from engine.cli.commands.top import screen, seen
 from engine.monitor.table_probe import CommitFacts, TableHealth, TableProbe
 from filestore.snapshot.snapshot import CommitKind, Snapshot
 from filestore.system_tables import SYSTEM_TABLES
+from lsm.errors import InvalidInputError
 from tests.support.faults import MemoryFileIO
 from tests.support.tables import KEY_SCHEMA, key_table, memory_catalog, reopened, rows
 
@@ -143,7 +144,7 @@ def test_the_screen_shows_tables_buckets_and_commits() -> None:
         table.files.write(rows((1, value)))
     console = Console(width=140, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(screen([TableProbe(table).look()], [table]))
+        console.print(screen([(TableProbe(table).look(), table)]))
     shown = captured.get()
     assert "db.t" in shown
     assert "   6 ██████████████████░░░░░░" in shown
@@ -165,6 +166,17 @@ def test_the_command_looks_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "1 of 1 buckets" in capsys.readouterr().out
 
 
+def test_a_table_that_is_dropped_leaves_the_screen_of_all_and_ends_one_of_its_own() -> None:
+    catalog = memory_catalog()
+    made = [Table(catalog.create_table(f"db.{name}", KEY_SCHEMA, primary_key=["id"])) for name in ("a", "b")]
+    watched = [(table, TableProbe(table)) for table in made]
+    assert [table for _, table in seen(watched, leaves_out_gone=True)] == made
+    catalog.drop_table("db.a")
+    assert [table for _, table in seen(watched, leaves_out_gone=True)] == made[1:]
+    with pytest.raises(InvalidInputError, match="table is gone"):
+        list(seen(watched, leaves_out_gone=False))
+
+
 def test_tables_without_writes_are_one_line_and_trouble_is_coloured() -> None:
     """A stream, a job and a bucket with too many runs are seen at once; an idle table takes no line of its own."""
     catalog = memory_catalog()
@@ -178,7 +190,7 @@ def test_tables_without_writes_are_one_line_and_trouble_is_coloured() -> None:
     tables[2].store.consumers.write("reader", 1)
     console = Console(width=200, force_terminal=True)
     with console.capture() as captured:
-        console.print(screen([TableProbe(each).look() for each in tables], tables))
+        console.print(screen([(TableProbe(each).look(), each) for each in tables]))
     shown = captured.get()
     assert "1 table without writes in five minutes: db.idle" in re.sub(r"\x1b\[[\d;]*m", "", shown)
     [busy] = [line for line in shown.splitlines() if "db.busy" in line]

@@ -22,7 +22,7 @@ from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.log_formats import FormatOptions
 from tests.support.logs import ends_with_markers, write_batch, write_without_commit
 from tests.support.option_keys import dotted
-from tests.support.streams import as_foreign
+from tests.support.streams import as_foreign, expire
 from tests.support.tails import (
     Change,
     adopt,
@@ -346,6 +346,19 @@ def test_a_commit_of_another_engine_under_the_tail_is_kept(broker: Broker, tmp_p
     Path(table.store.paths.snapshot(1)).unlink()
     with pytest.raises(CorruptDataError, match="where the log continues is not known"):
         union(table)
+
+
+def test_a_table_that_was_only_overwritten_is_read_with_its_empty_log(broker: Broker, tmp_path: Path) -> None:
+    """No snapshot that is left has offsets, and none ever had: nothing was written to the log."""
+    table = new_table(tmp_path, broker=broker)
+    for key in (1, 2, 3):
+        table.overwrite(changes(adds([key], "file")).drop_columns("_row_kind"))
+    expire(table, 1, 2)
+    assert by_key(union(table).to_arrow()) == {3: "file"}
+    now = table.store.clock.now_ms()
+    assert by_key(table.read(timestamp=now, options=UNION).to_arrow()) == {3: "file"}
+    table.write(changes(adds([4])))
+    assert by_key(union(table).to_arrow()) == {3: "file", 4: "tail"}
 
 
 def test_lost_records_fail_the_read_unless_files_alone_are_allowed(broker: Broker, tmp_path: Path) -> None:

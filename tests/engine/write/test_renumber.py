@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from engine import Catalog, Table
-from engine.write.renumber import rewrite_with_higher_numbers
+from engine.write.renumber import headrooms, rewrite_with_higher_numbers
+from filestore.table import FileTable
 from lsm.errors import ConflictError, OutcomeUnknownError
 from tests.support.faults import MemoryFileIO
 from tests.support.roots import files_there, used_files
@@ -94,3 +96,62 @@ def test_a_batch_that_lost_a_race_leaves_no_file_behind(kind: str, lost: int) ->
     assert is_refused == (lost == 99)
     assert ((2, 1) in key_values(table)) is not is_refused
     assert files_there(table) == used_files(table)
+
+
+class Rivals:
+    """A file system beside which another writer publishes, right before each of the first snapshots is created."""
+
+    def __init__(self, inner: Any, count: int, write: Callable[[int], object]) -> None:
+        self.inner, self.left, self.write = inner, count, write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def create_exclusive(self, path: str, body: bytes) -> bool:
+        if self.left and "/snapshot/snapshot-" in path:
+            self.left -= 1
+            self.write(self.left)
+        found: bool = self.inner.create_exclusive(path, body)
+        return found
+
+
+def beside_rivals(table: Table, count: int) -> Table:
+    """The table as one writer has it; the other ones write the same key and one of their own."""
+
+    def write(number: int) -> None:
+        table.write({"id": [0, 1000 + number], "v": [number, number]})
+
+    files = table.files
+    return Table(FileTable(replace(files.store, io=Rivals(files.store.io, count, write))))
+
+
+SOON = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "2 ms"}
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({"bucket": "1"}, 1), ({"bucket": "1"}, 14), ({"bucket": "-1"}, 1), ({"bucket": "-1"}, 8)],
+    ids=["one", "many", "dynamic buckets, one", "dynamic buckets, many"],
+)
+def test_rows_in_memory_are_written_however_often_others_are_first(
+    catalog: Catalog, options: dict[str, str], count: int
+) -> None:
+    """One of 600 writes of two threads ended with "write the rows again"; of dynamic buckets each that was second."""
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    table = catalog.create_table("db.t", schema, primary_key=["id"], options={**options, **SOON})
+    beside_rivals(table, count).write({"id": [0, 1], "v": [-1, -1]})
+    found = {row["id"]: row["v"] for row in table.read().to_arrow().to_pylist()}
+    assert found == {0: -1, 1: -1, **{1000 + number: number for number in range(count)}}
+
+
+def test_rows_that_can_be_read_once_are_the_callers_to_write_again(catalog: Catalog) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    table = catalog.create_table("db.t", schema, primary_key=["id"], options={"bucket": "-1", **SOON})
+    rows = pa.table({"id": [0], "v": [-1]}, schema=schema)
+    with pytest.raises(ConflictError):
+        beside_rivals(table, 1).write(iter(rows.to_batches()))
+    assert table.read().to_arrow().num_rows == 2
+
+
+def test_numbers_that_are_left_free_grow_past_what_others_use() -> None:
+    assert [*islice(headrooms(), 5)] == [0, 1000, 4000, 16_000, 64_000]

@@ -488,7 +488,8 @@ def test_an_expiry_at_the_same_moment_breaks_nothing(change: str, side: str) -> 
         opened = table.on_branch(side)  # before the branch is renamed, say
 
         def act(opened: FileTable = opened) -> None:
-            expire_all_but(opened, keep=1)
+            with suppress(InvalidInputError):  # the branch has gone
+                expire_all_but(opened, keep=1)
 
         with suppress(ConflictError, InvalidInputError):
             changes[change](on(table, Nth(table.store.io, nth, act)))

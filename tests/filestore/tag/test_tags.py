@@ -145,9 +145,9 @@ def test_a_branch_keeps_the_tag_that_it_began_at_and_no_other_of_the_same_name(h
     table.write(rows((1, 1)))
     create_tag(table.store, "start")
     create_branch(table.store, "dev", tag="start")
-    branch = table.on_branch("dev")
     if not has_origin:
-        table.store.io.delete(f"{branch.store.paths.branch_root}/ORIGIN")
+        table.store.io.delete(f"{table.store.paths.with_branch('dev').branch_root}/ORIGIN")
+    branch = table.on_branch("dev")
     for each in (table, branch):
         each.write(rows((2, 2)))
         create_tag(each.store, "daily", retained_ms=1)

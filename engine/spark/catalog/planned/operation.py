@@ -78,7 +78,8 @@ class RowLevelChange(Proxy):
                 "fix='set spark.hadoop.fs.<scheme>.impl, or use MERGE INTO of spark.sql'"
             )
         if table.schema.primary_keys:
-            check_changes_rows(table.files, str(self._command.toString()))
+            command = str(self._command.toString())  # a MERGE does not say whether it deletes: its rows do
+            check_changes_rows(table.files, command, deletes=command == "DELETE")
         snapshot = table.latest_snapshot()
         self._read_id = 0 if snapshot is None else snapshot.id
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from engine.read.frames import table_frame
+from engine.request.changed_rows import ignores_deletes
 from engine.request.read_keys import NEWEST_ROWS
 from engine.runtime.spark_internals import empty_frame
 from engine.table import Table
@@ -34,7 +35,7 @@ def write_difference(
         new: all rows that were read and stay, changed or not, and new ones.
 
     Raises:
-        InvalidInputError: two rows of one key.
+        InvalidInputError: two rows of one key, or a row that goes from a table that ignores deletes.
         ConflictError: other writers committed meanwhile; nothing is visible: run the statement again.
     """
     if not table.schema.primary_keys:
@@ -71,10 +72,13 @@ def changed_rows(old: DataFrame, new: DataFrame, table: Table) -> DataFrame:
     updates = [_image(_NEW, names, "+U")]
     if table.options.log_takes_old_rows:
         updates.insert(0, _image(_OLD, names, "-U"))
+    gone = F.array(_image(_OLD, names, "-D"))
+    if table.options.ignore_delete:
+        gone = F.raise_error(F.lit(ignores_deletes(table.files, "MERGE")))
     is_changed = ~after.eqNullSafe(before) if _is_comparable(_columns(table)) else F.lit(True)
     rows = (
         F.when(before.isNull(), F.array(_image(_NEW, names, "+I")))
-        .when(after.isNull(), F.array(_image(_OLD, names, "-D")))
+        .when(after.isNull(), gone)
         .when(is_changed, F.array(*updates))
     )
     return joined.select(F.explode(rows).alias("row")).select("row.*")

@@ -467,6 +467,20 @@ def test_a_wrong_merge_is_refused_and_leaves_nothing(tables: Tables, source: str
     assert table.store.snapshots.latest_id() == 1
 
 
+def test_a_merge_that_deletes_nothing_changes_a_table_that_ignores_deletes(tables: Tables) -> None:
+    """As an UPDATE does."""
+    table = tables.keyed(**{"ignore-delete": "true"})
+    merge = "MERGE INTO {t} t USING (SELECT 2L AS id, 5 AS v) s ON t.id = s.id"
+    tables.run(f"{merge} WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)")
+    assert row_set(table) == {(1, 10, "a"), (2, 5, "b"), (3, 30, "c")}
+    for clauses in (
+        "WHEN MATCHED THEN DELETE",
+        "WHEN MATCHED THEN UPDATE SET v = 1 WHEN NOT MATCHED BY SOURCE THEN DELETE",
+    ):
+        assert "the table ignores deletes: statement=MERGE" in tables.refused(f"{merge} {clauses}")
+    assert table.store.snapshots.latest_id() == 2
+
+
 def test_a_key_that_stays_may_be_assigned(tables: Tables) -> None:
     table = tables.keyed()
     tables.run("MERGE INTO {t} t USING u ON t.id = u.k AND u.k = 2 WHEN MATCHED THEN UPDATE SET id = k, v = 5")

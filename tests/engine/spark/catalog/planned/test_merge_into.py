@@ -102,6 +102,17 @@ def test_what_cannot_be_merged_says_why_and_changes_nothing(spark: SparkSession,
     assert not list(Path(table.store.paths.root).glob("staging/*"))
 
 
+def test_a_table_that_ignores_deletes_takes_a_merge_that_deletes_nothing(spark: SparkSession, shop: Catalog) -> None:
+    """As an UPDATE; a row that would go is an error, and nothing of the statement is visible."""
+    table = made_table(shop, "kept", options={"ignore-delete": "true"})
+    rows = source(spark, (1, "it's", 11), (60, "new", 600))
+    merge(table, rows).whenMatched().updateAll().whenNotMatched().insertAll().merge()
+    assert {(1, "it's", 11), (60, "new", 600)} <= {*merged_rows(table)}
+    with pytest.raises(Exception, match="the table ignores deletes: statement=MERGE"):
+        merge(table, rows).whenMatched().delete().merge()
+    assert len(merged_rows(table)) == 11
+
+
 def test_a_log_gets_each_change_once(spark: SparkSession, shop: Catalog, broker: Broker) -> None:
     """With the row before it, where the log wants that of its writers: its format has an update as two records."""
     servers = {"log.kafka.bootstrap.servers": broker.bootstrap_servers, "log.changelog-mode": "all"}
