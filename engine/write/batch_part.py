@@ -369,7 +369,12 @@ class _Part:
         return log
 
     def _tracked(self, rows: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        """Rows that go to the log: all but those of partitions without change tracking."""
+        """Rows that go to the log: all but those of partitions without change tracking.
+
+        Without a key also those that the table ignores: a reader of the log would take them for deletes of its rows.
+        """
+        if not self._spec.table.store.has_key:
+            rows, kinds = self._write.without_ignored(rows, kinds)
         if self._untracked is None:
             return rows, kinds
         kept = pc.invert(filter_mask(self._untracked, rows))

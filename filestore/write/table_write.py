@@ -139,7 +139,7 @@ class TableWrite:
         try:
             batch = conform_batch(rows, self._given, rounds=table.options.write_round_values)
             kinds = self._kinds(batch) if given_kinds is None else given_kinds
-            batch, kinds = self._without_ignored(batch, kinds)
+            batch, kinds = self.without_ignored(batch, kinds)
             if self._counts is not None:
                 batch, kinds = self._counts.to_stored(batch, kinds), repeated_kind(RowKind.INSERT, batch.num_rows)
             self._check_kinds(kinds)
@@ -159,7 +159,7 @@ class TableWrite:
             return row_kinds_of_column(batch.column(field), field)
         return repeated_kind(RowKind.INSERT, batch.num_rows)
 
-    def _without_ignored(self, batch: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+    def without_ignored(self, batch: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
         """Leave out what the table ignores: other readers would take ignored retracts for real ones."""
         options = self._table.options
         if options.ignore_delete:
