@@ -32,8 +32,8 @@ def test_streams_and_union_reads_have_the_rows_of_the_table(
     if untracked:
         options["change-tracking.untracked-partitions"] = '[{"p": "b"}]'
     table = catalog.create_table("d.t", schema, partition_by=["p"], options=options)
-    table.write(pa.table({"p": ["a"] * len(kinds), "id": range(len(kinds)), "_row_kind": kinds}))
     table.write(pa.table({"p": ["a"], "id": [9], "_row_kind": ["+I"]}))
+    table.write(pa.table({"p": ["a"] * len(kinds), "id": range(len(kinds)), "_row_kind": kinds}))
     wanted = sorted(table.read().to_arrow()["id"].to_pylist())
     assert wanted == [*(each for each, kind in enumerate(kinds) if kind[0] == "+"), 9]
     assert sorted(table.read(options={"scan.log.union": "true"}).to_arrow()["id"].to_pylist()) == wanted
