@@ -50,7 +50,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv venv-peers venv-dbt venv-bench venv-older jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore histories simulate soak soak-job soak-table lint audit format clean
+.PHONY: help venv venv-peers venv-dbt venv-bench venv-older jars jars-peers parts test test-all test-fast demo demo-cdc demo-flink bench explore crossings histories simulate soak soak-job soak-table lint audit format clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -132,6 +132,9 @@ bench: venv venv-peers venv-bench jars ## the benchmarks: one line of JSON each,
 explore: parts ## the tests of random input, with input that no run had before, then histories
 	$(PYTEST) -n $(WORKERS) $(GROUPS) --hypothesis-profile explore -m "hypothesis and not soak" $(ARGS)
 	$(MAKE) histories ARGS=
+
+crossings: venv ## tables from the whole space of options, histories of everything, every way to read; ARGS='--seconds 3600'
+	$(PY) -m tests.crossings $(ARGS)
 
 histories: venv ## random histories of versions and lineage by oracles, with new seeds; ARGS='--seconds 3600', '--only lineage'
 	$(PY) -m tests.histories $(ARGS)
