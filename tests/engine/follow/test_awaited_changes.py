@@ -52,7 +52,7 @@ class Follower:
         return self.state
 
 
-def made(catalog: Catalog, layout: str, **options: str) -> Table:
+def awaiting_table(catalog: Catalog, layout: str, **options: str) -> Table:
     own, partition_by = LAYOUTS[layout]
     key = [*partition_by, "id"]
     given = {**own, **{key.replace("_", "-"): text for key, text in options.items()}}
@@ -63,7 +63,7 @@ def by_id(table: Table) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in table.read().to_arrow().to_pylist()}
 
 
-def batch(chance: random.Random, number: int) -> pa.Table:
+def a_batch(chance: random.Random, number: int) -> pa.Table:
     ids = chance.sample(range(12), 4)
     kinds = [chance.choice(["+I", "+U", "-D"]) for _ in ids]
     found = [{"p": "ab"[each % 2], "id": each, "v": f"v{number}"} for each in ids]
@@ -91,12 +91,12 @@ def test_followers_have_what_was_written_when_the_write_returns(
     catalog: Catalog, write: Callable[[Table, pa.Table], None], producer: str, layout: str
 ) -> None:
     """From the start, from positions between, and in a copy; each change once, with the row that was there."""
-    table = made(catalog, layout, changelog_producer=producer)
+    table = awaiting_table(catalog, layout, changelog_producer=producer)
     chance, follower = random.Random(f"{producer} {layout}"), Follower()
-    table.write(batch(chance, 0))
+    table.write(a_batch(chance, 0))
     with table.live() as live:
         for number in range(1, 6):
-            write(table, batch(chance, number))
+            write(table, a_batch(chance, number))
             state = by_id(table)
             assert Follower().catch_up(table) == state
             assert follower.catch_up(table) == state
@@ -107,7 +107,7 @@ def test_followers_have_what_was_written_when_the_write_returns(
 
 
 def test_a_copy_has_a_write_that_it_waits_for(catalog: Catalog) -> None:
-    table = made(catalog, "buckets", changelog_producer="lookup")
+    table = awaiting_table(catalog, "buckets", changelog_producer="lookup")
     with table.live() as live:
         for number in range(20):
             done = table.write([{"p": "a", "id": 1, "v": f"v{number}"}])
@@ -118,7 +118,7 @@ def test_a_copy_has_a_write_that_it_waits_for(catalog: Catalog) -> None:
 @pytest.mark.sweep
 def test_writers_side_by_side_leave_no_change_behind(catalog: Catalog) -> None:
     """A compaction that is overtaken by another one's commit is tried again."""
-    table = made(catalog, "one bucket", changelog_producer="lookup")
+    table = awaiting_table(catalog, "one bucket", changelog_producer="lookup")
     follower = Follower()
 
     def write(first: int) -> None:

@@ -71,7 +71,7 @@ def within(table: Table, place: str | None, rows: int, **choices: Any) -> tuple[
 
 
 @dataclass
-class World:
+class ReadWorld:
     """A table, its time, and the names that its columns have now, by those that they had first."""
 
     catalog: Catalog
@@ -198,7 +198,7 @@ def test_a_batch_read_with_a_restart_after_any_row_is_the_batch_read_without(
     if given.pop("log.system", None):
         given["log.kafka.bootstrap.servers"] = broker.bootstrap_servers
     catalog, clock = Catalog(str(tmp_path)), ManualClock()
-    world = World(catalog, new_table(catalog, SCHEMA, options=given).name, clock)
+    world = ReadWorld(catalog, new_table(catalog, SCHEMA, options=given).name, clock)
     world.write(*(("+I", *change[1:]) for change in some_changes(choose, 10)))
     _, place = taken(world.table, None, 1 if begins == "with a snapshot" else None, **world.choices(asked, None))
     if begins != "with a snapshot":
@@ -228,7 +228,7 @@ def test_a_batch_read_with_a_restart_after_any_row_is_the_batch_read_without(
 
 
 def rows_and_places(
-    world: World, place: str, asked: dict[str, Any], chosen: Sequence[str] | None
+    world: ReadWorld, place: str, asked: dict[str, Any], chosen: Sequence[str] | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Every row that follows a place, and the position behind it."""
     rows: Rows = []

@@ -41,7 +41,7 @@ OTHER = pa.schema([("id", pa.int64()), ("other", pa.string()), ("more", pa.int64
 OPTIONS = {"bucket": "1"}
 
 
-def filled(table: Table, commits: int = 3) -> Table:
+def filled_table(table: Table, commits: int = 3) -> Table:
     """Rows 1 to 3, the newest snapshot tagged."""
     for key in range(1, commits + 1):
         table.write(pa.Table.from_pylist([{"id": key}]))
@@ -49,33 +49,33 @@ def filled(table: Table, commits: int = 3) -> Table:
     return table
 
 
-def made(catalog: Catalog, schema: pa.Schema = ID_SCHEMA, commits: int = 3) -> Table:
-    return filled(catalog.create_table("db.t", schema, primary_key=["id"], options=OPTIONS), commits)
+def table_to_go(catalog: Catalog, schema: pa.Schema = ID_SCHEMA, commits: int = 3) -> Table:
+    return filled_table(catalog.create_table("db.t", schema, primary_key=["id"], options=OPTIONS), commits)
 
 
 End = Callable[[Catalog], Iterator[Table]]  # gives an opened table, then ends it
 
 
 def dropped(catalog: Catalog) -> Iterator[Table]:
-    yield made(catalog)
+    yield table_to_go(catalog)
     catalog.drop_table("db.t")
 
 
-def made_again(catalog: Catalog, schema: pa.Schema = ID_SCHEMA, commits: int = 3) -> Iterator[Table]:
+def made_twice(catalog: Catalog, schema: pa.Schema = ID_SCHEMA, commits: int = 3) -> Iterator[Table]:
     yield from dropped(catalog)
-    made(catalog, schema, commits)
+    table_to_go(catalog, schema, commits)
 
 
 def made_again_with_other_columns(catalog: Catalog) -> Iterator[Table]:
-    return made_again(catalog, OTHER)
+    return made_twice(catalog, OTHER)
 
 
 def made_again_with_more_commits(catalog: Catalog) -> Iterator[Table]:
-    return made_again(catalog, OTHER, 9)
+    return made_twice(catalog, OTHER, 9)
 
 
 def made_again_with_fewer_commits(catalog: Catalog) -> Iterator[Table]:
-    return made_again(catalog, ID_SCHEMA, 1)
+    return made_twice(catalog, ID_SCHEMA, 1)
 
 
 def made_again_empty(catalog: Catalog) -> Iterator[Table]:
@@ -84,13 +84,13 @@ def made_again_empty(catalog: Catalog) -> Iterator[Table]:
 
 
 def renamed(catalog: Catalog) -> Iterator[Table]:
-    yield made(catalog)
+    yield table_to_go(catalog)
     catalog.rename_table("db.t", "db.u")
 
 
 def renamed_and_followed(catalog: Catalog) -> Iterator[Table]:
     yield from renamed(catalog)
-    filled(catalog.create_table("db.v", OTHER, primary_key=["id"], options=OPTIONS), 5)
+    filled_table(catalog.create_table("db.v", OTHER, primary_key=["id"], options=OPTIONS), 5)
     catalog.rename_table("db.v", "db.t")
 
 
@@ -105,14 +105,14 @@ def without_ids(table: Table) -> None:
 
 
 def made_again_by_another_engine(catalog: Catalog) -> Iterator[Table]:
-    without_ids(made(catalog))
+    without_ids(table_to_go(catalog))
     yield catalog.table("db.t")
     catalog.drop_table("db.t")
-    without_ids(made(catalog))
+    without_ids(table_to_go(catalog))
 
 
 def branched(catalog: Catalog) -> Table:
-    create_branch(made(catalog), "dev", tag="eod")
+    create_branch(table_to_go(catalog), "dev", tag="eod")
     branch = catalog.table("db.t", branch="dev")
     branch.write(pa.Table.from_pylist([{"id": 4}]))
     return branch
@@ -165,14 +165,14 @@ def main_moved_back(catalog: Catalog) -> Iterator[Table]:
 
 
 ENDS: Sequence[End] = (
-    dropped, made_again, made_again_with_other_columns, made_again_with_more_commits, made_again_with_fewer_commits,
+    dropped, made_twice, made_again_with_other_columns, made_again_with_more_commits, made_again_with_fewer_commits,
     made_again_empty, renamed, renamed_and_followed, made_again_by_another_engine, branch_deleted, branch_made_again,
     branch_made_again_with_commits, branch_renamed, branch_renamed_and_made_again, branch_of_a_dropped_table,
     main_replaced, main_moved_back,
 )  # fmt: skip
 
 
-def streamed(table: Table, start: Any = None, **choices: Any) -> list[Any]:
+def streamed_rows(table: Table, start: Any = None, **choices: Any) -> list[Any]:
     with table.stream(start, timeout_s=20, **choices) as stream:
         return list(stream)
 
@@ -202,11 +202,11 @@ WAYS: Mapping[str, Callable[[Table], Any]] = {
     "diff": lambda table: table.diff(1, 2).to_arrow(),
     "diff from nothing": lambda table: table.diff("0").to_arrow(),
     "table diff": lambda table: table_diff(table, "1", "2"),
-    "stream": lambda table: streamed(table, follow=False),
-    "stream that follows": lambda table: streamed(table, follow=True),
-    "latest stream": lambda table: streamed(table, "latest", follow=False),
-    "stream from a snapshot": lambda table: streamed(table, 1, follow=False),
-    "stream from a tag": lambda table: streamed(table, "eod", follow=False),
+    "stream": lambda table: streamed_rows(table, follow=False),
+    "stream that follows": lambda table: streamed_rows(table, follow=True),
+    "latest stream": lambda table: streamed_rows(table, "latest", follow=False),
+    "stream from a snapshot": lambda table: streamed_rows(table, 1, follow=False),
+    "stream from a tag": lambda table: streamed_rows(table, "eod", follow=False),
     "live": lived,
     "compact": lambda table: table.compact(full=True),
     "compact by the procedure": compact,
@@ -246,7 +246,7 @@ def required(procedure: Procedure[Any]) -> Mapping[str, Any]:
     return {each.name: values[each.kind] for each in procedure.parameters if each.is_required}
 
 
-@pytest.mark.parametrize("end", [dropped, made_again, renamed_and_followed, branch_of_a_dropped_table])
+@pytest.mark.parametrize("end", [dropped, made_twice, renamed_and_followed, branch_of_a_dropped_table])
 def test_each_procedure_says_that_the_table_is_gone(catalog: Catalog, end: End) -> None:
     table, *_ = end(catalog)
     of_tables = [each for each in PROCEDURES.values() if each.is_of_table]
@@ -282,7 +282,7 @@ def begun_system_table(catalog: Catalog, name: str) -> Callable[[Table], Callabl
     return begin
 
 
-@pytest.mark.parametrize("end", [dropped, made_again, made_again_with_other_columns, made_again_empty])
+@pytest.mark.parametrize("end", [dropped, made_twice, made_again_with_other_columns, made_again_empty])
 def test_a_table_with_a_log_says_that_it_is_gone(tmp_path: Path, broker: Broker, end: End) -> None:
     """Also what reads the log beside the files, or the log alone."""
     catalog = Catalog(tmp_path / "warehouse", {"log.kafka.bootstrap.servers": broker.bootstrap_servers})

@@ -55,20 +55,20 @@ def test_anything_else_is_refused_with_the_name_and_the_value(place: str, text: 
         PLACES[place](text)
 
 
-def new_table(catalog: Catalog) -> Table:
+def boolean_table(catalog: Catalog) -> Table:
     catalog.create_database("d", if_not_exists=True)
     return catalog.create_table("d.t", SCHEMA)
 
 
 @pytest.mark.parametrize("text", ["nonsense", "yes", "1"])
 def test_a_sink_refuses_what_is_no_boolean_with_option_value_and_fix(text: str, tmp_path: Path) -> None:
-    table = new_table(Catalog(str(tmp_path)))
+    table = boolean_table(Catalog(str(tmp_path)))
     with pytest.raises(InvalidInputError, match=f"option=write-only value='{text}' expected='true or false' fix="):
         sink(table, {"write-only": text})
 
 
 def test_a_sink_and_a_batch_write_take_any_case(tmp_path: Path) -> None:
-    table = new_table(Catalog(str(tmp_path)))
+    table = boolean_table(Catalog(str(tmp_path)))
     assert isinstance(sink(table, {"change-tracking": "FALSE", "write-only": " TRUE"}), StreamSink)
     done = table.write(pa.table({"p": ["a"], "n": [1]}), options={"change-tracking": "FALSE"})
     assert done.snapshot is not None
@@ -77,7 +77,7 @@ def test_a_sink_and_a_batch_write_take_any_case(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "near"), [("change-trakking", "change-tracking"), ("write-onyl", "write-only")])
 def test_a_batch_write_refuses_unknown_options_with_the_nearest(key: str, near: str, tmp_path: Path) -> None:
-    table = new_table(Catalog(str(tmp_path)))
+    table = boolean_table(Catalog(str(tmp_path)))
     with pytest.raises(InvalidInputError, match=f"unknown write option: {key} did_you_mean={near}"):
         table.write(pa.table({"p": ["a"], "n": [1]}), options={key: "true"})
 

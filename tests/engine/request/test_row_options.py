@@ -61,7 +61,7 @@ def misplaced(door: Door) -> Mapping[str, str]:
     return {key: other_text(option) for key, option in declared.items() if not option.at & door.at}
 
 
-def refusal(door: Door, catalog: Catalog, given: Mapping[str, str]) -> str | None:
+def refusal_at(door: Door, catalog: Catalog, given: Mapping[str, str]) -> str | None:
     """What a door says to options; None: it takes them."""
     try:
         door.open(catalog, given)
@@ -76,7 +76,7 @@ def test_an_option_that_decides_about_rows_is_refused_where_it_is_not_for(name: 
     table = catalog.create_table("d.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     table.write(ROWS)
     given = misplaced(DOORS[name])
-    found = {key: refusal(DOORS[name], catalog, {key: text}) for key, text in given.items()}
+    found = {key: refusal_at(DOORS[name], catalog, {key: text}) for key, text in given.items()}
     assert len(found) > 60
     assert [key for key, says in found.items() if says is None] == []
     assert [

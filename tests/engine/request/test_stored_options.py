@@ -21,7 +21,7 @@ from lsm.errors import InvalidInputError
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
 
-def row(number: int) -> pa.Table:
+def one_row(number: int) -> pa.Table:
     return pa.table({"id": [number], "v": [number]}, schema=SCHEMA)
 
 
@@ -30,14 +30,14 @@ def table(catalog: Catalog) -> Table:
     """Three snapshots of a row each, a tag on the first, and a branch that begins there."""
     made = catalog.create_table("d.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     for number in (1, 2, 3):
-        made.write(row(number))
+        made.write(one_row(number))
         if number == 1:
             create_tag(made, "first")
     create_branch(made.store, "dev", snapshot_id=1)
     return made
 
 
-def stored(catalog: Catalog, options: Mapping[str, str]) -> Table:
+def with_stored(catalog: Catalog, options: Mapping[str, str]) -> Table:
     """The table with options that another engine has put into its schema file."""
     path = Path(catalog.warehouse) / "d.db" / "t" / "schema" / "schema-0"
     body = json.loads(path.read_text())
@@ -45,11 +45,11 @@ def stored(catalog: Catalog, options: Mapping[str, str]) -> Table:
     return catalog.table("d.t")
 
 
-def batch(table: Table, **given: str) -> list[int]:
+def batch_read(table: Table, **given: str) -> list[int]:
     return sorted(table.read(options=given).to_arrow()["id"].to_pylist())
 
 
-def streamed(table: Table, **given: str) -> list[int]:
+def stream_read(table: Table, **given: str) -> list[int]:
     found = table.stream(options=given, follow=False)
     return sorted(number for each in found for number in each.rows["id"].to_pylist())
 
@@ -84,18 +84,18 @@ def opened_by_spark(catalog: Catalog, *, streams: bool) -> None:
 def test_batch_reads_honour_the_state_that_a_table_has(
     options: dict[str, str], ids: list[int], catalog: Catalog, table: Table
 ) -> None:
-    assert batch(table) == [1, 2, 3]
-    assert batch(stored(catalog, options)) == ids
+    assert batch_read(table) == [1, 2, 3]
+    assert batch_read(with_stored(catalog, options)) == ids
 
 
 def test_a_time_that_a_table_has_is_one_of_batch_reads_too(catalog: Catalog, table: Table) -> None:
     """As in Paimon, under each spelling; beside log.scan it is where streams start."""
     time_ms = str(table.store.snapshots.read(2).time_ms)
     for key in ("scan.timestamp-millis", "log.scan.timestamp-mills", "scan.timestamp"):
-        assert batch(stored(catalog, {key: time_ms})) == [1, 2]
-        assert batch(stored(catalog, {key: time_ms, "scan.mode": "from-timestamp"})) == [1, 2]
+        assert batch_read(with_stored(catalog, {key: time_ms})) == [1, 2]
+        assert batch_read(with_stored(catalog, {key: time_ms, "scan.mode": "from-timestamp"})) == [1, 2]
     of_streams = {"log.scan.timestamp-mills": time_ms, "log.scan": "from-timestamp"}
-    assert batch(stored(catalog, of_streams)) == [1, 2, 3]
+    assert batch_read(with_stored(catalog, of_streams)) == [1, 2, 3]
 
 
 REFUSED = [
@@ -142,34 +142,34 @@ def test_what_a_table_has_and_is_not_honoured_is_refused_with_its_name(
     says = "|".join(rf"{re.escape(key)}( value)?={re.escape(value)}" for key, value in options.items())
     if use == "open":
         with pytest.raises(InvalidInputError, match=says):
-            stored(catalog, options)
+            with_stored(catalog, options)
         return
-    table = stored(catalog, options)
+    table = with_stored(catalog, options)
     uses: dict[str, Callable[[], object]] = {
-        "read": lambda: batch(table),
-        "stream": lambda: streamed(table),
-        "write": lambda: table.write(row(4)),
+        "read": lambda: batch_read(table),
+        "stream": lambda: stream_read(table),
+        "write": lambda: table.write(one_row(4)),
     }
     with pytest.raises(InvalidInputError, match=says):
         uses[use]()
     if use != "write" and "branch" not in options:
         with pytest.raises(InvalidInputError, match=says):
             opened_by_spark(catalog, streams=use == "stream")
-        table.write(row(4))
+        table.write(one_row(4))
     if "row-tracking.enabled" in options:
         return  # once there are rows it does not change
     for each in options:
         catalog.alter_table("d.t", [RemoveOption(each)])
     mended = catalog.table("d.t")
-    mended.write(row(4))
-    assert batch(mended) == streamed(mended) == [1, 2, 3, 4]
+    mended.write(one_row(4))
+    assert batch_read(mended) == stream_read(mended) == [1, 2, 3, 4]
 
 
 def test_a_state_that_the_reader_names_takes_the_place_of_the_tables(catalog: Catalog, table: Table) -> None:
-    table = stored(catalog, {"incremental-between": "1,2", "scan.version": "first"})
-    assert batch(table, **{"scan.mode": "latest"}) == [1, 2, 3]
-    assert batch(table, **{"scan.tag-name": "first"}) == [1]
-    assert streamed(table, **{"log.scan": "full"}) == [1, 2, 3]
+    table = with_stored(catalog, {"incremental-between": "1,2", "scan.version": "first"})
+    assert batch_read(table, **{"scan.mode": "latest"}) == [1, 2, 3]
+    assert batch_read(table, **{"scan.tag-name": "first"}) == [1]
+    assert stream_read(table, **{"log.scan": "full"}) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("key", ["branch", "scan.branch", "incremental-between", "incremental-to-auto-tag"])

@@ -17,7 +17,7 @@ _WORDS = "is gone|no such table|not shared with this host|FILE_NOT_EXIST"
 OTHER = pa.schema([("id", pa.int64()), ("other", pa.string())])
 
 
-def made(catalog: Catalog, schema: pa.Schema = ID_SCHEMA) -> Table:
+def frame_to_go(catalog: Catalog, schema: pa.Schema = ID_SCHEMA) -> Table:
     """Files that have to be merged."""
     table = catalog.create_table("db.t", schema, primary_key=["id"], options={"bucket": "1"})
     for key in (1, 1, 2):
@@ -29,14 +29,14 @@ def dropped(catalog: Catalog) -> None:
     catalog.drop_table("db.t")
 
 
-def made_again(catalog: Catalog) -> None:
+def made_twice(catalog: Catalog) -> None:
     dropped(catalog)
-    made(catalog)
+    frame_to_go(catalog)
 
 
 def made_again_with_other_columns(catalog: Catalog) -> None:
     dropped(catalog)
-    made(catalog, OTHER)
+    frame_to_go(catalog, OTHER)
 
 
 def made_again_empty(catalog: Catalog) -> None:
@@ -74,12 +74,12 @@ def lake(spark: SparkSession, catalog: Catalog) -> Iterator[Catalog]:
     uninstall(spark, name="lake")
 
 
-@pytest.mark.parametrize("end", [dropped, made_again, made_again_with_other_columns, made_again_empty])
+@pytest.mark.parametrize("end", [dropped, made_twice, made_again_with_other_columns, made_again_empty])
 def test_a_frame_of_a_table_that_is_gone_has_no_rows_and_ends_with_an_error(
     spark: SparkSession, lake: Catalog, end: Callable[[Catalog], None]
 ) -> None:
     """Not with the rows of a table that was made again, be it of the same columns."""
-    asked = frames(spark, lake, made(lake))
+    asked = frames(spark, lake, frame_to_go(lake))
     end(lake)
     for frame in asked.values():
         with pytest.raises((PySparkException, Py4JError, InvalidInputError), match=_WORDS):

@@ -38,7 +38,7 @@ Event = tuple[str, int, int]
 Sums = dict[int, tuple[int, int, float]]
 
 
-def table_of(engine: str, **options: str) -> FileTable:
+def retracting_table(engine: str, **options: str) -> FileTable:
     given = {key.replace("_", "-"): text for key, text in options.items()}
     return key_table(schema=SCHEMA, **ENGINES[engine], **given)
 
@@ -84,7 +84,7 @@ def added(state: Sums, *events: Event) -> Sums:
 @pytest.mark.parametrize("compacts", [False, True])
 @pytest.mark.parametrize("vectors", ["false", "true"])
 def test_a_retract_before_its_row_is_not_forgotten(engine: str, kind: str, compacts: bool, vectors: str) -> None:
-    table, sequence, state = table_of(engine, **{"deletion-vectors.enabled": vectors}), Sequence(), Sums()
+    table, sequence, state = retracting_table(engine, **{"deletion-vectors.enabled": vectors}), Sequence(), Sums()
     for event in ((kind, 1, 5), (kind, 1, 3), ("+I", 1, 5), (kind, 2, 7), ("+U", 1, 9), ("+I", 1, 3), ("+I", 2, 7)):
         sequence.write(table, event)
         state = added(state, event)
@@ -98,7 +98,7 @@ def test_a_retract_before_its_row_is_not_forgotten(engine: str, kind: str, compa
 def test_a_filter_sees_the_row_that_a_retract_is() -> None:
     """The statistics of its file say 5."""
     for compacts in (False, True):
-        table = table_of("aggregation")
+        table = retracting_table("aggregation")
         Sequence().write(table, ("-U", 1, 5), ("+I", 2, 5))
         if compacts:
             table.compact(full=True)
@@ -125,7 +125,7 @@ def test_sums_are_those_of_a_dictionary_whenever_compactions_run(
 ) -> None:
     """FL-166, FL-186, FL-187: at every step, also of older snapshots, and of the differences between them."""
     options = {"deletion-vectors.enabled": vectors, "file.format": file_format}
-    table, sequence, state = table_of(engine, **SMALL, **options), Sequence(), Sums()
+    table, sequence, state = retracting_table(engine, **SMALL, **options), Sequence(), Sums()
     states: dict[int, Sums] = {}
     for events, compaction in history:
         sequence.write(table, *events)
@@ -160,7 +160,7 @@ def test_the_changelog_of_compactions_folds_to_the_sums(
     engine: str, producer: str, history: list[tuple[list[Event], str]]
 ) -> None:
     """A -U and a -D have the row that was there, a +I a key that was not."""
-    table = table_of(engine, **SMALL, **{"changelog-producer": producer, "write-only": "true"})
+    table = retracting_table(engine, **SMALL, **{"changelog-producer": producer, "write-only": "true"})
     compacting, sequence, state = table.with_options({"write-only": "false"}), Sequence(), Sums()
     folded: Sums = {}
     for events, compaction in [*history, ([], "full")]:
@@ -182,7 +182,7 @@ def test_the_changelog_of_compactions_folds_to_the_sums(
 
 def test_rows_are_written_again_as_they_are() -> None:
     """A restored state, and a rescaled one."""
-    table = table_of("aggregation")
+    table = retracting_table("aggregation")
     rnd = random.Random(1)
     Sequence().write(table, *((rnd.choice(["-U", "+I", "-D"]), rnd.randrange(9), rnd.randrange(9)) for _ in range(30)))
     before = sums_of(table)

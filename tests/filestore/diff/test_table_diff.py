@@ -138,7 +138,7 @@ def altered(table: FileTable, *steps: SchemaChange) -> FileTable:
     return table.on_branch(table.store.paths.branch)
 
 
-def row(table: FileTable, **values: Any) -> None:
+def row_there(table: FileTable, **values: Any) -> None:
     table.write(pa.table({name: [value] for name, value in values.items()}, schema=table.schema.arrow_schema))
 
 
@@ -147,8 +147,8 @@ def test_columns_are_matched_by_their_ids_and_what_became_of_them_is_told() -> N
     table = key_table(bucket="1")
     table.write(rows((1, 1), (2, 2), (3, 3)))
     table = altered(table, RenameColumn(("v",), "w"), AddColumn(path=("x",), type=parse_data_type("STRING")))
-    row(table, id=2, w=2, x="new")
-    row(table, id=3, w=4, x=None)
+    row_there(table, id=2, w=2, x="new")
+    row_there(table, id=3, w=4, x=None)
     diff = open_diff(table, "1", "latest")
     assert [str(each) for each in diff.columns] == ["renamed v to w", "added x STRING"]
     assert diff_changes(table, "1", "latest") == [
@@ -168,20 +168,20 @@ def test_columns_of_two_branches_that_happen_to_have_one_id_are_not_one_column()
     dev = altered(dev, AddColumn(path=("both",), type=parse_data_type("INT")))
     main = altered(main, AddColumn(path=("both",), type=parse_data_type("INT")))
     main = altered(main, AddColumn(path=("b",), type=parse_data_type("INT")))
-    row(dev, id=1, v=1, a=7, both=5)
-    row(main, id=1, v=1, both=5, b=9)
+    row_there(dev, id=1, v=1, a=7, both=5)
+    row_there(main, id=1, v=1, both=5, b=9)
     assert [str(each) for each in open_diff(main, "dev.latest", "latest").columns] == ["added b INT", "dropped a INT"]
     assert diff_changes(main, "dev.latest", "latest") == [("-U", 1, 1, 5, None), ("+U", 1, 1, 5, 9)]
 
 
 def test_fields_of_a_row_on_two_branches_that_happen_to_have_one_id_are_not_one_field() -> None:
     main = key_table(bucket="1", schema=pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int32())]))]))
-    row(main, id=1, s={"a": 1})
+    row_there(main, id=1, s={"a": 1})
     create_tag(main.store, "fork")
     dev = altered(with_branch(main, "dev", tag="fork"), AddColumn(path=("s", "x"), type=parse_data_type("INT")))
     main = altered(main, AddColumn(path=("s", "y"), type=parse_data_type("INT")))
-    row(dev, id=1, s={"a": 1, "x": 7})
-    row(main, id=1, s={"a": 1, "y": 7})
+    row_there(dev, id=1, s={"a": 1, "x": 7})
+    row_there(main, id=1, s={"a": 1, "y": 7})
     before, after = {"a": 1, "y": None}, {"a": 1, "y": 7}
     assert diff_changes(main, "dev.latest", "latest") == [("-U", 1, before), ("+U", 1, after)]
 
@@ -246,7 +246,7 @@ class Evolving:
         self.table.write(pa.Table.from_pylist(made, schema=self.table.schema.arrow_schema))
 
 
-def shown(table: FileTable, version: str) -> tuple[Any, list[dict[str, Any]]]:
+def shown_there(table: FileTable, version: str) -> tuple[Any, list[dict[str, Any]]]:
     """The columns and rows of a state."""
     read = table.read(version=version)
     return read.table.schema, read.to_arrow().to_pylist()
@@ -308,7 +308,7 @@ def test_a_difference_is_a_function_of_what_both_states_show(has_key: bool, file
         history.write()
         history.table.compact(full=True)
         table = history.table
-        states = {each: shown(table, str(each)) for each in table.store.snapshots.ids()}
+        states = {each: shown_there(table, str(each)) for each in table.store.snapshots.ids()}
         newest = max(states)
         for one, two in [(newest - 1, newest), *(random.choices([*states], k=2) for _ in range(15))]:
             try:
@@ -330,9 +330,9 @@ def test_a_widened_column_shows_the_values_of_both_states_in_either_direction(ha
     """It failed with "reopen the table", which did not help, where the earlier state has the narrower type."""
     schema = pa.schema([("id", pa.int64()), ("v", pa.int32())])
     table = key_table(schema=schema, primary_key=["id"] if has_key else [], bucket="1" if has_key else "-1")
-    row(table, id=1, v=1)
+    row_there(table, id=1, v=1)
     table = altered(table, ChangeType(("v",), parse_data_type("BIGINT")))
-    row(table, id=2, v=2**40)
+    row_there(table, id=2, v=2**40)
     assert diff_changes(table, "1", "2") == [("+I", 2, 2**40)]
     assert diff_changes(table, "2", "1") == [("-D", 2, 2**40)]
     assert open_diff(table, "2", "1").table.schema.field("v").type.root == "BIGINT"
@@ -343,11 +343,11 @@ def test_a_widened_column_shows_the_values_of_both_states_in_either_direction(ha
 def test_a_shared_file_is_read_only_where_it_shows_another_row_in_one_of_the_states() -> None:
     """A column that was dropped since, and is null in the later state, is; a wider type or another name is not."""
     table = key_table(bucket="1", schema=pa.schema([("id", pa.int64()), ("v", pa.int32()), ("w", pa.int64())]))
-    row(table, id=1, v=1, w=1)
+    row_there(table, id=1, v=1, w=1)
     table = altered(table, ChangeType(("v",), parse_data_type("BIGINT")), RenameColumn(("v",), "x"))
-    row(table, id=5, x=5, w=5)
+    row_there(table, id=5, x=5, w=5)
     table = altered(table, DropColumn(("w",)))
-    row(table, id=9, x=9)
+    row_there(table, id=9, x=9)
 
     def opened(before: str, after: str) -> int:
         reading = FaultyFileIO(table.store.io)

@@ -40,11 +40,11 @@ CHANGES: Mapping[str, tuple[SchemaChange, ...]] = {
 }
 
 
-def shown(table: Table, **state: Any) -> list[tuple[Any, ...]]:
+def state_rows(table: Table, **state: Any) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.read(**state).to_arrow().to_pylist()), key=repr)
 
 
-def changes(table: Table, before: str, after: str) -> list[tuple[Any, ...]]:
+def changes_between(table: Table, before: str, after: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.diff(before, after).to_arrow().to_pylist()), key=repr)
 
 
@@ -59,16 +59,16 @@ def test_an_older_state_folds_its_rows_as_it_did(kind: str, change: str) -> None
     for a, g, h in ((3, 5, 1), (4, 2, 9), (1, 5, 0), (None, 7, None)):
         table.write(pa.table({"k": [1, a or 2], "a": [a, 8], "g": [g, 1], "h": [h, 1]}, schema=SCHEMA))
     procedures.create_tag(table, "then")
-    before = {state: shown(table, version=state) for state in ("1", "2", "3", "4", "then")}
-    differences = {pair: changes(table, *pair) for pair in (("1", "3"), ("4", "2"), ("2", "then"))}
-    newest = shown(table)
+    before = {state: state_rows(table, version=state) for state in ("1", "2", "3", "4", "then")}
+    differences = {pair: changes_between(table, *pair) for pair in (("1", "3"), ("4", "2"), ("2", "then"))}
+    newest = state_rows(table)
     catalog.alter_table("db.t", list(CHANGES[change]))
     now = Table(catalog.table("db.t"))
-    assert {state: shown(now, version=state) for state in before} == before
-    assert {pair: changes(now, *pair) for pair in differences} == differences
-    assert shown(now) == newest
+    assert {state: state_rows(now, version=state) for state in before} == before
+    assert {pair: changes_between(now, *pair) for pair in differences} == differences
+    assert state_rows(now) == newest
     now.compact(full=True)
-    assert {state: shown(now, version=state) for state in before} == before
+    assert {state: state_rows(now, version=state) for state in before} == before
 
 
 def test_a_name_that_another_column_has_by_now_is_not_mistaken() -> None:
@@ -80,8 +80,8 @@ def test_a_name_that_another_column_has_by_now_is_not_mistaken() -> None:
         table.write(pa.table({"k": [1], "a": [3], "g": [0], "h": [0]}, schema=SCHEMA))
     for change in TAKEN:
         catalog.alter_table("db.t", [change])
-    assert shown(Table(catalog.table("db.t")), snapshot_id=2) == [(1, 6, 0, 0)]
-    assert shown(Table(catalog.table("db.t"))) == [(1, 6, 0, 0, None)]
+    assert state_rows(Table(catalog.table("db.t")), snapshot_id=2) == [(1, 6, 0, 0)]
+    assert state_rows(Table(catalog.table("db.t"))) == [(1, 6, 0, 0, None)]
 
 
 def fields(**ids: int) -> list[DataField]:

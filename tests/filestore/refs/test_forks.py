@@ -107,13 +107,13 @@ def publish_late(
     return None
 
 
-def commit(table: FileTable) -> None:
+def commit_rows(table: FileTable) -> None:
     """The next snapshot, with a row of its number."""
     number = (table.store.snapshots.latest_id() or 0) + 1
     table.write(rows((number, number)))
 
 
-def new_table(**options: str) -> FileTable:
+def forked_table(**options: str) -> FileTable:
     options = {"write-only": "true", **options}
     return key_table(None, bucket="1", **options)
 
@@ -159,7 +159,7 @@ def forked(table: FileTable, shape: Shape, writer: Act, *, behind: Act = nothing
     def grow(waiting: Sequence[int], table: FileTable) -> None:
         """To where the next writer plans, which is overtaken like the one before it."""
         while (table.store.snapshots.latest_id() or 0) < (waiting or [shape.last])[0]:
-            commit(table)
+            commit_rows(table)
             newest = newest_snapshot(table).id
             if newest in shape.tags:
                 create_tag(table.store, f"t{newest}")
@@ -234,7 +234,7 @@ def check_deletion(
     delete: Act,
     *,
     dies: bool,
-    new: Callable[[], FileTable] = new_table,
+    new: Callable[[], FileTable] = forked_table,
     newest: Mapping[int, Any] | None = None,
 ) -> None:
     """A deletion beside the forks of a shape takes nothing that is needed, whether their writer dies or goes on.
@@ -318,15 +318,15 @@ def test_an_automatic_tag_that_is_one_too_many_takes_nothing_that_is_needed(writ
 
     def tag_the_next_day(table: FileTable) -> None:
         table.store.clock.sleep(DAY_MS / 1000)
-        commit(table)
+        commit_rows(table)
         (first,) = table.store.snapshots.tag_names()
         found = create_batch_tag(table.store, newest_snapshot(table))
         assert found.deleted == (first,)
 
     def tagged() -> FileTable:
-        table = new_table(**options)
+        table = forked_table(**options)
         for _ in range(3):
-            commit(table)
+            commit_rows(table)
         create_batch_tag(table.store, newest_snapshot(table))
         return table
 
@@ -348,7 +348,7 @@ def test_a_tag_whose_time_is_over_takes_nothing_that_is_needed(writer: str, dies
         for each in over:
             delete_tag(table.store, each.name)
 
-    new = partial(new_table, **{"tag.default-time-retained": "1 h"})
+    new = partial(forked_table, **{"tag.default-time-retained": "1 h"})
     check_deletion(SHAPES["between tags"], ALL_WRITERS[writer], delete_what_is_over, dies=dies, new=new)
 
 
@@ -380,9 +380,9 @@ def test_a_late_writer_beside_changes_of_the_same_files_takes_nothing(delete: Ac
 
 def saved(*, at: int) -> FileTable:
     """A table with a savepoint, of a snapshot of its own."""
-    table = new_table()
+    table = forked_table()
     for _ in range(at - 1):
-        commit(table)
+        commit_rows(table)
     create_savepoint(table.store, compact=False)
     assert newest_snapshot(table).id == at
     return table
@@ -416,8 +416,8 @@ def test_a_savepoint_that_is_deleted_beside_forks_takes_nothing_that_is_needed(
 
 
 def expire_more(table: FileTable) -> None:
-    commit(table)
-    commit(table)
+    commit_rows(table)
+    commit_rows(table)
     assert expire_all_but(table, 1)
 
 
@@ -472,7 +472,7 @@ def test_a_rollback_beside_forks_takes_nothing_that_is_needed(shape: str, delete
             return  # not freed
     target = wanted.last - 1 if delete is roll_back_one else min(wanted.tags)
     newest = {key: key for key in range(1, target + 1)}
-    table, watched = new_table(), list[Watched]()
+    table, watched = forked_table(), list[Watched]()
 
     def watch_and_delete(table: FileTable) -> None:
         watched.append(Watched(table))
@@ -491,7 +491,7 @@ def test_a_rollback_beside_forks_takes_nothing_that_is_needed(shape: str, delete
 
 
 def test_a_rollback_to_a_fork_is_refused() -> None:
-    table = new_table()
+    table = forked_table()
     forked(table, SHAPES["right of the tag"], compact, dies=True)
     with pytest.raises(ConflictError, match=r"not in the history.*snapshot=4 earliest=7 latest=9 fix="):
         plan_rollback(table.store, table.store.snapshots.read(4))
@@ -512,7 +512,7 @@ def test_a_fork_cannot_be_tagged(dies: bool) -> None:
 
 def test_nobody_takes_a_fork_for_the_state_of_a_time() -> None:
     """Automatic tags wanted to tag it for good, and never made another one; time travel read it."""
-    table = new_table(**{"tag.automatic-creation": "process-time", "tag.creation-period": "hourly"})
+    table = forked_table(**{"tag.automatic-creation": "process-time", "tag.creation-period": "hourly"})
     forked(table, SHAPES["right of the tag"], compact, dies=True)
     fork = table.store.snapshots.read(4)
     snapshots = table.store.snapshots
@@ -539,8 +539,8 @@ def test_forks_on_a_branch_are_forks_there(shape: str, writer: str, dies: bool) 
     """The branch has the files of main, and main those of the branch's first snapshot."""
 
     def branched() -> FileTable:
-        table = new_table()
-        commit(table)
+        table = forked_table()
+        commit_rows(table)
         return on_dev(table)
 
     def delete_all(table: FileTable) -> None:
@@ -560,9 +560,9 @@ def test_a_branch_that_is_deleted_beside_forks_of_main_takes_nothing_that_is_nee
     shape: str, writer: str, dies: bool
 ) -> None:
     def with_branch() -> FileTable:
-        table = new_table()
-        commit(table)
-        commit(table)
+        table = forked_table()
+        commit_rows(table)
+        commit_rows(table)
         on_dev(table).write(rows((70, 70)))
         return table
 
@@ -577,8 +577,8 @@ def test_a_branch_that_is_deleted_beside_forks_of_main_takes_nothing_that_is_nee
 @pytest.mark.sweep
 @by_all_writers
 def test_a_branch_with_forks_is_deleted_with_them(writer: str) -> None:
-    table = new_table()
-    commit(table)
+    table = forked_table()
+    commit_rows(table)
     dev = on_dev(table)
     forked(dev, SHAPES["right of the tag"], ALL_WRITERS[writer], dies=True)
     watched = Watched(table)
@@ -589,15 +589,15 @@ def test_a_branch_with_forks_is_deleted_with_them(writer: str) -> None:
 @pytest.mark.sweep
 def test_a_fork_of_a_branch_is_not_published_in_main() -> None:
     """Behind a rollback of the branch: its writer was to take it back, and its rows were never acknowledged."""
-    table = new_table()
-    commit(table)
+    table = forked_table()
+    commit_rows(table)
     dev = on_dev(table)
 
     def go_back(dev: FileTable) -> None:
         roll_back(dev.store, plan_rollback(dev.store, dev.store.snapshots.read(2)))
 
-    commit(dev)
-    commit(dev)
+    commit_rows(dev)
+    commit_rows(dev)
     publish_late(dev, append, meanwhile=go_back, dies=True)
     assert dev.store.snapshots.ids() == [1, 2, 4]
     assert fast_forward(table.store, "dev").published == (2,)
@@ -630,7 +630,7 @@ def without_parents(table: FileTable, *, above: int) -> None:
 def test_forks_below_snapshots_of_other_engines_are_forks_too(delete: Act, shape: str, writer: str) -> None:
     """Whose base lists show what they follow; Java's expiry claims nothing, and leaves its hint."""
     wanted = SHAPES[shape]
-    table = new_table(**{"manifest.merge-min-count": "3"})
+    table = forked_table(**{"manifest.merge-min-count": "3"})
     forked(table, wanted, ALL_WRITERS[writer], dies=True)
     without_parents(table, above=max(wanted.planned) + 1)
     first = wanted.last - wanted.kept + 1
@@ -645,7 +645,7 @@ def test_forks_below_snapshots_of_other_engines_are_forks_too(delete: Act, shape
 @pytest.mark.sweep
 def test_a_fork_that_only_takes_files_away_is_not_taken_for_what_another_engine_follows() -> None:
     """All that it holds is in the next snapshot as well, but that one was not made on top of it."""
-    table = new_table()
+    table = forked_table()
     forked(table, Shape(planned=(3,), tags=(3,), last=5, kept=1), take_rows_away, dies=True)
     without_parents(table, above=4)
     watched = Watched(table)
@@ -659,9 +659,9 @@ def take_rows_away(table: FileTable) -> object:
 
 def test_a_batch_in_a_fork_below_another_engine_is_not_committed() -> None:
     """A stream that starts again found it there, and left it out."""
-    table = new_table()
+    table = forked_table()
     for _ in range(3):
-        commit(table)
+        commit_rows(table)
     publish_late(
         table,
         lambda late: late.new_commit("query").commit(committable_of(late, 7, rows((91, 91)))),
@@ -678,7 +678,7 @@ def test_a_batch_in_a_fork_below_another_engine_is_not_committed() -> None:
 def grow_to(last: int, table: FileTable, *, kept: int = 2) -> None:
     """Others commit up to a snapshot, and expire all but the newest."""
     while (table.store.snapshots.latest_id() or 0) < last:
-        commit(table)
+        commit_rows(table)
     expire_all_but(table, kept)
 
 
@@ -696,14 +696,14 @@ def put_fork(table: FileTable, *, at: int, of: Snapshot) -> None:
 @pytest.mark.parametrize("delete", [delete_tags, delete_tags_backwards, clean, roll_back_one])
 def test_a_fork_between_kept_snapshots_takes_nothing_with_it(delete: Act, at: int) -> None:
     """As a store that overwrites, or hands, leave it: the newest is intact, and so is all that follows the fork."""
-    table = new_table()
+    table = forked_table()
     for _ in range(3):
-        commit(table)
+        commit_rows(table)
     create_tag(table.store, "t3")
     publish_late(table, compact, meanwhile=partial(grow_to, 8, kept=4), dies=True)
     fork = table.store.snapshots.read(4)
     for number in (9, 10):
-        commit(table)
+        commit_rows(table)
         create_tag(table.store, f"t{number}")
     table.store.delete_snapshot(fork)
     put_fork(table, at=at, of=fork)
@@ -717,9 +717,9 @@ def test_a_fork_between_kept_snapshots_takes_nothing_with_it(delete: Act, at: in
 @pytest.mark.parametrize("kept", [1, 2, 3])
 def test_an_expiry_stops_before_a_fork_between_kept_snapshots_or_refuses(kept: int) -> None:
     """It follows the snapshot before it, and removes its files, which all behind it have."""
-    table = new_table()
+    table = forked_table()
     for _ in range(6):
-        commit(table)
+        commit_rows(table)
     whole = dict(table.store.io.files)  # type: ignore[attr-defined]
     roll_back(table.store, plan_rollback(table.store, table.store.snapshots.read(3)))
     table.compact(full=True)
@@ -736,7 +736,7 @@ def test_an_expiry_stops_before_a_fork_between_kept_snapshots_or_refuses(kept: i
 
 def test_the_tag_of_a_fork_is_no_neighbour_also_where_another_branch_made_it() -> None:
     """A repair made it on a branch; fast-forward does not publish it, and its name alone says what it is."""
-    table = new_table()
+    table = forked_table()
     forked(table, Shape(planned=(3,), tags=(3, 6), last=9), compact, dies=True)
     list(repair_history(table.store))
     (fork,) = (each for each in table.store.snapshots.tag_names() if each.startswith("fork-"))
@@ -754,7 +754,7 @@ def delete_tags_but(table: FileTable, kept: str) -> None:
 
 def test_tags_that_contradict_each_other_decide_nothing_alone() -> None:
     """One of them is of a fork, as an older version may have left it: nothing shows which."""
-    table = new_table()
+    table = forked_table()
     forked(table, SHAPES["at the tag"], compact, dies=True)
     fork = table.store.snapshots.read(4)
     table.store.io.write_new(table.store.paths.tag("wrong"), fork.to_json().encode())
@@ -792,7 +792,7 @@ def test_the_proof_costs_the_same_beside_ten_snapshots_and_a_hundred(deletes_tag
     """Not one read more for each snapshot that is kept, as there may be 10,000."""
     calls = []
     for kept in (10, 100):
-        table = new_table(**{"snapshot.num-retained.max": "1000"})
+        table = forked_table(**{"snapshot.num-retained.max": "1000"})
         shape = Shape(planned=(3,), tags=(3,), last=kept + 5, kept=kept)
         forked(table, shape, compact, dies=True)
         if not has_fork:

@@ -30,7 +30,7 @@ def memory() -> Iterator[tuple[KafkaProperties, str]]:
         yield KafkaProperties.parse({"bootstrap.servers": SERVERS}), "t"
 
 
-def written(kafka: KafkaProperties, topic: str) -> None:
+def write_turns(kafka: KafkaProperties, topic: str) -> None:
     producer = Transactions(kafka, topic)
     producer.commit(0, 3)
     producer.abort(100, 3)
@@ -57,7 +57,7 @@ def wanted(cuts: Sequence[int]) -> list[list[int]]:
 def test_every_division_into_ranges_gives_each_committed_row_once(memory: tuple[KafkaProperties, str]) -> None:
     """A consumer learns once where the log ends: a range of markers alone, behind that, waits for nothing."""
     kafka, topic = memory
-    written(kafka, topic)
+    write_turns(kafka, topic)
     for count in range(4):
         for between in combinations(range(1, END), count):
             cuts = (0, *between, END)

@@ -25,7 +25,7 @@ def waiting(warehouse: Warehouse, **options: str) -> tuple[Table, SqlSession]:
     return table, SqlSession(warehouse.context)
 
 
-def rows(table: Table) -> list[tuple[object, ...]]:
+def newest_rows(table: Table) -> list[tuple[object, ...]]:
     """All rows, after a compaction."""
     table.compact(full=True)
     return sorted(tuple(each.values()) for each in table.read().to_arrow().to_pylist())
@@ -37,7 +37,7 @@ def test_an_update_adds_to_what_the_last_one_wrote(warehouse: Warehouse) -> None
     table.compact(full=True)
     for _ in range(3):
         sql.execute("UPDATE db.waiting SET n = n + 1")
-    assert rows(table) == [(1, 3, "a"), (2, 3, "a")]
+    assert newest_rows(table) == [(1, 3, "a"), (2, 3, "a")]
 
 
 def test_a_row_that_waits_is_updated_deleted_and_matched(warehouse: Warehouse) -> None:
@@ -53,7 +53,7 @@ def test_a_row_that_waits_is_updated_deleted_and_matched(warehouse: Warehouse) -
         "WHEN MATCHED THEN UPDATE SET s = concat(t.s, q.s) WHEN NOT MATCHED THEN "
         "INSERT (id, n, s) VALUES (q.id, 0, q.s)"
     )
-    assert rows(table) == [
+    assert newest_rows(table) == [
         (1, 100, "new!"), (3, 0, "c"), (4, 0, "d"), (6, 6, "sixx"), (7, 7, "seven"), (8, 0, "y"),
     ]  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_frames_merge_into_rows_that_wait(warehouse: Warehouse) -> None:
             {"id": F.col("q.id"), "n": F.lit(0), "s": F.lit("new")}
         ).merge()
         assert spark.table("waits.db.waiting").count() == 1  # readers leave out what waits
-    assert rows(table) == [(1, 12, "b"), (2, 22, "c"), (3, 1, "new")]
+    assert newest_rows(table) == [(1, 12, "b"), (2, 22, "c"), (3, 1, "new")]
 
 
 @pytest.mark.parametrize("options", [{}, {"changelog-producer": "lookup"}], ids=str)
@@ -103,4 +103,4 @@ def test_increments_of_several_threads_are_all_in_the_table(warehouse: Warehouse
 
     with ThreadPoolExecutor(4) as pool:
         done = sum(pool.map(increment, range(4)))
-    assert {n for _, n, _ in rows(table)} == {done}
+    assert {n for _, n, _ in newest_rows(table)} == {done}

@@ -102,7 +102,7 @@ def conditions() -> Sequence[str]:
     return found
 
 
-def table_of(catalog: Catalog, kind: str) -> Table:
+def filled_table(catalog: Catalog, kind: str) -> Table:
     """The rows of ``COLUMNS`` in a table of a kind."""
     fields = [
         pa.field("id", pa.int32(), nullable=False),
@@ -110,7 +110,7 @@ def table_of(catalog: Catalog, kind: str) -> Table:
     ]
     schema = pa.schema(fields)
     table = catalog.create_table(f"db.{kind}", schema, primary_key=["id"], options={"bucket": "1", **KINDS[kind]})
-    rows = rows_of(schema)
+    rows = samples_of(schema)
     older = rows.set_column(1, "n8", pa.array([99] * rows.num_rows, pa.int8()))
     table.write(older.slice(3, 5))
     table.write(rows)
@@ -119,7 +119,7 @@ def table_of(catalog: Catalog, kind: str) -> Table:
     return table
 
 
-def rows_of(schema: pa.Schema) -> pa.Table:
+def samples_of(schema: pa.Schema) -> pa.Table:
     arrays = [pa.array(range(12), pa.int32()), *(pa.array(values, each) for each, values in COLUMNS.values())]
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -127,7 +127,7 @@ def rows_of(schema: pa.Schema) -> pa.Table:
 def expected(spark: SparkSession, directory: Path, texts: Sequence[str]) -> dict[str, list[int]]:
     """The ids of which each condition is true, by Spark, which cannot skip anything: it computes each as a column."""
     schema = pa.schema([pa.field("id", pa.int32()), *(pa.field(name, each) for name, (each, _) in COLUMNS.items())])
-    pq.write_table(rows_of(schema), directory / "rows.parquet")
+    pq.write_table(samples_of(schema), directory / "rows.parquet")
     frame = spark.read.parquet(str(directory / "rows.parquet"))
     found: dict[str, list[int]] = {}
     for start in range(0, len(texts), 200):
@@ -146,7 +146,7 @@ def test_a_constant_of_any_type_is_compared_as_spark_compares_it(spark: SparkSes
     texts = conditions()
     oracle = expected(spark, tmp_path, texts)
     for kind in KINDS:
-        read = table_of(catalog, kind).read()
+        read = filled_table(catalog, kind).read()
         wrong = {
             text: (found, oracle[text])
             for text in (texts if kind == "unmerged" else texts[::5])
@@ -166,7 +166,7 @@ def test_statements_find_the_rows_that_spark_finds(warehouse: Warehouse, tmp_pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet, "_columns_with_bounds", lambda fields: True)
         for kind in KINDS:
-            table_of(warehouse.context.catalog, kind)
+            filled_table(warehouse.context.catalog, kind)
     for index, text in enumerate(texts):
         kind = [*KINDS][index % len(KINDS)]
         answers = warehouse.rows(f"SELECT id FROM db.{kind} WHERE {text}")[1:]

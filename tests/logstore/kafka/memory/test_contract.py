@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +44,17 @@ def said(error: BaseException | KafkaError | None) -> Any:
     if isinstance(error, KafkaError):
         return error.name(), error.retriable(), error.fatal(), error.txn_requires_abort()
     return error if error is None else type(error).__name__
+
+
+def stop(pid: int) -> None:
+    """Freeze a process; each of its threads has stopped when this returns."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + _DEADLINE_S
+    while any(
+        each.read_text().rpartition(")")[2].split()[0] != "T" for each in Path(f"/proc/{pid}/task").glob("*/stat")
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 class Clients:
@@ -494,7 +506,7 @@ def test_memory_and_broker_answer_alike(
     sequence(memory)
     process = broker.status().pid
     found = Clients(kafka, memory.said)
-    found.pause, found.resume = (partial(os.kill, process, each) for each in (signal.SIGSTOP, signal.SIGCONT))
+    found.pause, found.resume = partial(stop, process), partial(os.kill, process, signal.SIGCONT)
     try:
         sequence(found)
     finally:
