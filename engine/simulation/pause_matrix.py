@@ -116,7 +116,7 @@ def matrix(paused: Collection[str] = OPERATION_NAMES) -> Iterator[HistoryPlan]:
 def forks(forking: Collection[str] = OPERATION_NAMES, *, steps: int | None = None) -> Iterator[HistoryPlan]:
     """Writers that publish into a freed number, beside all that deletes: before it, and at every place within it.
 
-    The writer dies behind the creation; or it stays there, until the deletion has ended; or it goes on at once; or it
+    The writer dies behind the creation; or it stays there, until the deletion has ended; or it continues at once; or it
     takes its snapshot back when the deletion has come to that place.
 
     Args:

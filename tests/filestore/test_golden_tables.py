@@ -59,12 +59,14 @@ def lines_of(table: FileTable, *, snapshot_id: int | None = None, tag: str | Non
         for batch in read_split(read.table, split, with_system=table.store.has_key):
             # Java's raw reads do not look at the kind of a row.
             kinds = batch.column(VALUE_KIND).to_pylist() if split.needs_merge else [0] * batch.num_rows
-            texts = [[shown(value, field) for value in batch.column(field.name)] for field in read.table.schema.fields]
+            texts = [
+                [golden_rows(value, field) for value in batch.column(field.name)] for field in read.table.schema.fields
+            ]
             lines += ["|".join([RowKind(kind).symbol, *row]) for kind, *row in zip(kinds, *texts, strict=True)]
     return sorted(lines)
 
 
-def shown(scalar: pa.Scalar, field: DataField) -> str:
+def golden_rows(scalar: pa.Scalar, field: DataField) -> str:
     root = field.type.root
     if not scalar.is_valid:
         return "null"

@@ -21,11 +21,11 @@ COLUMNS = [("p", "STRING NOT NULL"), ("k", "INT NOT NULL"), ("v", "STRING")]
 DEFINITION = TableDefinition(columns=COLUMNS, primary_key=["p", "k"], partition_by=["p"], options={"bucket": "1"})
 
 
-def put(warehouse: Path, table: str, *rows: tuple[str, int, str]) -> None:
+def java_puts(warehouse: Path, table: str, *rows: tuple[str, int, str]) -> None:
     FLUVIAL.write(warehouse, table, rows_of(DEFINITION, [{"p": p, "k": k, "v": v} for p, k, v in rows]))
 
 
-def seen(warehouse: Path, java_peer: JavaPeer | None = None) -> list[tuple[str, int, str]]:
+def java_sees(warehouse: Path, java_peer: JavaPeer | None = None) -> list[tuple[str, int, str]]:
     """What Java reads, or Fluvial."""
     if java_peer is None:
         found = Catalog(str(warehouse)).table("db.t").read().to_arrow().to_pylist()
@@ -38,13 +38,13 @@ def seen(warehouse: Path, java_peer: JavaPeer | None = None) -> list[tuple[str, 
 def place(tmp_path: Path) -> Path:
     """Three snapshots in partitions x and z, a tag on the first; a branch with x and y."""
     FLUVIAL.create(tmp_path, "db.t", DEFINITION)
-    put(tmp_path, "db.t", ("x", 1, "main"))
+    java_puts(tmp_path, "db.t", ("x", 1, "main"))
     table = FLUVIAL.table(tmp_path, "db.t")
     create_tag(table.store, "first", snapshot_id=1)
     create_branch(table.store, "dev")
-    put(tmp_path, "db.t$branch_dev", ("x", 2, "dev"), ("y", 1, "dev"))
-    put(tmp_path, "db.t", ("z", 1, "main"))
-    put(tmp_path, "db.t", ("x", 1, "newer"))
+    java_puts(tmp_path, "db.t$branch_dev", ("x", 2, "dev"), ("y", 1, "dev"))
+    java_puts(tmp_path, "db.t", ("z", 1, "main"))
+    java_puts(tmp_path, "db.t", ("x", 1, "newer"))
     return tmp_path
 
 
@@ -75,7 +75,7 @@ def store(place: Path, options: Mapping[str, str]) -> None:
 def test_java_reads_the_same_rows(options: dict[str, str], place: Path, java_peer: JavaPeer) -> None:
     then = str(FLUVIAL.table(place, "db.t").store.snapshots.read(2).time_ms)
     store(place, {key: then if value == "then" else value for key, value in options.items()})
-    assert seen(place) == seen(place, java_peer)
+    assert java_sees(place) == java_sees(place, java_peer)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_java_reads_the_same_rows(options: dict[str, str], place: Path, java_pee
 )
 def test_what_only_java_honours_is_named(options: dict[str, str], place: Path, java_peer: JavaPeer) -> None:
     java_peer.compact(place, "db.t")
-    put(place, "db.t", ("z", 2, "after the compaction"))
-    before = seen(place)
+    java_puts(place, "db.t", ("z", 2, "after the compaction"))
+    before = java_sees(place)
     store(place, options)
-    assert seen(place, java_peer) != before
+    assert java_sees(place, java_peer) != before
     with pytest.raises(InvalidInputError, match=f"option={next(iter(options))}"):
-        seen(place)
+        java_sees(place)

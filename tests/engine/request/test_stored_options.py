@@ -21,7 +21,7 @@ from lsm.errors import InvalidInputError
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
 
-def one_row(number: int) -> pa.Table:
+def single_row(number: int) -> pa.Table:
     return pa.table({"id": [number], "v": [number]}, schema=SCHEMA)
 
 
@@ -30,7 +30,7 @@ def table(catalog: Catalog) -> Table:
     """Three snapshots of a row each, a tag on the first, and a branch that begins there."""
     made = catalog.create_table("d.t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
     for number in (1, 2, 3):
-        made.write(one_row(number))
+        made.write(single_row(number))
         if number == 1:
             create_tag(made, "first")
     create_branch(made.store, "dev", snapshot_id=1)
@@ -148,20 +148,20 @@ def test_what_a_table_has_and_is_not_honoured_is_refused_with_its_name(
     uses: dict[str, Callable[[], object]] = {
         "read": lambda: batch_read(table),
         "stream": lambda: stream_read(table),
-        "write": lambda: table.write(one_row(4)),
+        "write": lambda: table.write(single_row(4)),
     }
     with pytest.raises(InvalidInputError, match=says):
         uses[use]()
     if use != "write" and "branch" not in options:
         with pytest.raises(InvalidInputError, match=says):
             opened_by_spark(catalog, streams=use == "stream")
-        table.write(one_row(4))
+        table.write(single_row(4))
     if "row-tracking.enabled" in options:
         return  # once there are rows it does not change
     for each in options:
         catalog.alter_table("d.t", [RemoveOption(each)])
     mended = catalog.table("d.t")
-    mended.write(one_row(4))
+    mended.write(single_row(4))
     assert batch_read(mended) == stream_read(mended) == [1, 2, 3, 4]
 
 

@@ -20,7 +20,7 @@ from filestore.table import FileTable
 from filestore.tag.tags import create_tag
 from filestore.types.data_types import parse_data_type
 from lsm.errors import InvalidInputError
-from tests.filestore.diff.test_table_diff import altered, row
+from tests.filestore.diff.test_table_diff import altered, row_there
 from tests.filestore.refs.test_versions import with_branch
 from tests.support import changelogs
 from tests.support.faults import FaultyFileIO
@@ -358,14 +358,14 @@ def test_rows_have_the_columns_of_the_last_version() -> None:
     table.write(rows((1, 1), (2, 2)))
     table.write(rows((1, 10)))
     table = altered(table, RenameColumn(("v",), "w"), AddColumn(path=("x",), type=parse_data_type("STRING")))
-    row(table, id=2, w=2, x="new")
+    row_there(table, id=2, w=2, x="new")
     assert range_changes(table, at_version(2)) == {
         2: [("-U", 1, 1, None), ("+U", 1, 10, None)],
         3: [("-U", 2, 2, None), ("+U", 2, 2, "new")],
     }
     table = altered(table, DropColumn(path=("w",)))
     assert range_changes(table, at_version(2)) == {3: [("-U", 2, None), ("+U", 2, "new")]}, "before the next commit too"
-    row(table, id=3, x="last")
+    row_there(table, id=3, x="last")
     assert range_changes(table, at_version(2)) == {
         3: [("-U", 2, None), ("+U", 2, "new")],
         4: [("+I", 3, "last")],
