@@ -77,7 +77,8 @@ class TableHistory:
         self._change_plans: ByteCache[_Planned[ChangeSplit]] = _plans()
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot; None before the first commit."""
+        """The newest snapshot; None before the first commit. What was read before a rollback is forgotten."""
+        self.forget_after_rollback()
         latest_id = self.store.snapshots.latest_id()
         return None if latest_id is None else self._find(latest_id) or self.store.snapshots.latest()
 

@@ -129,7 +129,8 @@ class TableWatch:
         if self._instead is not None and self._instead[0] == here:
             return replace(self._instead[1], is_jump=True)
         self._view = in_force = self._views.in_force(self._schemas.check())
-        self.history.forget_after_rollback()
+        if self._stop is not None:
+            self.history.forget_after_rollback()
         target = self._stop or self._now()
         self._view = self._views.of(here)
         if self._view is not in_force:

@@ -363,7 +363,7 @@ def test_a_table_that_is_set_up_for_fresh_reads_can_still_be_travelled(broker: B
         options={
             "scan.log.union": "true",
             "scan.max-staleness": "1 ms",
-            "scan.mode": "from-timestamp",
+            "log.scan": "from-timestamp",
             "log.scan.timestamp-mills": "1",
         },
     )

@@ -267,9 +267,10 @@ def test_a_stream_of_merged_rows_is_the_table_at_each_commit(new_table: NewTable
 def test_changes_come_with_the_compaction_that_tells_them(new_table: NewTable, producer: str) -> None:
     """FL-57, FL-135: with exact kinds, once; a stream that begins in between gets the rest.
 
-    A commit alone tells a reader of files nothing. Streams that read a log do not wait.
+    A commit alone tells a reader of files nothing, where another job compacts. Streams that read a log do not wait.
     """
-    table, logged = (new_table(log=log, changelog__producer=producer) for log in (False, True))
+    options = {"changelog__producer": producer, "write__only": "true"}
+    table, logged = (new_table(log=log, **options) for log in (False, True))
     for each in (table, logged):
         each.write(rows([1, 2], "a"))
     stream = query(table)
@@ -296,7 +297,8 @@ def test_changes_come_with_the_compaction_that_tells_them(new_table: NewTable, p
 @broker
 def test_an_overwrite_is_told_of_the_rows_that_were(new_table: NewTable) -> None:
     """FL-139: streaming-read-overwrite with a changelog of compactions, which tell the new rows if they are behind."""
-    table = new_table(log=False, changelog__producer="lookup", overwrite__upgrade="false")
+    options = {"changelog__producer": "lookup", "overwrite__upgrade": "false", "write__only": "true"}
+    table = new_table(log=False, **options)
     table.write(rows([1, 2], "a"))
     table.compact(full=True)
     stream = query(table, streaming__read__overwrite="true")
