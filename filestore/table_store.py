@@ -135,8 +135,10 @@ class TableStore:
 
     def check_branch(self) -> None:
         """Refuse a table whose own option says that its rows are on another branch. Raises: InvalidInputError."""
+        if not self.options.gives(TableOptions.branch):
+            return
         here = {self.paths.branch, *([MAIN_BRANCH] if self.paths.branch == self.main_branch else [])}
-        if self.options.gives(TableOptions.branch) and self.options.branch not in here:
+        if self.options.branch not in here:
             raise InvalidInputError(
                 f"the rows of this table are on another branch, as its own option says: table={self.name} "
                 f"option=branch value={self.options.branch} "

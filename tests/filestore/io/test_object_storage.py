@@ -151,7 +151,7 @@ def test_acts_send_few_requests(object_store: ObjectStore, bucket: str, proxy: F
         act()
         return len(proxy.requests)
 
-    assert requests_of(lambda: table.write(rows((9, 9)))) <= 29
+    assert requests_of(lambda: table.write(rows((9, 9)))) <= 30
     assert (
         requests_of(lambda: table.read().to_arrow()) == 7 + 5
     )  # the snapshot, its lists, the newest manifest; each file once
