@@ -93,5 +93,4 @@ def flink_reads_log(options: TableOptions) -> bool:
         and not options.force_lookup
         and options.merge_engine != "first-row"
         and not options.row_counts  # the records lack the hidden columns
-        and not (options.log_ignore_delete and options.has_key)  # then updates are inserts to it
     )

@@ -44,6 +44,9 @@ NOT_BUILT: Final[Mapping[str, NotBuilt]] = {
     "sink.savepoint.auto-tag": NotBuilt(instead="savepoints are made by savepoint.create-interval and by CALL"),
     "partition.idle-time-to-done": NotBuilt(instead="partitions are marked as done by CALL"),
     "log.system.auto-register": NotBuilt(instead="a topic is made with its table, or was there before and stays"),
+    "log.ignore-delete": NotBuilt(
+        instead="the log has every change of the table; ignore-delete leaves deletes out of both", closed=At.WRITE
+    ),
     "log.commit-token.topic": NotBuilt(instead="commits are in the last record of each batch of the log"),
     "read.stream.minRowsPerTrigger": NotBuilt(instead=_TRIGGERS),
     "read.stream.maxTriggerDelayMs": NotBuilt(instead=_TRIGGERS),

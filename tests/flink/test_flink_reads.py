@@ -55,7 +55,6 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "merge__engine": "aggregation", "changelog__producer": "lookup", "fields_v_aggregate__function": "listagg",
     },
     "sequence-field": {"sequence_field": "v", "changelog__producer": "lookup"},
-    "ignore-delete-in-log": {"log_ignore__delete": "true"},
 }  # fmt: skip
 
 BY_CASE = (0, 1)

@@ -34,7 +34,7 @@ from tests.support.warehouses import new_table
 
 pytestmark = pytest.mark.broker
 
-EXACT = {"log.changelog-mode": "all", "changelog-producer": "lookup"}
+EXACT = {"log.changelog-mode": "all", "changelog-producer": "lookup", "write-only": "true"}
 
 
 def exact_table(broker: Broker, home: Path, engine: str = "deduplicate", **more: str) -> Table:

@@ -17,7 +17,7 @@ from lsm.errors import CorruptDataError
 from tests.support.streams import as_foreign, query
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
-EXACT = {"bucket": "1", "log.changelog-mode": "all", "changelog-producer": "lookup"}
+EXACT = {"bucket": "1", "log.changelog-mode": "all", "changelog-producer": "lookup", "write-only": "true"}
 
 
 @pytest.fixture

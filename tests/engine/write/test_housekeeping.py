@@ -75,6 +75,21 @@ def test_partitions_and_tags_go_too(tmp_path: Path) -> None:
     assert table.read().to_arrow().column("day").to_pylist() == ["2999-01-01"]
 
 
+@pytest.mark.parametrize(("interval", "left"), [("1 h", ["2020-01-01"]), ("1 ms", [])])
+def test_partitions_expire_as_often_as_their_interval_says(tmp_path: Path, interval: str, left: list[str]) -> None:
+    """partition.expiration-check-interval."""
+    table = daily_table(
+        tmp_path, partition__expiration_time="30 d", **{"partition.expiration-check-interval": interval}
+    )
+    keeping = Housekeeping(table.store, every_ms=0)
+    write_days(table, 1)
+    keeping.after_commit()
+    write_days(table, 1, day="2020-01-01")
+    table.store.clock.sleep(0.005)
+    keeping.after_commit()
+    assert sorted(table.read().to_arrow().column("day").to_pylist()) == [*left, "2999-01-01"]
+
+
 def test_an_expiry_that_fails_is_told_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,6 @@ def test_a_file_names_brokers_and_topic_once_as_the_connector_reads_them() -> No
         ({"log_format": "json"}, None),
         ({"log_format": "avro"}, None),
         ({"log_format": "debezium-avro"}, None),
-        ({"log_ignore__delete": "true"}, None),
         ({"log_system": "none"}, "none"),
         ({"log_system": "Kafka"}, "kafka"),
     ],
