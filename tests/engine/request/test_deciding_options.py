@@ -40,17 +40,17 @@ Options = Mapping[str, str]
 Change = Mapping[str, Any]
 
 
-def put(k: int, v: int | None = None, *, kind: str = "+I", p: str = "a", **more: Any) -> Change:
+def row(k: int, v: int | None = None, *, kind: str = "+I", p: str = "a", **more: Any) -> Change:
     """A change of a row."""
     return {"_row_kind": kind, "k": k, "p": p, "v": v, **more}
 
 
 def gone(k: int, v: int | None = None, **more: Any) -> Change:
     """A row is deleted."""
-    return put(k, v, kind="-D", **more)
+    return row(k, v, kind="-D", **more)
 
 
-def batch(*changes: Change) -> pa.Table:
+def changes_of(*changes: Change) -> pa.Table:
     """Changes as a writer gives them."""
     columns = {name: [each.get(name) for each in changes] for name in SCHEMA.names}
     kinds = [each["_row_kind"] for each in changes]
@@ -58,7 +58,7 @@ def batch(*changes: Change) -> pa.Table:
     return rows if {*kinds} == {"+I"} else rows.append_column("_row_kind", pa.array(kinds))
 
 
-def shown(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def in_case(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a case compares of a row."""
     kind = (row["_row_kind"],) if "_row_kind" in row else ()
     return (*kind, row["k"], row["v"])
@@ -81,7 +81,7 @@ class Place:
 
     def write(self, table: Table, changes: tuple[Change, ...], **options: str) -> Table:
         """One batch."""
-        table.write(batch(*changes), options={key.replace("_", "."): text for key, text in options.items()})
+        table.write(changes_of(*changes), options={key.replace("_", "."): text for key, text in options.items()})
         return table
 
 
@@ -100,7 +100,7 @@ class Case:
     beside: Options = field(default_factory=dict)  # of both
 
 
-def final(
+def of_table(
     *batches: tuple[Change, ...], key: tuple[str, ...] = ("k",), parts: str = "", column: str | None = None
 ) -> Seen:
     """The rows of a table with an option, after some batches."""
@@ -109,18 +109,18 @@ def final(
         table = place.table(options, key=key, parts=parts)
         for each in batches:
             place.write(table, each)
-        return rows_of(table, column)
+        return rows_read(table, column)
 
     return see
 
 
-def rows_of(table: Table, column: str | None = None, **given: str) -> list[Any]:
+def rows_read(table: Table, column: str | None = None, **given: str) -> list[Any]:
     """The rows of a batch read."""
     found = table.read(options=given).to_arrow().to_pylist()
-    return sorted((row["k"], row[column]) if column else shown(row) for row in found)
+    return sorted((row["k"], row[column]) if column else in_case(row) for row in found)
 
 
-def changes(
+def change_stream(
     first: tuple[Change, ...], *later: tuple[Change, ...], key: tuple[str, ...] = ("k",), act: str = "write"
 ) -> Seen:
     """What a stream delivers of batches after the first, of a table with an option."""
@@ -130,13 +130,13 @@ def changes(
         stream = query(table)
         stream.available()
         for each in later:
-            place.write(table, each) if act == "write" else table.overwrite(batch(*each))
-        return [shown(row) for row in stream.available()]
+            place.write(table, each) if act == "write" else table.overwrite(changes_of(*each))
+        return [in_case(row) for row in stream.available()]
 
     return see
 
 
-def streamed(*batches: tuple[Change, ...], late: tuple[Change, ...] = (), **stored: str) -> Seen:
+def stream_rows(*batches: tuple[Change, ...], late: tuple[Change, ...] = (), **stored: str) -> Seen:
     """What a stream that is given an option delivers of some batches, and of one that comes after its start."""
 
     def see(place: Place, options: Options) -> Any:
@@ -148,7 +148,7 @@ def streamed(*batches: tuple[Change, ...], late: tuple[Change, ...] = (), **stor
         if late:
             place.write(table, late)
             found += stream.available()
-        return [shown(row) for row in found]
+        return [in_case(row) for row in found]
 
     return see
 
@@ -170,18 +170,18 @@ def sizes(*batches: tuple[Change, ...]) -> Seen:
     return see
 
 
-def read(prepare: Callable[[Table], object] = lambda table: None, *, log: bool = False) -> Seen:
+def read_rows(prepare: Callable[[Table], object] = lambda table: None, *, log: bool = False) -> Seen:
     """What a batch read that is given an option gets of three snapshots: k=1, 2, 3."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table(SERVERS if log else {}, put(1, 10))
-        place.write(table, (put(2, 20),))
+        table = place.table(SERVERS if log else {}, row(1, 10))
+        place.write(table, (row(2, 20),))
         prepare(table)
-        place.write(table, (put(3, 30),))
+        place.write(table, (row(3, 30),))
         time_ms = table.store.snapshots.read(2).time_ms
         given = {key: text.replace("TIME", str(time_ms)) for key, text in options.items()}
         found = table.read(options=given).to_arrow()
-        return sorted(map(shown, found.to_pylist())) if "v" in found.column_names else found.column_names
+        return sorted(map(in_case, found.to_pylist())) if "v" in found.column_names else found.column_names
 
     return see
 
@@ -190,10 +190,10 @@ def stored_read(prepare: Callable[[Table], object]) -> Seen:
     """The same of a table that has the option."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table({}, put(1, 10), parts="p", key=("p", "k"))
+        table = place.table({}, row(1, 10), parts="p", key=("p", "k"))
         prepare(table)
         place.catalog.alter_table("d.t", [SetOption(key, text) for key, text in options.items()])
-        return rows_of(place.catalog.table("d.t"))
+        return rows_read(place.catalog.table("d.t"))
 
     return see
 
@@ -202,14 +202,14 @@ def on_dev(table: Table) -> None:
     """A branch with a row of its own in partition a, and one in b."""
     create_branch(table.store, "dev", snapshot_id=1)
     dev = table.files.on_branch("dev")
-    Table(dev).write(batch(put(7, 70), put(8, 80, p="b")))
+    Table(dev).write(changes_of(row(7, 70), row(8, 80, p="b")))
 
 
-def written(frame: Callable[[Table], pa.Table], column: str = "v") -> Seen:
+def write_rows(frame: Callable[[Table], pa.Table], column: str = "v") -> Seen:
     """What a writer that is given an option leaves."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table({}, put(1, 10))
+        table = place.table({}, row(1, 10))
         table.write(frame(table), options=dict(options))
         found = place.catalog.table("d.t").read().to_arrow()
         return found[column].to_pylist() if column in found.column_names else found.column_names
@@ -217,21 +217,21 @@ def written(frame: Callable[[Table], pa.Table], column: str = "v") -> Seen:
     return see
 
 
-def one_row(**columns: pa.Array) -> pa.Table:
+def single_row(**columns: pa.Array) -> pa.Table:
     return pa.table({"k": pa.array([2], pa.int64()), "p": pa.array(["a"]), **columns})
 
 
 def overwritten(place: Place, options: Options) -> Any:
-    table = place.table(options, put(1, 10), put(2, 20, p="b"), parts="p", key=("p", "k"))
-    table.overwrite(batch(put(3, 30)))
-    return rows_of(table)
+    table = place.table(options, row(1, 10), row(2, 20, p="b"), parts="p", key=("p", "k"))
+    table.overwrite(changes_of(row(3, 30)))
+    return rows_read(table)
 
 
 def expired(*days: str, at_most: bool = False) -> Seen:
     """Which partitions are left of some days, after an expiry that a table's options describe."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table(options, *(put(1, 1, p=day) for day in days), parts="p", key=("p", "k"))
+        table = place.table(options, *(row(1, 1, p=day) for day in days), parts="p", key=("p", "k"))
         expire_partitions(table)
         return sorted(row["p"] for row in table.read().to_arrow().to_pylist())
 
@@ -240,28 +240,28 @@ def expired(*days: str, at_most: bool = False) -> Seen:
 
 def tracked(place: Place, options: Options) -> Any:
     """Changes of two partitions, of a writer or table with an option."""
-    table = place.table({}, put(1, 10), parts="p", key=("p", "k"))
+    table = place.table({}, row(1, 10), parts="p", key=("p", "k"))
     stream = query(table)
     stream.available()
     if "change-tracking.untracked-partitions" in options:
         place.catalog.alter_table("d.t", [SetOption(key, text) for key, text in options.items()])
         table = place.catalog.table("d.t")
         options = {}
-    table.write(batch(put(2, 20)), options=dict(options))
-    table.write(batch(put(3, 30, p="b")))
-    return [shown(row) for row in stream.available()]
+    table.write(changes_of(row(2, 20)), options=dict(options))
+    table.write(changes_of(row(3, 30, p="b")))
+    return [in_case(row) for row in stream.available()]
 
 
-def logged(*later: tuple[Change, ...], act: str = "write") -> Seen:
+def of_topic(*later: tuple[Change, ...], act: str = "write") -> Seen:
     """What a stream of the log delivers of a table with an option."""
-    inner = changes((put(1, 10),), *later, act=act)
+    inner = change_stream((row(1, 10),), *later, act=act)
     return lambda place, options: inner(place, {**SERVERS, **options})
 
 
 def topic_of_overwrite(place: Place, options: Options) -> Any:
     """The values that the topic has of a row and of an overwrite by another one; of a delete, negated."""
-    table = place.table({**SERVERS, **options}, put(1, 10))
-    table.overwrite(batch(put(2, 20)))
+    table = place.table({**SERVERS, **options}, row(1, 10))
+    table.overwrite(changes_of(row(2, 20)))
     return [row["v"] * (-1 if kind.is_retract else 1) for kind, row in log_changes(table)]
 
 
@@ -269,64 +269,64 @@ def of_log(late: tuple[Change, ...] = (), **stored: str) -> Seen:
     """What a stream with an option delivers of a table with a log: k=1, its update to 11, and one more batch."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table({**SERVERS, **dotted(stored)}, put(1, 10))
-        place.write(table, (put(1, 11),))
+        table = place.table({**SERVERS, **dotted(stored)}, row(1, 10))
+        place.write(table, (row(1, 11),))
         time_ms = table.store.snapshots.read(2).time_ms
         given = {key: text.replace("TIME", str(time_ms)) for key, text in options.items()}
         stream = query(table, **{key.replace(".", "_").replace("-", "__"): text for key, text in given.items()})
         found = stream.available()
-        place.write(table, late or (put(1, 12),))
-        return [shown(row) for row in [*found, *stream.available()]]
+        place.write(table, late or (row(1, 12),))
+        return [in_case(row) for row in [*found, *stream.available()]]
 
     return see
 
 
 def tail(place: Place, options: Options) -> Any:
     """A batch read of a table whose newest batch is in the log alone."""
-    table = place.table(SERVERS, put(1, 10))
-    write_log_only(table, batch(put(2, 20)))
-    return rows_of(table, None, **options)
+    table = place.table(SERVERS, row(1, 10))
+    write_log_only(table, changes_of(row(2, 20)))
+    return rows_read(table, None, **options)
 
 
 def lost(place: Place, options: Options) -> Any:
     """A union read of a log of which records are gone."""
-    table = place.table(SERVERS, put(1, 10))
-    write_log_only(table, batch(put(2, 20)))
+    table = place.table(SERVERS, row(1, 10))
+    write_log_only(table, changes_of(row(2, 20)))
     assert table.log is not None
     place.cluster.delete_records(table.log.topic, {0: 3})
-    return rows_of(table, None, **{"scan.log.union": "true", **options})
+    return rows_read(table, None, **{"scan.log.union": "true", **options})
 
 
 def dropped(place: Place, options: Options) -> Any:
     """A running stream of a column that is dropped."""
-    table = place.table({}, put(1, 10))
+    table = place.table({}, row(1, 10))
     stream = query(table, **{key.replace(".", "_").replace("-", "__"): text for key, text in options.items()})
     stream.available()
     place.catalog.alter_table("d.t", [DropColumn(path=("v",))])
     now = place.catalog.table("d.t")
-    now.write(batch(put(2)).drop(["v"]))
-    return [shown(row) for row in stream.available()]
+    now.write(changes_of(row(2)).drop(["v"]))
+    return [in_case(row) for row in stream.available()]
 
 
 def consumed(place: Place, options: Options) -> Any:
     """What a second stream with the same options gets, after the first has read what there was."""
-    table = place.table({}, put(1, 10))
+    table = place.table({}, row(1, 10))
     given = {key.replace(".", "_").replace("-", "__"): text for key, text in options.items()}
     query(table, **given).available()
-    place.write(table, (put(2, 20),))
-    return [shown(row) for row in query(table, **given).available()]
+    place.write(table, (row(2, 20),))
+    return [in_case(row) for row in query(table, **given).available()]
 
 
 def by_spark(place: Place, options: Options) -> Any:
     """Columns and filter of a reader of ``format("fluvial")``."""
-    table = place.table({}, put(1, 10))
+    table = place.table({}, row(1, 10))
     given = ReadOptions.parse({"warehouse": place.catalog.warehouse, "table": table.name, **options}, BATCH_KEYS)
     return (given.columns, given.filter)
 
 
 def part_of_writer(place: Place, options: Options) -> Any:
     """The partition that a writer of ``format("fluvial")`` replaces."""
-    table = place.table({}, put(1, 10), parts="p", key=("p", "k"))
+    table = place.table({}, row(1, 10), parts="p", key=("p", "k"))
     place_of = {"warehouse": place.catalog.warehouse, "table": table.name}
     return WriteOptions.parse({**place_of, **options}, BATCH_WRITE_KEYS).partition
 
@@ -335,7 +335,7 @@ def savepoint(table: Table) -> None:
     create_savepoint(table)
 
 
-UPDATE: Final = ((put(1, 10),), (put(1, 11),))
+UPDATE: Final = ((row(1, 10),), (row(1, 11),))
 SUM: Final = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 PARTIAL: Final = {"merge-engine": "partial-update"}
 GROUP: Final = {**PARTIAL, "fields.v.sequence-group": "w"}
@@ -345,44 +345,44 @@ ALL_THREE: Final = [(1, 10), (2, 20), (3, 30)]
 FIRST_TWO: Final = ALL_THREE[:2]
 COMPACTED_LATER: Final = {"log_changelog__mode": "all", "changelog__producer": "lookup", "write__only": "true"}
 BEHIND: Final = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
-ONE_TWO_ONE: Final = sizes((put(0),), (put(1), put(2)), (put(3),))
+ONE_TWO_ONE: Final = sizes((row(0),), (row(1), row(2)), (row(3),))
 REFUSED: Final = "refused"
 
 CASES: Final = [
     # what a table is
-    Case("primary-key", "k", final(*UPDATE, key=()), [(1, 10), (1, 11)], [(1, 11)]),
-    Case("bucket", "-2", final((put(1, 10),)), [(1, 10)], []),
-    Case("row-counts", "true", final((put(1, 10), put(1, 10)), (gone(1, 10),), key=()), REFUSED, [(1, 10)]),
-    Case("merge-engine", "partial-update", final((put(1, 10, w=1),), (put(1, None, w=2),)), [(1, None)], [(1, 10)]),
-    Case("sequence.field", "v", final((put(1, 11),), (put(1, 10),)), [(1, 10)], [(1, 11)]),
-    Case("sequence.field.sort-order", "descending", final(*UPDATE), [(1, 11)], [(1, 10)], {"sequence.field": "v"}),
-    Case("rowkind.field", "s", final((put(1, 10, s="+I"),), (put(1, 10, s="-D"),)), [(1, 10)], []),
-    Case("ignore-delete", "true", final((put(1, 10),), (gone(1),)), [], [(1, 10)]),
-    Case("ignore-update-before", "true", final((put(1, 10),), (put(1, 10, kind="-U"),)), [], [(1, 10)]),
-    Case("fields.default-aggregate-function", "sum", final(*UPDATE), [(1, 11)], [(1, 21)],
+    Case("primary-key", "k", of_table(*UPDATE, key=()), [(1, 10), (1, 11)], [(1, 11)]),
+    Case("bucket", "-2", of_table((row(1, 10),)), [(1, 10)], []),
+    Case("row-counts", "true", of_table((row(1, 10), row(1, 10)), (gone(1, 10),), key=()), REFUSED, [(1, 10)]),
+    Case("merge-engine", "partial-update", of_table((row(1, 10, w=1),), (row(1, None, w=2),)), [(1, None)], [(1, 10)]),
+    Case("sequence.field", "v", of_table((row(1, 11),), (row(1, 10),)), [(1, 10)], [(1, 11)]),
+    Case("sequence.field.sort-order", "descending", of_table(*UPDATE), [(1, 11)], [(1, 10)], {"sequence.field": "v"}),
+    Case("rowkind.field", "s", of_table((row(1, 10, s="+I"),), (row(1, 10, s="-D"),)), [(1, 10)], []),
+    Case("ignore-delete", "true", of_table((row(1, 10),), (gone(1),)), [], [(1, 10)]),
+    Case("ignore-update-before", "true", of_table((row(1, 10),), (row(1, 10, kind="-U"),)), [], [(1, 10)]),
+    Case("fields.default-aggregate-function", "sum", of_table(*UPDATE), [(1, 11)], [(1, 21)],
          {"merge-engine": "aggregation", "fields.s.aggregate-function": "last_value",
           "fields.p.aggregate-function": "last_value", "fields.t.aggregate-function": "last_value",
           "fields.u.aggregate-function": "last_value", "fields.n.aggregate-function": "last_value"}),
-    Case("partial-update.remove-record-on-delete", "true", final((put(1, 10),), (gone(1),)), REFUSED, [], PARTIAL),
-    Case("partial-update.remove-record-on-sequence-group", "v", final((put(1, 10, w=1),), (gone(1, 11),)),
+    Case("partial-update.remove-record-on-delete", "true", of_table((row(1, 10),), (gone(1),)), REFUSED, [], PARTIAL),
+    Case("partial-update.remove-record-on-sequence-group", "v", of_table((row(1, 10, w=1),), (gone(1, 11),)),
          [(1, 11)], [], GROUP),
-    Case("aggregation.remove-record-on-delete", "true", final(*UPDATE, (gone(1, 1),)), [(1, 20)], [], SUM),
-    Case("record-level.expire-time", "1 h", final((put(1, 10, t=LONG_AGO), put(2, 20, t=LATE))),
+    Case("aggregation.remove-record-on-delete", "true", of_table(*UPDATE, (gone(1, 1),)), [(1, 20)], [], SUM),
+    Case("record-level.expire-time", "1 h", of_table((row(1, 10, t=LONG_AGO), row(2, 20, t=LATE))),
          [(1, 10), (2, 20)], [(2, 20)], {"record-level.time-field": "t"}),
-    Case("record-level.time-field", "u", final((put(1, 10, t=LONG_AGO, u=LATE),)), [], [(1, 10)],
+    Case("record-level.time-field", "u", of_table((row(1, 10, t=LONG_AGO, u=LATE),)), [], [(1, 10)],
          {"record-level.expire-time": "1 h", "record-level.time-field": "t"}),
-    Case("fields.*.aggregate-function", "sum", final(*UPDATE), [(1, 11)], [(1, 21)], {"merge-engine": "aggregation"}),
-    Case("fields.*.ignore-retract", "true", final(*UPDATE, (gone(1, 1),)), [(1, 20)], [(1, 21)], SUM),
-    Case("fields.*.sequence-group", "w", final((put(1, 11, w=1),), (put(1, 10, w=2),), column="w"),
+    Case("fields.*.aggregate-function", "sum", of_table(*UPDATE), [(1, 11)], [(1, 21)], {"merge-engine": "aggregation"}),
+    Case("fields.*.ignore-retract", "true", of_table(*UPDATE, (gone(1, 1),)), [(1, 20)], [(1, 21)], SUM),
+    Case("fields.*.sequence-group", "w", of_table((row(1, 11, w=1),), (row(1, 10, w=2),), column="w"),
          [(1, 2)], [(1, 1)], PARTIAL),
     # changelogs and logs
     Case("change-tracking", "false", tracked, [("+I", 2, 20), ("+I", 3, 30)], [("+I", 3, 30)]),
     Case("change-tracking.untracked-partitions", '[{"p": "a"}]', tracked, [("+I", 2, 20), ("+I", 3, 30)],
          [("+I", 3, 30)]),
-    Case("changelog-producer", "lookup", changes(*UPDATE), [("+I", 1, 11)], [("-U", 1, 10), ("+U", 1, 11)]),
-    Case("changelog-producer.row-deduplicate", "true", changes((put(1, 10),), (put(1, 10),)),
+    Case("changelog-producer", "lookup", change_stream(*UPDATE), [("+I", 1, 11)], [("-U", 1, 10), ("+U", 1, 11)]),
+    Case("changelog-producer.row-deduplicate", "true", change_stream((row(1, 10),), (row(1, 10),)),
          [("-U", 1, 10), ("+U", 1, 10)], [], LOOKUP),
-    Case("log.changelog-mode", "all", logged((put(1, 11),)), [("+I", 1, 11)], [("-U", 1, 10), ("+U", 1, 11)], LOOKUP),
+    Case("log.changelog-mode", "all", of_topic((row(1, 11),)), [("+I", 1, 11)], [("-U", 1, 10), ("+U", 1, 11)], LOOKUP),
     Case("log.overwrite", "changes", topic_of_overwrite, [10], [10, -10, 20]),
     Case("log.scan", "latest", of_log(), [("+I", 1, 11), ("+I", 1, 12)], [("+I", 1, 12)]),
     Case("log.scan.timestamp-mills", "1", of_log(), [("+I", 1, 11), ("+I", 1, 12)],
@@ -392,25 +392,25 @@ CASES: Final = [
     Case("streaming-read-mode", "file", of_log(**COMPACTED_LATER),
          [("+I", 1, 11), ("-U", 1, 11), ("+U", 1, 12)], []),
     # states
-    Case("branch", "dev", read(on_dev), ALL_THREE, [(1, 10), (7, 70), (8, 80)]),
-    Case("scan.branch", "dev", read(on_dev), ALL_THREE, [(1, 10), (7, 70), (8, 80)]),
-    Case("scan.snapshot-id", "2", read(), ALL_THREE, FIRST_TWO),
-    Case("scan.tag-name", "x", read(lambda table: create_tag(table, "x")), ALL_THREE, FIRST_TWO),
-    Case("scan.savepoint-id", "1", read(savepoint), ALL_THREE, FIRST_TWO),
-    Case("scan.version", "2", read(), ALL_THREE, FIRST_TWO),
-    Case("scan.timestamp", "TIME", read(), ALL_THREE, FIRST_TWO),
-    Case("incremental-between", "1,2", read(), ALL_THREE, [(2, 20)]),
-    Case("incremental-between-timestamp", "1,TIME", read(), ALL_THREE, FIRST_TWO),
-    Case("incremental-to-auto-tag", "x", read(lambda table: create_tag(table, "x")), ALL_THREE, FIRST_TWO),
-    Case("incremental-between-scan-mode", "delta", read(), [(2, 20)], REFUSED, {"incremental-between": "1,2"}),
-    Case("scan.mode", "latest", streamed((put(1, 10),), late=(put(2, 20),)), [("+I", 1, 10), ("+I", 2, 20)],
+    Case("branch", "dev", read_rows(on_dev), ALL_THREE, [(1, 10), (7, 70), (8, 80)]),
+    Case("scan.branch", "dev", read_rows(on_dev), ALL_THREE, [(1, 10), (7, 70), (8, 80)]),
+    Case("scan.snapshot-id", "2", read_rows(), ALL_THREE, FIRST_TWO),
+    Case("scan.tag-name", "x", read_rows(lambda table: create_tag(table, "x")), ALL_THREE, FIRST_TWO),
+    Case("scan.savepoint-id", "1", read_rows(savepoint), ALL_THREE, FIRST_TWO),
+    Case("scan.version", "2", read_rows(), ALL_THREE, FIRST_TWO),
+    Case("scan.timestamp", "TIME", read_rows(), ALL_THREE, FIRST_TWO),
+    Case("incremental-between", "1,2", read_rows(), ALL_THREE, [(2, 20)]),
+    Case("incremental-between-timestamp", "1,TIME", read_rows(), ALL_THREE, FIRST_TWO),
+    Case("incremental-to-auto-tag", "x", read_rows(lambda table: create_tag(table, "x")), ALL_THREE, FIRST_TWO),
+    Case("incremental-between-scan-mode", "delta", read_rows(), [(2, 20)], REFUSED, {"incremental-between": "1,2"}),
+    Case("scan.mode", "latest", stream_rows((row(1, 10),), late=(row(2, 20),)), [("+I", 1, 10), ("+I", 2, 20)],
          [("+I", 2, 20)]),
     Case("scan.log.union", "true", tail, [(1, 10)], [(1, 10), (2, 20)]),
     Case("scan.log.offsets", '{"0": 0}', tail, [(1, 10), (2, 20)], [], {"scan.log.union": "true"}),
     Case("scan.max-staleness", "1 ms", tail, [(1, 10)], [(1, 10), (2, 20)]),
     Case("scan.fallback-branch", "dev", stored_read(on_dev), [(1, 10)], [(1, 10), (8, 80)]),
     Case("scan.primary-branch", "dev", stored_read(on_dev), [(1, 10)], [(1, 10), (7, 70), (8, 80)]),
-    Case("read.changelog", "true", read(), ALL_THREE, [("+I", *row) for row in ALL_THREE]),
+    Case("read.changelog", "true", read_rows(), ALL_THREE, [("+I", *row) for row in ALL_THREE]),
     Case("columns", "k", by_spark, ((), None), (("k",), None)),
     Case("filter", "k > 1", by_spark, ((), None), ((), "k > 1")),
     # batches and places of streams
@@ -423,7 +423,7 @@ CASES: Final = [
          {"consumer-id": "c"}),
     # writers
     Case("dynamic-partition-overwrite", "false", overwritten, [(2, 20), (3, 30)], [(3, 30)]),
-    Case("write.merge-schema", "true", written(lambda table: one_row(x=pa.array([5])), "x"), REFUSED, [None, 5]),
+    Case("write.merge-schema", "true", write_rows(lambda table: single_row(x=pa.array([5])), "x"), REFUSED, [None, 5]),
     Case("partition", "p=a", part_of_writer, None, {"p": "a"}),
     # partitions
     Case("partition.expiration-time", "7 d", expired("2001-01-01", "2999-01-01"), REFUSED, ["2999-01-01"]),
