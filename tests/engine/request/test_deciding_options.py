@@ -40,14 +40,14 @@ Options = Mapping[str, str]
 Change = Mapping[str, Any]
 
 
-def put_in(k: int, v: int | None = None, *, kind: str = "+I", p: str = "a", **more: Any) -> Change:
+def add(k: int, v: int | None = None, *, kind: str = "+I", p: str = "a", **more: Any) -> Change:
     """A change of a row."""
     return {"_row_kind": kind, "k": k, "p": p, "v": v, **more}
 
 
 def gone(k: int, v: int | None = None, **more: Any) -> Change:
     """A row is deleted."""
-    return put_in(k, v, kind="-D", **more)
+    return add(k, v, kind="-D", **more)
 
 
 def changes_of(*changes: Change) -> pa.Table:
@@ -174,10 +174,10 @@ def read_rows(prepare: Callable[[Table], object] = lambda table: None, *, log: b
     """What a batch read that is given an option gets of three snapshots: k=1, 2, 3."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table(SERVERS if log else {}, put_in(1, 10))
-        place.write(table, (put_in(2, 20),))
+        table = place.table(SERVERS if log else {}, add(1, 10))
+        place.write(table, (add(2, 20),))
         prepare(table)
-        place.write(table, (put_in(3, 30),))
+        place.write(table, (add(3, 30),))
         time_ms = table.store.snapshots.read(2).time_ms
         given = {key: text.replace("TIME", str(time_ms)) for key, text in options.items()}
         found = table.read(options=given).to_arrow()
@@ -190,7 +190,7 @@ def stored_read(prepare: Callable[[Table], object]) -> Seen:
     """The same of a table that has the option."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table({}, put_in(1, 10), parts="p", key=("p", "k"))
+        table = place.table({}, add(1, 10), parts="p", key=("p", "k"))
         prepare(table)
         place.catalog.alter_table("d.t", [SetOption(key, text) for key, text in options.items()])
         return rows_read(place.catalog.table("d.t"))
@@ -202,14 +202,14 @@ def on_dev(table: Table) -> None:
     """A branch with a row of its own in partition a, and one in b."""
     create_branch(table.store, "dev", snapshot_id=1)
     dev = table.files.on_branch("dev")
-    Table(dev).write(changes_of(put_in(7, 70), put_in(8, 80, p="b")))
+    Table(dev).write(changes_of(add(7, 70), add(8, 80, p="b")))
 
 
 def write_rows(frame: Callable[[Table], pa.Table], column: str = "v") -> Seen:
     """What a writer that is given an option leaves."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table({}, put_in(1, 10))
+        table = place.table({}, add(1, 10))
         table.write(frame(table), options=dict(options))
         found = place.catalog.table("d.t").read().to_arrow()
         return found[column].to_pylist() if column in found.column_names else found.column_names
@@ -222,8 +222,8 @@ def single_row(**columns: pa.Array) -> pa.Table:
 
 
 def overwritten(place: Place, options: Options) -> Any:
-    table = place.table(options, put_in(1, 10), put_in(2, 20, p="b"), parts="p", key=("p", "k"))
-    table.overwrite(changes_of(put_in(3, 30)))
+    table = place.table(options, add(1, 10), add(2, 20, p="b"), parts="p", key=("p", "k"))
+    table.overwrite(changes_of(add(3, 30)))
     return rows_read(table)
 
 
@@ -231,7 +231,7 @@ def expired(*days: str, at_most: bool = False) -> Seen:
     """Which partitions are left of some days, after an expiry that a table's options describe."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table(options, *(put_in(1, 1, p=day) for day in days), parts="p", key=("p", "k"))
+        table = place.table(options, *(add(1, 1, p=day) for day in days), parts="p", key=("p", "k"))
         expire_partitions(table)
         return sorted(row["p"] for row in table.read().to_arrow().to_pylist())
 
@@ -240,28 +240,28 @@ def expired(*days: str, at_most: bool = False) -> Seen:
 
 def tracked(place: Place, options: Options) -> Any:
     """Changes of two partitions, of a writer or table with an option."""
-    table = place.table({}, put_in(1, 10), parts="p", key=("p", "k"))
+    table = place.table({}, add(1, 10), parts="p", key=("p", "k"))
     stream = query(table)
     stream.available()
     if "change-tracking.untracked-partitions" in options:
         place.catalog.alter_table("d.t", [SetOption(key, text) for key, text in options.items()])
         table = place.catalog.table("d.t")
         options = {}
-    table.write(changes_of(put_in(2, 20)), options=dict(options))
-    table.write(changes_of(put_in(3, 30, p="b")))
+    table.write(changes_of(add(2, 20)), options=dict(options))
+    table.write(changes_of(add(3, 30, p="b")))
     return [in_case(row) for row in stream.available()]
 
 
 def of_topic(*later: tuple[Change, ...], act: str = "write") -> Seen:
     """What a stream of the log delivers of a table with an option."""
-    inner = change_stream((put_in(1, 10),), *later, act=act)
+    inner = change_stream((add(1, 10),), *later, act=act)
     return lambda place, options: inner(place, {**SERVERS, **options})
 
 
 def topic_of_overwrite(place: Place, options: Options) -> Any:
     """The values that the topic has of a row and of an overwrite by another one; of a delete, negated."""
-    table = place.table({**SERVERS, **options}, put_in(1, 10))
-    table.overwrite(changes_of(put_in(2, 20)))
+    table = place.table({**SERVERS, **options}, add(1, 10))
+    table.overwrite(changes_of(add(2, 20)))
     return [row["v"] * (-1 if kind.is_retract else 1) for kind, row in log_changes(table)]
 
 
@@ -269,13 +269,13 @@ def of_log(late: tuple[Change, ...] = (), **stored: str) -> Seen:
     """What a stream with an option delivers of a table with a log: k=1, its update to 11, and one more batch."""
 
     def see(place: Place, options: Options) -> Any:
-        table = place.table({**SERVERS, **dotted(stored)}, put_in(1, 10))
-        place.write(table, (put_in(1, 11),))
+        table = place.table({**SERVERS, **dotted(stored)}, add(1, 10))
+        place.write(table, (add(1, 11),))
         time_ms = table.store.snapshots.read(2).time_ms
         given = {key: text.replace("TIME", str(time_ms)) for key, text in options.items()}
         stream = query(table, **{key.replace(".", "_").replace("-", "__"): text for key, text in given.items()})
         found = stream.available()
-        place.write(table, late or (put_in(1, 12),))
+        place.write(table, late or (add(1, 12),))
         return [in_case(row) for row in [*found, *stream.available()]]
 
     return see
@@ -283,15 +283,15 @@ def of_log(late: tuple[Change, ...] = (), **stored: str) -> Seen:
 
 def tail(place: Place, options: Options) -> Any:
     """A batch read of a table whose newest batch is in the log alone."""
-    table = place.table(SERVERS, put_in(1, 10))
-    write_log_only(table, changes_of(put_in(2, 20)))
+    table = place.table(SERVERS, add(1, 10))
+    write_log_only(table, changes_of(add(2, 20)))
     return rows_read(table, None, **options)
 
 
 def lost(place: Place, options: Options) -> Any:
     """A union read of a log of which records are gone."""
-    table = place.table(SERVERS, put_in(1, 10))
-    write_log_only(table, changes_of(put_in(2, 20)))
+    table = place.table(SERVERS, add(1, 10))
+    write_log_only(table, changes_of(add(2, 20)))
     assert table.log is not None
     place.cluster.delete_records(table.log.topic, {0: 3})
     return rows_read(table, None, **{"scan.log.union": "true", **options})
@@ -299,34 +299,34 @@ def lost(place: Place, options: Options) -> Any:
 
 def dropped(place: Place, options: Options) -> Any:
     """A running stream of a column that is dropped."""
-    table = place.table({}, put_in(1, 10))
+    table = place.table({}, add(1, 10))
     stream = query(table, **{key.replace(".", "_").replace("-", "__"): text for key, text in options.items()})
     stream.available()
     place.catalog.alter_table("d.t", [DropColumn(path=("v",))])
     now = place.catalog.table("d.t")
-    now.write(changes_of(put_in(2)).drop(["v"]))
+    now.write(changes_of(add(2)).drop(["v"]))
     return [in_case(row) for row in stream.available()]
 
 
 def consumed(place: Place, options: Options) -> Any:
     """What a second stream with the same options gets, after the first has read what there was."""
-    table = place.table({}, put_in(1, 10))
+    table = place.table({}, add(1, 10))
     given = {key.replace(".", "_").replace("-", "__"): text for key, text in options.items()}
     query(table, **given).available()
-    place.write(table, (put_in(2, 20),))
+    place.write(table, (add(2, 20),))
     return [in_case(row) for row in query(table, **given).available()]
 
 
 def by_spark(place: Place, options: Options) -> Any:
     """Columns and filter of a reader of ``format("fluvial")``."""
-    table = place.table({}, put_in(1, 10))
+    table = place.table({}, add(1, 10))
     given = ReadOptions.parse({"warehouse": place.catalog.warehouse, "table": table.name, **options}, BATCH_KEYS)
     return (given.columns, given.filter)
 
 
 def part_of_writer(place: Place, options: Options) -> Any:
     """The partition that a writer of ``format("fluvial")`` replaces."""
-    table = place.table({}, put_in(1, 10), parts="p", key=("p", "k"))
+    table = place.table({}, add(1, 10), parts="p", key=("p", "k"))
     place_of = {"warehouse": place.catalog.warehouse, "table": table.name}
     return WriteOptions.parse({**place_of, **options}, BATCH_WRITE_KEYS).partition
 
@@ -335,7 +335,7 @@ def savepoint(table: Table) -> None:
     create_savepoint(table)
 
 
-UPDATE: Final = ((put_in(1, 10),), (put_in(1, 11),))
+UPDATE: Final = ((add(1, 10),), (add(1, 11),))
 SUM: Final = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 PARTIAL: Final = {"merge-engine": "partial-update"}
 GROUP: Final = {**PARTIAL, "fields.v.sequence-group": "w"}
@@ -345,45 +345,45 @@ ALL_THREE: Final = [(1, 10), (2, 20), (3, 30)]
 FIRST_TWO: Final = ALL_THREE[:2]
 COMPACTED_LATER: Final = {"log_changelog__mode": "all", "changelog__producer": "lookup", "write__only": "true"}
 BEHIND: Final = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
-ONE_TWO_ONE: Final = sizes((put_in(0),), (put_in(1), put_in(2)), (put_in(3),))
+ONE_TWO_ONE: Final = sizes((add(0),), (add(1), add(2)), (add(3),))
 REFUSED: Final = "refused"
 
 CASES: Final = [
     # what a table is
     Case("primary-key", "k", of_table(*UPDATE, key=()), [(1, 10), (1, 11)], [(1, 11)]),
-    Case("bucket", "-2", of_table((put_in(1, 10),)), [(1, 10)], []),
-    Case("row-counts", "true", of_table((put_in(1, 10), put_in(1, 10)), (gone(1, 10),), key=()), REFUSED, [(1, 10)]),
-    Case("merge-engine", "partial-update", of_table((put_in(1, 10, w=1),), (put_in(1, None, w=2),)), [(1, None)], [(1, 10)]),
-    Case("sequence.field", "v", of_table((put_in(1, 11),), (put_in(1, 10),)), [(1, 10)], [(1, 11)]),
+    Case("bucket", "-2", of_table((add(1, 10),)), [(1, 10)], []),
+    Case("row-counts", "true", of_table((add(1, 10), add(1, 10)), (gone(1, 10),), key=()), REFUSED, [(1, 10)]),
+    Case("merge-engine", "partial-update", of_table((add(1, 10, w=1),), (add(1, None, w=2),)), [(1, None)], [(1, 10)]),
+    Case("sequence.field", "v", of_table((add(1, 11),), (add(1, 10),)), [(1, 10)], [(1, 11)]),
     Case("sequence.field.sort-order", "descending", of_table(*UPDATE), [(1, 11)], [(1, 10)], {"sequence.field": "v"}),
-    Case("rowkind.field", "s", of_table((put_in(1, 10, s="+I"),), (put_in(1, 10, s="-D"),)), [(1, 10)], []),
-    Case("ignore-delete", "true", of_table((put_in(1, 10),), (gone(1),)), [], [(1, 10)]),
-    Case("ignore-update-before", "true", of_table((put_in(1, 10),), (put_in(1, 10, kind="-U"),)), [], [(1, 10)]),
+    Case("rowkind.field", "s", of_table((add(1, 10, s="+I"),), (add(1, 10, s="-D"),)), [(1, 10)], []),
+    Case("ignore-delete", "true", of_table((add(1, 10),), (gone(1),)), [], [(1, 10)]),
+    Case("ignore-update-before", "true", of_table((add(1, 10),), (add(1, 10, kind="-U"),)), [], [(1, 10)]),
     Case("fields.default-aggregate-function", "sum", of_table(*UPDATE), [(1, 11)], [(1, 21)],
          {"merge-engine": "aggregation", "fields.s.aggregate-function": "last_value",
           "fields.p.aggregate-function": "last_value", "fields.t.aggregate-function": "last_value",
           "fields.u.aggregate-function": "last_value", "fields.n.aggregate-function": "last_value"}),
-    Case("partial-update.remove-record-on-delete", "true", of_table((put_in(1, 10),), (gone(1),)), REFUSED, [], PARTIAL),
-    Case("partial-update.remove-record-on-sequence-group", "v", of_table((put_in(1, 10, w=1),), (gone(1, 11),)),
+    Case("partial-update.remove-record-on-delete", "true", of_table((add(1, 10),), (gone(1),)), REFUSED, [], PARTIAL),
+    Case("partial-update.remove-record-on-sequence-group", "v", of_table((add(1, 10, w=1),), (gone(1, 11),)),
          [(1, 11)], [], GROUP),
     Case("aggregation.remove-record-on-delete", "true", of_table(*UPDATE, (gone(1, 1),)), [(1, 20)], [], SUM),
-    Case("record-level.expire-time", "1 h", of_table((put_in(1, 10, t=LONG_AGO), put_in(2, 20, t=LATE))),
+    Case("record-level.expire-time", "1 h", of_table((add(1, 10, t=LONG_AGO), add(2, 20, t=LATE))),
          [(1, 10), (2, 20)], [(2, 20)], {"record-level.time-field": "t"}),
-    Case("record-level.time-field", "u", of_table((put_in(1, 10, t=LONG_AGO, u=LATE),)), [], [(1, 10)],
+    Case("record-level.time-field", "u", of_table((add(1, 10, t=LONG_AGO, u=LATE),)), [], [(1, 10)],
          {"record-level.expire-time": "1 h", "record-level.time-field": "t"}),
     Case("fields.*.aggregate-function", "sum", of_table(*UPDATE), [(1, 11)], [(1, 21)],
          {"merge-engine": "aggregation"}),
     Case("fields.*.ignore-retract", "true", of_table(*UPDATE, (gone(1, 1),)), [(1, 20)], [(1, 21)], SUM),
-    Case("fields.*.sequence-group", "w", of_table((put_in(1, 11, w=1),), (put_in(1, 10, w=2),), column="w"),
+    Case("fields.*.sequence-group", "w", of_table((add(1, 11, w=1),), (add(1, 10, w=2),), column="w"),
          [(1, 2)], [(1, 1)], PARTIAL),
     # changelogs and logs
     Case("change-tracking", "false", tracked, [("+I", 2, 20), ("+I", 3, 30)], [("+I", 3, 30)]),
     Case("change-tracking.untracked-partitions", '[{"p": "a"}]', tracked, [("+I", 2, 20), ("+I", 3, 30)],
          [("+I", 3, 30)]),
     Case("changelog-producer", "lookup", change_stream(*UPDATE), [("+I", 1, 11)], [("-U", 1, 10), ("+U", 1, 11)]),
-    Case("changelog-producer.row-deduplicate", "true", change_stream((put_in(1, 10),), (put_in(1, 10),)),
+    Case("changelog-producer.row-deduplicate", "true", change_stream((add(1, 10),), (add(1, 10),)),
          [("-U", 1, 10), ("+U", 1, 10)], [], LOOKUP),
-    Case("log.changelog-mode", "all", of_topic((put_in(1, 11),)), [("+I", 1, 11)], [("-U", 1, 10), ("+U", 1, 11)], LOOKUP),
+    Case("log.changelog-mode", "all", of_topic((add(1, 11),)), [("+I", 1, 11)], [("-U", 1, 10), ("+U", 1, 11)], LOOKUP),
     Case("log.overwrite", "changes", topic_of_overwrite, [10], [10, -10, 20]),
     Case("log.scan", "latest", of_log(), [("+I", 1, 11), ("+I", 1, 12)], [("+I", 1, 12)]),
     Case("log.scan.timestamp-mills", "1", of_log(), [("+I", 1, 11), ("+I", 1, 12)],
@@ -404,7 +404,7 @@ CASES: Final = [
     Case("incremental-between-timestamp", "1,TIME", read_rows(), ALL_THREE, FIRST_TWO),
     Case("incremental-to-auto-tag", "x", read_rows(lambda table: create_tag(table, "x")), ALL_THREE, FIRST_TWO),
     Case("incremental-between-scan-mode", "delta", read_rows(), [(2, 20)], REFUSED, {"incremental-between": "1,2"}),
-    Case("scan.mode", "latest", stream_rows((put_in(1, 10),), late=(put_in(2, 20),)), [("+I", 1, 10), ("+I", 2, 20)],
+    Case("scan.mode", "latest", stream_rows((add(1, 10),), late=(add(2, 20),)), [("+I", 1, 10), ("+I", 2, 20)],
          [("+I", 2, 20)]),
     Case("scan.log.union", "true", tail, [(1, 10)], [(1, 10), (2, 20)]),
     Case("scan.log.offsets", '{"0": 0}', tail, [(1, 10), (2, 20)], [], {"scan.log.union": "true"}),
