@@ -367,7 +367,7 @@ BUGS = (
         name="one operation on a branch at a time",
         patch=with_unlimited_operations,
         plans=at(plan("fast-forward", "delete-branch", setup="versioned")),
-        most=60,
+        most=120,
     ),
     PlantedBug(
         name="an expiry respects what another one has claimed",
