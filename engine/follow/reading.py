@@ -48,7 +48,9 @@ class BatchReading:
     share: str  # "0/2"
     filter: str  # digest; "" without one
     kinds: str  # normalized, exact, or "" as they are
-    options: Mapping[str, str] = field(default_factory=dict)  # of the table: digests of what decides rows, by key
+    options: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # of the table: digests of what decides rows, by key
     tracking_id: int  # version of the schema that says which partitions are tracked
     steps: str = ""  # digest of what the batch consists of
     way: int = WAY

@@ -122,6 +122,7 @@ def _fields_of_spark(schema: T.StructType, *, known: frozenset[str]) -> list[Dat
             if column.name not in known:
                 _refuse_fine_times(column.dataType)
             _refuse_intervals(column.dataType)
+            _refuse_collations(column.dataType)
             given = T.StringType() if isinstance(column.dataType, (T.CharType, T.VarcharType)) else column.dataType
             arrow = with_stored_times(to_arrow_type(given, timezone="UTC"))
             data_type = data_type_of(arrow, nullable=column.nullable)
@@ -160,6 +161,15 @@ def _refuse_intervals(given: T.DataType) -> None:
             )
         if isinstance(each, T.CalendarIntervalType):
             raise InvalidInputError("a table holds no intervals: fix='store its text, CAST(i AS STRING)'")
+
+
+def _refuse_collations(given: T.DataType) -> None:
+    for each in _parts(given):
+        if isinstance(each, T.StringType) and not each.isUTF8BinaryCollation():
+            raise InvalidInputError(
+                f"a table compares texts by their bytes: collation={each.collation} "
+                "fix='declare STRING, and write COLLATE in the query, or CAST(c AS STRING) AS c'"
+            )
 
 
 def _parts(given: T.DataType) -> Iterator[T.DataType]:

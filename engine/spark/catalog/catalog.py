@@ -30,6 +30,7 @@ from filestore.options.log_place import BUCKET_KEY
 from lsm.errors import InvalidInputError
 
 _FORMATS: Final = (FORMAT_NAME, "paimon", "parquet")
+_BYTES: Final = "UTF8_BINARY"  # Spark's collation of texts, if nothing else is said
 _DEFAULT_SOURCE: Final = "spark.sql.sources.default"  # which df.write.saveAsTable names where no format is given
 _PRIMARY_KEY: Final = "primary-key"
 _OF_CHANGES: Final = frozenset({ROW_KIND_COLUMN, *(each.value for each in MetadataColumn)})
@@ -220,6 +221,12 @@ class CatalogProxy(Proxy):
             raise InvalidInputError(
                 f"tables of this catalog are Fluvial's: catalog={self._name} format={given} "
                 "fix='leave USING or format(...) out; the option file.format says how files are written'"
+            )
+        collation = properties.get("collation", _BYTES)
+        if collation.upper() != _BYTES:
+            raise InvalidInputError(
+                f"a table compares texts by their bytes: collation={collation} "
+                "fix='leave DEFAULT COLLATION out, and write COLLATE in the query'"
             )
         if "location" in properties:
             raise InvalidInputError(

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import time
+from functools import partial
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -24,6 +26,47 @@ def case_counts(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE fluvial.shop.collated (s STRING COLLATE UNICODE_CI)",
+        "CREATE TABLE fluvial.shop.collated (s ARRAY<STRING COLLATE UTF8_LCASE>)",
+        "CREATE TABLE fluvial.shop.collated (s STRUCT<a: MAP<INT, STRING COLLATE UNICODE_CI>>)",
+        "CREATE TABLE fluvial.shop.collated AS SELECT 'A' COLLATE UNICODE_CI AS s",
+        "CREATE OR REPLACE TABLE fluvial.shop.collated AS SELECT 'A' COLLATE UTF8_LCASE AS s",
+        "CREATE TABLE fluvial.shop.collated (s STRING) DEFAULT COLLATION UNICODE_CI",
+        "CREATE TABLE fluvial.shop.collated (id BIGINT PRIMARY KEY NOT ENFORCED, s STRING COLLATE UNICODE_CI)",
+        "ALTER TABLE fluvial.shop.plain ADD COLUMN s2 STRING COLLATE UNICODE_CI",
+        "ALTER TABLE fluvial.shop.plain ALTER COLUMN s TYPE STRING COLLATE UNICODE_CI",
+    ],
+)
+def test_a_collation_that_no_table_keeps_is_refused_by_its_name(spark: SparkSession, shop: Catalog, text: str) -> None:
+    """Issue 38, finding 8: it was dropped, so ``s = 'a'`` did not find 'A'."""
+    spark.sql("CREATE TABLE IF NOT EXISTS fluvial.shop.plain (s STRING)")
+    with pytest.raises((PySparkException, Py4JJavaError), match=r"(?i)collat"):
+        spark.sql(text)
+    assert not shop.table_exists("shop.collated")
+    spark.sql("DROP TABLE fluvial.shop.plain")
+
+
+def test_a_frame_with_a_collation_makes_no_table(spark: SparkSession, shop: Catalog) -> None:
+    frame = spark.sql("SELECT 'A' COLLATE UTF8_LCASE AS s")
+    for write in (
+        frame.writeTo("fluvial.shop.collated").create,
+        partial(frame.write.saveAsTable, "fluvial.shop.other"),
+    ):
+        with pytest.raises(PySparkException, match=r"collation=UTF8_LCASE fix='declare STRING"):
+            write()
+    assert not {"collated", "other"} & {*shop.list_tables("shop")}
+
+
+def test_texts_with_a_collation_are_written_to_and_compared_in_queries(spark: SparkSession, shop: Catalog) -> None:
+    spark.sql("CREATE TABLE fluvial.shop.plain (s STRING COLLATE UTF8_BINARY)")
+    spark.sql("INSERT INTO fluvial.shop.plain SELECT 'A' COLLATE UTF8_LCASE")
+    assert ordered(spark, "SELECT * FROM fluvial.shop.plain WHERE s COLLATE UTF8_LCASE = 'a'") == [("A",)]
+    spark.sql("DROP TABLE fluvial.shop.plain")
 
 
 def test_texts_have_a_length(spark: SparkSession, shop: Catalog) -> None:
