@@ -1,6 +1,6 @@
 """What a batch does to each table: from scanned ranges and known states to the work by table. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -238,30 +238,30 @@ def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, Table
             if target is not None:
                 own = work.setdefault(target.table, TableWork(name=target.table))
                 own.shares.append(Share(source=source, target=target, scan=scan, found=found))
-        for name, reason in _failures(scan, naming):
-            own = work.setdefault(name, TableWork(name=name))
+        for target, source, reason in _failures(scan, naming):
+            own = work.setdefault(target.table, TableWork(name=target.table))
             own.failure = own.failure or reason
-            if not own.shares:
-                source = SourceTable("", name)
+            if all(each.scan is not scan for each in own.shares):
                 nothing = ScannedTable(source=source, first_offset=scan.source.start_offset)
-                own.shares.append(Share(source=source, target=TableTarget(table=name), scan=scan, found=nothing))
+                own.shares.append(Share(source=source, target=target, scan=scan, found=nothing))
     return dict(sorted(work.items()))
 
 
-def _failures(scan: RangeScan, naming: Naming) -> list[tuple[str, str]]:
-    """Tables of a range that cannot go on: their records are gone, or belong to no table that a record names."""
-    reason = scan.lost
-    if reason is None and scan.bad:
-        offset, bad = scan.bad[0]
+def _failures(scan: RangeScan, naming: Naming) -> Iterator[tuple[TableTarget, SourceTable, str]]:
+    """Tables of a range that cannot go on: their records are gone, cannot be read, or belong to no known table."""
+    unknown = list(scan.tables) or [source_of_topic(scan.source.topic)]
+    failed: dict[SourceTable, str] = {} if scan.lost is None else dict.fromkeys(unknown, scan.lost)
+    for offset, bad in scan.bad:
         reason = (
             f"record cannot be read: topic={scan.source.topic} partition={scan.source.partition} offset={offset} "
             f"reason={bad.reason}"
         )
-    if reason is None:
-        return []
-    sources = list(scan.tables) or [source_of_topic(scan.source.topic)]
-    targets = [naming.target_of(each) for each in sources]
-    return [(each.table, reason) for each in targets if each is not None]
+        for source in unknown if bad.source is None else [bad.source]:
+            failed.setdefault(source, reason)
+    for source, reason in failed.items():
+        target = naming.target_of(source)
+        if target is not None:
+            yield target, source, reason
 
 
 def source_of_topic(topic: str) -> SourceTable:

@@ -89,7 +89,7 @@ def _prefix_of(record: bytes) -> tuple[bytes | None, Any]:
         schema_part, end = json.JSONDecoder().raw_decode(text, len(_SCHEMA_FIRST))
     except (ValueError, RecursionError):
         return None, None
-    if not text.startswith(_PAYLOAD_NEXT, end):
+    if not text.startswith(_PAYLOAD_NEXT, end) or not _is_schema_part(schema_part):
         return None, None
     return text[: end + len(_PAYLOAD_NEXT)].encode(), schema_part
 
@@ -113,16 +113,36 @@ def _members_of(record: bytes) -> tuple[Any, bytes]:
         text = record.decode()
     except UnicodeDecodeError as error:
         raise UnreadableError(f"not UTF-8: {error}") from error
-    document = parsed(text)
-    if "payload" not in document:
+    if "payload" not in parsed(text):
         raise UnreadableError("it has a schema but no payload")
     decoder = json.JSONDecoder()
     position = text.index("{") + 1
-    payload = b"null"
+    payload, schema_part = b"null", None
     while match := re.compile(r'\s*,?\s*(?=")').match(text, position):
         name, position = decoder.raw_decode(text, match.end())
         start = re.compile(r"\s*:\s*").match(text, position).end()  # type: ignore[union-attr]  # it is valid JSON
-        _, position = decoder.raw_decode(text, start)
+        member, position = decoder.raw_decode(text, start)
         if name == "payload":
             payload = text[start:position].encode()
-    return document.get("schema"), payload
+        elif name == "schema":
+            schema_part = member
+    if schema_part is not None and not _is_schema_part(schema_part):
+        raise UnreadableError("its schema is not one of Kafka Connect")
+    return schema_part, payload
+
+
+def _is_schema_part(found: Any) -> bool:
+    """Whether a JSON value has the shape of a schema at every depth: what looks into one need not check."""
+    pending = [found]
+    while pending:
+        part = pending.pop()
+        fields = part.get("fields") or [] if isinstance(part, dict) else None
+        if not isinstance(fields, list) or not all(isinstance(part.get(name), str | None) for name in ("type", "name")):
+            return False
+        if not isinstance(part.get("parameters"), dict | None):
+            return False
+        if not all(isinstance(each, dict) and isinstance(each.get("field"), str) for each in fields):
+            return False
+        pending += fields
+        pending += [part[name] for name in ("items", "keys", "values") if part.get(name) is not None]
+    return True

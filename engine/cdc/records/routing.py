@@ -6,7 +6,7 @@ schema changes and signals are known by the names of their schemas, and are no r
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.cdc.rules.names import SourceTable
+from logstore.format.connect_types import row_part
 from logstore.format.schema_parts import Payloads, Split, split_payloads
+from logstore.format.source.column_values import part_fields
 from logstore.json.arrow_bytes import flags, rows_where
 from logstore.json.decoding import decode_objects
 from logstore.json.reading import BadRecord, Reading, row_reading
@@ -95,12 +97,21 @@ class RecordPiece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecord:
+    """A record that becomes no row: what it is of waits, and nothing else does."""
+
+    index: int
+    reason: str
+    source: SourceTable | None = None  # None: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
     """Where the records of a batch belong."""
 
     pieces: tuple[RecordPiece, ...]
     ended: tuple[tuple[int, str, Mapping[str, int]], ...]  # END records: index, transaction, changes by table
-    bad: tuple[BadRecord, ...]  # of no known table
+    bad: tuple[RefusedRecord, ...]
     tombstones: IndexArray
 
 
@@ -127,7 +138,7 @@ def route(
     is_tombstone = flags(values.is_null())
     places = np.flatnonzero(~is_tombstone)
     groups, unreadable = split(values.drop_null() if is_tombstone.any() else values)
-    bad = [BadRecord(index=int(places[each.index]), reason=each.reason) for each in unreadable]
+    bad = _refused(unreadable, places)
     pieces: list[RecordPiece] = []
     ended: list[tuple[int, str, Mapping[str, int]]] = []
     for group in groups:
@@ -148,7 +159,7 @@ def route(
 
 def is_row_part(part: Mapping[str, Any] | None) -> bool:
     """Whether a schema part is that of a table's changes."""
-    return part is not None and {each.get("field") for each in part.get("fields") or ()} >= ENVELOPE_FIELDS
+    return {each.get("field") for each in part_fields(part)} >= ENVELOPE_FIELDS
 
 
 def _ended(group: Payloads, indices: IndexArray) -> list[tuple[int, str, Mapping[str, int]]]:
@@ -166,11 +177,11 @@ def _ended(group: Payloads, indices: IndexArray) -> list[tuple[int, str, Mapping
 
 def _pieces_of(
     group: Payloads, indices: IndexArray, keys: pa.Array, split: Split, declared: Declared
-) -> tuple[list[RecordPiece], list[BadRecord]]:
+) -> tuple[list[RecordPiece], list[RefusedRecord]]:
     if group.schema_part is not None and not is_row_part(group.schema_part):
         return [], []
     decoded = decode_objects(group.texts, _meta_reading())
-    bad = [BadRecord(index=int(indices[each.index]), reason=each.reason) for each in decoded.bad]
+    bad = _refused(decoded.bad, indices)
     meta, at, texts = decoded.rows, indices[decoded.indices], group.texts
     if len(at) < len(texts):
         texts = texts.take(pa.array(decoded.indices))
@@ -178,7 +189,7 @@ def _pieces_of(
     is_event = flags(pc.and_(source.is_valid(), pc.struct_field(source, "table").is_valid()))
     if not is_event.all():
         if group.schema_part is not None:
-            bad += [BadRecord(index=int(each), reason="the event has no source table") for each in at[~is_event]]
+            bad += [RefusedRecord(index=int(each), reason="the event has no source table") for each in at[~is_event]]
         meta, at, texts = rows_where(meta, is_event), at[is_event], rows_where(texts, is_event)
         source = pc.struct_field(meta, "source")
     pieces = []
@@ -197,24 +208,44 @@ def _pieces_of(
                 pieces.append(RecordPiece(source=table, part=None, indices=own, meta=rows, texts=given))
                 continue
             if group.schema_part is None:
-                known = declared(table)
-                if known is None:  # the reason is worth more than the record
-                    bad += [BadRecord(index=int(each), reason=NO_SCHEMA_PART) for each in own]
-                else:
-                    pieces.append(RecordPiece(source=table, part=known, indices=own, meta=rows, texts=given))
-                continue
-            for key, mask in _key_parts(keys, own, split):
-                part = _row_part(group.schema_part, key)
-                pieces.append(
-                    RecordPiece(
-                        source=table,
-                        part=part,
-                        indices=own[mask],
-                        meta=rows_where(rows, mask),
-                        texts=rows_where(given, mask),
-                    )
+                parts, refused = _declared_part(table, own, declared)
+            else:
+                parts, refused = _parts_of(table, group.schema_part, own, keys, split)
+            bad += refused
+            pieces += [
+                RecordPiece(
+                    source=table,
+                    part=part,
+                    indices=own[mask],
+                    meta=rows_where(rows, mask),
+                    texts=rows_where(given, mask),
                 )
+                for part, mask in parts
+            ]
     return pieces, bad
+
+
+Parts = tuple[list[tuple[RowPart, BoolArray]], list[RefusedRecord]]
+"""The parts of some records of a table, each with a mask of its records; and the records that have none."""
+
+
+def _declared_part(table: SourceTable, indices: IndexArray, declared: Declared) -> Parts:
+    part = declared(table)
+    if part is not None:
+        return [(part, np.ones(len(indices), bool))], []
+    return [], [RefusedRecord(index=int(each), reason=NO_SCHEMA_PART, source=table) for each in indices]
+
+
+def _parts_of(
+    table: SourceTable, schema_part: Mapping[str, Any], indices: IndexArray, keys: pa.Array, split: Split
+) -> Parts:
+    try:
+        key_parts, unreadable = _key_parts(keys, indices, split)
+        parts = [(_row_part(schema_part, key), mask) for key, mask in key_parts]
+    except Exception as error:  # noqa: BLE001 - whatever one table's part is, the others go on
+        reason = f"unexpected: {type(error).__name__}: {error}"
+        return [], [RefusedRecord(index=int(each), reason=reason, source=table) for each in indices]
+    return parts, _refused(unreadable, indices, source=table)
 
 
 @lru_cache(maxsize=1)
@@ -222,23 +253,35 @@ def _meta_reading() -> Reading:
     return row_reading(META, lenient=True)
 
 
-def _key_parts(keys: pa.Array, indices: IndexArray, split: Split) -> list[tuple[Mapping[str, Any] | None, BoolArray]]:
-    """The schema parts of the keys of some records, each with a mask of its records; None: of those without."""
+def _key_parts(
+    keys: pa.Array, indices: IndexArray, split: Split
+) -> tuple[list[tuple[Mapping[str, Any] | None, BoolArray]], list[BadRecord]]:
+    """The schema parts of the keys of some records, each with a mask of its records; None: of those without.
+
+    Keys that cannot be read, by the place among those records, are in no mask.
+    """
     chosen = keys.take(pa.array(indices))
     places = np.flatnonzero(flags(chosen.is_valid()))
-    groups, _ = split(chosen.drop_null()) if len(places) else ((), ())
+    groups, unreadable = split(chosen.drop_null()) if len(places) else ((), ())
+    bad = [BadRecord(index=int(places[each.index]), reason=f"its key: {each.reason}") for each in unreadable]
     rest = np.ones(len(indices), bool)
+    rest[[each.index for each in bad]] = False
     found: list[tuple[Mapping[str, Any] | None, BoolArray]] = []
     for group in groups:
         mask = np.zeros(len(indices), bool)
         mask[places[group.indices]] = True
         rest &= ~mask
         found.append((group.schema_part, mask))
-    return [*found, (None, rest)] if rest.any() else found
+    return ([*found, (None, rest)] if rest.any() else found), bad
+
+
+def _refused(bad: Iterable[BadRecord], indices: IndexArray, source: SourceTable | None = None) -> list[RefusedRecord]:
+    return [RefusedRecord(index=int(indices[each.index]), reason=each.reason, source=source) for each in bad]
 
 
 def _row_part(part: Mapping[str, Any], key: Mapping[str, Any] | None) -> RowPart:
-    row = next(each for each in part["fields"] if each.get("field") == "after")
+    row = row_part(part)
+    assert row is not None, "of ENVELOPE_FIELDS"
     return RowPart(digest=part_digest(row, key), row=row, key=key)
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from engine.cdc.records.declared import declared_part
-from engine.cdc.records.routing import UPDATE, Declared, RecordPiece, Routed, RowPart, route
+from engine.cdc.records.routing import UPDATE, Declared, RecordPiece, RefusedRecord, Routed, RowPart, route
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.repeats import Progressions, Stamp, Stamps, stamps_of
 from engine.cdc.rules.snapshots import RowsOfSnapshots
@@ -27,7 +27,6 @@ from logstore.format.avro_payloads import AvroPayloads
 from logstore.format.schema_parts import Split, split_payloads
 from logstore.format.schema_registry import SchemaRegistry
 from logstore.json.arrow_bytes import flags
-from logstore.json.reading import BadRecord
 from logstore.log.kept_consumers import IdleConsumers
 from logstore.log.log_reader import OLD_KEY, RecordsLostError, read_range
 from logstore.offsets import LogRange
@@ -92,7 +91,7 @@ class RangeScan:
 
     source: OffsetRange
     tables: dict[SourceTable, ScannedTable] = field(default_factory=dict)
-    bad: list[tuple[int, BadRecord]] = field(default_factory=list)  # with its offset; of no known table
+    bad: list[tuple[int, RefusedRecord]] = field(default_factory=list)  # with its offset
     chunks: list[Chunk] = field(default_factory=list)  # the first ones; those after them are to be read again
     lost: str | None = None  # the records are gone, and why
     runs: list[ChangeRun] = field(default_factory=list)  # with ``commit.cut=transaction``
