@@ -62,8 +62,8 @@ class OpenedAs:
         branch, main = split_branch(self.name)[1], self.paths.with_branch(main_branch(io, self.paths.root))
         if branch is not None:
             return InvalidInputError(
-                f"branch is gone, it was deleted, renamed, made again or moved into the table {since}: {facts} branch={branch} "
-                "fix='open it again, under its new name'"
+                f"branch is gone, it was deleted, renamed, made again or moved into the table {since}: {facts} "
+                f"branch={branch} fix='open it again, under its new name'"
             )
         if main.branch != self.paths.branch and self._is_table_of(io, main):
             return InvalidInputError(
