@@ -325,13 +325,19 @@ class Broker:
             "log_level": 0,
         }
         producer = Producer(quiet)
-        try:
-            producer.init_transactions(max(1.0, deadline - time.monotonic()))
-        except KafkaException as error:
-            evidence = self._evidence()
-            self.kill()
-            raise UnavailableError(f"broker answers but its transactions do not: {error.args[0]} {evidence}") from error
-        producer.close()
+        while True:
+            try:
+                producer.init_transactions(max(1.0, deadline - time.monotonic()))
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.retriable() and time.monotonic() < deadline:  # it still reads its transactions
+                    time.sleep(_POLL_S)
+                    continue
+                evidence = self._evidence()
+                self.kill()
+                raise UnavailableError(f"broker answers but its transactions do not: {cause} {evidence}") from error
+            producer.close()
+            return
 
 
 def make_class_archive() -> None:

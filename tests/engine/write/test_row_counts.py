@@ -313,8 +313,8 @@ def test_sql_does_not_change_rows_that_spark_cannot_name(tmp_path: Path) -> None
     for unit in ("us", "ns"):
         catalog.create_table(f"db.{unit}", pa.schema([("t", pa.timestamp(unit))]), options=options)
     context = SqlContext(catalog=catalog, open_spark=lambda: pytest.fail("needs no Spark"))
-    WriteTarget.of(context, "db.us", {}).check_changes_rows("DELETE")
+    WriteTarget.of(context, "db.us", {}).check_changes_rows("DELETE", deletes=True)
     with pytest.raises(InvalidInputError, match="microseconds only"):
-        WriteTarget.of(context, "db.ns", {}).check_changes_rows("DELETE")
+        WriteTarget.of(context, "db.ns", {}).check_changes_rows("DELETE", deletes=True)
     with pytest.raises(InvalidInputError, match="MERGE"):
-        WriteTarget.of(context, "db.us", {}).check_changes_rows("MERGE")
+        WriteTarget.of(context, "db.us", {}).check_changes_rows("MERGE", deletes=True)
