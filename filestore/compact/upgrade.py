@@ -63,5 +63,8 @@ def compact_to_top(store: TableStore, written: Sequence[CommitMessage]) -> list[
     kept = {file.file_name for message in merged for file in message.new_files}
     for message in written:
         gone = tuple(file for file in message.new_files if file.file_name not in kept)
-        discard(store, [replace(message, new_files=gone)])
+        nothing_else = CommitMessage(
+            partition=message.partition, bucket=message.bucket, total_buckets=message.total_buckets, new_files=gone
+        )
+        discard(store, [nothing_else])
     return merged

@@ -276,7 +276,7 @@ def rescale(play: Play, buckets: int) -> None:
     line = play.main
     if play.cell["bucket"] in ("dynamic", "postponed") or not line.states:
         raise SkippedError
-    with refusable("branch", "savepoint", "compact the table fully first"):
+    with refusable("branch", "savepoint", "compact the table fully first", "not visible before they are compacted"):
         procedures.rescale(line.table, buckets)
     line.table = play.catalog.table(NAME)
     play.observe(line, line.content)

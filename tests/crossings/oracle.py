@@ -158,6 +158,20 @@ class Content:
             if row is not None and (now_ms is None or not is_expired(self.shape, row, now_ms))
         ]
 
+    def expired(self, now_ms: int) -> set[tuple[Any, ...]]:
+        """Keys, or without one rows, of what is too old, comparable."""
+        if self.shape.cell["expiry"] == "none":
+            return set()
+        if not self.shape.has_key:
+            bag = ((key, values) for key, (values, _) in self.bag.items())
+            return {key for key, values in bag if is_expired(self.shape, values, now_ms)}
+        return {
+            tuple(canonical(each) for each in key)
+            for key in self.stories
+            for values, _ in self.possible(key)
+            if values is not None and is_expired(self.shape, values, now_ms)
+        }
+
     def narrowed(self, found: Counter[tuple[Any, ...]], now_ms: int, *, complete: bool = False) -> "Content":
         """Only the stories that this first read of a state can be of.
 
@@ -234,7 +248,8 @@ def is_loose(shape: Shape, known: Sequence[Story], record: Record) -> bool:
     """Whether what becomes of a key depends on when compactions run, as pages say or as Paimon does.
 
     Rows that come late by the sequence into what folds values, or are retracted there; a retraction before its row; a
-    row that no group takes.
+    row that no group takes. A retraction of a partial update may be the oldest row of a file: its values outside of the
+    groups then are the first ones.
     """
     engine, is_first = shape.cell["engine"], any(not story.records for story in known)
     if engine not in ("aggregation", "partial-update"):
@@ -245,7 +260,9 @@ def is_loose(shape: Shape, known: Sequence[Story], record: Record) -> bool:
     if engine == "aggregation":
         return record.kind in RETRACTS and shape.cell["functions"] not in ("sum", "count")
     is_outside = any(all(record.values.get(name) is None for name in group.sequence_names) for group in shape.groups)
-    return is_outside or (record.kind in RETRACTS and is_first)
+    grouped = {*shape.key, "op", *(name for group in shape.groups for name in group.names)}
+    fills = any(value is not None for name, value in record.values.items() if name not in grouped)
+    return is_outside or (record.kind in RETRACTS and (is_first or fills))
 
 
 def _behind(shape: Shape, story: Story, record: Record) -> Story:

@@ -70,6 +70,7 @@ class Play:
         self.times: list[tuple[int, int]] = []  # a moment, and the newest snapshot then
         self.written: list[Mapping[str, Any]] = []  # rows as they were given, for those who take them back
         self.given: dict[tuple[Any, ...], Mapping[str, Any]] = {}  # the newest of each key
+        self.expired: set[tuple[Any, ...]] = set()  # what followers may keep: no change says that a row has expired
 
     def _created(self) -> Table:
         refusals, shape = SPACE.refusals(self.cell), self.shape
@@ -142,6 +143,8 @@ class Play:
         """Compare each new snapshot, and the newest, with what an operation should have made of the rows."""
         store, now, is_late = line.table.store, self.clock.ms, self.shape.is_late
         after = after.passed(now)
+        if line is self.main:
+            self.expired |= line.content.expired(now) | after.expired(now)
         final = after.all_seen() if is_all_seen or not is_late else after
         ids = store.snapshots.ids()
         for number in ids:

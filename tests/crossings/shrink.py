@@ -68,7 +68,14 @@ def _simpler(step: Step) -> Iterator[Step]:
     for key in given:
         if key not in ("rows", "kinds", "name", "at", "before", "after", "column", "seconds", "a", "p", "buckets"):
             yield name, {each: value for each, value in given.items() if each != key}
-    if given.get("kinds") and {*given["kinds"]} != {"+I"}:
-        for at, kind in enumerate(given["kinds"]):
-            if kind != "+I":
-                yield name, {**given, "kinds": [*given["kinds"][:at], "+I", *given["kinds"][at + 1 :]]}
+    yield from ((name, fewer) for fewer in _simpler_kinds(given))
+
+
+def _simpler_kinds(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    kinds = given.get("kinds") or []
+    if kinds and {*kinds} == {"+I"}:
+        yield {key: value for key, value in given.items() if key != "kinds"}
+        return
+    for at, kind in enumerate(kinds):
+        if kind != "+I":
+            yield {**given, "kinds": [*kinds[:at], "+I", *kinds[at + 1 :]]}

@@ -172,15 +172,21 @@ def expect_followed(
     if play.shape.is_late:
         _expect_one_of(play, shown, kept, filter)
         return
+    expired = play.expired | line.content.expired(play.clock.ms)
     wanted: Counter[tuple[Any, ...]] = Counter()
-    expired: set[tuple[Any, ...]] = set()
-    for values, count in line.content.values():
-        if is_expired(play.shape, values, play.clock.ms):
-            expired.add(_comparable(values.get(slot) for slot in key or kept))
-        elif filter is None or matches(filter, values):
+    for values, count in line.content.values(now_ms=play.clock.ms):
+        if filter is None or matches(filter, values):
             wanted[_comparable(values.get(slot) for slot in kept)] += count
-    rows = (row for row in shown if tuple(row.get(slot) for slot in key or kept) not in expired)
+            expired.discard(_comparable(values[slot] for slot in key))
+    rows = (row for row in shown if _identity(play, row) not in expired)
     expect(wanted, Counter(tuple(row.get(slot) for slot in kept) for row in rows))
+
+
+def _identity(play: Play, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key; without one all values."""
+    if play.shape.has_key:
+        return tuple(row.get(slot) for slot in play.shape.key)
+    return tuple(sorted((slot, value) for slot, value in row.items() if value is not None))
 
 
 def _comparable(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -201,10 +207,11 @@ def _expect_one_of(play: Play, found: Sequence[Mapping[str, Any]], kept: Sequenc
                 may.append(_comparable(values.get(slot) for slot in kept))
             if is_gone or (filter is not None and values is not None and not matches(filter, values)):
                 may.append(None)
-        if row not in may:
+        if row not in may and not (None in may and _comparable(key) in play.expired):
             raise MismatchError(f"one of={may} found={row}")
-    if by_key:
-        raise MismatchError(f"surplus={sorted(map(repr, by_key.values()))}")
+    surplus = [row for key, row in by_key.items() if key not in play.expired]
+    if surplus:
+        raise MismatchError(f"surplus={sorted(map(repr, surplus))}")
 
 
 def streams_are_whole(play: Play) -> bool:

@@ -29,6 +29,6 @@ def test_what_is_left_is_what_it_takes() -> None:
     ]
     history = History(cell={**SIMPLEST, "format": "orc", "thin": "yes"}, steps=tuple(steps * 3))
     found = shrunk(Violation(history=history, what="rows mismatch", message=""), fails=fails)
-    assert found.history.steps == (("write", {"rows": [{"k": 3, "a": 3}]}), ("compact", {}))
+    assert found.history.steps == (("write", {"rows": [{"k": 3, "a": 8}]}), ("compact", {}))
     assert found.history.cell == {**SIMPLEST, "format": "orc"}
     assert "table: format=orc\n    write rows=" in found.history.lines()

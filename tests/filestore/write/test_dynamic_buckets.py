@@ -176,6 +176,19 @@ def test_restored_rows_bring_their_index() -> None:
     assert sum(entry.row_count for entry in bucket_index(table.store, table.store.snapshots.latest())) == 9
 
 
+@pytest.mark.parametrize(
+    "readers", [{"deletion-vectors.enabled": "true"}, {"changelog-producer": "lookup"}, {"merge-engine": "first-row"}]
+)
+@pytest.mark.parametrize("upgrade", ["true", "false"])
+def test_an_overwrite_keeps_its_index_where_readers_need_a_compaction(readers: dict[str, str], upgrade: str) -> None:
+    table = dynamic_table(**readers, **{"overwrite-upgrade": upgrade, "write-buffer-size": "1 b"})
+    table.overwrite(rows((5, 1), (1, 1), (9, 1), (2, 1), (6, 1), (3, 1)))
+    table.write(rows((6, 1), (7, 1)))
+    table.compact(full=True)
+    assert content(table) == dict.fromkeys((1, 2, 3, 5, 6, 7, 9), 1)
+    assert sum(entry.row_count for entry in bucket_index(table.store, table.store.snapshots.latest())) == 7
+
+
 def test_a_key_that_another_writer_put_elsewhere_conflicts() -> None:
     """Even when both write different buckets, so that nothing else would tell."""
     table = dynamic_table()
