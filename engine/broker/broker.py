@@ -319,12 +319,8 @@ class Broker:
 
     def _warm_up(self, deadline: float) -> None:
         """Run one transaction: a new broker's first one waits a second for the coordinator's topic."""
-        quiet = {
-            "bootstrap.servers": self.bootstrap_servers,
-            "transactional.id": "fluvial.broker-warm-up",
-            "log_level": 0,
-        }
-        producer = Producer(quiet)
+        quiet = {"bootstrap.servers": self.bootstrap_servers, "transactional.id": "fluvial.broker-warm-up"}
+        producer = Producer({**quiet, "log_level": 0})
         while True:
             try:
                 producer.init_transactions(max(1.0, deadline - time.monotonic()))

@@ -21,7 +21,7 @@ def required(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
 
 
-def made(kind: pa.DataType, file_format: str, *, has_key: bool = True, **options: str) -> FileTable:
+def array_of(kind: pa.DataType, file_format: str, *, has_key: bool = True, **options: str) -> FileTable:
     """A table ``id, c``."""
     return memory_catalog().create_table(
         "db.t",
@@ -41,7 +41,7 @@ def column_of(table: FileTable) -> list[Any]:
 
 def check_stored(array: pa.Array, kind: pa.DataType, file_format: str, *, has_key: bool = True) -> None:
     """The values are those of the array when written, and when files were merged."""
-    table, expected = made(kind, file_format, has_key=has_key), array.to_pylist()
+    table, expected = array_of(kind, file_format, has_key=has_key), array.to_pylist()
     table.write(given(array))
     assert column_of(table) == expected
     table.write(pa.table({"id": pa.array([10_000], INT), "c": pa.nulls(1, kind)}))
@@ -279,7 +279,7 @@ def test_a_required_part_that_is_null_is_refused_where_all_around_itis_there(
     kind = outer[0](inner[0](pa.StructArray.from_arrays(parts, fields=fields))).type
     given_fields = fields if is_declared else [pa.field("a", INT), fields[1]]
     array = outer[0](inner[0](pa.StructArray.from_arrays(parts, fields=given_fields)))
-    table = made(kind, "parquet")
+    table = array_of(kind, "parquet")
     with pytest.raises(InvalidInputError, match=rf"null in a NOT NULL column: column=c\.{outer[1]}\.{inner[1]}\.a "):
         table.write(given(array))
     assert table.store.snapshots.latest_id() is None
