@@ -31,6 +31,9 @@ from filestore.schema.row_counts import repeated, with_count
 from filestore.snapshot.lost_files import naming_missing_files
 from filestore.table_store import TableStore
 from filestore.table_view import TableView
+from filestore.types.data_types import DataType
+from filestore.types.nested_arrays import with_slots
+from lsm.errors import InvalidInputError
 from lsm.levels import SortedRun, sections
 from lsm.merge.change_recorder import ChangeRecorder, with_is_old
 from lsm.merge.merge import SECTION_ROWS, RunSource, merge_runs
@@ -289,6 +292,7 @@ def read_stored(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a split as they are stored; otherwise as ``read_split``."""
     names, predicate = columns, filter
+    types = [(name, store.schema.field(name).type) for name in names]
     fields = [store.schema.arrow_field(name) for name in names]
     if with_system:
         fields += [SEQUENCE_NUMBER_FIELD, VALUE_KIND_FIELD]
@@ -302,7 +306,17 @@ def read_stored(
             if batch.num_rows and not fields:
                 yield batch.select([])  # rows without columns are still counted
             elif batch.num_rows:
-                yield pa.RecordBatch.from_arrays([batch.column(field.name) for field in schema], schema=schema)
+                found = [_with_slots(batch.column(name), data_type, name) for name, data_type in types]
+                found += [batch.column(field.name) for field in fields[len(types) :]]
+                yield pa.RecordBatch.from_arrays(found, schema=schema)
+
+
+def _with_slots(column: pa.Array, data_type: DataType, name: str) -> pa.Array:
+    """Filled slots below nulls; what another program wrote against its own schema is shown as it is."""
+    try:
+        return with_slots(column, data_type, name)
+    except InvalidInputError:
+        return column
 
 
 def _raw_rows(

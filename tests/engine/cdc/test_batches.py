@@ -636,3 +636,19 @@ def test_sessions_of_idle_tables_are_closed(job: MemoryJob, monkeypatch: pytest.
     job.batch(tables[0].insert({"id": 2}), tables[6].insert({"id": 2}))
     assert closed == ["shop.t4"]
     assert [len(job.rows(f"t{n}")) for n in range(7)] == [2, 1, 1, 1, 1, 1, 2]
+
+
+@pytest.mark.sweep
+def test_a_record_widens_a_table_beyond_any_count_that_a_reader_once_took(job: MemoryJob) -> None:
+    """What readers took of a manifest entry was 4,096 columns: the batch was acknowledged, and the table unreadable."""
+    columns = [int32(f"c{index}") for index in range(4_200)]
+    narrow = SourceTable("wide", [int32("id", optional=False), *columns[:10]])
+    wide = narrow.with_columns(narrow.columns[0], *columns)
+    job.batch(narrow.insert({"id": 1, **{f"c{index}": index for index in range(10)}}))
+    for key in (2, 3):
+        job.batch(wide.insert({"id": key, **{f"c{index}": index for index in range(len(columns))}}))
+    assert [(row["id"], row["c9"], row["c4199"]) for row in job.rows("wide")] == [
+        (1, 9, None),
+        (2, 9, 4199),
+        (3, 9, 4199),
+    ]

@@ -199,6 +199,7 @@ def test_a_stream_of_changes_goes_on_where_it_ended(spark: SparkSession, shop: C
         ("RENAME COLUMN v TO vv", ["id", "vv", "w"], {"id": 2, "vv": 20, "w": 200}),
         ("DROP COLUMN v", ["id", "w"], {"id": 2, "w": 200}),
         ("ADD COLUMN x INT", ["id", "v", "w", "x"], {"id": 2, "v": 20, "w": 200, "x": None}),
+        ("ALTER COLUMN v TYPE BIGINT", ["id", "v", "w"], {"id": 2, "v": 20, "w": 200}),
     ],
 )
 def test_a_stream_of_changes_has_the_tables_columns_before_the_next_commit_too(
