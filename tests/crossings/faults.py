@@ -200,7 +200,7 @@ def _merges_lose_deletes(stack: ExitStack) -> None:
 
         return fault
 
-    _instead(stack, key_merge.KeyMerge, "_changes", make)
+    _instead(stack, key_merge._Merge, "_changes", make)
 
 
 def _deletes_dropped_above_the_top_level(stack: ExitStack) -> None:
