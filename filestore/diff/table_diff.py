@@ -19,6 +19,7 @@ from filestore.changelog.equal_rows import without_equal_rows
 from filestore.changelog.snapshot_changes import ChangeSplit, plan_diff, read_changes
 from filestore.diff.columns import ColumnChange, ShownStates, column_changes, shown_together
 from filestore.refs.versions import Version, as_of, find_version, parse_version
+from filestore.scan.table_scan import TableScan
 from filestore.snapshot.snapshot import FIRST_SNAPSHOT_ID, Snapshot
 from filestore.table import FileTable, TableRead
 from lsm.errors import InvalidInputError
@@ -43,7 +44,9 @@ class TableDiff:
     def plan(self) -> tuple[ChangeSplit, ...]:
         """Independent splits to read. Raises: FileNotFoundError when a state has expired in the meantime."""
         store = self.shown.after.store
-        return plan_diff(store, self.before, self.after, shows_same=self.shown.shows_same)
+        return plan_diff(
+            store, self.before, self.after, least_level=TableScan(store).min_level, shows_same=self.shown.shows_same
+        )
 
     def read(self, split: ChangeSplit) -> Changes:
         """The changes of a split, see ``filestore.changelog.snapshot_changes.read_changes``; equal rows cancel out."""

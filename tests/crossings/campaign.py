@@ -1,6 +1,5 @@
 """Many histories, each of another cell, and what of the space they have covered by which way to read."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, Final
@@ -8,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.crossings.covering import Choice, Space, covering_rows
-from tests.crossings.known import known_as
-from tests.crossings.run import Outcome, Violation, drawn
+from tests.crossings.run import Outcome, drawn
 from tests.crossings.shrink import shrunk
 from tests.crossings.space import SIMPLEST, SPACE, WIDE
 
@@ -56,7 +54,7 @@ class Coverage:
 
 
 class ViolatedError(AssertionError):
-    """A history shows a fault that is not known."""
+    """A history shows a fault."""
 
 
 class Campaign:
@@ -70,7 +68,6 @@ class Campaign:
         self._rows, self._wide, self._count = self.rows(first), self.rows(first, WIDE), 0
         self._shrink_s = shrink_s
         self.coverage = Coverage()
-        self.known: Counter[str] = Counter()
 
     @staticmethod
     def rows(first: int, space: Space = SPACE) -> Iterator[Choice]:
@@ -92,15 +89,5 @@ class Campaign:
             outcome = drawn(SPACE.cell(choice), seed)
             self.coverage.take(choice, set(outcome.done))
         if outcome.violation is not None:
-            self.judge(outcome.violation)
+            raise ViolatedError(str(shrunk(outcome.violation, seconds=self._shrink_s)))
         return outcome
-
-    def judge(self, violation: Violation) -> None:
-        """Raises: ViolatedError: it is not known, and neither is what it shrinks to."""
-        name = known_as(violation)
-        if name is None:
-            violation = shrunk(violation, seconds=self._shrink_s)
-            name = known_as(violation)
-        if name is None:
-            raise ViolatedError(str(violation))
-        self.known[name] += 1

@@ -26,7 +26,7 @@ from filestore.datafile import schema_mapping
 from filestore.maintenance import snapshot_expiry
 from filestore.predicate import evaluation
 from filestore.predicate.predicate import Compare, CompareOp
-from filestore.read import split_read
+from filestore.read import row_lookup, split_read
 from filestore.scan import pruning
 from filestore.table import FileTable, TableRead
 from filestore.table_store import TableStore
@@ -50,12 +50,13 @@ def _rows_numbered_as_chosen(stack: ExitStack) -> None:
     def make(rows_at: Any) -> Any:
         def fault(store: Any, partition: Any, bucket: Any, file: Any, positions: Any, *more: Any, **how: Any) -> Any:
             if not file.file_name.endswith(".parquet"):
-                positions = positions[positions < len(positions)]
+                positions = np.arange(len(positions), dtype=positions.dtype)
             return rows_at(store, partition, bucket, file, positions, *more, **how)
 
         return fault
 
     _instead(stack, split_read, "rows_at", make)
+    _instead(stack, row_lookup, "rows_at", make)
 
 
 def _sequence_forgotten_by_compactions(stack: ExitStack) -> None:
@@ -200,7 +201,7 @@ def _merges_lose_deletes(stack: ExitStack) -> None:
 
         return fault
 
-    _instead(stack, key_merge.KeyMerge, "_changes", make)
+    _instead(stack, key_merge._Merge, "_changes", make)
 
 
 def _deletes_dropped_above_the_top_level(stack: ExitStack) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from tests.crossings.campaign import Campaign
 from tests.crossings.history import History
-from tests.crossings.known import KNOWN
 from tests.crossings.run import drawn, replayed
 from tests.crossings.space import SIMPLEST
 
@@ -28,7 +27,6 @@ def test_every_way_to_read_shows_what_was_written(lane: int) -> None:
     campaign = Campaign(lane)
     for number in range(HISTORIES):
         campaign.history(lane * HISTORIES + number)
-    assert set(campaign.known) <= set(KNOWN)
 
 
 def test_a_seed_gives_one_history_and_its_text_replays_it() -> None:

@@ -1,5 +1,6 @@
 """The difference of two states of a table, against a comparison of all rows."""
 
+import itertools
 import random as randoms
 from collections import Counter
 from collections.abc import Mapping
@@ -115,6 +116,23 @@ def test_files_that_both_states_share_are_not_read() -> None:
     assert diff_changes(reopened(table, reading), "1", "2") == [("+I", 5, 5)]  # type: ignore[arg-type]
     opened = [line for line in reading.log if line.startswith("open_input")]
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize("waits", [{"deletion-vectors.enabled": "true"}, {"merge-engine": "first-row"}])
+@pytest.mark.parametrize("reads_low", ["false", "true"])
+def test_rows_that_no_read_shows_before_their_compaction_are_in_no_difference(
+    waits: dict[str, str], reads_low: str
+) -> None:
+    table = key_table(bucket="2", **waits, **{"write-only": "true", "deletion-vectors.merge-on-read": reads_low})
+    table.write(rows((1, 1), (2, 2)))
+    table.compact(full=True)
+    table.write(rows((2, 20), (3, 3)))
+    table.compact(full=True)
+    states: list[dict[int, int | None]] = [{}]
+    states += [content(table, snapshot_id=number) for number in range(1, 5)]
+    assert (states[1] == {}) == ("merge-engine" in waits or reads_low == "false")
+    for before, after in itertools.product(range(5), range(1, 5)):
+        assert diff_changes(table, f"{before}", f"{after}") == compared(states[before], states[after])
 
 
 def test_rows_without_a_key_came_or_went() -> None:
