@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -247,56 +248,68 @@ _FAMILIES: Final = (
 _VARIANT_VERSIONS: Final = pa.array([bytes([high << 4 | 1]) for high in range(16)], pa.binary())
 
 
-def _check_values(column: pa.Array, data_type: DataType, name: str) -> None:
+def _check_values(
+    column: pa.Array, data_type: DataType, name: str, row_of: Callable[[int], int] = lambda index: index
+) -> None:
+    """Refuse values that a column cannot hold; ``row_of`` gives the row of a value."""
     limit = data_type.length
     if limit is not None and limit < MAX_LENGTH and (data_type.root in TEXT_ROOTS or data_type.root in BYTES_ROOTS):
         lengths = pc.utf8_length(column) if data_type.root in TEXT_ROOTS else pc.binary_length(column)
-        _refuse(column, pc.greater(lengths, limit), data_type, name, "a value is too long")
+        _refuse(column, pc.greater(lengths, limit), data_type, name, "a value is too long", row_of)
     if data_type.root == "DECIMAL":
-        _check_digits(column, data_type, name)
+        _check_digits(column, data_type, name, row_of)
     if data_type.root == "VARIANT":
-        _check_variant(column, name)
+        _check_variant(column, name, row_of)
     if data_type.root == "ROW":
         for part, field in zip(column.flatten(), data_type.fields, strict=True):
-            _check_values(part, field.type, f"{name}.{field.name}")
+            _check_values(part, field.type, f"{name}.{field.name}", row_of)
     if data_type.root == "ARRAY" and data_type.element is not None:
-        _check_values(column.flatten(), data_type.element, f"{name}.element")
+        offsets, elements = list_parts(column)
+        _check_values(elements, data_type.element, f"{name}.element", partial(_row_within, offsets, row_of))
     if data_type.root == "MAP" and data_type.key is not None and data_type.value is not None:
-        _, keys, values = map_parts_of(column)
-        _check_values(keys, data_type.key, f"{name}.key")
-        _check_values(values, data_type.value, f"{name}.value")
+        offsets, keys, values = map_parts_of(column)
+        inner = partial(_row_within, offsets, row_of)
+        _check_values(keys, data_type.key, f"{name}.key", inner)
+        _check_values(values, data_type.value, f"{name}.value", inner)
 
 
-def _check_variant(column: pa.Array, name: str) -> None:
+def _row_within(offsets: pa.Array, row_of: Callable[[int], int], index: int) -> int:
+    """The row of an element of a list."""
+    return row_of(int(pc.sum(pc.less_equal(offsets, index)).as_py()) - 1)
+
+
+def _check_variant(column: pa.Array, name: str, row_of: Callable[[int], int]) -> None:
     """Readers trust the first byte of the metadata, the version of the encoding, and that no part is null."""
-    valid = column.filter(pc.is_valid(column)) if column.null_count else column
+    places = pc.indices_nonzero(pc.is_valid(column))
+    valid = column.take(places) if column.null_count else column
     metadata, value = (pc.struct_field(valid, part) for part in ("metadata", "value"))
     version = pc.binary_slice(metadata, 0, 1)
     is_wrong = pc.or_(pc.is_null(value), pc.invert(pc.is_in(version, value_set=_VARIANT_VERSIONS)))
     if pc.any(is_wrong).as_py():
         raise InvalidInputError(
-            f"not a VARIANT: column={name} row={_first(is_wrong)} "
+            f"not a VARIANT: column={name} row={row_of(places[_first(is_wrong)].as_py())} "
             "fix='give value and metadata in the encoding of Parquet, version 1, for example by parse_json in Spark'"
         )
 
 
-def _check_digits(column: pa.Array, data_type: DataType, name: str) -> None:
+def _check_digits(column: pa.Array, data_type: DataType, name: str, row_of: Callable[[int], int]) -> None:
     """Arrow does not look whether a decimal has more digits than its type says."""
     digits, scale = data_type.precision or 0, data_type.scale or 0
     if digits == _MOST_DIGITS:
         return
     widest = pa.decimal128(_MOST_DIGITS, scale)
     bound = pa.scalar(Decimal(10) ** (digits - scale), widest)
-    _refuse(
-        column, pc.greater_equal(pc.abs(column.cast(widest)), bound), data_type, name, "a value has too many digits"
-    )
+    is_over = pc.greater_equal(pc.abs(column.cast(widest)), bound)
+    _refuse(column, is_over, data_type, name, "a value has too many digits", row_of)
 
 
-def _refuse(column: pa.Array, bad: pa.Array, data_type: DataType, name: str, fact: str) -> None:
+def _refuse(
+    column: pa.Array, bad: pa.Array, data_type: DataType, name: str, fact: str, row_of: Callable[[int], int]
+) -> None:
     if pc.any(bad).as_py():
-        row = _first(bad)
+        index = _first(bad)
         raise InvalidInputError(
-            f"{fact}: column={name} row={row} value={_shown(column[row])} type={data_type} "
+            f"{fact}: column={name} row={row_of(index)} value={_shown(column[index])} type={data_type} "
             "fix='shorten the value or widen the column'"
         )
 
