@@ -121,9 +121,8 @@ def _conform_column(rows: pa.Table | pa.RecordBatch, field: DataField, rounds: b
     if column.type != wanted or holds_variant(field.type):
         column = _cast(column, field, rounds)
     check_present(column, field.type, field.name)
-    column = with_slots(column, field.type, field.name)
     _check_values(column, field.type, field.name)
-    return column
+    return with_slots(column, field.type, field.name)
 
 
 def _cast(column: pa.Array, field: DataField, rounds: bool) -> pa.Array:
