@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from filestore.io.disk import making
 from filestore.io.file_io import Clock
 from lsm.errors import ConflictError, UnavailableError
 
@@ -186,7 +187,8 @@ class MemoryObjects:
 
     def sync(self, path: str) -> None:
         """Check that the file exists."""
-        self.read_bytes(path)
+        with making("sync", path):
+            self.read_bytes(path)
 
     def delete(self, path: str) -> None:
         """Delete a file, if it exists."""
