@@ -121,7 +121,11 @@ def run_actor(place: Place, shared: MutableSequence[float]) -> None:
     turn = ROLES[place.role](actor)
     while not shared[0]:
         actor.refresh()
-        turn()
+        try:
+            turn()
+        except InvalidInputError:
+            if not actor.has_moved():  # what looked before it began a deed opens the table again
+                raise
         time.sleep(actor.rng.expovariate(1 / place.pace_s))
 
 
@@ -326,7 +330,7 @@ def cleaner(actor: Actor) -> Callable[[], None]:
 
     def clean() -> None:
         now_ms = time.time() * 1000
-        before_ms = min(now_ms, *(each for each in actor.began_ms[1:] if each)) - _MARGIN_MS
+        before_ms = min([now_ms, *(each for each in actor.began_ms[1:] if each)]) - _MARGIN_MS
         with actor.journal.deed("clean") as deed:
             found = find_orphans(actor.table.store, before_ms=int(before_ms))
             delete_orphans(actor.table.store, found, progress=lambda done, of: None)
