@@ -75,6 +75,7 @@ def create_savepoint(
     snapshot = _self_contained_snapshot(store)
     checkpoints = tuple(keep_checkpoints(snapshot))
     created: list[Savepoint] = []
+    store = store.as_found  # what is gone is found behind the act, which is then undone
 
     record_origin(store)
 
