@@ -108,6 +108,7 @@ def create_branch(
     work = Work(operation=Operation.CREATE, arguments=arguments)
     _check_no_leftovers(store, there.paths, work)
     place = None if log is None else log()
+    store = store.as_found  # what is gone is found behind the act, which is then undone
     if not begin_work(store.io, there.paths, work):
         clear_branch(store.io, there.paths)
     try:

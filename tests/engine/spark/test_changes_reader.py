@@ -17,6 +17,7 @@ from engine.request.read_keys import CHANGES_OPTION
 from engine.spark.changes_reader import ChangesReader, ChangesRequest, ChangesStreamReader, columns_of_changes
 from filestore.diff.version_range import Bound
 from filestore.evolution.schema_change import SetOption
+from filestore.scan.snapshot_files import live_files
 from filestore.tag.tags import create_tag, delete_tag
 from lsm.errors import CorruptDataError, InvalidInputError
 from tests.support.tables import expire_all_but
@@ -119,6 +120,9 @@ def test_batch_stream_and_difference_fold_to_equal_rows_at_every_version(tmp_pat
     assert Counter(followed.rows) == changes
     newest_id = table.store.snapshots.latest_id() or 0
     for version in range(1, newest_id + 1):
+        entries = live_files(table.store, table.store.snapshots.read(version))
+        if kind == "vectors" and any(each.file.level == 0 for each in entries):
+            continue  # reads and differences wait for the compaction
         whole = Counter(tuple(row.values())[:-1] for row in table.diff("0", str(version)).to_arrow().to_pylist())
         signed = rows_of_version(changes, version)
         assert kind == "counted" or signed == whole
@@ -209,4 +213,5 @@ def test_from_the_log_a_change_has_no_version_and_the_time_of_its_record(
     of_files = Followed(table, start, **{"streaming-read-mode": "file"})
     of_files.catch_up()
     assert Counter(each[:-1] for each in of_log.rows) == Counter(each[:-1] for each in of_files.rows)
-    assert [each[-1] for each in of_log.rows] == [1, 1, None, None, None]
+    began = 1 if mode == "auto" else 2  # behind the compaction
+    assert [each[-1] for each in of_log.rows] == [began, began, None, None, None]
