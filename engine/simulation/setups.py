@@ -87,7 +87,7 @@ _BATCH_TAGS: Final = {
     "tag.num-retained-max": "1",
     "tag.default-time-retained": "1 h",
 }
-_EXACT: Final = {"log.changelog-mode": "all", "changelog-producer": "lookup"}
+_EXACT: Final = {"log.changelog-mode": "all", "changelog-producer": "lookup", "write-only": "true"}
 SETUPS: Final = {
     each.name: each
     for each in (
