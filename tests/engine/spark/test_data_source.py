@@ -61,14 +61,14 @@ def test_a_filter_in_one_query_never_changes_another(spark: SparkSession, table:
     frame = read(spark, table)
     assert frame.filter("a = 1").count() == 1
     assert frame.count() == ROWS
-    frame.createOrReplaceTempView("t")
-    union = spark.sql("SELECT a FROM t WHERE a = 3 UNION ALL SELECT a FROM t WHERE a = 4")
+    frame.createOrReplaceTempView("filtered")
+    union = spark.sql("SELECT a FROM filtered WHERE a = 3 UNION ALL SELECT a FROM filtered WHERE a = 4")
     assert sorted(row.a for row in union.collect()) == [3, 4]
-    assert spark.sql("SELECT a FROM t WHERE a NOT IN (SELECT a FROM t WHERE a < 8)").count() == 2
-    cte = "WITH x AS (SELECT * FROM t) "
+    assert spark.sql("SELECT a FROM filtered WHERE a NOT IN (SELECT a FROM filtered WHERE a < 8)").count() == 2
+    cte = "WITH x AS (SELECT * FROM filtered) "
     cte += "SELECT l.a, r.a AS b FROM x l LEFT JOIN x r ON l.a = r.a AND r.v = 'new' WHERE l.a < 3"
     assert sorted((row.a, row.b) for row in spark.sql(cte).collect() if row.b is not None) == [(0, 0), (1, 1)]
-    assert spark.sql("SELECT count(*) AS n FROM t WHERE v = 'old'").first().n == ROWS - 2
+    assert spark.sql("SELECT count(*) AS n FROM filtered WHERE v = 'old'").first().n == ROWS - 2
 
 
 @pytest.mark.parametrize("read", [by_format, by_frame], ids=["format", "dataframe"])
