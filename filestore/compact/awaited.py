@@ -39,10 +39,10 @@ def emits_by_compaction(store: TableStore) -> bool:
 def is_awaited(store: TableStore) -> bool:
     """Whether readers wait for the compaction of new rows, which their writers do.
 
-    Also of a table with a log: Flink, and streams with ``streaming-read-mode=file``, follow its files.
+    Who follows a table with a log has the changes from there.
     """
     options = store.options
-    does_it = not options.write_only and options.bucket != POSTPONE_BUCKET
+    does_it = not options.write_only and options.bucket != POSTPONE_BUCKET and not store.has_log
     return waits_for_compaction(store) or (does_it and emits_by_compaction(store))
 
 
