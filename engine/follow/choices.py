@@ -135,7 +135,7 @@ class FollowRequest:
 
 
 def _asked_before(request: FollowRequest) -> str:
-    """What former versions wrote into positions within a batch."""
+    """The digest of a request that former versions wrote into positions within a batch."""
     stream = request.stream
     wanted = (request.share, stream.filter, stream.normalizes, stream.log is None)
     return hashlib.blake2s(repr(wanted).encode(), digest_size=6).hexdigest()

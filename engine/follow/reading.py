@@ -1,4 +1,4 @@
-"""What decides which rows a batch has, and in which order: what a position within a batch counts its rows of.
+"""A reading decides which rows a batch has, and in which order; a position within a batch counts those rows.
 
 A later reading repeats an earlier one where all of this is the same. What the batch lies between (snapshots, offsets,
 splits, the moment at which rows have expired) is in its two positions, and its steps are compared; columns that were
