@@ -147,7 +147,7 @@ class BatchReading:
         return table.store.schema_of(schema_id)
 
     def _comparing(self, rows: StreamRows) -> StreamRows:
-        """What is a change when one of the columns differs that this reading had, dropped ones too."""
+        """Rows of which only a difference in the columns of this reading is a change, dropped columns too."""
         table = rows.table
         fields = {each.id: each for each in table.schema.fields}
         then = seen_schema(self._version(table, self.schema_id))

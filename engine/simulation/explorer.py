@@ -33,14 +33,14 @@ _SETUPS: Final = (
 _QUERIES: Final = 0.6
 """How often a query writes a table with a log."""
 _OVERTAKEN: Final = ("compact-full", "compact-dedicated", "overwrite", "write", "stream", "rescale", "delete")
-"""What creates a snapshot too late."""
+"""Operations that create a snapshot too late."""
 _FREEING: Final = (("write", "write", "expire"), ("write", "expire"), ("write", "write", "expire-some"), ("rollback",))
-"""What frees its number meanwhile."""
+"""Operations that free the number of that snapshot meanwhile."""
 _DELETING: Final = (
     ("delete-tag",), ("delete-savepoint",), ("tag-batch",), ("write-next-day", "tag-batch"),
     ("write-next-day", "expire-tags"), ("replace-tag",), ("clean",), ("write", "expire"), ("rollback",),
 )  # fmt: skip
-"""What may take its snapshot for one of the history."""
+"""Operations that may take that snapshot for one of the history."""
 _FORMATS: Final = ("parquet", "avro")
 _TWO_WRITERS: Final = 0.2
 """How often two are overtaken."""

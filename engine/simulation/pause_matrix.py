@@ -62,10 +62,10 @@ MEANWHILE_WITH_LOG: Final = {
 
 _SNAPSHOT: Final = "/snapshot/snapshot-"
 FORKING: Final = ("compact-full", "compact-dedicated", "rescale", "overwrite", "write", "stream")
-"""What publishes into a number that others have freed."""
+"""Operations that publish into a number that others have freed."""
 
 FREEING: Final = ("write", "write", "expire")
-"""What others did before."""
+"""Operations of others before that."""
 
 DELETING: Final = (
     (("delete-tag",), "tagged"),

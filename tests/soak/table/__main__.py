@@ -29,7 +29,7 @@ def run_round(planned: Round, *, keep: bool) -> tuple[Facts, str | None]:
     race, began_s, wrong = Race(home, planned), time.monotonic(), None
     try:
         race.run()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told with what runs the round again
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is printed with what runs the round again
         wrong = f"{type(error).__name__}: {error}"
         print(f"failed: {planned} home={home}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
     if wrong is None and not keep:

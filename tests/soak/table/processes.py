@@ -42,7 +42,7 @@ class Life:
     def deeds(self) -> list[Deed]:
         return read_journal(self.place.journal, self.place.slot, ended=self.ended)
 
-    def told(self) -> str:
+    def described(self) -> str:
         """What a failure says of it."""
         deeds = self.deeds
         what, error = (deeds[-1].what, deeds[-1].error) if deeds else ("", "")
@@ -118,7 +118,7 @@ class Processes:
                 life = next(iter(self.lives.values()))
                 life.send(signal.SIGUSR1)
                 time.sleep(0.5)
-                raise RaceError(f"a process does not end: {life.told()}")
+                raise RaceError(f"a process does not end: {life.described()}")
             time.sleep(0.01)
         return ended
 

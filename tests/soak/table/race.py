@@ -177,7 +177,7 @@ def _check_end(life: Life) -> None:
     if failed is not None:
         raise RaceError(f"a process failed: {failed.what} {failed.error}\n{failed.facts.get('trace')}")
     if not life.is_killed and life.process.exitcode not in (0, NEEDS_A_LOOK):
-        raise RaceError(f"a process ended: {life.told()}")
+        raise RaceError(f"a process ended: {life.described()}")
 
 
 def _is_unsure(life: Life) -> bool:
