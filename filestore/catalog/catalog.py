@@ -162,9 +162,10 @@ class FileCatalog:
         check_commit_lock(way, given=given, in_object_store=in_object_store, is_remote=is_remote)
         lock = table_lock("auto", given=given, table=name, root=root, clock=self._clock) if in_object_store else None
         store = SchemaStore(self._io if lock is None else under_lock(self._io), TablePaths(root), lock=lock)
-        if not self._has_schema(root):
-            leftovers = self._io.list_names(root)
-            if store.ids() or any(each not in ("schema", LOG_KEY_DIRECTORY) for each in leftovers):
+        leftovers = [each for each in self._io.list_names(root) if each not in ("schema", LOG_KEY_DIRECTORY)]
+        leftovers += [f"schema-{number}" for number in store.ids()]
+        if not self._has_schema(root):  # looked for last: what was seen above may be of a table made at this moment
+            if leftovers:
                 raise InvalidInputError(
                     f"directory is not empty: table={name} path={root} found={leftovers[:5]} "
                     "fix='it belongs to another program, or to a table whose drop was interrupted: drop or remove it'"

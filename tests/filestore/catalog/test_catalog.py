@@ -9,7 +9,7 @@ from filestore.catalog.warehouse import warehouse_path
 from filestore.evolution.schema_change import SetOption
 from filestore.io.memory_files import MemoryFiles
 from lsm.errors import InvalidInputError, OutcomeUnknownError, UnavailableError
-from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When, paused_before
+from tests.support.faults import FaultyFileIO, MemoryFileIO, Nth, When
 from tests.support.tables import KEY_SCHEMA, WAREHOUSE, content, memory_catalog, rows
 
 
@@ -35,19 +35,20 @@ def test_a_table_is_made_once() -> None:
     assert again.schema == first.schema
 
 
-def test_of_two_that_create_a_table_one_wins() -> None:
-    disk = MemoryFileIO()
-    catalog = memory_catalog(disk)
+def test_of_two_that_create_a_table_one_wins_wherever_the_other_one_is_paused() -> None:
+    clean = FaultyFileIO(MemoryFileIO())
+    memory_catalog(clean).create_table("db.t", KEY_SCHEMA)
+    made = next(number for number, line in enumerate(clean.log, 1) if line.startswith("create_exclusive"))
+    for before in range(1, made + 1):
+        disk = MemoryFileIO()
+        catalog = memory_catalog(disk)
 
-    def meanwhile() -> None:
-        catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"])
+        def meanwhile(catalog: FileCatalog = catalog) -> None:
+            catalog.create_table("db.t", KEY_SCHEMA, primary_key=["id"]).write(rows((1, 1)))
 
-    with (
-        paused_before(disk, "create_exclusive", meanwhile) as io,
-        pytest.raises(InvalidInputError, match="exists already"),
-    ):
-        memory_catalog(io).create_table("db.t", pa.schema([("x", pa.int64())]))
-    assert catalog.table("db.t").schema.column_names == ("id", "v")
+        with pytest.raises(InvalidInputError, match="exists already"):
+            memory_catalog(Nth(disk, before, meanwhile)).create_table("db.t", pa.schema([("x", pa.int64())]))  # type: ignore[arg-type]
+        assert content(catalog.table("db.t")) == {1: 1}
 
 
 @pytest.mark.parametrize("when", When)
