@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from filestore.index.deletion_vectors import read_deletion_vectors
 from filestore.index.index_manifest import index_files
-from filestore.layout.branch_state import read_work, seal_of_main
+from filestore.layout.branch_state import Operation, read_work, seal_of_main
 from filestore.layout.paths import MAIN_BRANCH
 from filestore.maintenance.history_repair import read_history
 from filestore.maintenance.rollback_run import find_run
@@ -50,6 +50,8 @@ def verify_files(store: TableStore, *, progress: Callable[[int, int], None]) -> 
             yield from _guarded("history", branch, _history(there, branch))
             yield from _guarded("consumer", branch, _consumers(there))
     references, unreadable = readable_references(store)
+    deleted = {branch for branch in branch_names(store) if _is_being_deleted(on_branch(store, branch))}
+    references = [each for each in references if each.branch not in deleted]  # a part of their files may be gone
     for name, error in unreadable:
         yield Finding(check="unreadable", subject=name, problem=str(error))
     sizes: dict[str, int | None] = {}
@@ -80,6 +82,16 @@ def _schemas(store: TableStore, branch: str) -> Iterator[Finding]:
             store.schemas.read(schema_id)
         except FluvialError as error:
             yield Finding(check="schemas", subject=f"{branch} schema {schema_id}", problem=str(error))
+
+
+def _is_being_deleted(store: TableStore) -> bool:
+    if store.paths.branch == MAIN_BRANCH:
+        return False
+    try:
+        work = read_work(store.io, store.paths)
+    except FluvialError:  # reported with its branch
+        return False
+    return work is not None and work.operation is Operation.DELETE
 
 
 def _operation(store: TableStore, branch: str) -> Iterator[Finding]:
