@@ -20,6 +20,7 @@ from engine.dialect.grammar.cursor import Cursor
 from engine.dialect.grammar.places import SourceText
 from lsm.errors import InvalidInputError
 
+_EVOLVES: Final = "evolves"
 _OPTIONS: Final = "options"
 _SPAN: Final = "span"
 
@@ -68,6 +69,18 @@ class FluvialParser(SparkParser):
         if self._match(TokenType.TABLE):
             return exp.select("*").from_(self._parse_table() or "")
         return super()._parse_statement()
+
+    def _parse_insert(self) -> exp.Insert | exp.MultitableInserts:
+        evolves = self._match_text_seq("WITH", "SCHEMA", "EVOLUTION")
+        found = super()._parse_insert()
+        found.meta[_EVOLVES] = bool(evolves)
+        return found
+
+    def _parse_merge(self) -> exp.Merge:
+        evolves = self._match_text_seq("WITH", "SCHEMA", "EVOLUTION")
+        found = super()._parse_merge()
+        found.meta[_EVOLVES] = bool(evolves)
+        return found
 
     def _parse_hint(self) -> exp.Hint | None:
         hint = super()._parse_hint()
@@ -241,6 +254,11 @@ def parse_query(source: SourceText) -> exp.Expr:
     assert len(trees) == 1
     assert trees[0] is not None
     return trees[0]
+
+
+def evolves_schema(change: exp.Expr) -> bool:
+    """Whether an INSERT or a MERGE says WITH SCHEMA EVOLUTION."""
+    return bool(change.meta.get(_EVOLVES))
 
 
 def table_options(table: exp.Expr) -> Mapping[str, str]:
