@@ -251,10 +251,11 @@ class CdcBatches:
             position = self._position(work.name)
             known = position.marks
             work, marks = self._without_repeats(work, position)
+            work = work.behind(position.offsets)
             if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
                 self._state.park(name, None)
                 return None
-            table, after = self._tables.prepare(name, state, work.met)
+            table, after = self._tables.prepare(name, state, work.met, position.offsets)
             self._state.put(name, after)
             stood = self._writers.open(table)
             work = work.knowing(after.sources, stood)
@@ -292,10 +293,12 @@ class CdcBatches:
 
     def _position(self, name: str) -> JobPosition:
         """How far the job is in a table, before the batch."""
-        found = self._writers.known_position(self._tables.full_name(name))
-        if found is None and self._tables.exists(name):
-            found = position_in(self._tables.open(name), self._settings.name)
-        return found or JobPosition()
+        full_name = self._tables.full_name(name)
+        if not self._tables.exists(name):  # also one that was dropped meanwhile
+            self._writers.forget(full_name)
+            return JobPosition()
+        found = self._writers.known_position(full_name)
+        return position_in(self._tables.open(name), self._settings.name) if found is None else found
 
     def _replaced_by_snapshots(
         self, work: TableWork, table: Table, marks: Marks, stood: Mapping[TopicPosition, int]

@@ -213,6 +213,17 @@ class TableWork:
                 after[share.scan.position, str(share.source)] = mark
         return replace(self, shares=found), after
 
+    def behind(self, stood: Mapping[TopicPosition, int]) -> "TableWork":
+        """The work without schema parts all of whose records the table has; those that it needs begin where it is."""
+        shares = []
+        for share in self.shares:
+            begin = stood.get(_position(share.scan.source), 0)
+            parts = [
+                replace(each, offset=max(each.offset, begin)) for each in share.found.parts if each.last_offset >= begin
+            ]
+            shares.append(replace(share, found=replace(share.found, parts=parts)))
+        return replace(self, shares=shares)
+
     @property
     def record_count(self) -> int:
         """Records, truncates included."""

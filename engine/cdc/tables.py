@@ -13,6 +13,7 @@ from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, n
 from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
 from engine.cdc.state import CdcTableState
+from engine.kafka.offsets import Offsets
 from engine.table import Table
 from filestore.options.table_options import TableOptions
 from filestore.schema.row_counts import ROW_COUNTS_KEY
@@ -60,19 +61,25 @@ class CdcTables:
         """Remove the table, if it is there."""
         self.catalog.drop_table(self.full_name(name), if_exists=True)
 
-    def prepare(self, name: str, state: CdcTableState, met: Sequence[MetPart]) -> tuple[Table, CdcTableState]:
+    def prepare(
+        self, name: str, state: CdcTableState, met: Sequence[MetPart], stood: Offsets
+    ) -> tuple[Table, CdcTableState]:
         """The table at a schema that holds all rows of a batch.
 
         Args:
             name: of the table, without the database.
             state: what is known of it.
             met: the parts of the batch; within a position in order of offsets.
+            stood: how far the job is in the table, before the batch.
 
         Raises:
             InvalidInputError: two source tables have one name, the key has changed, a change is refused, or the table
                 cannot be made.
         """
         table = self.catalog.table(self.full_name(name)) if self.exists(name) else None
+        if met:
+            places = {f"{topic}/{partition}": offset for (topic, partition), offset in stood.items()}
+            state = replace(state, sequence=state.sequence.behind(places))
         for each in met:
             check_one_source(each.target, each.source, state.sources)
             key = each.target.key or key_names(each.part)

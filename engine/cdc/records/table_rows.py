@@ -136,9 +136,10 @@ class ChangeRows:
             stamps = stamps_of(piece.meta, at) if own.repeated else None
             if stamps is not None:
                 is_wanted &= ~np.isin(at, stamps.offsets[is_repeated(stamps, own.repeated)])
-            names, codes = own.sequence.run_of_rows(position_of(own.range), at)
-            for code in np.unique(codes[is_wanted]).tolist():
-                mask = is_wanted & (codes == code)
+            names, codes = own.sequence.run_of_rows(position_of(own.range), piece.part.digest, at[is_wanted])
+            for code in np.unique(codes).tolist():
+                mask = is_wanted.copy()
+                mask[is_wanted] = codes == code
                 rows, where, refused = self._decoded(chunk, piece, piece.part, own, mask, names[code])
                 found.append(rows)
                 places.append(where)

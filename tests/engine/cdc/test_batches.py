@@ -34,7 +34,7 @@ from logstore.log.log_reader import read_range
 from logstore.offsets import LogRange
 from lsm.errors import UnavailableError
 from tests.support.cdc_job import MemoryJob, memory_job
-from tests.support.change_events import SourceTable, decimal, int32, int64, send, text, tombstone
+from tests.support.change_events import Field, Record, SourceTable, decimal, int32, int64, send, text, tombstone
 
 ORDERS = SourceTable("orders", [int32("id", optional=False), text("state"), decimal("amount", 10, 2)])
 USERS = SourceTable("users", [int64("id", optional=False), text("name")])
@@ -146,6 +146,55 @@ def test_schema_changes_in_one_batch_are_passed_through_in_order_of_offsets(job:
     job.batch(again.update({"id": 5, "a": 56, "r": "six"}))
     assert job.rows("t")[4]["a_2"] == 56  # known from the state, not guessed
     assert len(job.catalog.table("shop.t").schema.fields) == 7
+
+
+def migrations() -> tuple[list[Record], list[dict[str, object]]]:
+    """A script that adds 12 columns, drops 8, and makes one of another type again, with a row behind each change."""
+    records: list[Record] = []
+    rows: list[dict[str, object]] = []
+    columns = [int32("id", optional=False), int32("x")]
+
+    def changed(*now: Field) -> None:
+        columns[:] = now
+        row: dict[str, object] = {each["field"]: None for each in columns} | {"id": len(rows)}
+        if "x" in row:
+            row["x"] = "text" if columns[-1] == text("x") else 100 + len(rows)
+        records.append(SourceTable("t", list(columns)).insert(row))
+        rows.append(row)
+
+    changed(*columns)
+    for number in range(12):
+        changed(*columns, int32(f"c{number}"))
+    for row in rows:
+        row.pop("x")
+    changed(*(each for each in columns if each["field"] != "x"), text("x"))
+    for number in range(8):
+        changed(*(each for each in columns if each["field"] != f"c{number}"))
+    return records, rows
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_any_number_of_schema_parts_comes_in_one_batch(job: MemoryJob, size: int) -> None:
+    """A first start on a topic with history, or a job that was down over a script; then a lost checkpoint."""
+    records, rows = migrations()
+    for begin in range(0, len(records), size):
+        job.batch(*records[begin : begin + size])
+        job.restarted()
+    live = job.state.table("t").sequence.live
+    expected = [{name: row.get(name) for name in live} for row in rows]
+
+    def found() -> list[dict[str, object]]:
+        return sorted(
+            ({name: row[column] for name, column in live.items()} for row in job.rows("t")), key=lambda row: row["id"]
+        )
+
+    assert found() == expected
+    before = job.catalog.table("shop.t").schema.column_names
+    job.position, job.batch_id, job.commit_user = {}, -1, "query-2"
+    job.restarted()
+    job.batch()
+    assert (found(), job.catalog.table("shop.t").schema.column_names) == (expected, before)
+    assert job.state.table("t").sequence.live == live
 
 
 def test_old_rows_have_the_default_of_an_added_column(job: MemoryJob) -> None:
