@@ -18,15 +18,25 @@ from typing import Final, TypeVar
 from engine.catalog import Catalog
 from engine.cdc.cuts.batch_cut import cut_scans, with_held
 from engine.cdc.cuts.tagging import tag_batch_cut
-from engine.cdc.planning import Marks, TableWork, backlog, can_answer, parked_at, with_new_positions, work_by_table
+from engine.cdc.planning import (
+    Marks,
+    TableWork,
+    backlog,
+    can_answer,
+    left_out,
+    parked_at,
+    with_new_positions,
+    work_by_table,
+)
+from engine.cdc.records.routing import RefusedRecordError
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
-from engine.cdc.records.table_rows import BadCount, ChangeRows, TableSource
+from engine.cdc.records.table_rows import BadCount, ChangeRows
 from engine.cdc.report import BatchReport, TableReport
 from engine.cdc.rules.transactions import CutDecision
 from engine.cdc.settings import CUT, ISOLATE, CdcSettings
 from engine.cdc.state import RESNAPSHOT, AwaitedSnapshot, CdcTableState, Parked, Request, StateFiles
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
-from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in
+from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in, put_away_unreadable
 from engine.kafka.offsets import OffsetRange, TopicPosition
 from engine.lineage.lineage import Collected, collecting, store_collected
 from engine.runtime.metrics import record_changes
@@ -181,8 +191,10 @@ class CdcBatches:
         if is_tagged:
             self._tagged_ms = self._now_ms()
 
-    def _scans(self, ranges: Iterable[OffsetRange], budget: Budget | None) -> list[RangeScan]:
-        return self._all(lambda each: scan_range(self._settings, each, budget, self._consumers), ranges)
+    def _scans(
+        self, ranges: Iterable[OffsetRange], budget: Budget | None, skipped: tuple[OffsetRange, ...] = ()
+    ) -> list[RangeScan]:
+        return self._all(lambda each: scan_range(self._settings, each, budget, self._consumers, skipped), ranges)
 
     def _all(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do all, in threads; the first error counts once all have ended."""
@@ -212,7 +224,8 @@ class CdcBatches:
             logger.warning("the table is not parked, nothing to do: table=%s actions=%s", name, requests)
             return
         waiting = backlog(parked, ranges, requests)
-        found = work_by_table(self._scans(waiting, None), self._settings.naming).get(name)
+        scans = self._scans(waiting, None, left_out(parked, requests))
+        found = work_by_table(scans, self._settings.naming).get(name)
         works[name] = found or TableWork(name=name)
 
     def _written_together(
@@ -240,7 +253,6 @@ class CdcBatches:
         stood: dict[TopicPosition, int] = {}
         awaited = state.parked.awaits if state.parked is not None and work.has_awaited(state.parked) else None
         try:
-            work.check_readable()
             if awaited is not None and state.parked is not None:
                 work = work.from_awaited(state.parked)
             if awaited is not None and awaited.drops:
@@ -252,6 +264,9 @@ class CdcBatches:
             known = position.marks
             work, marks = self._without_repeats(work, position)
             work = work.behind(position.offsets)
+            put_away = self._counted(
+                name, put_away_unreadable(self._settings, work, position.offsets, self._allowed(name))
+            )
             if not work.met and not self._tables.exists(name):  # nothing but truncates, or nothing at all
                 self._state.park(name, None)
                 return None
@@ -266,6 +281,7 @@ class CdcBatches:
             if awaited is not None or work.is_truncated(stood, rule=rule):
                 self._writers.truncate(table, batch_id)
             report = self._written(self._ready(work, table, stood, marks), batch_id)
+            report = replace(report, bad=report.bad + put_away)
             self._state.park(name, None)
         except SkippedTableError as error:
             logger.warning("%s", error)
@@ -326,38 +342,24 @@ class CdcBatches:
         if before is not None and before.awaits is not None and work.has_awaited(before):
             parked = replace(before, reason=reason, awaits=replace(before.awaits, is_met=True))
         else:
-            parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets)
+            at = error.at if isinstance(error, RefusedRecordError) else None
+            parked = parked_at(work, reason=reason, batch_id=batch_id, now_ms=self._now_ms(), offsets=offsets, at=at)
         self._state.park(work.name, parked)
         logger.error(
-            "a table is parked, the others go on: table=%s batch=%d reason=%s fix='fluvial cdc resume %s'",
-            work.name, batch_id, reason, work.name, exc_info=not isinstance(error, FluvialError),
+            "a table is parked, the others go on: table=%s batch=%d reason=%s%s",
+            work.name, batch_id, reason, "" if "fix=" in reason else f" fix='fluvial cdc resume {work.name}'",
+            exc_info=not isinstance(error, FluvialError),
         )  # fmt: skip
         return TableReport.parked_table(work.name, parked)
 
     def _ready(self, work: TableWork, table: Table, stood: Mapping[TopicPosition, int], marks: Marks) -> Ready:
-        state = self._state.table(work.name)
-        sources = [
-            TableSource(
-                source=share.source,
-                range=share.scan.source,
-                after=max(
-                    stood.get((share.scan.source.topic, share.scan.source.partition), 0) - 1,
-                    share.truncated_at(self._settings.schema_changes.get("truncate", "apply")),
-                    share.replaced_from - 1,
-                    -1 if state.parked is None else share.snapshot_from(state.parked) - 1,
-                ),
-                sequence=state.sequence,
-                constants=share.target.constants,
-                repeated=share.repeated,
-            )
-            for share in work.shares
-        ]
+        sources = work.sources(stood, self._state.table(work.name), self._settings)
         rows = ChangeRows(
             settings=self._settings,
             table=work.name,
             fields=tuple(table.schema.fields),
             keys=tuple(table.schema.primary_keys),
-            sources=tuple(sources),
+            sources=sources,
             bad=BadCount(allowed=self._allowed(work.name)),
             has_updates=any(share.found.has_updates for share in work.shares),
             kept={position_of(share.scan.source): share.scan.chunks for share in work.shares},
@@ -366,9 +368,7 @@ class CdcBatches:
 
     def _written(self, ready: Ready, batch_id: int) -> TableReport:
         done = self._writers.write(ready.table, ready.rows, batch_id, ready.ends, ready.marks)
-        bad = ready.rows.bad
-        if bad.count:
-            self._bad.setdefault(ready.work.name, deque()).append((time.monotonic(), bad.count))
+        bad = self._counted(ready.work.name, ready.rows.bad.count)
         return TableReport(
             table=ready.work.name,
             snapshot_id=None if done.snapshot is None else done.snapshot.id,
@@ -376,9 +376,14 @@ class CdcBatches:
             records=ready.work.record_count,
             newest_ms=ready.work.newest_ms,
             newest_lsn=ready.work.newest_lsn,
-            bad=bad.count,
+            bad=bad,
             offsets=ready.ends,
         )
+
+    def _counted(self, name: str, count: int) -> int:
+        if count:
+            self._bad.setdefault(name, deque()).append((time.monotonic(), count))
+        return count
 
     def _allowed(self, name: str) -> int:
         """How many more bad records a table may have in this hour."""

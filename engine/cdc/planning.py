@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
+from engine.cdc.records.routing import RecordPlace, RefusedRecord, RefusedRecordError
 from engine.cdc.records.scan import RangeScan, ScannedTable
+from engine.cdc.records.table_rows import TableSource
 from engine.cdc.rules.names import Naming, SourceTable, TableTarget
 from engine.cdc.rules.repeats import Mark, Repeated, find_repeated, is_one_repeated
-from engine.cdc.state import Parked, Request
+from engine.cdc.settings import CdcSettings
+from engine.cdc.state import CdcTableState, Parked, Request
 from engine.cdc.tables import MetPart
 from engine.kafka.offsets import OffsetRange, TopicPosition
 from lsm.errors import InvalidInputError
@@ -92,10 +96,11 @@ class Share:
                 f"the source table was truncated: {where} schema-changes.truncate=fail fix=set it to apply or ignore"
             )
         if self.has_others:
-            raise InvalidInputError(
+            raise RefusedRecordError(
                 f"one of several source tables was truncated: table={self.target.table} {where} "
                 f"fix='delete its rows in {self.target.table}, then fluvial cdc skip {self.target.table} "
-                f"--until {self.found.truncated_at + 1}'"
+                f"--until {self.found.truncated_at + 1}'",
+                (*_position(self.scan.source), 0),  # and what it removed
             )
         if self.partition_count > 1:
             raise InvalidInputError(
@@ -121,11 +126,17 @@ class TableWork:
     name: str
     shares: list[Share] = field(default_factory=list)
     failure: str | None = None  # why it cannot be done
+    refused: list[tuple[RecordPlace, RefusedRecord]] = field(default_factory=list)  # records that cannot be read at all
 
-    def check_readable(self) -> None:
-        """Raises: InvalidInputError: records of the table are gone, or cannot be read at all."""
+    def unreadable(self, stood: Mapping[TopicPosition, int]) -> list[tuple[RecordPlace, RefusedRecord]]:
+        """The records behind these positions that cannot be read, by place.
+
+        Raises:
+            InvalidInputError: records of the table are gone.
+        """
         if self.failure is not None:
             raise InvalidInputError(self.failure)
+        return sorted((each for each in self.refused if each[0][2] >= stood.get(each[0][:2], 0)), key=itemgetter(0))
 
     def check_same_topics(self, stood: Mapping[TopicPosition, int]) -> None:
         """Raises: InvalidInputError: a topic ends before the position of the table: it was deleted and recreated."""
@@ -224,6 +235,28 @@ class TableWork:
             shares.append(replace(share, found=replace(share.found, parts=parts)))
         return replace(self, shares=shares)
 
+    def sources(
+        self, stood: Mapping[TopicPosition, int], state: CdcTableState, settings: CdcSettings
+    ) -> tuple[TableSource, ...]:
+        """Which rows the table takes from each range: those behind its position, truncates and new snapshots."""
+        return tuple(
+            TableSource(
+                source=share.source,
+                range=share.scan.source,
+                after=max(
+                    stood.get(_position(share.scan.source), 0) - 1,
+                    share.truncated_at(settings.schema_changes.get("truncate", "apply")),
+                    share.replaced_from - 1,
+                    -1 if state.parked is None else share.snapshot_from(state.parked) - 1,
+                ),
+                sequence=state.sequence,
+                constants=share.target.constants,
+                repeated=share.repeated,
+                left_out=share.scan.left_out,
+            )
+            for share in self.shares
+        )
+
     @property
     def record_count(self) -> int:
         """Records, truncates included."""
@@ -249,30 +282,32 @@ def work_by_table(scans: Sequence[RangeScan], naming: Naming) -> dict[str, Table
             if target is not None:
                 own = work.setdefault(target.table, TableWork(name=target.table))
                 own.shares.append(Share(source=source, target=target, scan=scan, found=found))
-        for target, source, reason in _failures(scan, naming):
+        for target, source, refused in _failures(scan, naming):
             own = work.setdefault(target.table, TableWork(name=target.table))
-            own.failure = own.failure or reason
+            own.failure = own.failure or scan.lost
+            own.refused += refused
             if all(each.scan is not scan for each in own.shares):
                 nothing = ScannedTable(source=source, first_offset=scan.source.start_offset)
                 own.shares.append(Share(source=source, target=target, scan=scan, found=nothing))
     return dict(sorted(work.items()))
 
 
-def _failures(scan: RangeScan, naming: Naming) -> Iterator[tuple[TableTarget, SourceTable, str]]:
-    """Tables of a range that cannot go on: their records are gone, cannot be read, or belong to no known table."""
+def _failures(
+    scan: RangeScan, naming: Naming
+) -> Iterator[tuple[TableTarget, SourceTable, list[tuple[RecordPlace, RefusedRecord]]]]:
+    """Tables of a range whose records are gone, or cannot be read; those of no known table are of all in the range."""
     unknown = list(scan.tables) or [source_of_topic(scan.source.topic)]
-    failed: dict[SourceTable, str] = {} if scan.lost is None else dict.fromkeys(unknown, scan.lost)
+    failed: dict[SourceTable, list[tuple[RecordPlace, RefusedRecord]]] = {}
+    if scan.lost is not None:
+        failed = {each: [] for each in unknown}
     for offset, bad in scan.bad:
-        reason = (
-            f"record cannot be read: topic={scan.source.topic} partition={scan.source.partition} offset={offset} "
-            f"reason={bad.reason}"
-        )
+        place = (scan.source.topic, scan.source.partition, offset)
         for source in unknown if bad.source is None else [bad.source]:
-            failed.setdefault(source, reason)
-    for source, reason in failed.items():
+            failed.setdefault(source, []).append((place, bad))
+    for source, refused in failed.items():
         target = naming.target_of(source)
         if target is not None:
-            yield target, source, reason
+            yield target, source, refused
 
 
 def source_of_topic(topic: str) -> SourceTable:
@@ -282,7 +317,13 @@ def source_of_topic(topic: str) -> SourceTable:
 
 
 def parked_at(
-    work: TableWork, *, reason: str, batch_id: int, now_ms: int, offsets: Mapping[TopicPosition, int]
+    work: TableWork,
+    *,
+    reason: str,
+    batch_id: int,
+    now_ms: int,
+    offsets: Mapping[TopicPosition, int],
+    at: RecordPlace | None = None,
 ) -> Parked:
     """A table that waits from the start of its ranges; positions that it has had before are kept.
 
@@ -292,9 +333,12 @@ def parked_at(
         batch_id: of it.
         now_ms: epoch milliseconds.
         offsets: where it stood, as its newest snapshot has it.
+        at: the record that it cannot take.
     """
+    left_out = tuple(dict.fromkeys(each for share in work.shares for each in share.scan.left_out))
     starts = {each: max(offset, offsets.get(each, 0)) for each, offset in work.starts.items()}
-    return Parked(since_ms=now_ms, reason=reason, batch_id=batch_id, offsets={**offsets, **starts})
+    at_offsets = {**offsets, **starts}
+    return Parked(since_ms=now_ms, reason=reason, batch_id=batch_id, offsets=at_offsets, at=at, left_out=left_out)
 
 
 def with_new_positions(parked: Parked, work: TableWork) -> Parked:
@@ -321,9 +365,9 @@ def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Re
     Args:
         parked: the table.
         ranges: of the batch, of all partitions.
-        requests: of this table, in order; a skip raises the start.
+        requests: of this table, in order; a skip raises the start where no record is known that was refused.
     """
-    until = max((each.until for each in requests if each.until is not None), default=0)
+    until = max((each.until for each in requests if each.until is not None and parked.at is None), default=0)
     ends = {_position(each): each.end_offset for each in ranges}
     found = []
     for position, start in sorted(parked.offsets.items()):
@@ -332,6 +376,16 @@ def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Re
         if begin < end:
             found.append(OffsetRange(topic=position[0], partition=position[1], start_offset=begin, end_offset=end))
     return found
+
+
+def left_out(parked: Parked, requests: Sequence[Request]) -> tuple[OffsetRange, ...]:
+    """What a parked table that continues leaves out: from the record that it could not take to where a skip says."""
+    until = max((each.until for each in requests if each.until is not None), default=0)
+    if parked.at is None or until <= parked.at[2]:
+        return parked.left_out
+    topic, partition, start = parked.at
+    new = OffsetRange(topic=topic, partition=partition, start_offset=start, end_offset=until)
+    return (*parked.left_out, new)
 
 
 def _position(source: OffsetRange) -> TopicPosition:

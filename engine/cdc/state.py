@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from engine.cdc.records.routing import RecordPlace
 from engine.cdc.rules.names import SourceTable
 from engine.cdc.rules.part_sequence import PartSequence
 from engine.cdc.rules.transactions import CutDecision
-from engine.kafka.offsets import TopicPosition, from_json, to_json
+from engine.kafka.offsets import OffsetRange, TopicPosition, from_json, to_json
 from filestore.io.file_io import FileIO
 from lsm.errors import CorruptDataError
 
@@ -45,6 +46,8 @@ class Parked:
     batch_id: int
     offsets: Mapping[TopicPosition, int]  # the next record of each partition
     awaits: AwaitedSnapshot | None = None  # continues with it by itself, from these offsets on; None: with a request
+    at: RecordPlace | None = None  # the first record that a skip leaves out; None: all from these offsets on
+    left_out: tuple[OffsetRange, ...] = ()  # what users have skipped behind these offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,8 @@ class CdcTableState:
                 "batch": parked.batch_id,
                 "offsets": to_json(parked.offsets, {}),
                 "awaits": None if parked.awaits is None else asdict(parked.awaits),
+                "at": parked.at,
+                "left_out": [asdict(each) for each in parked.left_out],
             },
         }
 
@@ -90,6 +95,8 @@ class CdcTableState:
                 batch_id=parked["batch"],
                 offsets=from_json(parked["offsets"]),
                 awaits=None if not parked.get("awaits") else AwaitedSnapshot(**parked["awaits"]),
+                at=None if not parked.get("at") else tuple(parked["at"]),
+                left_out=tuple(OffsetRange(**each) for each in parked.get("left_out", ())),
             ),
         )
 
@@ -101,7 +108,7 @@ class Request:
     name: str  # of its file
     action: str  # resume, skip, resnapshot
     table: str
-    until: int | None = None  # skip: records before this offset are left out
+    until: int | None = None  # skip: records before this offset are left out, from the refused one on
     offsets: Mapping[TopicPosition, int] = field(default_factory=dict)  # resnapshot: it begins behind these
     drops: bool = False  # resnapshot: the table is made again
 

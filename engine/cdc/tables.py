@@ -8,7 +8,7 @@ from engine.catalog import Catalog
 from engine.cdc.records.computed import computed_type, inputs
 from engine.cdc.records.metadata import DELETED_COLUMN, DELETED_WHEN, SEQUENCE, SEQUENCE_COLUMN, metadata_type
 from engine.cdc.records.part_columns import key_names, lossy_columns, refused_columns, row_columns
-from engine.cdc.records.routing import RowPart
+from engine.cdc.records.routing import RefusedRecordError, RowPart
 from engine.cdc.rules.names import SourceTable, TableTarget, check_one_source, name_in_table
 from engine.cdc.rules.part_sequence import PartSequence, SeenPart, made_again, pass_through
 from engine.cdc.settings import COUNT_ROWS, SKIP, SOFT, CdcSettings
@@ -201,8 +201,10 @@ def _field(name: str, data_type: DataType) -> DataField:
 
 def _check_key(name: str, known: Sequence[str], given: Sequence[str], met: MetPart) -> None:
     if tuple(known) != tuple(given):
-        raise InvalidInputError(
+        topic, _, partition = met.position.rpartition("/")
+        raise RefusedRecordError(
             f"the key of the source table has changed: table={name} source={met.source} known={','.join(known)} "
             f"given={','.join(given) or 'none'} at={met.position} offset={met.offset} "
-            f"fix='{made_again(name, met.offset)}'"
+            f"fix='{made_again(name, met.offset)}'",
+            (topic, int(partition), 0),  # rows of the key before it are no rows of the new table
         )

@@ -13,13 +13,15 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from engine.cdc.planning import Marks
-from engine.cdc.records.table_rows import ChangeRows
+from engine.cdc.planning import Marks, TableWork
+from engine.cdc.records.routing import RecordPlace, RefusedRecordError
+from engine.cdc.records.scan import raw_record
+from engine.cdc.records.table_rows import BadCount, ChangeRows, TooManyBadError, way_on
 from engine.cdc.rules.repeats import Mark
 from engine.cdc.settings import CdcSettings
 from engine.compaction.spark_units import SparkUnits
-from engine.kafka.dead_letters import RowLetters
-from engine.kafka.offsets import TopicPosition, from_json, to_json
+from engine.kafka.dead_letters import DeadLetters, RowLetters
+from engine.kafka.offsets import OffsetRange, Offsets, TopicPosition, from_json, to_json
 from engine.lineage.batch_origin import fitting_job
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
@@ -34,6 +36,7 @@ from filestore.commit.table_commit import CommitResult
 from filestore.compact.task import CompactionTask
 from filestore.manifest.commit_message import CommitMessage
 from filestore.table_store import TableStore
+from logstore.json.reading import BadRecord
 
 CDC_OFFSETS_KEY: Final = "fluvial.cdc-offsets"
 CDC_JOB_KEY: Final = "fluvial.cdc-job"
@@ -62,8 +65,10 @@ class ClusterTables:
 
     def write(self, spec: BatchSpec, rows: ChangeRows) -> Iterable[BucketResult]:
         """See ``Runner``."""
-        answers, bad = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
+        answers, bad, refused = self._spark.sparkContext.parallelize([(spec, rows)], 1).map(_written).collect()[0]
         rows.bad.count, rows.bad.first = bad
+        if refused is not None:
+            raise TooManyBadError(*refused)
         return [BucketResult.from_json(each) for each in answers]
 
     def compact(self, store: TableStore, tasks: Sequence[CompactionTask]) -> list[CommitMessage]:
@@ -71,12 +76,19 @@ class ClusterTables:
         return SparkUnits(self._spark, store)(tasks)
 
 
-def _written(given: tuple[BatchSpec, ChangeRows]) -> tuple[list[str], tuple[int, str | None]]:
-    """In a task."""
+Written = tuple[list[str], tuple[int, str | None], tuple[str, RecordPlace | None] | None]
+"""What each bucket wrote, bad records with the first reason, and the record at which the table waits."""
+
+
+def _written(given: tuple[BatchSpec, ChangeRows]) -> Written:
+    """In a task. What stops the table comes back as a value, for an error would lose the place of its record."""
     spec, rows = given
     spec = replace(spec.of_task(), refuse=_refused_rows(spec, rows))
-    answers = [each.to_json() for each in write_part(spec, rows)]
-    return answers, (rows.bad.count, rows.bad.first)
+    try:
+        answers, refused = [each.to_json() for each in write_part(spec, rows)], None
+    except TooManyBadError as error:
+        answers, refused = [], (str(error), error.at)
+    return answers, (rows.bad.count, rows.bad.first), refused
 
 
 def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse | None:
@@ -95,6 +107,29 @@ def _refused_rows(spec: BatchSpec, rows: ChangeRows) -> Refuse | None:
         letters(refused, reasons)
 
     return refuse
+
+
+def put_away_unreadable(settings: CdcSettings, work: TableWork, stood: Offsets, allowed: int) -> int:
+    """Send the records of a batch that cannot be read to the dead letters, at most so many. Returns: how many.
+
+    Raises:
+        RefusedRecordError: there are none, the table cannot do without the record, or too many are bad.
+    """
+    bad = BadCount(allowed=allowed)
+    letters = DeadLetters(settings.properties, settings.dead_letters)
+    for at, each in work.unreadable(stood):
+        topic, partition, offset = at
+        text = f"record cannot be read: topic={topic} partition={partition} offset={offset} reason={each.reason}"
+        if not each.is_letter:
+            raise RefusedRecordError(text, at)
+        if settings.dead_letters is None:
+            raise RefusedRecordError(f"{text} fix='{way_on(work.name, offset)}'", at)
+        bad.add(work.name, settings.max_bad, 1, text, at)
+        source = OffsetRange(topic=topic, partition=partition, start_offset=offset, end_offset=offset + 1)
+        reason = BadRecord(index=0, reason=f"table={work.name} {each.reason}")
+        letters.send(raw_record(settings, source, offset), [reason], source)
+    letters.flush()
+    return bad.count
 
 
 TableRunner = LocalTables | ClusterTables
