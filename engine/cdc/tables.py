@@ -114,6 +114,13 @@ class CdcTables:
             rules=self.settings.schema_changes,
             has_defaults=table.files.row_counts is None,
         )
+        gone = sequence.live.keys() - step.sequence.live.keys()
+        if gone:
+            logger.warning(
+                "columns are not in the changes any more, new rows have null in them: table=%s columns=%s source=%s "
+                "at=%s offset=%d cause='they were dropped, or they are generated ones, which pgoutput leaves out'",
+                met.target.table, ",".join(sorted(gone)), met.source, met.position, met.offset,
+            )  # fmt: skip
         if step.changes:
             _tell_losses(met, self.settings, known=table.schema.column_names)
             table = self.catalog.alter_table(table.name, step.changes)

@@ -28,6 +28,7 @@ from lsm.keys.words import BoolArray, IndexArray
 ENVELOPE_FIELDS: Final = frozenset({"op", "source", "after"})
 TRUNCATE: Final = "t"
 UPDATE: Final = "u"
+READ: Final = "r"  # of a snapshot
 NO_SCHEMA_PART: Final = (
     "the record has no schema part, so its columns have no types: "
     "fix=set schemas.enable=true at both converters of the connector, use Avro, or declare the columns of the table"

@@ -408,6 +408,45 @@ def test_values_that_the_source_left_out_are_those_of_the_table(job: MemoryJob) 
     assert job.rows("docs") == [{"id": 1, "v": 3, "body": "long"}]
 
 
+UUID_OF_PLACEHOLDER = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"  # as a connector has published it
+
+
+@pytest.mark.parametrize(("placeholder", "published"), [
+    ("__debezium_unavailable_value", UUID_OF_PLACEHOLDER), ("gone", "50c1f58b-e7f5-347e-8f53-d64c094783c2"),
+])  # fmt: skip
+@pytest.mark.parametrize("meaning", [{}, {"name": "io.debezium.data.Uuid"}])
+def test_a_large_array_of_uuids_that_is_left_out_keeps_its_values(
+    tmp_path: Path, meaning: Field, placeholder: str, published: str
+) -> None:
+    """Its placeholder is the UUID of the placeholder's bytes: in the batch, over batches, and as a key moves."""
+    items = {"type": "string", "optional": True, **meaning}
+    sets = SourceTable("sets", [int32("id"), {"type": "array", "items": items, "optional": True, "field": "members"}])
+    many = [f"{number:08d}-0000-4000-8000-000000000000" for number in range(700)]
+    left_out = [published]
+    with job_with(tmp_path, placeholder=placeholder) as job:
+        job.batch(sets.insert({"id": 1, "members": many}), sets.update({"id": 1, "members": left_out}))
+        assert job.rows("sets") == [{"id": 1, "members": many}]
+        job.batch(sets.update({"id": 1, "members": left_out}), sets.insert({"id": 2, "members": left_out}))
+        job.batch(sets.update({"id": 3, "members": [*left_out, *left_out]}), sets.update({"id": 4, "members": None}))
+        create = sets.insert({"id": 5, "members": left_out})
+        job.batch(sets.delete({"id": 1, "members": None}), (*create, {"__debezium.oldkey": b'{"id":1}'}))
+        assert {row["id"]: row["members"] for row in job.rows("sets")} == {
+            2: left_out, 3: [*left_out, *left_out], 4: None, 5: many,
+        }  # fmt: skip
+
+
+def test_columns_that_a_connector_leaves_out_are_reported(job: MemoryJob, caplog: pytest.LogCaptureFixture) -> None:
+    """A generated one is in the rows of the snapshot only; what a DROP COLUMN took is not in the changes either."""
+    first = SourceTable("t", [int32("id", optional=False), int32("a"), int32("twice")])
+    job.batch(first.read({"id": 1, "a": 1, "twice": 2}, snapshot="true"))
+    later = first.with_columns(int32("id", optional=False), int32("a"))
+    job.batch(later.update({"id": 1, "a": 3}), later.insert({"id": 2, "a": 1}))
+    (line,) = [each.getMessage() for each in caplog.records if "not in the changes any more" in each.getMessage()]
+    assert "table=t columns=twice source=public.t at=shop.public.t/0 offset=2" in line
+    assert "generated" in line
+    assert job.rows("t") == [{"id": 1, "a": 3, "twice": None}, {"id": 2, "a": 1, "twice": None}]
+
+
 def test_rows_that_have_the_values_may_have_come_in_another_range(job: MemoryJob) -> None:
     """The newest value is that of the batch, also where no record beside it has a placeholder."""
     docs = SourceTable("docs", [int32("id"), int32("v"), text("body")], topic_name="shop.a")
