@@ -18,23 +18,25 @@ from typing import Final, TypeVar
 from engine.catalog import Catalog
 from engine.cdc.cuts.batch_cut import cut_scans, with_held
 from engine.cdc.cuts.tagging import tag_batch_cut
-from engine.cdc.planning import (
-    Marks,
-    TableWork,
-    backlog,
-    can_answer,
-    left_out,
-    parked_at,
-    with_new_positions,
-    work_by_table,
-)
+from engine.cdc.planning import Marks, TableWork, parked_at, with_new_positions, work_by_table
 from engine.cdc.records.routing import RefusedRecordError
 from engine.cdc.records.scan import Budget, RangeScan, position_of, scan_range
 from engine.cdc.records.table_rows import BadCount, ChangeRows
 from engine.cdc.report import BatchReport, TableReport
 from engine.cdc.rules.transactions import CutDecision
 from engine.cdc.settings import CUT, ISOLATE, CdcSettings
-from engine.cdc.state import RESNAPSHOT, AwaitedSnapshot, CdcTableState, Parked, Request, StateFiles
+from engine.cdc.state import (
+    RESNAPSHOT,
+    AwaitedSnapshot,
+    CdcTableState,
+    Parked,
+    Request,
+    StateFiles,
+    at_beginnings,
+    backlog,
+    can_answer,
+    left_out,
+)
 from engine.cdc.tables import CdcTables, SkippedTableError, with_deleted
 from engine.cdc.writers import JobPosition, LocalTables, TableRunner, Writers, position_in, put_away_unreadable
 from engine.kafka.offsets import OffsetRange, TopicPosition
@@ -62,7 +64,6 @@ class Ready:
     work: TableWork
     table: Table
     rows: ChangeRows
-    ends: Mapping[TopicPosition, int]
     marks: Marks
 
 
@@ -118,7 +119,7 @@ class CdcBatches:
         asked = self._state.requests()
         for each in asked:
             if each.action == RESNAPSHOT:
-                self._await_snapshot(each, batch_id)
+                self._await_snapshot(each, ranges, batch_id)
         requests = [
             each
             for each in asked
@@ -204,7 +205,7 @@ class CdcBatches:
             raise failures[0]
         return [each.result() for each in futures]
 
-    def _await_snapshot(self, request: Request, batch_id: int) -> None:
+    def _await_snapshot(self, request: Request, ranges: Sequence[OffsetRange], batch_id: int) -> None:
         """Park a table until a snapshot of the connector comes; its rows stay as they are until then."""
         parked = Parked(
             since_ms=self._now_ms(),
@@ -212,6 +213,7 @@ class CdcBatches:
             batch_id=batch_id,
             offsets=request.offsets,
             awaits=AwaitedSnapshot(drops=request.drops),
+            topic_ids={each.topic: each.topic_id for each in ranges if each.topic_id},
         )
         self._state.park(request.table, parked)
 
@@ -223,6 +225,7 @@ class CdcBatches:
         if parked is None:
             logger.warning("the table is not parked, nothing to do: table=%s actions=%s", name, requests)
             return
+        parked = at_beginnings(parked, {each.topic: each.topic_id for each in ranges if each.topic_id})
         waiting = backlog(parked, ranges, requests)
         scans = self._scans(waiting, None, left_out(parked, requests))
         found = work_by_table(scans, self._settings.naming).get(name)
@@ -247,8 +250,10 @@ class CdcBatches:
         """One table of a batch, from its schema to its commit; a failure parks it."""
         name, state = work.name, self._state.table(work.name)
         goes_on = any(each.table == name for each in requests)
+        if state.parked is not None:
+            state = replace(state, parked=with_new_positions(state.parked, work))
+            self._state.put(name, state)
         if state.parked is not None and not goes_on and not work.begins_awaited(state.parked):
-            self._state.park(name, with_new_positions(state.parked, work))
             return TableReport.parked_table(name, state.parked)
         stood: dict[TopicPosition, int] = {}
         awaited = state.parked.awaits if state.parked is not None and work.has_awaited(state.parked) else None
@@ -261,6 +266,9 @@ class CdcBatches:
                 self._state.put(name, CdcTableState(parked=state.parked))
                 state = self._state.table(name)
             position = self._position(work.name)
+            continued = state.parked if goes_on or awaited is not None else None
+            again = work.made_again(position.topic_ids, position.offsets, continued)
+            position, state = position.without(again), replace(state, sequence=state.sequence.without(again))
             known = position.marks
             work, marks = self._without_repeats(work, position)
             work = work.behind(position.offsets)
@@ -272,13 +280,12 @@ class CdcBatches:
                 return None
             table, after = self._tables.prepare(name, state, work.met, position.offsets)
             self._state.put(name, after)
-            stood = self._writers.open(table)
+            stood = self._writers.open(table, made_again=again)
             work = work.knowing(after.sources, stood)
-            work.check_same_topics(stood)
+            work.check_same_topics(stood, position.topic_ids)
             if awaited is None:
                 work = self._replaced_by_snapshots(work, table, known, stood)
-            rule = self._settings.schema_changes.get("truncate", "apply")
-            if awaited is not None or work.is_truncated(stood, rule=rule):
+            if awaited is not None or work.is_truncated(stood, self._settings):
                 self._writers.truncate(table, batch_id)
             report = self._written(self._ready(work, table, stood, marks), batch_id)
             report = replace(report, bad=report.bad + put_away)
@@ -336,7 +343,7 @@ class CdcBatches:
     def _parked(
         self, work: TableWork, error: Exception, batch_id: int, stood: Mapping[TopicPosition, int]
     ) -> TableReport:
-        before = self._state.table(work.name).parked
+        before = (known := self._state.table(work.name).parked) and at_beginnings(known, work.topic_ids)
         reason = str(error) if isinstance(error, FluvialError) else f"unexpected: {type(error).__name__}: {error}"
         offsets = stood if before is None else {**before.offsets, **stood}
         if before is not None and before.awaits is not None and work.has_awaited(before):
@@ -364,10 +371,10 @@ class CdcBatches:
             has_updates=any(share.found.has_updates for share in work.shares),
             kept={position_of(share.scan.source): share.scan.chunks for share in work.shares},
         )
-        return Ready(work=work, table=table, rows=rows, ends=work.ends, marks=marks)
+        return Ready(work=work, table=table, rows=rows, marks=marks)
 
     def _written(self, ready: Ready, batch_id: int) -> TableReport:
-        done = self._writers.write(ready.table, ready.rows, batch_id, ready.ends, ready.marks)
+        done = self._writers.write(ready.table, ready.rows, batch_id, ready.work, ready.marks)
         bad = self._counted(ready.work.name, ready.rows.bad.count)
         return TableReport(
             table=ready.work.name,
@@ -377,7 +384,7 @@ class CdcBatches:
             newest_ms=ready.work.newest_ms,
             newest_lsn=ready.work.newest_lsn,
             bad=bad,
-            offsets=ready.ends,
+            offsets=ready.work.ends,
         )
 
     def _counted(self, name: str, count: int) -> int:

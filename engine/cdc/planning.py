@@ -11,9 +11,9 @@ from engine.cdc.records.table_rows import TableSource
 from engine.cdc.rules.names import Naming, SourceTable, TableTarget
 from engine.cdc.rules.repeats import Mark, Repeated, find_repeated, is_one_repeated
 from engine.cdc.settings import CdcSettings
-from engine.cdc.state import CdcTableState, Parked, Request
+from engine.cdc.state import CdcTableState, Parked
 from engine.cdc.tables import MetPart
-from engine.kafka.offsets import OffsetRange, TopicPosition
+from engine.kafka.offsets import OffsetRange, TopicIds, TopicPosition, recreated_topics
 from lsm.errors import InvalidInputError
 
 Marks = Mapping[tuple[str, str], Mark]
@@ -81,13 +81,14 @@ class Share:
     def _mark(self, marks: Marks) -> Mark | None:
         return marks.get((self.scan.position, str(self.source)))
 
-    def truncated_at(self, rule: str) -> int:
+    def truncated_at(self, settings: CdcSettings) -> int:
         """The offset of the last truncate, by the rule for truncates; -1: there is none.
 
         Raises:
             InvalidInputError: the rule says ``fail``, other source tables have rows in the same table, or changes in
                 other partitions have no order with it.
         """
+        rule = settings.schema_changes.get("truncate", "apply")
         if self.found.truncated_at is None or rule == "ignore":
             return -1
         where = f"source={self.source} at={self.scan.position} offset={self.found.truncated_at}"
@@ -138,10 +139,46 @@ class TableWork:
             raise InvalidInputError(self.failure)
         return sorted((each for each in self.refused if each[0][2] >= stood.get(each[0][:2], 0)), key=itemgetter(0))
 
-    def check_same_topics(self, stood: Mapping[TopicPosition, int]) -> None:
-        """Raises: InvalidInputError: a topic ends before the position of the table: it was deleted and recreated."""
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics, as far as they are known."""
+        return {each.scan.source.topic: each.scan.source.topic_id for each in self.shares if each.scan.source.topic_id}
+
+    def made_again(
+        self, known: TopicIds, stood: Mapping[TopicPosition, int], continued: Parked | None
+    ) -> frozenset[str]:
+        """Topics that were made again since the table has read them, and are read from their beginning.
+
+        Args:
+            known: their ids, as the table has them.
+            stood: its position.
+            continued: as what a user lets the table go on; None: it is not parked.
+
+        Raises:
+            InvalidInputError: no user knows it: what was in the topic that is gone may not be in the table.
+        """
+        ids = self.topic_ids
+        noticed = {
+            each.scan.source.topic
+            for each in self.shares
+            if each.scan.source.begins_again
+            and each.scan.source.topic not in known
+            and any(topic == each.scan.source.topic for topic, _ in stood)
+        }
+        again = recreated_topics(known, ids) | noticed
+        for topic in sorted(again):
+            if continued is None or continued.topic_ids.get(topic) != ids.get(topic):
+                raise InvalidInputError(
+                    f"the topic was deleted and made again since it was read: table={self.name} topic={topic} "
+                    f"fix='fluvial cdc resnapshot {self.name}, which replaces its rows; or fluvial cdc resume "
+                    f"{self.name}, which reads the topic from its beginning'"
+                )
+        return again
+
+    def check_same_topics(self, stood: Mapping[TopicPosition, int], known: TopicIds) -> None:
+        """Raises: InvalidInputError: a topic of which no id is known ends before the position of the table."""
         for position, end in self.ends.items():
-            if end < stood.get(position, 0):
+            if end < stood.get(position, 0) and position[0] not in known:
                 raise InvalidInputError(
                     f"the topic was deleted and recreated since it was read: topic={position[0]} "
                     f"partition={position[1]} wanted={stood[position]} end={end} "
@@ -184,10 +221,10 @@ class TableWork:
             ],
         )
 
-    def is_truncated(self, stood: Mapping[TopicPosition, int], *, rule: str) -> bool:
+    def is_truncated(self, stood: Mapping[TopicPosition, int], settings: CdcSettings) -> bool:
         """Whether a truncate of this batch, or a snapshot that replaces all, lies behind the position of the table."""
         return any(
-            each.replaced_from >= 0 or each.truncated_at(rule) >= stood.get(_position(each.scan.source), 0)
+            each.replaced_from >= 0 or each.truncated_at(settings) >= stood.get(_position(each.scan.source), 0)
             for each in self.shares
         )
 
@@ -245,7 +282,7 @@ class TableWork:
                 range=share.scan.source,
                 after=max(
                     stood.get(_position(share.scan.source), 0) - 1,
-                    share.truncated_at(settings.schema_changes.get("truncate", "apply")),
+                    share.truncated_at(settings),
                     share.replaced_from - 1,
                     -1 if state.parked is None else share.snapshot_from(state.parked) - 1,
                 ),
@@ -337,55 +374,26 @@ def parked_at(
     """
     left_out = tuple(dict.fromkeys(each for share in work.shares for each in share.scan.left_out))
     starts = {each: max(offset, offsets.get(each, 0)) for each, offset in work.starts.items()}
-    at_offsets = {**offsets, **starts}
-    return Parked(since_ms=now_ms, reason=reason, batch_id=batch_id, offsets=at_offsets, at=at, left_out=left_out)
+    return Parked(
+        since_ms=now_ms,
+        reason=reason,
+        batch_id=batch_id,
+        offsets={**offsets, **starts},
+        at=at,
+        left_out=left_out,
+        topic_ids=work.topic_ids,
+    )
 
 
 def with_new_positions(parked: Parked, work: TableWork) -> Parked:
     """A parked table, with the positions that it has got meanwhile."""
-    missing = {each: offset for each, offset in work.starts.items() if each not in parked.offsets}
-    if not missing:
-        return parked
-    return replace(parked, offsets={**parked.offsets, **missing})
-
-
-def can_answer(parked: Parked | None, ranges: Sequence[OffsetRange]) -> bool:
-    """Whether a batch knows where the records of a parked table end.
-
-    One that was planned before it was asked has no ranges of partitions where nothing is new: then the next one
-    answers.
-    """
-    known = {_position(each) for each in ranges}
-    return parked is None or known >= parked.offsets.keys()
-
-
-def backlog(parked: Parked, ranges: Sequence[OffsetRange], requests: Sequence[Request]) -> list[OffsetRange]:
-    """The ranges of a parked table that continues in this batch, up to the batch's ends.
-
-    Args:
-        parked: the table.
-        ranges: of the batch, of all partitions.
-        requests: of this table, in order; a skip raises the start where no record is known that was refused.
-    """
-    until = max((each.until for each in requests if each.until is not None and parked.at is None), default=0)
-    ends = {_position(each): each.end_offset for each in ranges}
-    found = []
-    for position, start in sorted(parked.offsets.items()):
-        end = ends.get(position, start)
-        begin = min(max(start, until), end)
-        if begin < end:
-            found.append(OffsetRange(topic=position[0], partition=position[1], start_offset=begin, end_offset=end))
-    return found
-
-
-def left_out(parked: Parked, requests: Sequence[Request]) -> tuple[OffsetRange, ...]:
-    """What a parked table that continues leaves out: from the record that it could not take to where a skip says."""
-    until = max((each.until for each in requests if each.until is not None), default=0)
-    if parked.at is None or until <= parked.at[2]:
-        return parked.left_out
-    topic, partition, start = parked.at
-    new = OffsetRange(topic=topic, partition=partition, start_offset=start, end_offset=until)
-    return (*parked.left_out, new)
+    ids = {**work.topic_ids, **parked.topic_ids}
+    known = set(parked.offsets)
+    if parked.awaits is not None:  # a snapshot replaces all rows, whatever became of the topic
+        again = recreated_topics(parked.topic_ids, work.topic_ids)
+        ids, known = {**ids, **work.topic_ids}, {each for each in known if each[0] not in again}
+    missing = {each: offset for each, offset in work.starts.items() if each not in known}
+    return replace(parked, offsets={**parked.offsets, **missing}, topic_ids=ids)
 
 
 def _position(source: OffsetRange) -> TopicPosition:

@@ -6,7 +6,7 @@ was parked, leaves out what the table has.
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,7 +21,15 @@ from engine.cdc.rules.repeats import Mark
 from engine.cdc.settings import CdcSettings
 from engine.compaction.spark_units import SparkUnits
 from engine.kafka.dead_letters import DeadLetters, RowLetters
-from engine.kafka.offsets import OffsetRange, Offsets, TopicPosition, from_json, to_json
+from engine.kafka.offsets import (
+    OffsetRange,
+    Offsets,
+    TopicIds,
+    TopicPosition,
+    from_json,
+    to_json,
+    without_topics,
+)
 from engine.lineage.batch_origin import fitting_job
 from engine.lineage.origins import CommitOrigin
 from engine.lineage.recording import Recorder
@@ -41,6 +49,7 @@ from logstore.json.reading import BadRecord
 CDC_OFFSETS_KEY: Final = "fluvial.cdc-offsets"
 CDC_JOB_KEY: Final = "fluvial.cdc-job"
 CDC_MARKS_KEY: Final = "fluvial.cdc-marks"
+CDC_TOPIC_IDS_KEY: Final = "fluvial.cdc-topic-ids"
 _MOST_OPEN: Final = 64
 _LOOKED_BACK: Final = 1000  # snapshots: others may commit, and compactions do
 
@@ -141,6 +150,15 @@ class JobPosition:
 
     offsets: dict[TopicPosition, int] = field(default_factory=dict)
     marks: Marks = field(default_factory=dict)  # the newest changes of the source
+    topic_ids: TopicIds = field(default_factory=dict)  # as far as they are known
+
+    def without(self, topics: Collection[str]) -> "JobPosition":
+        """The position without topics that were made again."""
+        return JobPosition(
+            offsets=without_topics(self.offsets, topics),
+            marks={each: mark for each, mark in self.marks.items() if each[0].rpartition("/")[0] not in topics},
+            topic_ids={name: each for name, each in self.topic_ids.items() if name not in topics},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +192,8 @@ class Writers:
         found = self._open.get(name)
         return None if found is None else found.position
 
-    def open(self, table: Table) -> dict[TopicPosition, int]:
-        """Have a session at this version of a table. Returns: the job's position in it."""
+    def open(self, table: Table, *, made_again: Collection[str] = ()) -> dict[TopicPosition, int]:
+        """Have a session at this version of a table. Returns: the job's position in it, without topics made again."""
         found = self._open.pop(table.name, None)
         if found is None:
             session: WriteSession[ChangeRows] = WriteSession(
@@ -196,21 +214,26 @@ class Writers:
         elif found.table.schema.id != table.schema.id:
             found.session.continue_at(table.files)
             found = _Open(table, found.session, found.position)
+        found = replace(found, position=found.position.without(made_again))
         self._open[table.name] = found
         return dict(found.position.offsets)
 
-    def write(
-        self, table: Table, rows: ChangeRows, batch_id: int, offsets: Mapping[TopicPosition, int], marks: Marks
-    ) -> CommitResult:
+    def write(self, table: Table, rows: ChangeRows, batch_id: int, work: TableWork, marks: Marks) -> CommitResult:
         """Write the batch of a table, unless it is there. Raises: FluvialError, see ``WriteSession.write``."""
         found = self._open[table.name]
         position = found.position
-        ends = {**position.offsets, **offsets}
+        ends = {
+            **position.offsets,
+            **{each: max(end, position.offsets.get(each, 0)) for each, end in work.ends.items()},
+        }
+        topic_ids = {**position.topic_ids, **work.topic_ids}
         notes = {CDC_JOB_KEY: self._settings.name, CDC_OFFSETS_KEY: json.dumps(to_json(ends, {}))}
+        if topic_ids:
+            notes[CDC_TOPIC_IDS_KEY] = json.dumps(topic_ids)
         if marks:
             notes[CDC_MARKS_KEY] = json.dumps([[*place, mark.to_json()] for place, mark in sorted(marks.items())])
         done = found.session.write(rows, batch_id=batch_id, notes=notes)
-        position.offsets, position.marks = ends, marks
+        position.offsets, position.marks, position.topic_ids = ends, marks, topic_ids
         return done
 
     def truncate(self, table: Table, batch_id: int) -> None:
@@ -254,6 +277,7 @@ def position_in(table: Table, job: str) -> JobPosition:
             marks = json.loads(found.properties.get(CDC_MARKS_KEY, "[]"))
             return JobPosition(
                 offsets=from_json(json.loads(found.properties[CDC_OFFSETS_KEY])),
+                topic_ids=json.loads(found.properties.get(CDC_TOPIC_IDS_KEY, "{}")),
                 marks={(place, source): Mark.from_json(body) for place, source, body in marks},
             )
     return JobPosition()

@@ -89,7 +89,8 @@ class MemoryJob:
         }
         earliest = dict.fromkeys(latest, 0)
         pending = self.state.pending(now_ms=self.now_ms, max_wait_ms=self.settings.max_wait_s * 1000)
-        return next_position(self.position, earliest, latest, pending, limit=None)
+        ids = {name: cluster.topic(name).topic_id for name in names}
+        return next_position(self.position, earliest, latest, pending, limit=None, topic_ids=ids)
 
 
 def _ends(topics: LogTopics, name: str, partitions: range) -> Mapping[int, int]:

@@ -98,6 +98,10 @@ class PartSequence:
         needed = {name for own in runs.values() for _, name in own} | set(newest)
         return replace(self, runs=runs, plans={name: plan for name, plan in self.plans.items() if name in needed})
 
+    def without(self, topics: Collection[str]) -> "PartSequence":
+        """Without the runs of topics whose offsets count from 0 again; their numbers stay."""
+        return replace(self, runs={at: own for at, own in self.runs.items() if at.rpartition("/")[0] not in topics})
+
     def to_json(self) -> dict[str, Any]:
         """For the state's file."""
         return {
