@@ -28,6 +28,7 @@ from engine.kafka.offsets import (
     TopicPosition,
     from_json,
     to_json,
+    topic_ids_of,
     without_topics,
 )
 from engine.lineage.batch_origin import fitting_job
@@ -49,7 +50,6 @@ from logstore.json.reading import BadRecord
 CDC_OFFSETS_KEY: Final = "fluvial.cdc-offsets"
 CDC_JOB_KEY: Final = "fluvial.cdc-job"
 CDC_MARKS_KEY: Final = "fluvial.cdc-marks"
-CDC_TOPIC_IDS_KEY: Final = "fluvial.cdc-topic-ids"
 _MOST_OPEN: Final = 64
 _LOOKED_BACK: Final = 1000  # snapshots: others may commit, and compactions do
 
@@ -227,9 +227,7 @@ class Writers:
             **{each: max(end, position.offsets.get(each, 0)) for each, end in work.ends.items()},
         }
         topic_ids = {**position.topic_ids, **work.topic_ids}
-        notes = {CDC_JOB_KEY: self._settings.name, CDC_OFFSETS_KEY: json.dumps(to_json(ends, {}))}
-        if topic_ids:
-            notes[CDC_TOPIC_IDS_KEY] = json.dumps(topic_ids)
+        notes = {CDC_JOB_KEY: self._settings.name, CDC_OFFSETS_KEY: json.dumps(to_json(ends, topic_ids))}
         if marks:
             notes[CDC_MARKS_KEY] = json.dumps([[*place, mark.to_json()] for place, mark in sorted(marks.items())])
         done = found.session.write(rows, batch_id=batch_id, notes=notes)
@@ -275,9 +273,10 @@ def position_in(table: Table, job: str) -> JobPosition:
             break
         if found.properties.get(CDC_JOB_KEY) == job and CDC_OFFSETS_KEY in found.properties:
             marks = json.loads(found.properties.get(CDC_MARKS_KEY, "[]"))
+            offsets = json.loads(found.properties[CDC_OFFSETS_KEY])
             return JobPosition(
-                offsets=from_json(json.loads(found.properties[CDC_OFFSETS_KEY])),
-                topic_ids=json.loads(found.properties.get(CDC_TOPIC_IDS_KEY, "{}")),
+                offsets=from_json(offsets),
+                topic_ids=topic_ids_of(offsets),
                 marks={(place, source): Mark.from_json(body) for place, source, body in marks},
             )
     return JobPosition()

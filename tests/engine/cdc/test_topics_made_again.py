@@ -23,6 +23,7 @@ A = ("shop.a", 0)
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[MemoryJob]:
     with memory_job(tmp_path) as made:
+        made.has_topic_ids = True
         yield made
 
 
@@ -166,7 +167,7 @@ def test_a_table_of_the_version_before_has_no_ids(job: MemoryJob) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("engine.cdc.planning.TableWork.topic_ids", {})
         job.batch(row(1))
-    assert "fluvial.cdc-topic-ids" not in job.catalog.table("shop.t").latest_snapshot().properties  # type: ignore[union-attr]
+    assert "@topic-ids" not in job.catalog.table("shop.t").latest_snapshot().properties["fluvial.cdc-offsets"]  # type: ignore[union-attr]
     job.restarted()
     body = job.state.table("t").to_json()
     assert CdcTableState.from_json(body) == job.state.table("t")
